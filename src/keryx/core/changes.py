@@ -1,0 +1,47 @@
+"""Changes: the entries of the feed. Each says what happened to what; a cursor is a position among them."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from keryx.core.ids import Cursor, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.messages import Message
+
+
+class Kind(StrEnum):
+    SESSION = "session"
+    SESSION_GONE = "session_gone"
+    MESSAGE = "message"
+    DRAFT = "draft"
+    TURN = "turn"
+    CANCEL = "cancel"
+    DELIVERY = "delivery"
+    LANE = "lane"
+    PROJECT = "project"
+
+
+class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stretch of a running turn's draft: text, or reasoning."""
+
+    n: int
+    text: str
+    thought: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry. `subject` is the id of what changed; `note` is its new state in a word or two.
+
+    `message` and `piece` are filled from the rows they name when these still exist."""
+
+    cursor: Cursor
+    at: datetime
+    kind: Kind
+    profile: ProfileId
+    owner: PrincipalId
+    subject: str
+    session: SessionId | None = None
+    turn: TurnId | None = None
+    note: str = ""
+    message: Message | None = None
+    piece: Piece | None = None

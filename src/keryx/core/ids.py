@@ -1,0 +1,74 @@
+"""Typed ids, how they are made, and how foreign text is checked before it is used as one.
+
+A Keryx id is 18 characters of lower-case Crockford base 32: 50 bits of milliseconds, then 40 random
+bits. Ids therefore sort by time, contain nothing that could be a path, and need no quoting anywhere.
+"""
+
+import re
+import secrets
+from datetime import datetime
+from typing import NewType
+
+from keryx.core.errors import Invalid
+
+SessionId = NewType("SessionId", str)
+TurnId = NewType("TurnId", str)
+DeliveryId = NewType("DeliveryId", str)
+PrincipalId = NewType("PrincipalId", str)
+ProjectId = NewType("ProjectId", str)
+ProfileId = NewType("ProfileId", str)
+LaneKey = NewType("LaneKey", str)
+WorkerId = NewType("WorkerId", str)
+LeaseToken = NewType("LeaseToken", str)
+Cursor = NewType("Cursor", str)
+
+DEFAULT_PROFILE = ProfileId("default")
+OPERATOR = PrincipalId("operator")
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_TIME_CHARS = 10
+_RANDOM_CHARS = 8
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_ODD = re.compile(r"[^ -~]|[:%]")
+_REFERENCE = re.compile(r"[^\x00-\x1f\x7f/\\]{1,200}\Z")
+
+
+def new(now: datetime) -> str:
+    """A fresh id. Two ids made in different milliseconds sort in the order they were made."""
+    millis = int(now.timestamp() * 1000)
+    return _encode(millis, _TIME_CHARS) + _encode(secrets.randbits(5 * _RANDOM_CHARS), _RANDOM_CHARS)
+
+
+def token() -> LeaseToken:
+    return LeaseToken(secrets.token_hex(8))
+
+
+def profile(text: str) -> ProfileId:
+    """Parse a profile name: lower-case letters, digits, dash and underscore. `main` is reserved."""
+    if not _NAME.match(text) or text == "main":
+        raise Invalid(
+            f"{text!r} is not a profile name: use lower-case letters, digits, - and _; `main` is reserved"
+        )
+    return ProfileId(text)
+
+
+def reference(text: str) -> str:
+    """Check text by which somebody names a session. Refuses what could be a path, and control characters."""
+    stripped = text.strip()
+    if not _REFERENCE.match(stripped) or stripped in {".", ".."} or stripped.startswith("~"):
+        raise Invalid(f"{text[:80]!r} cannot name a session: give an id, a unique prefix of one, or a title")
+    return stripped
+
+
+def plain(text: str) -> str:
+    """Foreign text as printable ASCII without `:`; different texts stay different, ordinary ids look as written."""
+    return _ODD.sub(_percent, text)
+
+
+def _percent(odd: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in odd[0].encode("utf-8", "surrogatepass"))
+
+
+def _encode(value: int, width: int) -> str:
+    chars = [_ALPHABET[(value >> (5 * i)) & 31] for i in range(width)]
+    return "".join(reversed(chars))

@@ -1,0 +1,204 @@
+"""Messages: typed parts, and the two ways to read a conversation (as a person, as the model)."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import NewType, TypeAlias
+
+import msgspec
+
+from keryx.core.errors import Invalid
+from keryx.core.ids import SessionId, TurnId
+
+MessageId = NewType("MessageId", str)
+
+
+class Role(StrEnum):
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    NOTICE = "notice"
+
+
+class Mark(StrEnum):
+    """What a person must know about a message beyond its text."""
+
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    LATE = "late"
+    EDITED = "edited"
+
+
+class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
+    text: str
+
+
+class Image(msgspec.Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True):
+    media: str
+    mime: str = ""
+    name: str = ""
+
+
+class File(msgspec.Struct, frozen=True, tag="file", tag_field="type", omit_defaults=True):
+    media: str
+    mime: str = ""
+    name: str = ""
+
+
+class Audio(msgspec.Struct, frozen=True, tag="audio", tag_field="type", omit_defaults=True):
+    media: str
+    mime: str = ""
+    name: str = ""
+    transcript: str = ""
+
+
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True):
+    """`input` is the JSON text as the model wrote it, valid or not. `repeatable`: running it twice is safe."""
+
+    id: str
+    name: str
+    input: str
+    repeatable: bool = False
+
+
+class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type", omit_defaults=True):
+    id: str
+    name: str
+    output: str
+    failed: bool = False
+
+
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", tag_field="type", omit_defaults=True):
+    """`opaque` keeps a provider's own form (signed or encrypted blocks) as JSON text, untouched."""
+
+    text: str = ""
+    opaque: str = ""
+
+
+class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="type", omit_defaults=True):
+    text: str
+    kind: str = ""
+
+
+Part: TypeAlias = Text | Image | File | Audio | ToolCall | ToolResult | Reasoning | Notice
+Parts: TypeAlias = tuple[Part, ...]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of a session. `seq` rises by one within it and is never reused."""
+
+    session: SessionId
+    seq: int
+    role: Role
+    parts: Parts
+    at: datetime
+    turn: TurnId | None = None
+    epoch: int = 0
+    author: str = ""
+    surface: str = ""
+    platform_id: str = ""
+    mark: Mark | None = None
+    observed: bool = False
+    undone: int = 0
+    exact: str | None = None
+
+    @property
+    def id(self) -> MessageId:
+        return MessageId(f"{self.session}.{self.seq}")
+
+    @property
+    def text(self) -> str:
+        """What a person reads as the words of this message, without tools and reasoning."""
+        return "\n\n".join(p.text for p in self.parts if isinstance(p, Text | Notice))
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        return [p for p in self.parts if isinstance(p, ToolCall)]
+
+
+def split_id(text: str) -> tuple[SessionId, int]:
+    """Parse a message id, `<session>.<number>`."""
+    session, dot, seq = text.rpartition(".")
+    if not dot or not session or not seq.isascii() or not seq.isdigit() or len(seq) > 15:
+        raise Invalid(f"{text[:80]!r} is not a message id: it looks like 01jd0abcdefghjkmnp.12")
+    return SessionId(session), int(seq)
+
+
+def words(text: str) -> Parts:
+    return (Text(text),)
+
+
+def join(parts: Iterable[Part]) -> Parts:
+    """Neighbouring text parts, and neighbouring reasoning without opaque data, become one."""
+    out: list[Part] = []
+    for part in parts:
+        last = out[-1] if out else None
+        if isinstance(part, Text) and isinstance(last, Text):
+            out[-1] = Text(last.text + part.text)
+        elif isinstance(part, Reasoning) and isinstance(last, Reasoning) and not (part.opaque or last.opaque):
+            out[-1] = Reasoning(last.text + part.text)
+        else:
+            out.append(part)
+    return tuple(out)
+
+
+INTERRUPTED_OUTPUT = "The tool was interrupted before it answered. Its effect is unknown."
+
+
+def view(messages: Sequence[Message], *, waiting: frozenset[TurnId] = frozenset()) -> list[Message]:
+    """The conversation as the model sees it, made from the messages of one epoch in order of arrival.
+
+    Turns stand one after the other even when the second question arrived before the first answer;
+    the input of turns that still wait is left out; undone, observed and notice entries are left out;
+    the partial text of an attempt is left out when a later attempt of the turn got further; and every
+    tool call is followed by its result, an open call by one that says it was interrupted.
+    """
+    seen = [
+        m
+        for m in messages
+        if not m.undone and not m.observed and m.role is not Role.NOTICE and m.turn not in waiting
+    ]
+    return _paired(_without_overtaken(_by_turn(seen)))
+
+
+def _by_turn(messages: list[Message]) -> list[Message]:
+    first: dict[TurnId, int] = {}
+    for m in messages:
+        if m.turn is not None:
+            first.setdefault(m.turn, m.seq)
+    return sorted(messages, key=lambda m: (first[m.turn] if m.turn is not None else m.seq, m.seq))
+
+
+def _without_overtaken(messages: list[Message]) -> list[Message]:
+    answered = {m.turn: m.seq for m in messages if m.role is Role.ASSISTANT}
+    return [
+        m
+        for m in messages
+        if not (m.mark is Mark.INTERRUPTED and not m.calls and m.turn and answered[m.turn] > m.seq)
+        and m.mark is not Mark.LATE
+    ]
+
+
+def _paired(messages: list[Message]) -> list[Message]:
+    out: list[Message] = []
+    open_calls: dict[str, ToolCall] = {}
+    for m in messages:
+        if m.role is not Role.TOOL:
+            _close(out, open_calls)
+            out.append(m)
+            open_calls = {c.id: c for c in m.calls}
+            continue
+        results = tuple(p for p in m.parts if isinstance(p, ToolResult) and open_calls.pop(p.id, None))
+        if results:
+            out.append(msgspec.structs.replace(m, parts=results))
+    _close(out, open_calls)
+    return out
+
+
+def _close(out: list[Message], open_calls: dict[str, ToolCall]) -> None:
+    if not open_calls:
+        return
+    results = tuple(ToolResult(c.id, c.name, INTERRUPTED_OUTPUT, failed=True) for c in open_calls.values())
+    out.append(msgspec.structs.replace(out[-1], role=Role.TOOL, parts=results, mark=Mark.INTERRUPTED))
+    open_calls.clear()

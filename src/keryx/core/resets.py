@@ -1,0 +1,166 @@
+"""When a lane starts afresh: the policies, which one holds where, and the one rule that reads them.
+
+All times are aware UTC. A zone appears only in a policy, to say at which moment a local day's hour comes.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from enum import StrEnum
+from itertools import count
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from keryx.core.errors import Invalid
+from keryx.core.source import ChatType
+
+BUSY_LIMIT = timedelta(hours=24)
+
+_DAY = timedelta(days=1)
+_SECOND = timedelta(seconds=1)
+_TICK = datetime.resolution
+_LONGEST_IDLE = timedelta(days=36_500)
+
+
+class ResetMode(StrEnum):
+    NONE = "none"
+    IDLE = "idle"
+    DAILY = "daily"
+    BOTH = "both"
+
+
+class ResetReason(StrEnum):
+    IDLE = "idle"
+    DAILY = "daily"
+    SUSPENDED = "suspended"
+
+
+class ResetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """After how long a silence, or at which local hour, a lane starts afresh.
+
+    A policy that exists is sound: a wrong hour, zone or idle time is refused with `Invalid`, whatever the mode.
+    """
+
+    mode: ResetMode = ResetMode.NONE
+    idle: timedelta = timedelta(hours=24)
+    hour: int = 4
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if not timedelta(0) < self.idle <= _LONGEST_IDLE:
+            raise Invalid(
+                f"a reset after {self.idle} idle is not possible: give a time above zero, at most a century"
+            )
+        if not 0 <= self.hour <= 23:
+            raise Invalid(f"{self.hour} is not an hour of the day: give 0 to 23")
+        _zone(self.zone)
+
+
+class Resets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policy for every place: a default, and overrides that replace it as a whole.
+
+    `places` is keyed by platform, then by chat type.
+    """
+
+    default: ResetPolicy = msgspec.field(default_factory=ResetPolicy)
+    chat_types: Mapping[ChatType, ResetPolicy] = {}
+    platforms: Mapping[str, ResetPolicy] = {}
+    places: Mapping[str, Mapping[ChatType, ResetPolicy]] = {}
+
+    def for_source(self, platform: str, chat_type: ChatType) -> ResetPolicy:
+        """The most specific policy: platform with chat type, then platform, then chat type, then the default."""
+        place = self.places.get(platform, {}).get(chat_type)
+        return place or self.platforms.get(platform) or self.chat_types.get(chat_type) or self.default
+
+
+def due(
+    policy: ResetPolicy,
+    *,
+    last_active: datetime,
+    now: datetime,
+    busy_since: datetime | None = None,
+    busy_limit: timedelta = BUSY_LIMIT,
+) -> ResetReason | None:
+    """Why a lane must start afresh now, or `None`. Of two reasons, the one that came first.
+
+    `last_active` is the last message of a person, `busy_since` the start of background work that still runs.
+    Once due, a lane stays due until either changes; a clock that jumps back makes nothing due.
+    """
+    if busy_since is not None and now < _overdue(busy_since, busy_limit):
+        return None
+    return next((reason for moment, reason in _moments(policy, last_active) if moment <= now), None)
+
+
+def next_due(
+    policy: ResetPolicy,
+    *,
+    last_active: datetime,
+    busy_since: datetime | None = None,
+    busy_limit: timedelta = BUSY_LIMIT,
+) -> datetime | None:
+    """The first moment at which `due` gives a reason if nothing changes until then; `None` for never."""
+    moments = _moments(policy, last_active)
+    if not moments:
+        return None
+    first, _ = moments[0]
+    return first if busy_since is None else max(first, _overdue(busy_since, busy_limit))
+
+
+def _moments(policy: ResetPolicy, last_active: datetime) -> list[tuple[datetime, ResetReason]]:
+    """The first moment of each reason that the policy knows, in order of time."""
+    moments: list[tuple[datetime, ResetReason]] = []
+    if policy.mode in (ResetMode.IDLE, ResetMode.BOTH):
+        moments.append((_overdue(last_active, policy.idle), ResetReason.IDLE))
+    if policy.mode in (ResetMode.DAILY, ResetMode.BOTH):
+        moments.append((_next_daily(policy, last_active), ResetReason.DAILY))
+    return sorted(moments)
+
+
+def _overdue(since: datetime, limit: timedelta) -> datetime:
+    """The first moment strictly after a deadline."""
+    return since + limit + _TICK
+
+
+def _next_daily(policy: ResetPolicy, after: datetime) -> datetime:
+    zone = _zone(policy.zone)
+    today = after.astimezone(zone).date()
+    days = (today + ahead * _DAY for ahead in count())
+    return next(moment for moment in _daily(days, policy.hour, zone) if moment > after)
+
+
+def _daily(days: Iterator[date], hour: int, zone: ZoneInfo) -> Iterator[datetime]:
+    """The reset moment of each local day. A day that the zone skipped has none."""
+    for day in days:
+        wall = datetime.combine(day, time(hour))
+        moment = wall.replace(tzinfo=zone).astimezone(UTC)
+        if _wall(moment, zone) == wall:
+            yield moment
+        else:
+            end = _gap_end(wall, zone)
+            if day in (_wall(end - _SECOND, zone).date(), _wall(end, zone).date()):
+                yield end
+
+
+def _gap_end(wall: datetime, zone: ZoneInfo) -> datetime:
+    """The first moment after the gap in which a wall time was skipped."""
+    # With fold=1 a skipped time is read by the offset after the gap, which gives a moment before it.
+    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    beyond = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    while beyond - before > _SECOND:
+        middle = before + (beyond - before) // _SECOND // 2 * _SECOND
+        if _wall(middle, zone) < wall:
+            before = middle
+        else:
+            beyond = middle
+    return beyond
+
+
+def _wall(moment: datetime, zone: ZoneInfo) -> datetime:
+    return moment.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as exc:
+        raise Invalid(f"{name!r} is not a known time zone: give a name such as Europe/Berlin") from exc

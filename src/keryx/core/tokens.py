@@ -1,0 +1,221 @@
+"""How text is cut into tokens: the one rule for what is indexed and for what is looked for.
+
+A text has two views. Its words, in order, serve words, prefixes and phrases: letters and digits without case
+and accents, emoji, and runs of CJK characters as overlapping pairs. A run ends with its last character alone,
+so every CJK character begins a token. Its marks, without order, are the identifiers as they were written
+(`core/ids.py`, `ann@example.org`, `C++`, `#tag`); the parts of an identifier are words as well.
+
+No token holds blanks, control or format characters, or surrogates; none is longer than `LONGEST`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from typing import NamedTuple
+from unicodedata import category, normalize
+
+LONGEST = 64
+
+_CJK = (
+    "\u1100-\u11ff\u3005-\u3007\u303b\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_EMOJI = "\u00a9\u00ae\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff"
+_TAGS = "\U000e0020-\U000e007f"
+_JOINER = "\u200d"
+# A zero-width joiner would split a token in an index, so the parts of one emoji are joined by this instead.
+_TIE = "\u2040"
+_CONNECTORS = r"@#./~_$\\+:\-"
+_URL = r"https?://[a-z0-9\-._~:/?#@!$&*+,;=%]+"
+_LEADING = "-:+\\."
+_TRAILING = ".:-/\\@~$?=&%,;!*"
+# No token begins with one of these. Passing over them first makes the search three times as fast.
+_BLANKS = r"\x00-\x22%-),;<->\[\]^`{|}\x7f\u2000-\u203f"
+_FIRST_CJK = "\u1100"
+_KEYCAP = "\u20e3"
+
+_ASCII_PART = re.compile("[a-z0-9]+")
+_ASCII_PIECE = re.compile(rf"{_URL}|[a-z0-9{_CONNECTORS}]+")
+_CJK_CHARACTER = re.compile(f"[{_CJK}]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u061c\u180b-\u180f\u200c\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
+)
+_JOINED = re.compile(f"(?<=[{_EMOJI}]){_JOINER}(?=[{_EMOJI}])")
+_TAGGED = re.compile(f"\U0001f3f4([{_TAGS}]+)")
+# Normalising takes time quadratic in the length of a run of combining marks. No language needs thirty of them.
+_CROWD = re.compile(rf"([^\w\s\x00-\u02ff{_EMOJI}]{{30}})[^\w\s\x00-\u02ff{_EMOJI}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What an index keeps of a text: `words` in their order, `marks` once each in no order."""
+
+    words: list[str]
+    marks: list[str]
+
+
+class Token(NamedTuple):
+    """A word or a mark, and where it stands in the text it came from."""
+
+    text: str
+    start: int
+    end: int
+    mark: bool = False
+
+
+def tokens(text: str) -> list[str]:
+    """All words in order, then all marks."""
+    found = document(text)
+    return found.words + found.marks
+
+
+def document(text: str) -> Document:
+    """Any text gives a document, in time linear in its length."""
+    folded = fold(text)
+    words: list[str] = []
+    marks: dict[str, None] = {}
+    for piece in _pieces(folded).findall(folded):
+        if piece.isalnum() and piece < _FIRST_CJK:
+            words.append(piece[:LONGEST])
+        elif cjk(piece):
+            words += [piece[i : i + 2] for i in range(len(piece))]
+        elif _wide().emoji.match(piece):
+            words.append(piece[:LONGEST])
+        else:
+            body, _ = _trimmed(piece)
+            parts = _parts(body).findall(body)
+            words += [part[:LONGEST] for part in parts]
+            if parts and parts[0] != body:
+                marks[body[:LONGEST]] = None
+    return Document(words, list(marks))
+
+
+def needle(text: str) -> Document:
+    """The document to look for. A CJK run at its end stays open, so it is found within longer runs."""
+    found = document(text)
+    *rest, last = found.words or [""]
+    if rest and cjk(last) and len(last) == 1 and len(rest[-1]) == 2 and rest[-1][1] == last:
+        return Document(rest, found.marks)
+    return found
+
+
+def located(text: str) -> Iterator[Token]:
+    """The tokens of `document(text)` with their places. A mark comes before its parts. For short texts: slow."""
+    folded, place = _mapped(text)
+    for found in _pieces(folded).finditer(folded):
+        offset = found.start()
+        for word, start, end, mark in _cut(found.group()):
+            yield Token(word, *place(offset + start, offset + end), mark)
+
+
+def cjk(text: str) -> bool:
+    """Whether the text begins with a character that is indexed in pairs."""
+    return _CJK_CHARACTER.match(text) is not None
+
+
+def fold(text: str) -> str:
+    """The form in which texts are compared: NFKC, no case, no accents on Latin and Greek, nothing invisible."""
+    if text.isascii():
+        return text.lower()
+    text = _INVISIBLE.sub("", text)
+    text = _TAGGED.sub(_spell_tags, text)
+    text = _JOINED.sub(_TIE, text).replace(_JOINER, "")
+    text = _CROWD.sub(r"\1", text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a"))
+    return normalize("NFKC", normalize("NFKC", text).casefold().translate(_accents()))
+
+
+def _pieces(folded: str) -> re.Pattern[str]:
+    return _ASCII_PIECE if folded.isascii() else _wide().piece
+
+
+def _parts(body: str) -> re.Pattern[str]:
+    return _ASCII_PART if body.isascii() else _wide().part
+
+
+def _trimmed(piece: str) -> tuple[str, int]:
+    """An identifier without the punctuation around it, and how much was taken off its front."""
+    body = piece.lstrip(_LEADING)
+    return body.rstrip(_TRAILING), len(piece) - len(body)
+
+
+def _cut(piece: str) -> Iterator[Token]:
+    """The tokens of one piece, as `document` finds them, with their places in the piece."""
+    if cjk(piece):
+        yield from (Token(piece[i : i + 2], i, min(i + 2, len(piece))) for i in range(len(piece)))
+        return
+    if _wide().emoji.match(piece):
+        yield Token(piece[:LONGEST], 0, len(piece))
+        return
+    body, shift = _trimmed(piece)
+    parts = list(_parts(body).finditer(body))
+    if parts and parts[0].group() != body:
+        yield Token(body[:LONGEST], shift, shift + len(body), mark=True)
+    for part in parts:
+        yield Token(part.group()[:LONGEST], shift + part.start(), shift + part.end())
+
+
+@dataclass(frozen=True, slots=True)
+class _Wide:
+    """Patterns that need all combining marks of Unicode, which takes some milliseconds to collect."""
+
+    piece: re.Pattern[str]
+    part: re.Pattern[str]
+    emoji: re.Pattern[str]
+    cluster: re.Pattern[str]
+
+
+@cache
+def _wide() -> _Wide:
+    scripts = map(
+        chr,
+        chain(range(0x370, 0x3400), range(0xA000, 0xAC00), range(0xFB00, 0xFE00), range(0x10000, 0x1F000)),
+    )
+    marks = "".join(c for c in scripts if category(c)[0] == "M" and not cjk(c) and c != _KEYCAP)
+    joiners = (
+        f"\u0300-\u036f{marks}{_KEYCAP}{_JOINER}{_TAGS}\ufe00-\ufe2f\u3099\u309a\uff9e\uff9f\u1160-\u11ff"
+    )
+    emoji = (
+        rf"[0-9#*]{_KEYCAP}|[\U0001f1e6-\U0001f1ff]{{2}}|\U0001f3f4{_TIE}[a-z0-9]+"
+        rf"|[{_EMOJI}][\U0001f3fb-\U0001f3ff]?(?:{_TIE}[{_EMOJI}][\U0001f3fb-\U0001f3ff]?)*"
+    )
+    return _Wide(
+        piece=re.compile(
+            rf"(?![{_BLANKS}])(?:{_URL}|[{_CJK}]+|{emoji}"
+            rf"|(?:[^\W_{_CJK}{_EMOJI}]+|[{_CONNECTORS}]+|(?![{_BLANKS}])[{marks}]+)+)"
+        ),
+        part=re.compile(rf"(?:[^\W_]+[{marks}]*)+"),
+        emoji=re.compile(emoji),
+        cluster=re.compile(f".(?:[{joiners}]|(?<={_JOINER}).)*", re.DOTALL),
+    )
+
+
+@cache
+def _accents() -> dict[int, str]:
+    """Latin and Greek letters without their accents. Letters of other scripts are whole as they are."""
+    letters = map(chr, chain(range(0xC0, 0x250), range(0x370, 0x400), range(0x1E00, 0x2000)))
+    strokes = dict(zip(map(ord, "øđłħŧıæœ"), ["o", "d", "l", "h", "t", "i", "ae", "oe"], strict=True))
+    plain = {ord(c): re.sub("[\u0300-\u036f]", "", normalize("NFD", c)).translate(strokes) for c in letters}
+    loose = chain(range(0x300, 0x370), range(0x1AB0, 0x1B00), range(0x1DC0, 0x1E00), range(0xFE20, 0xFE30))
+    return plain | dict.fromkeys(loose, "")
+
+
+def _spell_tags(flag: re.Match[str]) -> str:
+    letters = (chr(ord(tag) - 0xE0000) for tag in flag[1] if tag != "\U000e007f")
+    return f"\U0001f3f4{_TIE}" + "".join(letters)
+
+
+def _mapped(text: str) -> tuple[str, Callable[[int, int], tuple[int, int]]]:
+    """The folded text, and a function from a range of it to the range of `text` that it came from."""
+    if text.isascii():
+        return text.lower(), lambda start, end: (start, end)
+    folded: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    for cluster in _wide().cluster.finditer(text):
+        plain = fold(cluster.group())
+        folded.append(plain)
+        starts += [cluster.start()] * len(plain)
+        ends += [cluster.end()] * len(plain)
+    return "".join(folded), lambda start, end: (starts[start], ends[end - 1])

@@ -1,0 +1,109 @@
+"""Turns: the states, the one table of allowed moves, and what a busy lane does with a new message."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from keryx.core.deliveries import Target
+from keryx.core.ids import LeaseToken, PrincipalId, ProfileId, SessionId, TurnId, WorkerId
+
+MAX_ATTEMPTS = 3
+
+
+class TurnState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    PARKED = "parked"
+    MERGED = "merged"
+    EXPIRED = "expired"
+
+    @property
+    def finished(self) -> bool:
+        return not MOVES[self]
+
+
+MOVES: dict[TurnState, frozenset[TurnState]] = {
+    TurnState.QUEUED: frozenset(
+        {TurnState.RUNNING, TurnState.CANCELLED, TurnState.PARKED, TurnState.MERGED, TurnState.EXPIRED}
+    ),
+    TurnState.RUNNING: frozenset(
+        {
+            TurnState.DONE,
+            TurnState.FAILED,
+            TurnState.CANCELLED,
+            TurnState.QUEUED,
+            TurnState.PARKED,
+            TurnState.EXPIRED,
+        }
+    ),
+    TurnState.DONE: frozenset(),
+    TurnState.FAILED: frozenset(),
+    TurnState.CANCELLED: frozenset(),
+    TurnState.PARKED: frozenset(),
+    TurnState.MERGED: frozenset(),
+    TurnState.EXPIRED: frozenset(),
+}
+
+
+class BusyMode(StrEnum):
+    """What happens to a message that arrives while its session's turn runs."""
+
+    QUEUE = "queue"
+    STEER = "steer"
+    COLLECT = "collect"
+    INTERRUPT = "interrupt"
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Five token classes and a cost in millionths of the currency, `None` when unknown."""
+
+    model: str = ""
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: int | None = None
+    estimated: bool = True
+    context_used: int | None = None
+    context_limit: int | None = None
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    id: TurnId
+    session: SessionId
+    profile: ProfileId
+    owner: PrincipalId
+    state: TurnState
+    mode: BusyMode
+    attempts: int
+    created_at: datetime
+    input_seq: int
+    surface: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    reply: Target | None = None
+    pin: WorkerId | None = None
+    worker: WorkerId | None = None
+    lease: LeaseToken | None = None
+    cancelling: bool = False
+    error: str | None = None
+    merged_into: TurnId | None = None
+    interrupted_at: datetime | None = None
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many turns at once, and how long one may take. `fresh`: an interrupted turn is taken up again
+    for this long after the interruption."""
+
+    at_once: int = 32
+    per_principal: int = 8
+    first_byte: timedelta = timedelta(minutes=5)
+    silence: timedelta = timedelta(minutes=10)
+    total: timedelta = timedelta(hours=2)
+    fresh: timedelta = timedelta(hours=1)
+    lease: timedelta = timedelta(seconds=15)

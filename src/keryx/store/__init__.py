@@ -1,0 +1,1 @@
+"""The only place with SQL. Store functions are plain functions that take a transaction."""

@@ -1,0 +1,66 @@
+"""Changes: entries of the feed, written in the transaction that they tell of."""
+
+from datetime import datetime
+
+from keryx.core.changes import Kind
+from keryx.core.ids import Cursor
+from keryx.store import cursors
+from keryx.store.database import Engine, Transaction, micros
+
+TRIMMED = "feed:trimmed"
+
+
+def note(
+    tx: Transaction,
+    kind: Kind,
+    subject: str,
+    *,
+    profile: str,
+    owner: str,
+    at: datetime,
+    session: str | None = None,
+    turn: str | None = None,
+    n: int | None = None,
+    note: str = "",
+) -> None:
+    """Add one entry to the feed, as part of the change that it tells of."""
+    tx.noted = True
+    tx.run(
+        """
+        insert into changes (at, kind, profile, owner, subject, session, turn, n, note)
+        values (:at, :kind, :profile, :owner, :subject, :session, :turn, :n, :note)
+        """,
+        {
+            "at": micros(at),
+            "kind": kind.value,
+            "profile": profile,
+            "owner": owner,
+            "subject": subject,
+            "session": session,
+            "turn": turn,
+            "n": n,
+            "note": note,
+        },
+    )
+
+
+def head(tx: Transaction) -> Cursor:
+    """The cursor of this snapshot: everything it shows lies before, everything else after."""
+    if tx.engine is Engine.SQLITE:
+        row = tx.row("select seq from sqlite_sequence where name = 'changes'")
+        return Cursor(str(row[0]) if row else "0")
+    row = tx.row("select pg_current_snapshot()::text")
+    assert row is not None
+    snapshot = str(row[0])
+    xmin = int(snapshot.split(":")[0])
+    return Cursor(f"{xmin - 1}.0@{snapshot}")
+
+
+def trim(tx: Transaction, *, before: datetime) -> int:
+    """Forget entries older than `before`; gives how many. Readers behind that point are told."""
+    column = "position" if tx.engine is Engine.SQLITE else "xid"
+    row = tx.row(f"select max({column}) from changes where at < :before", {"before": micros(before)})
+    if row is None or row[0] is None:
+        return 0
+    cursors.move(tx, TRIMMED, str(row[0]), now=before)
+    return tx.run(f"delete from changes where {column} <= :last", {"last": row[0]})

@@ -1,0 +1,83 @@
+"""The seam: what a transaction offers to store functions, and what a database offers to the engine."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from keryx.store.wake import Wake
+
+T = TypeVar("T")
+Row = Sequence[Any]
+Params = Mapping[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+NOTHING: Params = {}
+
+
+class Engine(StrEnum):
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+class Transaction(Protocol):
+    """One transaction. SQL uses `:name` parameters on both engines.
+
+    `for_update` is the clause that locks the selected rows, and `skip_locked` the one that passes over
+    rows locked by others; both are empty where there is one writer anyway."""
+
+    engine: Engine
+    for_update: str
+    skip_locked: str
+    noted: bool
+
+    def run(self, sql: str, params: Params = NOTHING) -> int:
+        """Execute; gives the number of rows changed."""
+        ...
+
+    def rows(self, sql: str, params: Params = NOTHING) -> list[Row]: ...
+
+    def row(self, sql: str, params: Params = NOTHING) -> Row | None: ...
+
+
+Work = Callable[[Transaction], T]
+
+
+class Database(Protocol):
+    """Runs units of work, each in its own transaction, in the database's threads.
+
+    `write` returns after the commit is durable. A unit that raises changes nothing. `read` sees one
+    snapshot. `wake` is signalled after every commit, of any process, that noted a change. Labels name
+    units in logs, metrics and fault tests."""
+
+    engine: Engine
+    wake: Wake
+
+    async def write(self, label: str, work: Work[T]) -> T: ...
+
+    async def read(self, label: str, work: Work[T]) -> T: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def micros(moment: datetime) -> int:
+    """A moment as the store keeps it: whole microseconds since 1970, UTC."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def maybe_micros(moment: datetime | None) -> int | None:
+    return None if moment is None else micros(moment)
+
+
+def moment(value: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=value)
+
+
+def maybe_moment(value: int | None) -> datetime | None:
+    return None if value is None else _EPOCH + timedelta(microseconds=value)

@@ -1,0 +1,293 @@
+"""Deliveries: the outbox. Written before the network is touched, sent in order per target, fenced by a lease."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from keryx.core import ids, wire
+from keryx.core.changes import Kind
+from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Target
+from keryx.core.errors import Conflict, LeaseLost, NotFound
+from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
+from keryx.core.sessions import Viewer
+from keryx.store import changes
+from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
+
+_COLUMNS = """
+  d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
+  d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.lease
+"""
+_SELECT = f"select {_COLUMNS} from deliveries d"
+
+
+def enqueue(
+    tx: Transaction,
+    target: Target,
+    text: str,
+    *,
+    profile: str,
+    owner: str,
+    session: SessionId,
+    now: datetime,
+    turn: TurnId | None = None,
+) -> DeliveryId:
+    """Write a delivery, behind everything that waits for the same target."""
+    delivery = DeliveryId(ids.new(now))
+    tx.run(
+        """
+        insert into deliveries
+          (id, profile, owner, session, turn, target, target_key, platform, account, body, state, created_at)
+        values
+          (:id, :profile, :owner, :session, :turn, :target, :target_key, :platform, :account, :body, 'ready', :now)
+        """,
+        {
+            "id": delivery,
+            "profile": profile,
+            "owner": owner,
+            "session": session,
+            "turn": turn,
+            "target": wire.dumps(target),
+            "target_key": target.key,
+            "platform": ids.plain(target.platform),
+            "account": ids.plain(target.account),
+            "body": wire.dumps(text),
+            "now": micros(now),
+        },
+    )
+    changes.note(
+        tx,
+        Kind.DELIVERY,
+        delivery,
+        profile=profile,
+        owner=owner,
+        at=now,
+        session=session,
+        turn=turn,
+        note=DeliveryState.READY.value,
+    )
+    return delivery
+
+
+def get(tx: Transaction, delivery: DeliveryId, *, viewer: Viewer | None = None) -> Delivery:
+    row = tx.row(f"{_SELECT} where d.id = :id", {"id": delivery})
+    if row is None or (viewer and not viewer.sees(row[1], row[2])):
+        raise NotFound(f"there is no delivery {delivery!r}: `keryx deliveries list` shows them")
+    return _delivery(row)
+
+
+def page(
+    tx: Transaction, viewer: Viewer, *, states: Iterable[DeliveryState] | None = None, limit: int = 100
+) -> list[Delivery]:
+    """Deliveries that a viewer may see, newest first."""
+    wanted = [s.value for s in states] if states is not None else [s.value for s in DeliveryState]
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where d.profile = :profile and d.owner = coalesce(cast(:owner as text), d.owner)
+          and :states like '%,' || d.state || ',%'
+        order by d.position desc
+        limit :limit
+        """,
+        {"profile": viewer.profile, "owner": viewer.owner, "states": f",{','.join(wanted)},", "limit": limit},
+    )
+    return [_delivery(row) for row in rows]
+
+
+def of_session(tx: Transaction, session: SessionId, *, unfinished: bool = False) -> list[Delivery]:
+    clause = "and d.state not in ('sent', 'discarded')" if unfinished else ""
+    rows = tx.rows(f"{_SELECT} where d.session = :session {clause} order by d.position", {"session": session})
+    return [_delivery(row) for row in rows]
+
+
+def claim(
+    tx: Transaction, *, platform: str, account: str, worker: WorkerId, now: datetime, lease: timedelta
+) -> tuple[Delivery, LeaseToken] | None:
+    """Lease the next delivery of an account: the first of its target, with both gates open."""
+    rows = tx.rows(
+        """
+        select d.id
+        from deliveries d
+        where d.state = 'ready'
+          and d.platform = :platform
+          and d.account = :account
+          and d.not_before <= :now
+          and not exists (
+            select 1 from deliveries e
+            where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
+          )
+          and not exists (
+            select 1 from gates g
+            where g.key in (d.target_key, d.platform || ':' || d.account) and g.not_before > :now
+          )
+        order by d.position
+        limit 8
+        """,
+        {"platform": ids.plain(platform), "account": ids.plain(account), "now": micros(now)},
+    )
+    for (candidate,) in rows:
+        taken = _take(tx, candidate, worker, now, lease)
+        if taken:
+            return taken
+    return None
+
+
+def part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str) -> None:
+    """Record that one more part has arrived."""
+    _fenced(
+        tx,
+        delivery,
+        lease,
+        "parts_sent = :parts, receipts = :receipts, again = 0",
+        {"parts": delivery.parts_sent + 1, "receipts": wire.dumps([*delivery.receipts, receipt])},
+    )
+
+
+def settle(
+    tx: Transaction,
+    delivery: Delivery,
+    lease: LeaseToken,
+    state: DeliveryState,
+    *,
+    now: datetime,
+    error: str | None = None,
+    not_before: datetime | None = None,
+    again: bool = False,
+) -> None:
+    """Say how an attempt ended. `again`: the next part may have arrived already, so a repetition is marked."""
+    _fenced(
+        tx,
+        delivery,
+        lease,
+        """
+        state = :state, lease = null, lease_until = null, error = :error, not_before = :not_before, again = :again,
+        sent_at = :sent_at
+        """,
+        {
+            "state": state.value,
+            "error": error and wire.dumps(error),
+            "not_before": micros(not_before) if not_before else 0,
+            "again": int(again),
+            "sent_at": micros(now) if state is DeliveryState.SENT else None,
+        },
+    )
+    _note(tx, delivery, state.value, now)
+
+
+def abandoned(
+    tx: Transaction, *, now: datetime, workers: list[WorkerId], limit: int = 50
+) -> list[tuple[Delivery, LeaseToken]]:
+    """Deliveries whose sender is gone: nobody knows whether their next part arrived."""
+    rows = tx.rows(
+        f"select {_COLUMNS}, d.worker, d.lease_until from deliveries d where d.state = 'sending' order by d.position limit :limit",
+        {"limit": limit},
+    )
+    return [
+        (_delivery(row[:-2]), LeaseToken(row[-3]))
+        for row in rows
+        if row[-1] < micros(now) or row[-2] in workers
+    ]
+
+
+def renew(tx: Transaction, worker: WorkerId, *, until: datetime) -> None:
+    tx.run(
+        "update deliveries set lease_until = :until where worker = :worker and state = 'sending'",
+        {"worker": worker, "until": micros(until)},
+    )
+
+
+def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: datetime) -> None:
+    """A person retries or discards a delivery."""
+    if state not in MOVES[delivery.state]:
+        raise Conflict(f"delivery {delivery.id} is {delivery.state}: it cannot become {state}")
+    changed = tx.run(
+        """
+        update deliveries
+        set state = :state, attempts = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end
+        where id = :id and state = :old
+        """,
+        {"id": delivery.id, "state": state.value, "old": delivery.state.value},
+    )
+    if not changed:
+        raise Conflict(f"delivery {delivery.id} has moved on: look again")
+    _note(tx, delivery, state.value, now)
+
+
+def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
+    """When the next delivery that is held back may go."""
+    row = tx.row(
+        "select min(not_before) from deliveries where state = 'ready' and not_before > :now",
+        {"now": micros(now)},
+    )
+    return maybe_moment(row[0]) if row else None
+
+
+def _take(
+    tx: Transaction, delivery: str, worker: WorkerId, now: datetime, lease: timedelta
+) -> tuple[Delivery, LeaseToken] | None:
+    if not tx.row(
+        f"select 1 from deliveries where id = :id and state = 'ready'{tx.skip_locked}", {"id": delivery}
+    ):
+        return None
+    row = tx.row(
+        f"""
+        update deliveries as d
+        set state = 'sending', attempts = d.attempts + 1, worker = :worker, lease = :lease, lease_until = :until
+        where d.id = :id and d.state = 'ready' and not exists (
+          select 1 from deliveries e
+          where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
+        )
+        returning {_COLUMNS}
+        """,
+        {"id": delivery, "worker": worker, "lease": ids.token(), "until": micros(now + lease)},
+    )
+    return None if row is None else (_delivery(row), LeaseToken(row[-1]))
+
+
+def _fenced(
+    tx: Transaction, delivery: Delivery, lease: LeaseToken, assignment: str, params: dict[str, Any]
+) -> None:
+    changed = tx.run(
+        f"update deliveries set {assignment} where id = :id and lease = :held and state = 'sending'",
+        {**params, "id": delivery.id, "held": lease},
+    )
+    if not changed:
+        raise LeaseLost(f"delivery {delivery.id} belongs to another worker now")
+
+
+def _note(tx: Transaction, delivery: Delivery, note: str, now: datetime) -> None:
+    changes.note(
+        tx,
+        Kind.DELIVERY,
+        delivery.id,
+        profile=delivery.profile,
+        owner=delivery.owner,
+        at=now,
+        session=delivery.session,
+        turn=delivery.turn,
+        note=note,
+    )
+
+
+def _delivery(row: Row) -> Delivery:
+    (
+        id_, profile, owner, session, turn, target, body, state, attempts, created_at, not_before,
+        parts_sent, again, receipts, error, sent_at, _lease,
+    ) = row  # fmt: skip
+    return Delivery(
+        id=id_,
+        profile=profile,
+        owner=owner,
+        session=session,
+        turn=turn,
+        target=wire.loads(target, Target),
+        text=wire.loads(body, str),
+        state=DeliveryState(state),
+        attempts=attempts,
+        created_at=moment(created_at),
+        not_before=moment(not_before),
+        parts_sent=parts_sent,
+        again=bool(again),
+        receipts=wire.loads(receipts, tuple[str, ...]),
+        error=wire.loads(error, str) if error else None,
+        sent_at=maybe_moment(sent_at),
+    )

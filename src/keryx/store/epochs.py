@@ -1,0 +1,75 @@
+"""Epochs: stretches of a session between compactions. The model sees the current one."""
+
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import wire
+from keryx.core.ids import SessionId
+from keryx.store.database import Transaction, micros, moment
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+    """`first_seq` is the first message that the model still sees; `summary` stands for what came before."""
+
+    number: int
+    first_seq: int
+    summary: str
+    created_at: datetime
+
+
+def current(tx: Transaction, session: SessionId) -> Epoch | None:
+    """The open epoch, or `None` while nothing was compacted."""
+    found = every(tx, session, limit=1)
+    return found[0] if found else None
+
+
+def every(tx: Transaction, session: SessionId, *, limit: int = 1000) -> list[Epoch]:
+    """The epochs that compactions opened, newest first."""
+    rows = tx.rows(
+        """
+        select number, first_seq, summary, created_at from epochs
+        where session = :session
+        order by number desc
+        limit :limit
+        """,
+        {"session": session, "limit": limit},
+    )
+    return [
+        Epoch(number=n, first_seq=first, summary=wire.loads(summary, str), created_at=moment(at))
+        for n, first, summary, at in rows
+    ]
+
+
+def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str, now: datetime) -> int:
+    """Open the next epoch; gives its number. The caller holds the session."""
+    row = tx.row("update sessions set epoch = epoch + 1 where id = :id returning epoch", {"id": session})
+    assert row is not None
+    tx.run(
+        """
+        insert into epochs (session, number, first_seq, summary, created_at)
+        values (:session, :number, :first_seq, :summary, :now)
+        """,
+        {
+            "session": session,
+            "number": row[0],
+            "first_seq": first_seq,
+            "summary": wire.dumps(summary),
+            "now": micros(now),
+        },
+    )
+    return int(row[0])
+
+
+def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int) -> None:
+    """Give a fork the epochs of its parent that began within what was copied."""
+    tx.run(
+        """
+        insert into epochs (session, number, first_seq, summary, created_at)
+        select :target, number, first_seq, summary, created_at from epochs
+        where session = :source and number <= (
+          select coalesce(max(epoch), 0) from messages where session = :source and seq <= :through
+        )
+        """,
+        {"source": source, "target": target, "through": through},
+    )

@@ -1,0 +1,88 @@
+"""Feed: the changes after a cursor, in commit order, with the rows that they name."""
+
+from keryx.core import wire
+from keryx.core.changes import Change, Kind, Piece
+from keryx.core.errors import CursorExpired, Invalid
+from keryx.core.ids import Cursor, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.store import changes, cursors, messages
+from keryx.store.database import Engine, Row, Transaction, moment
+
+_COLUMNS = f"""
+  c.at, c.kind, c.profile, c.owner, c.subject, c.session, c.turn, c.n, c.note,
+  p.body, p.thought, {messages.prefixed("m")}
+"""
+_JOINS = """
+left join messages m on c.kind = 'message' and m.session = c.session and m.seq = c.n
+left join pieces p on c.kind = 'draft' and p.turn = c.turn and p.n = c.n
+"""
+
+
+def after(tx: Transaction, cursor: Cursor, *, limit: int = 500) -> list[Change]:
+    """The entries after a cursor, in commit order. Raises `CursorExpired` if some were trimmed."""
+    if tx.engine is Engine.SQLITE:
+        return _after_sqlite(tx, cursor, limit)
+    return _after_postgres(tx, cursor, limit)
+
+
+def _after_sqlite(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]:
+    position = _number(cursor, cursor)
+    _check_trim(tx, position, cursor)
+    rows = tx.rows(
+        f"select c.position, {_COLUMNS} from changes c {_JOINS} where c.position > :position order by c.position limit :limit",
+        {"position": position, "limit": limit},
+    )
+    return [_change(Cursor(str(row[0])), row[1:]) for row in rows]
+
+
+def _after_postgres(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]:
+    place, _, snapshot = cursor.partition("@")
+    first, _, second = place.partition(".")
+    xid, position = _number(first, cursor), _number(second, cursor)
+    _check_trim(tx, xid, cursor)
+    seen = snapshot or "1:1:"
+    rows = tx.rows(
+        f"""
+        select c.xid, c.position, {_COLUMNS}
+        from changes c {_JOINS}
+        where (c.xid, c.position) > (:xid, :position)
+          and c.xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+          and not pg_visible_in_snapshot(c.xid::text::xid8, cast(:seen as pg_snapshot))
+        order by c.xid, c.position
+        limit :limit
+        """,
+        {"xid": xid, "position": position, "seen": seen, "limit": limit},
+    )
+    end = int(snapshot.split(":")[1]) if snapshot else 0
+    return [
+        _change(Cursor(f"{row[0]}.{row[1]}@{snapshot}" if row[0] < end else f"{row[0]}.{row[1]}"), row[2:])
+        for row in rows
+    ]
+
+
+def _check_trim(tx: Transaction, position: int, cursor: Cursor) -> None:
+    trimmed = cursors.get(tx, changes.TRIMMED)
+    if trimmed is not None and position < int(trimmed):
+        raise CursorExpired(f"the feed no longer goes back to {cursor}: open again to start from now")
+
+
+def _number(text: str, cursor: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Invalid(f"{cursor[:80]!r} is not a cursor: use one that Keryx gave you")
+    return int(text)
+
+
+def _change(cursor: Cursor, row: Row) -> Change:
+    at, kind, profile, owner, subject, session, turn, n, note, body, thought, *message = row
+    return Change(
+        cursor=cursor,
+        at=moment(at),
+        kind=Kind(kind),
+        profile=ProfileId(profile),
+        owner=PrincipalId(owner),
+        subject=subject,
+        session=session and SessionId(session),
+        turn=turn and TurnId(turn),
+        note=note,
+        message=messages.from_row(message) if message[0] is not None else None,
+        piece=Piece(n, wire.loads(body, str), bool(thought)) if body is not None else None,
+    )

@@ -1,0 +1,191 @@
+"""Lanes: which session a place talks to now, and which it talked to before."""
+
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import source as sources
+from keryx.core.changes import Kind
+from keryx.core.errors import NotFound
+from keryx.core.ids import LaneKey, PrincipalId, ProfileId, SessionId
+from keryx.core.lanes import Address
+from keryx.core.sessions import Viewer
+from keryx.core.source import Source
+from keryx.core.turns import BusyMode
+from keryx.store import changes
+from keryx.store.database import Row, Transaction, maybe_micros, maybe_moment, micros, moment
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    key: LaneKey
+    profile: ProfileId
+    owner: PrincipalId
+    session: SessionId | None
+    source: Source
+    shared: bool
+    suspended: bool
+    busy: BusyMode | None
+    created_at: datetime
+    active_at: datetime
+    expires_at: datetime | None
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    session: SessionId | None
+    why: str
+    at: datetime
+
+
+_SELECT = """
+select key, profile, owner, session, source, shared, suspended, busy, created_at, active_at, expires_at from lanes
+"""
+
+
+def ensure(tx: Transaction, address: Address, source: Source, *, owner: PrincipalId, now: datetime) -> Lane:
+    """The lane of an address, made at first contact, locked until the end of the transaction."""
+    found = _locked(tx, address.key)
+    if found is not None:
+        return found
+    tx.run(
+        """
+        insert into lanes (key, profile, owner, source, shared, created_at, active_at)
+        values (:key, :profile, :owner, :source, :shared, :now, :now)
+        on conflict (key) do nothing
+        """,
+        {
+            "key": address.key,
+            "profile": source.profile,
+            "owner": owner,
+            "source": sources.encode(source),
+            "shared": int(address.shared),
+            "now": micros(now),
+        },
+    )
+    made = _locked(tx, address.key)
+    assert made is not None
+    return made
+
+
+def get(tx: Transaction, key: str, *, viewer: Viewer) -> Lane:
+    row = tx.row(f"{_SELECT} where key = :key", {"key": key})
+    if row is None or not viewer.sees(row[1], row[2]):
+        raise NotFound(f"there is no lane {key!r}: `keryx lanes list` shows them")
+    return _lane(row)
+
+
+def page(tx: Transaction, viewer: Viewer, *, since: datetime | None = None, limit: int = 200) -> list[Lane]:
+    """Lanes by activity, newest first."""
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where profile = :profile and active_at >= :since and owner = coalesce(cast(:owner as text), owner)
+        order by active_at desc
+        limit :limit
+        """,
+        {
+            "profile": viewer.profile,
+            "owner": viewer.owner,
+            "since": micros(since) if since else 0,
+            "limit": limit,
+        },
+    )
+    return [_lane(row) for row in rows]
+
+
+def of_session(tx: Transaction, session: SessionId) -> list[Lane]:
+    return [_lane(row) for row in tx.rows(f"{_SELECT} where session = :session", {"session": session})]
+
+
+def history(tx: Transaction, key: LaneKey, *, limit: int = 100) -> list[Move]:
+    """Which sessions the lane had and why it moved, newest first."""
+    rows = tx.rows(
+        "select session, why, at from lane_moves where lane = :lane order by id desc limit :limit",
+        {"lane": key, "limit": limit},
+    )
+    return [Move(session=session, why=why, at=moment(at)) for session, why, at in rows]
+
+
+def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str, now: datetime) -> Lane:
+    """Let the lane talk to another session, or to none until the next message makes one."""
+    tx.run(
+        "update lanes set session = :session, suspended = 0 where key = :key",
+        {"key": lane.key, "session": session},
+    )
+    tx.run(
+        "insert into lane_moves (lane, session, why, at) values (:lane, :session, :why, :at)",
+        {"lane": lane.key, "session": session, "why": why, "at": micros(now)},
+    )
+    changes.note(
+        tx, Kind.LANE, lane.key, profile=lane.profile, owner=lane.owner, at=now, session=session, note=why
+    )
+    return msgspec.structs.replace(lane, session=session, suspended=False)
+
+
+def touch(tx: Transaction, lane: Lane, *, now: datetime, expires_at: datetime | None) -> None:
+    """A person spoke. Nothing else counts as activity."""
+    tx.run(
+        "update lanes set active_at = :now, expires_at = :expires_at where key = :key",
+        {"key": lane.key, "now": micros(now), "expires_at": maybe_micros(expires_at)},
+    )
+
+
+def postpone(tx: Transaction, lane: Lane, expires_at: datetime | None) -> None:
+    """Set when the expiry sweep looks at the lane again."""
+    tx.run(
+        "update lanes set expires_at = :expires_at where key = :key",
+        {"key": lane.key, "expires_at": maybe_micros(expires_at)},
+    )
+
+
+def suspend(tx: Transaction, lane: Lane, suspended: bool, *, now: datetime) -> None:
+    tx.run("update lanes set suspended = :value where key = :key", {"key": lane.key, "value": int(suspended)})
+    changes.note(
+        tx,
+        Kind.LANE,
+        lane.key,
+        profile=lane.profile,
+        owner=lane.owner,
+        at=now,
+        session=lane.session,
+        note="suspended" if suspended else "freed",
+    )
+
+
+def set_busy(tx: Transaction, lane: Lane, mode: BusyMode | None) -> None:
+    tx.run("update lanes set busy = :busy where key = :key", {"key": lane.key, "busy": mode and mode.value})
+
+
+def expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:
+    """Lanes whose time to look at has come."""
+    rows = tx.rows(
+        f"{_SELECT} where expires_at <= :now order by expires_at limit :limit",
+        {"now": micros(now), "limit": limit},
+    )
+    return [_lane(row) for row in rows]
+
+
+def drop_idle(tx: Transaction, *, before: datetime) -> int:
+    """Forget lanes that nobody used since `before`; their sessions stay."""
+    return tx.run("delete from lanes where active_at < :before", {"before": micros(before)})
+
+
+def _locked(tx: Transaction, key: LaneKey) -> Lane | None:
+    row = tx.row(f"{_SELECT} where key = :key{tx.for_update}", {"key": key})
+    return None if row is None else _lane(row)
+
+
+def _lane(row: Row) -> Lane:
+    key, profile, owner, session, source, shared, suspended, busy, created_at, active_at, expires_at = row
+    return Lane(
+        key=key,
+        profile=profile,
+        owner=owner,
+        session=session,
+        source=sources.decode(source),
+        shared=bool(shared),
+        suspended=bool(suspended),
+        busy=BusyMode(busy) if busy else None,
+        created_at=moment(created_at),
+        active_at=moment(active_at),
+        expires_at=maybe_moment(expires_at),
+    )

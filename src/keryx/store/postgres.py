@@ -1,0 +1,215 @@
+"""PostgreSQL: pooled connections in threads, row locks, retries of lost races, and LISTEN/NOTIFY as the wake-up."""
+
+import asyncio
+import logging
+import random
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import cache
+from types import TracebackType
+from typing import Any, LiteralString, Self, TypeVar, cast
+
+import psycopg
+import psycopg_pool
+from psycopg import errors as pg
+
+from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
+from keryx.store import migrate
+from keryx.store.database import NOTHING, Engine, Params, Row, Transaction, Work
+from keryx.store.wake import Wake
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 10
+RACES = 12
+SLOW_SECONDS = 0.5
+CHANNEL = "keryx"
+_MIGRATION_LOCK = 0x6B65727978
+_RACE = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+
+
+class PostgresTransaction:
+    engine = Engine.POSTGRES
+    for_update = " for update"
+    skip_locked = " for update skip locked"
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._cursor = connection.cursor()
+        self.noted = False
+
+    def run(self, sql: str, params: Params = NOTHING) -> int:
+        return self._execute(sql, params).rowcount
+
+    def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
+        return self._execute(sql, params).fetchall()
+
+    def row(self, sql: str, params: Params = NOTHING) -> Row | None:
+        return self._execute(sql, params).fetchone()
+
+    def _execute(self, sql: str, params: Params) -> psycopg.Cursor[Any]:
+        return self._cursor.execute(_placeholders(sql), params)
+
+
+class PostgresDatabase:
+    """A store that several nodes share."""
+
+    engine = Engine.POSTGRES
+
+    def __init__(self, dsn: str, *, schema: str | None = None, connections: int = CONNECTIONS) -> None:
+        self.wake = Wake()
+        self._dsn = dsn
+        self._schema = schema
+        self._connections = connections
+        self._channel = f"{CHANNEL}_{schema}" if schema else CHANNEL
+        self._closing = threading.Event()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(self._connections, thread_name_prefix="keryx-pg")
+        await asyncio.to_thread(self._open)
+        self._listener = threading.Thread(target=self._listen_forever, name="keryx-listen", daemon=True)
+        self._listener.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        await asyncio.to_thread(self._close)
+
+    async def write(self, label: str, work: Work[T]) -> T:
+        return await self._loop.run_in_executor(self._threads, self._write, label, work)
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        return await self._loop.run_in_executor(self._threads, self._read, label, work)
+
+    def _open(self) -> None:
+        try:
+            with psycopg.connect(self._dsn, connect_timeout=10, **self._options()) as connection:
+                if self._schema:
+                    connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
+                connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+                migrate.apply(PostgresTransaction(connection), now=datetime.now(UTC))
+        except psycopg.Error as exc:
+            raise translate(exc) from exc
+        self._pool = psycopg_pool.ConnectionPool(
+            self._dsn,
+            kwargs=self._options(),
+            min_size=min(2, self._connections),
+            max_size=self._connections,
+            timeout=20,
+            open=True,
+        )
+
+    def _options(self) -> dict[str, Any]:
+        path = f"-c search_path={self._schema}" if self._schema else ""
+        return {"options": path, "keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
+
+    def _close(self) -> None:
+        self._listener.join()
+        self._threads.shutdown()
+        self._pool.close()
+
+    def _write(self, label: str, work: Work[T]) -> T:
+        """Run the unit in a transaction of its own; a race lost to another one is run again."""
+        for race in range(RACES):
+            try:
+                return self._transact(label, work)
+            except _RACE as exc:
+                log.debug("lost a race in %s: %s", label, exc)
+                time.sleep(random.uniform(0, 0.002 * 2 ** min(race, 7)))
+            except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
+                raise translate(exc) from exc
+        raise Conflict(f"{label} lost {RACES} races in a row: too many writers want the same rows; try again")
+
+    def _transact(self, label: str, work: Work[T]) -> T:
+        started = time.monotonic()
+        with self._pool.connection() as connection:
+            tx = PostgresTransaction(connection)
+            result = work(tx)
+            if tx.noted:
+                connection.execute("select pg_notify(%s, '')", (self._channel,))
+        _report_slow(label, started)
+        return result
+
+    def _read(self, label: str, work: Work[T]) -> T:
+        started = time.monotonic()
+        try:
+            with self._pool.connection() as connection:
+                connection.execute("set transaction isolation level repeatable read read only")
+                return work(PostgresTransaction(connection))
+        except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
+            raise translate(exc) from exc
+        finally:
+            _report_slow(label, started)
+
+    def _listen_forever(self) -> None:
+        """Turn notifications into wake-ups. After a lost connection, wake once: something may have been missed."""
+        delay = 0.1
+        while not self._closing.is_set():
+            try:
+                with psycopg.connect(
+                    self._dsn, autocommit=True, connect_timeout=5, **self._options()
+                ) as connection:
+                    connection.execute(cast(LiteralString, f'listen "{self._channel}"'))
+                    self._signal()
+                    delay = 0.1
+                    while not self._closing.is_set():
+                        if list(connection.notifies(timeout=0.25, stop_after=1)):
+                            self._signal()
+            except psycopg.Error as exc:
+                log.warning("lost the wake-up connection, trying again: %s", exc)
+                self._closing.wait(delay)
+                delay = min(delay * 2, 2)
+
+    def _signal(self) -> None:
+        if not self._closing.is_set():
+            self._loop.call_soon_threadsafe(self.wake.signal)
+
+
+def translate(exc: Exception) -> KeryxError:
+    """The one place where errors of PostgreSQL become ours."""
+    match exc:
+        case psycopg_pool.PoolTimeout():
+            return Retryable("PostgreSQL does not answer: check that it runs; Keryx goes on by itself")
+        case pg.DiskFull():
+            return DiskFull("the disk of PostgreSQL is full: free some space, Keryx goes on by itself")
+        case pg.InvalidCatalogName() | pg.InvalidPassword() | pg.InvalidAuthorizationSpecification():
+            return StoreBroken(f"PostgreSQL refused the connection ({_line(exc)}): check KERYX_DATABASE")
+        case psycopg.ProgrammingError() if 'missing "="' in str(exc):
+            return Invalid(
+                "KERYX_DATABASE is not a PostgreSQL address: it looks like postgresql://user@host/name"
+            )
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return Retryable(f"the connection to PostgreSQL failed ({_line(exc)}): check that it runs")
+        case pg.IntegrityError():
+            return Conflict(f"PostgreSQL refused a change: {_line(exc)}")
+        case psycopg.Error():
+            return StoreBroken(f"PostgreSQL refused a statement: {_line(exc)}")
+        case _:
+            return Unavailable(f"PostgreSQL failed: {_line(exc)}")
+
+
+@cache
+def _placeholders(sql: str) -> LiteralString:
+    """`:name` becomes `%(name)s`. The text comes from literals in store modules only."""
+    return cast(LiteralString, _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")))
+
+
+def _line(exc: Exception) -> str:
+    text = str(exc).strip()
+    return text.splitlines()[0] if text else type(exc).__name__
+
+
+def _report_slow(label: str, started: float) -> None:
+    seconds = time.monotonic() - started
+    if seconds > SLOW_SECONDS:
+        log.warning("slow transaction %s: %.3f s", label, seconds)
+
+
+_: type[Transaction] = PostgresTransaction

@@ -1,0 +1,112 @@
+"""Projects: named groups of sessions, unique by name for each owner."""
+
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import ids
+from keryx.core.changes import Kind
+from keryx.core.errors import Conflict, NotFound
+from keryx.core.ids import PrincipalId, ProfileId, ProjectId
+from keryx.core.sessions import Viewer
+from keryx.store import changes
+from keryx.store.database import Row, Transaction, micros, moment
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    id: ProjectId
+    profile: ProfileId
+    owner: PrincipalId
+    name: str
+    colour: str
+    created_at: datetime
+    sessions: int = 0
+
+
+_SELECT = """
+select p.id, p.profile, p.owner, p.name, p.colour, p.created_at,
+  (select count(*) from sessions s where s.project = p.id and s.deleted_at is null)
+from projects p
+"""
+
+
+def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str, now: datetime) -> Project:
+    project = ProjectId(ids.new(now))
+    added = tx.run(
+        """
+        insert into projects (id, profile, owner, name, colour, created_at)
+        values (:id, :profile, :owner, :name, :colour, :now)
+        on conflict do nothing
+        """,
+        {
+            "id": project,
+            "profile": viewer.profile,
+            "owner": viewer.principal,
+            "name": name,
+            "colour": colour,
+            "now": micros(now),
+        },
+    )
+    if not added:
+        raise Conflict(f"there is a project {name!r} already: choose another name")
+    _note(tx, viewer, project, "added", now)
+    return find(tx, viewer, name)
+
+
+def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
+    """The viewer's project of this name or id."""
+    row = tx.row(
+        f"{_SELECT} where p.profile = :profile and p.owner = :owner and (p.name = :name or p.id = :name)",
+        {"profile": viewer.profile, "owner": viewer.principal, "name": name},
+    )
+    if row is None:
+        raise NotFound(f"there is no project {name!r}: `keryx projects list` shows them")
+    return _project(row)
+
+
+def every(tx: Transaction, viewer: Viewer) -> list[Project]:
+    rows = tx.rows(
+        f"{_SELECT} where p.profile = :profile and p.owner = :owner order by p.name",
+        {"profile": viewer.profile, "owner": viewer.principal},
+    )
+    return [_project(row) for row in rows]
+
+
+def change(
+    tx: Transaction, viewer: Viewer, project: Project, *, name: str, colour: str, now: datetime
+) -> Project:
+    taken = tx.row(
+        "select 1 from projects where profile = :profile and owner = :owner and name = :name and id <> :id",
+        {"profile": viewer.profile, "owner": viewer.principal, "name": name, "id": project.id},
+    )
+    if taken:
+        raise Conflict(f"there is a project {name!r} already: choose another name")
+    tx.run(
+        "update projects set name = :name, colour = :colour where id = :id",
+        {"name": name, "colour": colour, "id": project.id},
+    )
+    _note(tx, viewer, project.id, "changed", now)
+    return find(tx, viewer, name)
+
+
+def remove(tx: Transaction, viewer: Viewer, project: Project, *, now: datetime) -> None:
+    """Remove a project; its sessions stay, without one."""
+    tx.run("delete from projects where id = :id", {"id": project.id})
+    _note(tx, viewer, project.id, "removed", now)
+
+
+def _note(tx: Transaction, viewer: Viewer, project: ProjectId, note: str, now: datetime) -> None:
+    changes.note(tx, Kind.PROJECT, project, profile=viewer.profile, owner=viewer.principal, at=now, note=note)
+
+
+def _project(row: Row) -> Project:
+    id_, profile, owner, name, colour, created_at, sessions = row
+    return Project(
+        id=id_,
+        profile=profile,
+        owner=owner,
+        name=name,
+        colour=colour,
+        created_at=moment(created_at),
+        sessions=sessions,
+    )

@@ -1,0 +1,308 @@
+# The type stubs of apsw name a type that Python 3.11 does not have.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+"""SQLite: one writer thread with group commit, a few readers, and a probe for commits of other processes."""
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+import apsw
+
+from keryx.core.errors import DiskFull, KeryxError, Retryable, StoreBroken
+from keryx.store import migrate
+from keryx.store.database import NOTHING, Engine, Params, Row, Transaction, Work
+from keryx.store.wake import Wake
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+APPLICATION_ID = 0x4B657279
+BATCH = 256
+READERS = 4
+PROBE_SECONDS = 0.02
+BUSY_MILLISECONDS = 15_000
+SLOW_SECONDS = 0.5
+_FSYNC_FAILURES = {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC}
+
+
+class SqliteTransaction:
+    engine = Engine.SQLITE
+    for_update = ""
+    skip_locked = ""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self.noted = False
+
+    def run(self, sql: str, params: Params = NOTHING) -> int:
+        self._cursor.execute(sql, params)
+        return self._connection.changes()
+
+    def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
+        return cast(list[Row], self._cursor.execute(sql, params).fetchall())
+
+    def row(self, sql: str, params: Params = NOTHING) -> Row | None:
+        found = self.rows(sql, params)
+        return found[0] if found else None
+
+
+class _Unit(Generic[T]):
+    """A unit of work on its way through the writer, and the future of the task that waits for it."""
+
+    __slots__ = ("error", "future", "label", "loop", "result", "work")
+
+    def __init__(self, label: str, work: Work[T], loop: asyncio.AbstractEventLoop) -> None:
+        self.label = label
+        self.work = work
+        self.loop = loop
+        self.future: asyncio.Future[T] = loop.create_future()
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
+
+
+class SqliteDatabase:
+    """A store in one file. Any number of processes may use the file at once."""
+
+    engine = Engine.SQLITE
+
+    def __init__(self, path: Path | str, *, fatal: Callable[[str], None] | None = None) -> None:
+        self.path = Path(path)
+        self.wake = Wake()
+        self._fatal = fatal or _end_process
+        self._units: queue.SimpleQueue[_Unit[Any] | None] = queue.SimpleQueue()
+        self._local = threading.local()
+        self._connections: list[apsw.Connection] = []
+        self._closing = threading.Event()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="keryx-read")
+        self._writer = await asyncio.to_thread(prepare, self.path)
+        self._threads = [
+            threading.Thread(target=self._write_forever, name="keryx-write", daemon=True),
+            threading.Thread(target=self._probe_forever, name="keryx-probe", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._units.put(None)
+        await asyncio.to_thread(self._close)
+
+    async def write(self, label: str, work: Work[T]) -> T:
+        unit = _Unit(label, work, self._loop)
+        self._units.put(unit)
+        return await unit.future
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        return await self._loop.run_in_executor(self._readers, self._read, label, work)
+
+    def _close(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        self._readers.shutdown()
+        for connection in [*self._connections, self._writer]:
+            connection.close()
+
+    def _read(self, label: str, work: Work[T]) -> T:
+        started = time.monotonic()
+        try:
+            connection = self._reader()
+            connection.execute("begin")
+            try:
+                return work(SqliteTransaction(connection))
+            finally:
+                connection.execute("rollback")
+        except apsw.Error as exc:
+            raise translate(exc) from exc
+        finally:
+            _report_slow(label, started)
+
+    def _reader(self) -> apsw.Connection:
+        if not hasattr(self._local, "connection"):
+            self._local.connection = connect(self.path)
+            self._local.connection.execute("pragma query_only = on")
+            self._connections.append(self._local.connection)
+        return self._local.connection
+
+    def _write_forever(self) -> None:
+        while (unit := self._units.get()) is not None:
+            batch = [unit]
+            ending = False
+            with suppress(queue.Empty):
+                while len(batch) < BATCH and not ending:
+                    more = self._units.get_nowait()
+                    ending = more is None
+                    if more is not None:
+                        batch.append(more)
+            noted = self._commit(batch)
+            self._loop.call_soon_threadsafe(self._answer, batch, noted)
+            if ending:
+                return
+
+    def _commit(self, batch: list[_Unit[Any]]) -> bool:
+        """Run the units, each in a savepoint, and commit them together. Every unit gets its own outcome."""
+        started = time.monotonic()
+        noted = False
+        try:
+            self._writer.execute("begin immediate")
+            for unit in batch:
+                noted = self._attempt(unit) or noted
+            self._writer.execute("commit")
+        except apsw.Error as exc:
+            self._end_on_failed_sync(exc)
+            if not self._writer.get_autocommit():
+                self._writer.execute("rollback")
+            for unit in batch:
+                unit.error = translate(exc)
+            return False
+        finally:
+            _report_slow("+".join(u.label for u in batch[:5]), started)
+        return noted
+
+    def _attempt(self, unit: _Unit[Any]) -> bool:
+        tx = SqliteTransaction(self._writer)
+        self._writer.execute("savepoint unit")
+        try:
+            unit.result = unit.work(tx)
+        except Exception as exc:
+            if isinstance(exc, apsw.Error) and self._writer.get_autocommit():
+                raise
+            unit.error = translate(exc) if isinstance(exc, apsw.Error) else exc
+            self._writer.execute("rollback to unit")
+            tx.noted = False
+        self._writer.execute("release unit")
+        return tx.noted
+
+    def _answer(self, batch: list[_Unit[Any]], noted: bool) -> None:
+        for unit in batch:
+            unit.settle()
+        if noted:
+            self.wake.signal()
+
+    def _end_on_failed_sync(self, exc: apsw.Error) -> None:
+        """After a failed sync nobody knows what is on the disk, and the next one may lie: end at once."""
+        if getattr(exc, "extendedresult", 0) in _FSYNC_FAILURES:
+            self._fatal(
+                f"the disk refused to sync {self.path}: {exc}. Keryx ends, so that nothing unsafe is acknowledged"
+            )
+
+    def _probe_forever(self) -> None:
+        """Notice commits of other processes. One cheap question per interval, only while somebody waits."""
+        connection = connect(self.path)
+        seen = connection.pragma("data_version")
+        while not self._closing.wait(PROBE_SECONDS):
+            if not self.wake.awaited:
+                continue
+            version = connection.pragma("data_version")
+            if version != seen:
+                seen = version
+                self._loop.call_soon_threadsafe(self.wake.signal)
+        connection.close()
+
+
+def connect(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path), statementcachesize=400)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    connection.execute("pragma foreign_keys = on")
+    connection.execute("pragma synchronous = full")
+    connection.execute("pragma cache_size = -16000")
+    connection.execute("pragma temp_store = memory")
+    return connection
+
+
+def prepare(path: Path) -> apsw.Connection:
+    """Open the file for writing, creating and migrating it as needed; refuse what is not ours."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = connect(path)
+        _check_ours(connection, path)
+        if connection.pragma("journal_mode") != "wal":
+            connection.pragma("journal_mode", "wal")
+        connection.execute("begin immediate")
+        try:
+            migrate.apply(SqliteTransaction(connection), now=datetime.now(UTC))
+            connection.pragma("application_id", APPLICATION_ID)
+        except BaseException:
+            connection.execute("rollback")
+            raise
+        connection.execute("commit")
+        connection.execute("pragma wal_autocheckpoint = 2000")
+    except apsw.Error as exc:
+        raise translate(exc, path) from exc
+    except OSError as exc:
+        raise StoreBroken(
+            f"{path.parent} cannot be used ({exc.strerror}): check its rights, or set KERYX_HOME to a folder you may write"
+        ) from exc
+    return connection
+
+
+def translate(exc: apsw.Error, path: Path | None = None) -> KeryxError:
+    """The one place where errors of SQLite become ours."""
+    where = str(path) if path else "the store"
+    match exc:
+        case apsw.BusyError() | apsw.LockedError():
+            return Retryable(f"{where} is busy: another process holds it for long; try again")
+        case apsw.FullError():
+            return DiskFull(f"the disk of {where} is full: free some space, Keryx goes on by itself")
+        case apsw.NotADBError():
+            return StoreBroken(
+                f"{where} is not a Keryx store: move the file away, or set KERYX_HOME elsewhere"
+            )
+        case apsw.CorruptError():
+            return StoreBroken(f"{where} is damaged ({exc}): run `keryx verify`, then restore a backup")
+        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreBroken(
+                f"{where} cannot be opened for writing: check its rights, or set KERYX_HOME elsewhere"
+            )
+        case apsw.IOError():
+            return StoreBroken(f"reading or writing {where} failed ({exc}): check the disk")
+        case _:
+            return StoreBroken(f"{where} refused a statement: {exc}")
+
+
+def _check_ours(connection: apsw.Connection, path: Path) -> None:
+    objects = next(connection.execute("select count(*) from sqlite_schema"))[0]
+    if objects and connection.pragma("application_id") != APPLICATION_ID:
+        connection.close()
+        raise StoreBroken(
+            f"{path} belongs to another program: move the file away, or set KERYX_HOME elsewhere"
+        )
+
+
+def _report_slow(label: str, started: float) -> None:
+    seconds = time.monotonic() - started
+    if seconds > SLOW_SECONDS:
+        log.warning("slow transaction %s: %.3f s", label, seconds)
+
+
+def _end_process(reason: str) -> None:
+    log.critical("%s", reason)
+    os.write(2, f"keryx: {reason}\n".encode())
+    os._exit(74)
+
+
+_: type[Transaction] = SqliteTransaction

@@ -1,0 +1,400 @@
+"""Turns: the queue of agent work. Every write of a running turn is fenced by its lease."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from keryx.core import ids, wire
+from keryx.core.changes import Kind
+from keryx.core.deliveries import Target
+from keryx.core.errors import Conflict, LeaseLost, NotFound
+from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
+from keryx.core.turns import MAX_ATTEMPTS, MOVES, BusyMode, Turn, TurnState
+from keryx.store import changes, messages, sessions
+from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
+
+_COLUMNS = """
+  t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
+  t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq
+"""
+_SELECT = f"select {_COLUMNS} from turns t"
+
+
+def enqueue(
+    tx: Transaction,
+    session: SessionId,
+    *,
+    profile: str,
+    owner: str,
+    surface: str,
+    input_seq: int,
+    mode: BusyMode,
+    now: datetime,
+    id: TurnId,
+    reply: Target | None = None,
+    pin: WorkerId | None = None,
+) -> None:
+    """Queue a turn for the message `input_seq`, behind everything queued in its session."""
+    tx.run(
+        """
+        insert into turns (id, session, profile, owner, surface, state, mode, input_seq, reply, pin, created_at)
+        values (:id, :session, :profile, :owner, :surface, 'queued', :mode, :input_seq, :reply, :pin, :now)
+        """,
+        {
+            "id": id,
+            "session": session,
+            "profile": profile,
+            "owner": owner,
+            "surface": surface,
+            "mode": mode.value,
+            "input_seq": input_seq,
+            "reply": reply and wire.dumps(reply),
+            "pin": pin,
+            "now": micros(now),
+        },
+    )
+    changes.note(
+        tx,
+        Kind.TURN,
+        id,
+        profile=profile,
+        owner=owner,
+        at=now,
+        session=session,
+        turn=id,
+        note=TurnState.QUEUED.value,
+    )
+
+
+def get(tx: Transaction, turn: TurnId) -> Turn:
+    row = tx.row(f"{_SELECT} where t.id = :id", {"id": turn})
+    if row is None:
+        raise NotFound(f"there is no turn {turn!r}")
+    return _turn(row)
+
+
+def running(tx: Transaction, session: SessionId) -> Turn | None:
+    row = tx.row(f"{_SELECT} where t.session = :session and t.state = 'running'", {"session": session})
+    return None if row is None else _turn(row)
+
+
+def queued(tx: Transaction, session: SessionId) -> list[Turn]:
+    """The waiting turns of a session, in the order they will run."""
+    rows = tx.rows(
+        f"{_SELECT} where t.session = :session and t.state = 'queued' order by t.position",
+        {"session": session},
+    )
+    return [_turn(row) for row in rows]
+
+
+def of_session(tx: Transaction, session: SessionId, *, limit: int = 100) -> list[Turn]:
+    """The last turns of a session, newest first."""
+    rows = tx.rows(
+        f"{_SELECT} where t.session = :session order by t.position desc limit :limit",
+        {"session": session, "limit": limit},
+    )
+    return [_turn(row) for row in rows]
+
+
+def active(tx: Transaction, *, profile: str, owner: str | None) -> list[Turn]:
+    """Every running or waiting turn that a viewer may see, oldest first."""
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where t.state in ('queued', 'running') and t.profile = :profile and t.owner = coalesce(cast(:owner as text), t.owner)
+        order by t.position limit 1000
+        """,
+        {"profile": profile, "owner": owner},
+    )
+    return [_turn(row) for row in rows]
+
+
+def claim(
+    tx: Transaction,
+    *,
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    per_principal: int,
+    session: SessionId | None = None,
+    pinned_only: bool = False,
+) -> Turn | None:
+    """Lease the next turn whose session has none running. Safe to call concurrently.
+
+    Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
+    here, before any work. With `session`, only turns of that session are taken."""
+    for candidate, of in _candidates(tx, worker, now, per_principal, session, pinned_only):
+        held = tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": of})
+        turn = _take(tx, candidate, worker, now, lease) if held else None
+        if turn:
+            sessions.count_turn(tx, turn.session, now=now)
+            _note(tx, turn, TurnState.RUNNING.value, now)
+            return _collected(tx, turn, now)
+    return None
+
+
+def renew(tx: Transaction, worker: WorkerId, *, until: datetime) -> int:
+    """Prolong every lease of a worker; gives how many turns it still holds."""
+    return tx.run(
+        "update turns set lease_until = :until where worker = :worker and state = 'running'",
+        {"worker": worker, "until": micros(until)},
+    )
+
+
+def hold(tx: Transaction, turn: Turn) -> None:
+    """Lock a running turn, or raise `LeaseLost` if it is no longer ours. Begins every write of a worker."""
+    sessions.lock(tx, turn.session)
+    held = tx.row(
+        f"select 1 from turns where id = :id and lease = :lease and state = 'running'{tx.for_update}",
+        {"id": turn.id, "lease": turn.lease},
+    )
+    if held is None:
+        raise LeaseLost(f"turn {turn.id} belongs to another worker now")
+
+
+def finish(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, error: str | None = None) -> None:
+    """End a running turn under its lease."""
+    changed = tx.run(
+        """
+        update turns
+        set state = :state, lease = null, lease_until = null, finished_at = :now, error = :error
+        where id = :id and lease = :lease and state = 'running'
+        """,
+        {
+            "id": turn.id,
+            "lease": turn.lease,
+            "state": state.value,
+            "now": micros(now),
+            "error": error and wire.dumps(error),
+        },
+    )
+    if not changed:
+        raise LeaseLost(f"turn {turn.id} belongs to another worker now")
+    _note(tx, turn, state.value, now)
+
+
+def close(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, error: str | None = None) -> None:
+    """End a turn that no worker holds: waiting, or found abandoned. Raises `Conflict` if it moved meanwhile."""
+    _move(tx, turn, state, "finished_at = :now, error = :error", {"error": error and wire.dumps(error)}, now)
+
+
+def requeue(
+    tx: Transaction,
+    turn: Turn,
+    *,
+    now: datetime,
+    attempts: int | None = None,
+    not_before: datetime | None = None,
+) -> None:
+    """Put a turn whose worker is gone back to its place in the queue."""
+    _move(
+        tx,
+        turn,
+        TurnState.QUEUED,
+        "attempts = :attempts, not_before = :not_before, interrupted_at = :now, worker = null",
+        {
+            "attempts": turn.attempts if attempts is None else attempts,
+            "not_before": 0 if not_before is None else micros(not_before),
+        },
+        now,
+    )
+
+
+def abandoned(tx: Transaction, *, now: datetime, workers: list[WorkerId], limit: int = 50) -> list[Turn]:
+    """Running turns whose lease ran out, or whose worker is among those known to be dead."""
+    rows = tx.rows(
+        f"{_SELECT} where t.state = 'running' and t.lease_until < :now order by t.lease_until limit :limit",
+        {"now": micros(now), "limit": limit},
+    )
+    found = [_turn(row) for row in rows]
+    if workers:
+        rows = tx.rows(f"{_SELECT} where t.state = 'running' order by t.position")
+        found += [t for t in map(_turn, rows) if t.worker in workers and t.id not in {f.id for f in found}]
+    return found
+
+
+def request_cancel(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+    """Ask the worker of a running turn to stop; the feed tells it."""
+    tx.run("update turns set cancelling = 1 where id = :id and state = 'running'", {"id": turn.id})
+    changes.note(
+        tx,
+        Kind.CANCEL,
+        turn.id,
+        profile=turn.profile,
+        owner=turn.owner,
+        at=now,
+        session=turn.session,
+        turn=turn.id,
+    )
+
+
+def cancelling(tx: Transaction, worker: WorkerId) -> list[TurnId]:
+    rows = tx.rows(
+        "select id from turns where state = 'running' and worker = :worker and cancelling = 1",
+        {"worker": worker},
+    )
+    return [TurnId(row[0]) for row in rows]
+
+
+def merge(tx: Transaction, turn: Turn, *, into: Turn, now: datetime) -> None:
+    """Give the input of a waiting turn to another turn of its session."""
+    _move(tx, turn, TurnState.MERGED, "finished_at = :now, merged_into = :into", {"into": into.id}, now)
+    messages.reassign(tx, turn.session, old=turn.id, new=into.id, first=turn.input_seq)
+
+
+def pending_for_pin(tx: Transaction, *, limit: int = 50) -> list[Turn]:
+    """Waiting turns that only one worker may run."""
+    rows = tx.rows(
+        f"{_SELECT} where t.state = 'queued' and t.pin is not null order by t.position limit :limit",
+        {"limit": limit},
+    )
+    return [_turn(row) for row in rows]
+
+
+def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
+    """When the next waiting turn that is held back may run."""
+    row = tx.row(
+        "select min(not_before) from turns where state = 'queued' and not_before > :now", {"now": micros(now)}
+    )
+    return maybe_moment(row[0]) if row else None
+
+
+def _candidates(
+    tx: Transaction,
+    worker: WorkerId,
+    now: datetime,
+    per_principal: int,
+    session: SessionId | None,
+    pinned_only: bool,
+) -> list[Row]:
+    return tx.rows(
+        """
+        select t.id, t.session
+        from turns t
+        join sessions s on s.id = t.session
+        where t.state = 'queued'
+          and t.not_before <= :now
+          and (t.pin = :worker or (t.pin is null and :pinned_only = 0))
+          and t.session = coalesce(cast(:session as text), t.session)
+          and not exists (select 1 from turns r where r.session = t.session and r.state = 'running')
+          and not exists (
+            select 1 from turns q where q.session = t.session and q.state = 'queued' and q.position < t.position
+          )
+          and (
+            select count(*) from turns r where r.profile = t.profile and r.owner = t.owner and r.state = 'running'
+          ) < :per_principal
+        order by case when s.served_at > t.created_at then s.served_at else t.created_at end, t.position
+        limit 8
+        """,
+        {
+            "worker": worker,
+            "now": micros(now),
+            "session": session,
+            "per_principal": per_principal,
+            "pinned_only": int(pinned_only),
+        },
+    )
+
+
+def _take(tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease: timedelta) -> Turn | None:
+    row = tx.row(
+        f"""
+        update turns as t
+        set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
+            started_at = :now, cancelling = 0
+        where t.id = :id and t.state = 'queued' and t.attempts < :most
+        returning {_COLUMNS}
+        """,
+        {
+            "id": turn,
+            "worker": worker,
+            "lease": ids.token(),
+            "until": micros(now + lease),
+            "now": micros(now),
+            "most": MAX_ATTEMPTS,
+        },
+    )
+    return None if row is None else _turn(row)
+
+
+def _collected(tx: Transaction, turn: Turn, now: datetime) -> Turn:
+    """Join the waiting turns behind this one that ask for it, come from the same person and go to the same place."""
+    if turn.mode is not BusyMode.COLLECT:
+        return turn
+    place = turn.reply and turn.reply.key
+    for other in queued(tx, turn.session):
+        if (
+            other.mode is not BusyMode.COLLECT
+            or other.owner != turn.owner
+            or (other.reply and other.reply.key) != place
+        ):
+            break
+        merge(tx, other, into=turn, now=now)
+    return turn
+
+
+def _move(
+    tx: Transaction, turn: Turn, state: TurnState, extra: str, params: dict[str, Any], now: datetime
+) -> None:
+    if state not in MOVES[turn.state]:
+        raise Conflict(f"turn {turn.id} is {turn.state}: it cannot become {state}")
+    changed = tx.run(
+        f"""
+        update turns
+        set state = :state, lease = null, lease_until = null, {extra}
+        where id = :id and state = :old and coalesce(lease, '') = :lease
+        """,
+        {
+            **params,
+            "id": turn.id,
+            "state": state.value,
+            "old": turn.state.value,
+            "lease": turn.lease or "",
+            "now": micros(now),
+        },
+    )
+    if not changed:
+        raise Conflict(f"turn {turn.id} has moved on: look again")
+    _note(tx, turn, state.value, now)
+
+
+def _note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
+    changes.note(
+        tx,
+        Kind.TURN,
+        turn.id,
+        profile=turn.profile,
+        owner=turn.owner,
+        at=now,
+        session=turn.session,
+        turn=turn.id,
+        note=note,
+    )
+
+
+def _turn(row: Row) -> Turn:
+    (
+        id_, session, profile, owner, state, mode, attempts, created_at, surface, started_at, finished_at,
+        reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_,
+    ) = row  # fmt: skip
+    return Turn(
+        id=id_,
+        session=session,
+        profile=profile,
+        owner=owner,
+        state=TurnState(state),
+        mode=BusyMode(mode),
+        attempts=attempts,
+        created_at=moment(created_at),
+        surface=surface,
+        started_at=maybe_moment(started_at),
+        finished_at=maybe_moment(finished_at),
+        reply=wire.loads(reply, Target) if reply else None,
+        pin=pin,
+        worker=worker,
+        lease=lease and LeaseToken(lease),
+        cancelling=bool(cancelling_),
+        error=wire.loads(error, str) if error else None,
+        merged_into=merged_into,
+        interrupted_at=maybe_moment(interrupted_at),
+        input_seq=input_seq_,
+    )

@@ -1,0 +1,135 @@
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keryx.core import wire
+from keryx.core.errors import Invalid
+
+LONE = "\ud800"
+ANY_CHARACTER = st.characters(codec=None, exclude_categories=())
+ODD_CHARACTER = st.sampled_from(
+    ["\x00", "\ud83d", "\ude00", "\udcff", "\x7f", "\u2028", '"', "\\", "😀", "é"]
+)
+TEXT = st.text(ANY_CHARACTER | ODD_CHARACTER).map(
+    lambda text: text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+)
+SCALAR = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+TREE = st.recursive(SCALAR, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=12)
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Leaf(msgspec.Struct, frozen=True, tag="leaf", omit_defaults=True, forbid_unknown_fields=True):
+    text: str
+    colour: Colour = Colour.RED
+    at: datetime = datetime(2024, 2, 29, 12, 30, 15, 250, UTC)
+    wait: timedelta = timedelta(seconds=90)
+    raw: bytes = b"\x00\xff"
+    names: dict[int, str] = {}
+
+
+class Branch(msgspec.Struct, frozen=True, tag="branch"):
+    leaves: tuple["Leaf | Branch", ...] = ()
+    label: str | None = None
+
+
+LEAF = st.builds(
+    Leaf,
+    text=TEXT,
+    at=st.datetimes(timezones=st.just(UTC)),
+    wait=st.integers(-(10**6), 10**6).map(lambda seconds: timedelta(seconds=seconds)),
+    raw=st.binary(),
+    names=st.dictionaries(st.integers(-9, 9), TEXT),
+)
+BRANCH = st.builds(Branch, leaves=st.lists(LEAF, max_size=3).map(tuple), label=st.none() | TEXT)
+
+
+@given(value=TREE)
+def test_plain_values_come_back_as_they_were(value: object) -> None:
+    assert wire.loads(wire.dumps(value), object) == value
+
+
+@given(value=BRANCH)
+def test_structs_come_back_as_they_were(value: Branch) -> None:
+    assert wire.loads(wire.dumps(value), Branch) == value
+    assert wire.loads(wire.dumps(value).encode(), Branch) == value
+
+
+@given(value=TREE)
+def test_what_is_written_is_json_that_any_database_can_store(value: object) -> None:
+    text = wire.dumps(value)
+    assert "\x00" not in text
+    assert json.loads(text.encode().decode()) == value
+
+
+@given(value=BRANCH)
+def test_a_lone_surrogate_does_not_change_the_rest_of_the_text(value: Branch) -> None:
+    plain, odd = wire.dumps([value]), wire.dumps([value, LONE])
+    assert json.loads(odd) == [*json.loads(plain), LONE]
+
+
+def test_two_surrogates_of_a_pair_become_the_character_they_spell() -> None:
+    assert wire.loads(wire.dumps("\ud83d\ude00"), str) == "😀"
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("beside", ["plain", LONE])
+def test_numbers_that_json_lacks_become_null(number: float, beside: str) -> None:
+    assert wire.loads(wire.dumps([number, beside]), list[object]) == [None, beside]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "nul", "[1,]", "NaN", '"\x00"', '"\\ud800', '["\\ud800", NaN]', "[" * 100_000]
+)
+def test_malformed_text_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="not JSON of object"):
+        wire.loads(text, object)
+    with pytest.raises(Invalid):
+        wire.loads(text.encode(), object)
+
+
+@pytest.mark.parametrize("text", [b"\xff", b'"\xff"', b'["\\ud800", "\xff"]', b'"\\ud800' + b"[" * 100_000])
+def test_bytes_that_are_not_utf8_are_refused(text: bytes) -> None:
+    with pytest.raises(Invalid):
+        wire.loads(text, object)
+
+
+def test_deep_nesting_beside_a_surrogate_is_refused() -> None:
+    with pytest.raises(Invalid):
+        wire.loads('["\\ud800",' + "[" * 100_000, object)
+
+
+@pytest.mark.parametrize("odd", ["plain", "\\ud800"])
+def test_a_wrong_type_is_refused_with_its_place(odd: str) -> None:
+    with pytest.raises(Invalid, match=r"Expected `str`, got `int` - at `\$.text`"):
+        wire.loads(f'{{"type":"leaf","names":{{"1":"{odd}"}},"text":1}}', Leaf)
+
+
+@pytest.mark.parametrize("key", ["other", "\\ud800"])
+def test_unknown_keys_are_refused(key: str) -> None:
+    with pytest.raises(Invalid):
+        wire.loads(f'{{"type":"leaf","text":"","{key}":1}}', Leaf)
+
+
+def test_the_reason_of_a_refusal_is_short() -> None:
+    with pytest.raises(Invalid) as refusal:
+        wire.loads(f'{{"type":"leaf","text":"","{"x" * 5000}":1}}', Leaf)
+    assert len(str(refusal.value)) < 300
+
+
+def test_numbers_in_strings_are_read_only_when_asked() -> None:
+    assert wire.loads('["1"]', list[int], strict=False) == [1]
+    with pytest.raises(Invalid):
+        wire.loads('["1"]', list[int])
+
+
+def test_raw_surrogates_in_the_text_are_read() -> None:
+    assert wire.loads(f'"{LONE}"', str) == LONE
