@@ -83,7 +83,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     id: DeliveryId
     profile: ProfileId
     owner: PrincipalId
-    session: SessionId
+    session: SessionId | None
     turn: TurnId | None
     target: Target
     text: str

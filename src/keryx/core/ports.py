@@ -3,14 +3,14 @@
 An agent yields events and never writes. An adapter parses, sends and declares what its platform can do.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias
 
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.ids import DeliveryId, SessionId, TurnId, WorkerId
+from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Message, Parts, ToolCall, ToolResult
 from keryx.core.sessions import Settings
 from keryx.core.source import Source
@@ -78,12 +78,13 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
 class Agent(Protocol):
     """Ending the iterator ends the turn; `AgentFailed` fails it with a sentence for the person."""
 
-    def run(self, context: TurnContext) -> AsyncIterator[Event]: ...
+    def run(self, context: TurnContext) -> AsyncGenerator[Event, None]: ...
 
 
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
-    platform position that may move once this event is stored."""
+    platform position that may move once this event is stored. `session` sends it to that session instead of
+    the one of its lane; `principal` is set by local transports, which know who they speak for."""
 
     event: str
     source: Source
@@ -92,6 +93,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     reply: Target | None = None
     session: SessionId | None = None
+    principal: PrincipalId | None = None
     busy: BusyMode | None = None
     observed: bool = False
     edits: str | None = None

@@ -43,7 +43,7 @@ _INVISIBLE = re.compile(
     "[\u00ad\u061c\u180b-\u180f\u200c\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
 )
 _JOINED = re.compile(f"(?<=[{_EMOJI}]){_JOINER}(?=[{_EMOJI}])")
-_TAGGED = re.compile(f"\U0001f3f4([{_TAGS}]+)")
+_TAGGED = re.compile("\U0001f3f4([\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,16})\U000e007f")
 # Normalising takes time quadratic in the length of a run of combining marks. No language needs thirty of them.
 _CROWD = re.compile(rf"([^\w\s\x00-\u02ff{_EMOJI}]{{30}})[^\w\s\x00-\u02ff{_EMOJI}]+")
 
@@ -174,11 +174,12 @@ def _wide() -> _Wide:
     )
     marks = "".join(c for c in scripts if category(c)[0] == "M" and not cjk(c) and c != _KEYCAP)
     joiners = (
-        f"\u0300-\u036f{marks}{_KEYCAP}{_JOINER}{_TAGS}\ufe00-\ufe2f\u3099\u309a\uff9e\uff9f\u1160-\u11ff"
+        f"\u0300-\u036f\u3099\u309a\uff9e\uff9f\ufe00-\ufe2f{marks}{_KEYCAP}{_JOINER}{_TAGS}"
+        "\u1160-\u11ff\u314f-\u3163\uffc2-\uffdc"
     )
     emoji = (
-        rf"[0-9#*]{_KEYCAP}|[\U0001f1e6-\U0001f1ff]{{2}}|\U0001f3f4{_TIE}[a-z0-9]+"
-        rf"|[{_EMOJI}][\U0001f3fb-\U0001f3ff]?(?:{_TIE}[{_EMOJI}][\U0001f3fb-\U0001f3ff]?)*"
+        rf"[0-9#*]{_KEYCAP}|[\U0001f1e6-\U0001f1ff]{{2}}|\U0001f3f4{_TIE}[a-z0-9]{{1,16}}{_TIE}"
+        rf"|[{_EMOJI}][\U0001f3fb-\U0001f3ff]?(?:{_TIE}[{_EMOJI}][\U0001f3fb-\U0001f3ff]?){{0,9}}"
     )
     return _Wide(
         piece=re.compile(
@@ -202,8 +203,8 @@ def _accents() -> dict[int, str]:
 
 
 def _spell_tags(flag: re.Match[str]) -> str:
-    letters = (chr(ord(tag) - 0xE0000) for tag in flag[1] if tag != "\U000e007f")
-    return f"\U0001f3f4{_TIE}" + "".join(letters)
+    letters = "".join(chr(ord(tag) - 0xE0000) for tag in flag[1])
+    return f"\U0001f3f4{_TIE}{letters}{_TIE}"
 
 
 def _mapped(text: str) -> tuple[str, Callable[[int, int], tuple[int, int]]]:

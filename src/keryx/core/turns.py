@@ -78,6 +78,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     profile: ProfileId
     owner: PrincipalId
+    asker: PrincipalId
     state: TurnState
     mode: BusyMode
     attempts: int
@@ -90,6 +91,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     pin: WorkerId | None = None
     worker: WorkerId | None = None
     lease: LeaseToken | None = None
+    lease_until: datetime | None = None
     cancelling: bool = False
     error: str | None = None
     merged_into: TurnId | None = None

@@ -2,12 +2,13 @@
 
 from datetime import datetime
 
+from keryx.core import wire
 from keryx.store.database import Transaction, micros
 
 
 def get(tx: Transaction, name: str) -> str | None:
     row = tx.row("select value from cursors where name = :name", {"name": name})
-    return None if row is None else str(row[0])
+    return None if row is None else wire.loads(row[0], str)
 
 
 def move(tx: Transaction, name: str, value: str, *, now: datetime) -> None:
@@ -16,5 +17,5 @@ def move(tx: Transaction, name: str, value: str, *, now: datetime) -> None:
         insert into cursors (name, value, moved_at) values (:name, :value, :now)
         on conflict (name) do update set value = excluded.value, moved_at = excluded.moved_at
         """,
-        {"name": name, "value": value, "now": micros(now)},
+        {"name": name, "value": wire.dumps(value), "now": micros(now)},
     )

@@ -15,6 +15,7 @@ Params = Mapping[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 NOTHING: Params = {}
+UNSTORABLE = "this text has characters that a database cannot keep (NUL, half an emoji): remove them"
 
 
 class Engine(StrEnum):

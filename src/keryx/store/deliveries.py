@@ -17,6 +17,8 @@ _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
   d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.lease
 """
+# SQLite knows no alias in a returning clause.
+_RETURNED = _COLUMNS.replace("d.", "")
 _SELECT = f"select {_COLUMNS} from deliveries d"
 
 
@@ -27,8 +29,8 @@ def enqueue(
     *,
     profile: str,
     owner: str,
-    session: SessionId,
     now: datetime,
+    session: SessionId | None = None,
     turn: TurnId | None = None,
 ) -> DeliveryId:
     """Write a delivery, behind everything that waits for the same target."""
@@ -96,6 +98,11 @@ def page(
 def of_session(tx: Transaction, session: SessionId, *, unfinished: bool = False) -> list[Delivery]:
     clause = "and d.state not in ('sent', 'discarded')" if unfinished else ""
     rows = tx.rows(f"{_SELECT} where d.session = :session {clause} order by d.position", {"session": session})
+    return [_delivery(row) for row in rows]
+
+
+def of_turn(tx: Transaction, turn: TurnId) -> list[Delivery]:
+    rows = tx.rows(f"{_SELECT} where d.turn = :turn order by d.position", {"turn": turn})
     return [_delivery(row) for row in rows]
 
 
@@ -178,14 +185,10 @@ def abandoned(
 ) -> list[tuple[Delivery, LeaseToken]]:
     """Deliveries whose sender is gone: nobody knows whether their next part arrived."""
     rows = tx.rows(
-        f"select {_COLUMNS}, d.worker, d.lease_until from deliveries d where d.state = 'sending' order by d.position limit :limit",
-        {"limit": limit},
+        f"select {_COLUMNS}, d.worker, d.lease_until from deliveries d where d.state = 'sending' order by d.position",
     )
-    return [
-        (_delivery(row[:-2]), LeaseToken(row[-3]))
-        for row in rows
-        if row[-1] < micros(now) or row[-2] in workers
-    ]
+    gone = [row for row in rows if row[-1] < micros(now) or row[-2] in workers]
+    return [(_delivery(row[:-2]), LeaseToken(row[-3])) for row in gone[:limit]]
 
 
 def renew(tx: Transaction, worker: WorkerId, *, until: datetime) -> None:
@@ -236,7 +239,7 @@ def _take(
           select 1 from deliveries e
           where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
         )
-        returning {_COLUMNS}
+        returning {_RETURNED}
         """,
         {"id": delivery, "worker": worker, "lease": ids.token(), "until": micros(now + lease)},
     )

@@ -27,7 +27,7 @@ def grow(tx: Transaction, turn: Turn, parts: Sequence[Text | Reasoning], *, now:
                 "n": n,
                 "body": wire.dumps(part.text),
                 "thought": int(isinstance(part, Reasoning)),
-                "opaque": part.opaque if isinstance(part, Reasoning) else "",
+                "opaque": wire.dumps(part.opaque) if isinstance(part, Reasoning) else "",
             },
         )
         changes.note(
@@ -56,4 +56,4 @@ def take(tx: Transaction, turn: TurnId) -> Parts:
 
 
 def _part(text: str, thought: int, opaque: str) -> Part:
-    return Reasoning(text, opaque) if thought else Text(text)
+    return Reasoning(text, wire.loads(opaque, str)) if thought else Text(text)

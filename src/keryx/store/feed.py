@@ -24,6 +24,16 @@ def after(tx: Transaction, cursor: Cursor, *, limit: int = 500) -> list[Change]:
     return _after_postgres(tx, cursor, limit)
 
 
+def held_back(tx: Transaction) -> bool:
+    """Whether committed entries wait for an older transaction to end before they may be read."""
+    if tx.engine is Engine.SQLITE:
+        return False
+    row = tx.row(
+        "select 1 from changes where xid >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint limit 1"
+    )
+    return row is not None
+
+
 def _after_sqlite(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]:
     position = _number(cursor, cursor)
     _check_trim(tx, position, cursor)
@@ -38,8 +48,8 @@ def _after_postgres(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]
     place, _, snapshot = cursor.partition("@")
     first, _, second = place.partition(".")
     xid, position = _number(first, cursor), _number(second, cursor)
+    end = _end(snapshot, cursor)
     _check_trim(tx, xid, cursor)
-    seen = snapshot or "1:1:"
     rows = tx.rows(
         f"""
         select c.xid, c.position, {_COLUMNS}
@@ -50,13 +60,31 @@ def _after_postgres(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]
         order by c.xid, c.position
         limit :limit
         """,
-        {"xid": xid, "position": position, "seen": seen, "limit": limit},
+        {"xid": xid, "position": position, "seen": snapshot or "1:1:", "limit": limit},
     )
-    end = int(snapshot.split(":")[1]) if snapshot else 0
     return [
         _change(Cursor(f"{row[0]}.{row[1]}@{snapshot}" if row[0] < end else f"{row[0]}.{row[1]}"), row[2:])
         for row in rows
     ]
+
+
+def _end(snapshot: str, cursor: Cursor) -> int:
+    """The first transaction that a snapshot cannot have seen; 0 without a snapshot."""
+    if not snapshot:
+        return 0
+    first, _, rest = snapshot.partition(":")
+    last, colon, within = rest.partition(":")
+    low, high = _number(first, cursor), _number(last, cursor)
+    numbers = [low, *(_number(n, cursor) for n in within.split(",") if within)]
+    if (
+        not colon
+        or low < 1
+        or numbers != sorted(numbers)
+        or numbers[-1] > high
+        or (within and numbers[-1] == high)
+    ):
+        raise _refusal(cursor)
+    return high
 
 
 def _check_trim(tx: Transaction, position: int, cursor: Cursor) -> None:
@@ -67,8 +95,12 @@ def _check_trim(tx: Transaction, position: int, cursor: Cursor) -> None:
 
 def _number(text: str, cursor: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Invalid(f"{cursor[:80]!r} is not a cursor: use one that Keryx gave you")
+        raise _refusal(cursor)
     return int(text)
+
+
+def _refusal(cursor: str) -> Invalid:
+    return Invalid(f"{cursor[:80]!r} is not a cursor: use one that Keryx gave you")
 
 
 def _change(cursor: Cursor, row: Row) -> Change:

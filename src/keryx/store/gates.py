@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from keryx.core import wire
 from keryx.store.database import Transaction, maybe_moment, micros
 
 
@@ -14,7 +15,7 @@ def close(tx: Transaction, key: str, *, until: datetime, reason: str) -> None:
         set not_before = case when gates.not_before > excluded.not_before then gates.not_before else excluded.not_before end,
             reason = excluded.reason
         """,
-        {"key": key, "until": micros(until), "reason": reason},
+        {"key": key, "until": micros(until), "reason": wire.dumps(reason)},
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from keryx.core import wire
 from keryx.core.changes import Kind
@@ -27,6 +28,11 @@ COLUMNS = (
     "undone",
     "exact",
 )
+
+
+class UndoGroup(NamedTuple):
+    group: int
+    first_seq: int
 
 
 def prefixed(table: str) -> str:
@@ -83,7 +89,7 @@ def append(
             "epoch": epoch,
             "author": wire.dumps(author) if author else "",
             "surface": surface,
-            "platform_id": platform_id,
+            "platform_id": wire.dumps(platform_id) if platform_id else "",
             "mark": mark and mark.value,
             "observed": int(observed),
             "exact": None if exact is None else wire.dumps(exact),
@@ -148,7 +154,7 @@ def last_of_platform(
         where platform_id = :platform_id
         limit 1
         """,
-        {"session": session, "platform_id": platform_id, "among": among},
+        {"session": session, "platform_id": wire.dumps(platform_id), "among": among},
     )
     return _many(rows)[0] if rows else None
 
@@ -172,11 +178,44 @@ def reassign(tx: Transaction, session: SessionId, *, old: TurnId, new: TurnId, f
     )
 
 
-def set_undone(tx: Transaction, session: SessionId, *, group: int, first: int, old_group: int = 0) -> int:
-    """Move messages from `first` on between undo groups (0 is active); gives how many."""
+def set_undone(tx: Transaction, session: SessionId, turn: TurnId, *, first: int, group: int) -> int:
+    """Make the messages of a turn inactive as part of an undo group; gives how many."""
     return tx.run(
-        "update messages set undone = :group where session = :session and seq >= :first and undone = :old_group",
-        {"session": session, "group": group, "first": first, "old_group": old_group},
+        """
+        update messages set undone = :group
+        where session = :session and seq >= :first and turn = :turn and undone = 0
+        """,
+        {"session": session, "turn": turn, "group": group, "first": first},
+    )
+
+
+def last_undone(tx: Transaction, session: SessionId) -> UndoGroup | None:
+    """The newest undo group that is still undone."""
+    row = tx.row(
+        """
+        select undone, min(seq) from messages
+        where session = :session and undone > 0
+        group by undone order by undone desc limit 1
+        """,
+        {"session": session},
+    )
+    return None if row is None else UndoGroup(int(row[0]), int(row[1]))
+
+
+def said_after(tx: Transaction, session: SessionId, seq: int) -> bool:
+    """Whether a person said something after a message that still stands."""
+    row = tx.row(
+        "select 1 from messages where session = :session and seq > :seq and role = 'user' and undone = 0 limit 1",
+        {"session": session, "seq": seq},
+    )
+    return row is not None
+
+
+def restore(tx: Transaction, session: SessionId, group: int) -> int:
+    """Make the messages of an undo group active again; gives how many."""
+    return tx.run(
+        "update messages set undone = 0 where session = :session and undone = :group",
+        {"session": session, "group": group},
     )
 
 
@@ -220,7 +259,7 @@ def _make(row: Row, parts: tuple[Part, ...]) -> Message:
         epoch=epoch,
         author=wire.loads(author, str) if author else "",
         surface=surface,
-        platform_id=platform_id,
+        platform_id=wire.loads(platform_id, str) if platform_id else "",
         mark=Mark(mark) if mark else None,
         observed=bool(observed),
         undone=undone,

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from types import TracebackType
@@ -18,7 +19,7 @@ from psycopg import errors as pg
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate
-from keryx.store.database import NOTHING, Engine, Params, Row, Transaction, Work
+from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
@@ -52,7 +53,14 @@ class PostgresTransaction:
         return self._execute(sql, params).fetchone()
 
     def _execute(self, sql: str, params: Params) -> psycopg.Cursor[Any]:
-        return self._cursor.execute(_placeholders(sql), params)
+        try:
+            return self._cursor.execute(_placeholders(sql), params)
+        except UnicodeEncodeError as exc:
+            raise Invalid(UNSTORABLE) from exc
+        except psycopg.DataError as exc:
+            if exc.sqlstate is None:  # the driver refused it: text with NUL
+                raise Invalid(UNSTORABLE) from exc
+            raise
 
 
 class PostgresDatabase:
@@ -83,17 +91,23 @@ class PostgresDatabase:
         await asyncio.to_thread(self._close)
 
     async def write(self, label: str, work: Work[T]) -> T:
+        self._check_open()
         return await self._loop.run_in_executor(self._threads, self._write, label, work)
 
     async def read(self, label: str, work: Work[T]) -> T:
+        self._check_open()
         return await self._loop.run_in_executor(self._threads, self._read, label, work)
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise Unavailable("the store is closed: Keryx is ending")
 
     def _open(self) -> None:
         try:
             with psycopg.connect(self._dsn, connect_timeout=10, **self._options()) as connection:
+                connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 if self._schema:
                     connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
-                connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 migrate.apply(PostgresTransaction(connection), now=datetime.now(UTC))
         except psycopg.Error as exc:
             raise translate(exc) from exc
@@ -111,9 +125,15 @@ class PostgresDatabase:
         return {"options": path, "keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
 
     def _close(self) -> None:
-        self._listener.join()
         self._threads.shutdown()
+        # A notification lets the listener see at once that it is over.
+        with (
+            suppress(psycopg.Error, psycopg_pool.PoolTimeout),
+            self._pool.connection(timeout=1) as connection,
+        ):
+            connection.execute("select pg_notify(%s, '')", (self._channel,))
         self._pool.close()
+        self._listener.join()
 
     def _write(self, label: str, work: Work[T]) -> T:
         """Run the unit in a transaction of its own; a race lost to another one is run again."""

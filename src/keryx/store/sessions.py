@@ -165,25 +165,18 @@ def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: d
         wanted = _free(tx, session, wanted)
     elif _taken(tx, session, wanted):
         raise Invalid(f"you have a session called {wanted!r} already: choose another title")
-    base, number = titles.base(wanted)
-    _change(
-        tx,
-        session,
-        "title = :title, title_by = :by, title_key = :key, title_base = :base",
-        {
-            "title": wanted,
-            "by": by.value,
-            "key": wanted.casefold(),
-            "base": base.casefold() if number else wanted.casefold(),
-        },
-        now,
-    )
+    _set_title(tx, session, wanted, by, now)
     return wanted
 
 
 def free_title(tx: Transaction, session: Session, title: str) -> str:
     """The next free title of a line, for a fork: `base #2`, `base #3`, ..."""
     return _free(tx, session, titles.base(title)[0], always=True)
+
+
+def touch(tx: Transaction, session: Session, *, now: datetime) -> None:
+    """Tell followers that something about the session changed: look again."""
+    _note(tx, session, "changed", now)
 
 
 def set_pinned(tx: Transaction, session: Session, pinned: bool, *, now: datetime) -> None:
@@ -224,6 +217,10 @@ def hide(tx: Transaction, session: Session, *, grace: timedelta, now: datetime) 
 
 
 def unhide(tx: Transaction, session: Session, *, now: datetime) -> None:
+    """Bring a deleted session back. A title that was taken meanwhile gets the next number."""
+    if session.title and _taken(tx, session, session.title):
+        title = _free(tx, session, session.title)
+        _set_title(tx, session, title, session.title_by or TitleBy.RULE, now)
     _change(tx, session, "deleted_at = null, erase_at = null", {}, now)
 
 
@@ -328,9 +325,10 @@ def _by_title(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
         f"""
         {_SELECT}
         where s.profile = :profile and s.title_base = :base and s.deleted_at is null
+          and s.owner = coalesce(cast(:owner as text), s.owner)
         order by s.active_at desc limit 200
         """,
-        {"profile": viewer.profile, "base": titles.base(key)[0]},
+        {"profile": viewer.profile, "base": titles.base(key)[0], "owner": viewer.owner},
     )
     line = [_session(row) for row in rows]
     # A numbered title asks for that one; a bare title for the newest of its line.
@@ -354,9 +352,10 @@ def _by_prefix(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
         f"""
         {_SELECT}
         where s.id >= :low and s.id < :high and s.deleted_at is null and s.profile = :profile
+          and s.owner = coalesce(cast(:owner as text), s.owner)
         order by s.id limit 20
         """,
-        {"low": prefix, "high": prefix + "~", "profile": viewer.profile},
+        {"low": prefix, "high": prefix + "~", "profile": viewer.profile, "owner": viewer.owner},
     )
     return [_session(row) for row in rows]
 
@@ -401,6 +400,8 @@ def _position(after: str | None) -> tuple[int, int, str]:
         return 2, 0, ""
     try:
         pinned, active_at, last = base64.urlsafe_b64decode(after.encode()).decode("ascii").split(":")
+        if max(len(pinned), len(active_at)) > 18:
+            raise ValueError("a number out of range")
         return int(pinned), int(active_at), ids.reference(last)
     except (ValueError, binascii.Error, Invalid) as exc:
         raise Invalid(f"{after[:80]!r} is not a page cursor: use one that Keryx gave you") from exc
@@ -409,6 +410,21 @@ def _position(after: str | None) -> tuple[int, int, str]:
 def _cursor(session: Session) -> str:
     text = f"{int(session.pinned)}:{micros(session.active_at)}:{session.id}"
     return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _set_title(tx: Transaction, session: Session, title: str, by: TitleBy, now: datetime) -> None:
+    _change(
+        tx,
+        session,
+        "title = :title, title_by = :by, title_key = :key, title_base = :base",
+        {
+            "title": title,
+            "by": by.value,
+            "key": title.casefold(),
+            "base": titles.base(title)[0].casefold(),
+        },
+        now,
+    )
 
 
 def _taken(tx: Transaction, session: Session, title: str) -> bool:
@@ -433,13 +449,21 @@ def _free(tx: Transaction, session: Session, title: str, *, always: bool = False
         """,
         {"profile": session.profile, "owner": session.owner, "base": base.casefold()},
     )
-    return titles.next_title(base, [row[0] for row in rows])
+    number = max((titles.base(row[0])[1] for row in rows), default=0) + 1
+    # A long base is cut to make room for its number, and may then be of another line.
+    while _taken(tx, session, wanted := titles.numbered(base, number)):
+        number += 1
+    return wanted
 
 
 def _change(
     tx: Transaction, session: Session, assignment: str, params: dict[str, Any], now: datetime
 ) -> None:
     tx.run(f"update sessions set {assignment} where id = :id", {**params, "id": session.id})
+    _note(tx, session, "changed", now)
+
+
+def _note(tx: Transaction, session: Session, note: str, now: datetime) -> None:
     changes.note(
         tx,
         Kind.SESSION,
@@ -448,7 +472,7 @@ def _change(
         owner=session.owner,
         at=now,
         session=session.id,
-        note="changed",
+        note=note,
     )
 
 

@@ -18,9 +18,9 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 import apsw
 
-from keryx.core.errors import DiskFull, KeryxError, Retryable, StoreBroken
+from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate
-from keryx.store.database import NOTHING, Engine, Params, Row, Transaction, Work
+from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
@@ -46,15 +46,21 @@ class SqliteTransaction:
         self.noted = False
 
     def run(self, sql: str, params: Params = NOTHING) -> int:
-        self._cursor.execute(sql, params)
+        self._execute(sql, params)
         return self._connection.changes()
 
     def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
-        return cast(list[Row], self._cursor.execute(sql, params).fetchall())
+        return cast(list[Row], self._execute(sql, params).fetchall())
 
     def row(self, sql: str, params: Params = NOTHING) -> Row | None:
         found = self.rows(sql, params)
         return found[0] if found else None
+
+    def _execute(self, sql: str, params: Params) -> apsw.Cursor:
+        try:
+            return self._cursor.execute(sql, params)
+        except UnicodeEncodeError as exc:
+            raise Invalid(UNSTORABLE) from exc
 
 
 class _Unit(Generic[T]):
@@ -113,12 +119,18 @@ class SqliteDatabase:
         await asyncio.to_thread(self._close)
 
     async def write(self, label: str, work: Work[T]) -> T:
+        self._check_open()
         unit = _Unit(label, work, self._loop)
         self._units.put(unit)
         return await unit.future
 
     async def read(self, label: str, work: Work[T]) -> T:
+        self._check_open()
         return await self._loop.run_in_executor(self._readers, self._read, label, work)
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise Unavailable("the store is closed: Keryx is ending")
 
     def _close(self) -> None:
         for thread in self._threads:

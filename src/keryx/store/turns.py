@@ -14,8 +14,11 @@ from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 
 _COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
-  t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq
+  t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq,
+  t.asker, t.lease_until
 """
+# SQLite knows no alias in a returning clause.
+_RETURNED = _COLUMNS.replace("t.", "")
 _SELECT = f"select {_COLUMNS} from turns t"
 
 
@@ -25,6 +28,7 @@ def enqueue(
     *,
     profile: str,
     owner: str,
+    asker: str,
     surface: str,
     input_seq: int,
     mode: BusyMode,
@@ -36,14 +40,15 @@ def enqueue(
     """Queue a turn for the message `input_seq`, behind everything queued in its session."""
     tx.run(
         """
-        insert into turns (id, session, profile, owner, surface, state, mode, input_seq, reply, pin, created_at)
-        values (:id, :session, :profile, :owner, :surface, 'queued', :mode, :input_seq, :reply, :pin, :now)
+        insert into turns (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, pin, created_at)
+        values (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :pin, :now)
         """,
         {
             "id": id,
             "session": session,
             "profile": profile,
             "owner": owner,
+            "asker": asker,
             "surface": surface,
             "mode": mode.value,
             "input_seq": input_seq,
@@ -66,10 +71,16 @@ def enqueue(
 
 
 def get(tx: Transaction, turn: TurnId) -> Turn:
-    row = tx.row(f"{_SELECT} where t.id = :id", {"id": turn})
-    if row is None:
+    found = find(tx, turn)
+    if found is None:
         raise NotFound(f"there is no turn {turn!r}")
-    return _turn(row)
+    return found
+
+
+def find(tx: Transaction, turn: TurnId) -> Turn | None:
+    """A turn, or `None` for one that another store ran: messages of forks and imports keep their turn's id."""
+    row = tx.row(f"{_SELECT} where t.id = :id", {"id": turn})
+    return None if row is None else _turn(row)
 
 
 def running(tx: Transaction, session: SessionId) -> Turn | None:
@@ -280,7 +291,7 @@ def _candidates(
             select 1 from turns q where q.session = t.session and q.state = 'queued' and q.position < t.position
           )
           and (
-            select count(*) from turns r where r.profile = t.profile and r.owner = t.owner and r.state = 'running'
+            select count(*) from turns r where r.profile = t.profile and r.asker = t.asker and r.state = 'running'
           ) < :per_principal
         order by case when s.served_at > t.created_at then s.served_at else t.created_at end, t.position
         limit 8
@@ -302,7 +313,7 @@ def _take(tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease:
         set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
             started_at = :now, cancelling = 0
         where t.id = :id and t.state = 'queued' and t.attempts < :most
-        returning {_COLUMNS}
+        returning {_RETURNED}
         """,
         {
             "id": turn,
@@ -324,7 +335,8 @@ def _collected(tx: Transaction, turn: Turn, now: datetime) -> Turn:
     for other in queued(tx, turn.session):
         if (
             other.mode is not BusyMode.COLLECT
-            or other.owner != turn.owner
+            or other.asker != turn.asker
+            or other.pin != turn.pin
             or (other.reply and other.reply.key) != place
         ):
             break
@@ -374,7 +386,7 @@ def _note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
 def _turn(row: Row) -> Turn:
     (
         id_, session, profile, owner, state, mode, attempts, created_at, surface, started_at, finished_at,
-        reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_,
+        reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until,
     ) = row  # fmt: skip
     return Turn(
         id=id_,
@@ -397,4 +409,6 @@ def _turn(row: Row) -> Turn:
         merged_into=merged_into,
         interrupted_at=maybe_moment(interrupted_at),
         input_seq=input_seq_,
+        asker=asker,
+        lease_until=maybe_moment(lease_until),
     )

@@ -118,6 +118,7 @@ create table turns (
   session text not null references sessions (id) on delete cascade,
   profile text not null,
   owner text not null,
+  asker text not null,
   surface text not null,
   state text not null check (state in ('queued', 'running', 'done', 'failed', 'cancelled', 'parked', 'merged', 'expired')),
   mode text not null check (mode in ('queue', 'steer', 'collect', 'interrupt')),
@@ -142,7 +143,7 @@ create table turns (
 ) strict;
 
 create unique index turns_running on turns (session) where state = 'running';
-create index turns_running_owner on turns (profile, owner) where state = 'running';
+create index turns_running_asker on turns (profile, asker) where state = 'running';
 create index turns_lease on turns (lease_until) where state = 'running';
 create index turns_queued on turns (session, position) where state = 'queued';
 create index turns_session on turns (session, position);
@@ -233,7 +234,7 @@ create table deliveries (
   id text not null,
   profile text not null,
   owner text not null,
-  session text not null references sessions (id) on delete cascade,
+  session text references sessions (id) on delete cascade,
   turn text,
   target text not null,
   target_key text not null,
@@ -259,6 +260,7 @@ create index deliveries_open on deliveries (target_key, position) where state in
 create index deliveries_ready on deliveries (platform, account, position) where state = 'ready';
 create index deliveries_lease on deliveries (lease_until) where state = 'sending';
 create index deliveries_session on deliveries (session);
+create index deliveries_turn on deliveries (turn) where turn is not null;
 create index deliveries_bad on deliveries (profile, position) where state in ('unknown', 'failed', 'dead');
 
 create table gates (

@@ -1,0 +1,173 @@
+"""What a query finds in one text: whether it matches, and the passage that shows why."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from keryx.core.query import And, Expr, Not, Or, Phrase, Prefix, Query, Term
+from keryx.core.tokens import Document, Token, cjk, located
+
+SCANNED = 10_000
+
+_UNSHOWN = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff]")
+_ELLIPSIS = "…"
+_SLACK = 20
+
+_Atom = Term | Phrase | Prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A passage on one line, and the hits in it as ordered, separate ranges of its characters."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+def matches(query: Query, document: Document) -> bool:
+    """Whether the words of the query fit the document. Filters are not looked at: they are about more than text.
+
+    Slow and plain: the model that every index has to agree with.
+    """
+    return query.expr is None or _holds(query.expr, document)
+
+
+def highlight(text: str, query: Query, *, width: int = 160) -> Snippet:
+    """The passage of about `width` characters with the most different hits, or the beginning if there are none.
+
+    Of a long text, only a stretch of `SCANNED` characters around a likely hit is looked at.
+    """
+    atoms = [] if query.expr is None else list(dict.fromkeys(_atoms(query.expr)))
+    start = _likely(text, atoms)
+    hits = _hits(text[start : start + SCANNED], atoms)
+    hits = [(begin + start, end + start, atom) for begin, end, atom in hits]
+    first, last = _best(hits, width)
+    begin, end = _window(text, first, last, width)
+    inside = [(max(b, begin), min(e, end)) for b, e, _ in hits if b < end and e > begin]
+    return _snippet(text, begin, end, inside)
+
+
+def _holds(expr: Expr, document: Document) -> bool:
+    match expr:
+        case And(items):
+            return all(_holds(item, document) for item in items)
+        case Or(items):
+            return any(_holds(item, document) for item in items)
+        case Not(item):
+            return not _holds(item, document)
+        case Term(words, mark):
+            return mark in document.marks or _side_by_side(words, document.words)
+        case Phrase(words):
+            return _side_by_side(words, document.words)
+        case Prefix(words):
+            return _side_by_side(words, document.words, open_end=True)
+        case _:
+            assert_never(expr)
+
+
+def _side_by_side(wanted: tuple[str, ...], words: list[str], *, open_end: bool = False) -> bool:
+    if not wanted:
+        return False
+    return any(_begins(wanted, words[i : i + len(wanted)], open_end) for i in range(len(words)))
+
+
+def _begins(wanted: tuple[str, ...], words: list[str], open_end: bool) -> bool:
+    if len(words) != len(wanted) or list(wanted[:-1]) != words[:-1]:
+        return False
+    return words[-1].startswith(wanted[-1]) if open_end else words[-1] == wanted[-1]
+
+
+def _atoms(expr: Expr) -> Iterator[_Atom]:
+    """What a text may be found for, in the order it was asked for."""
+    match expr:
+        case And(items) | Or(items):
+            for item in items:
+                yield from _atoms(item)
+        case Term() | Phrase() | Prefix():
+            yield expr
+        case Not():
+            return
+        case _:
+            assert_never(expr)
+
+
+def _likely(text: str, atoms: list[_Atom]) -> int:
+    """Where to begin looking in a long text: shortly before what is found last, as that is the rarest."""
+    if len(text) <= SCANNED:
+        return 0
+    lower = text.lower()
+    wanted = [(isinstance(atom, Term) and atom.mark) or atom.words[0] for atom in atoms]
+    place = max((lower.find(word) for word in wanted), default=0)
+    if len(lower) != len(text):
+        return 0
+    near = max(0, place - SCANNED // 2)
+    blank = _blank(text, near, place)
+    return near if blank is None or near == 0 else blank
+
+
+def _hits(text: str, atoms: list[_Atom]) -> list[tuple[int, int, _Atom]]:
+    found = list(located(text)) if atoms else []
+    marks = [token for token in found if token.mark]
+    words = [token for token in found if not token.mark]
+    names = [token.text for token in words]
+    hits: list[tuple[int, int, _Atom]] = []
+    for atom in atoms:
+        if isinstance(atom, Term) and atom.mark is not None:
+            hits += [(token.start, token.end, atom) for token in marks if token.text == atom.mark]
+        size, open_end = len(atom.words), isinstance(atom, Prefix)
+        for i in range(len(words)) if size else ():
+            if _begins(atom.words, names[i : i + size], open_end):
+                hits.append((words[i].start, _end(words[i + size - 1], atom), atom))
+    return sorted(hits, key=lambda hit: hit[:2])
+
+
+def _end(last: Token, atom: _Atom) -> int:
+    """A pair of CJK characters that was found by its first one is a hit of that one only."""
+    alone = isinstance(atom, Prefix) and cjk(last.text) and len(atom.words[-1]) < len(last.text)
+    return last.start + 1 if alone else last.end
+
+
+def _best(hits: list[tuple[int, int, _Atom]], width: int) -> tuple[int, int]:
+    """The stretch of at most `width` characters with the most different hits, then the most, then the first."""
+    best, score = (0, 0), (0, 0)
+    low = 0
+    for high, (_, end, _) in enumerate(hits):
+        while hits[low][0] < end - width and low < high:
+            low += 1
+        inside = hits[low : high + 1]
+        worth = (len({atom for *_, atom in inside}), len(inside))
+        if worth > score:
+            best, score = (hits[low][0], max(e for _, e, _ in inside)), worth
+    return best
+
+
+def _window(text: str, first: int, last: int, width: int) -> tuple[int, int]:
+    """`width` characters with the stretch in their middle, cut between words if there is a blank nearby."""
+    begin = max(0, min(first - (width - (last - first)) // 2, len(text) - width, first))
+    end = min(len(text), begin + width)
+    if begin > 0 and (blank := _blank(text, begin, min(begin + _SLACK, first))) is not None:
+        begin = blank + 1
+    if end < len(text):
+        while end > max(last, begin + 1, begin + width - _SLACK) and not text[end].isspace():
+            end -= 1
+        if not text[end].isspace():
+            end = min(len(text), begin + width)
+    return begin, end
+
+
+def _blank(text: str, start: int, stop: int) -> int | None:
+    return next((i for i in range(start, stop) if text[i].isspace()), None)
+
+
+def _snippet(text: str, begin: int, end: int, hits: list[tuple[int, int]]) -> Snippet:
+    front = _ELLIPSIS if begin > 0 else ""
+    back = _ELLIPSIS if end < len(text) else ""
+    shift = len(front) - begin
+    spans: list[tuple[int, int]] = []
+    for start, stop in sorted(hits):
+        if spans and start + shift <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], stop + shift))
+        else:
+            spans.append((start + shift, stop + shift))
+    return Snippet(front + _UNSHOWN.sub(" ", text[begin:end]) + back, tuple(spans))

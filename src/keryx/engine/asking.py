@@ -1,0 +1,83 @@
+"""Asking: how something said becomes a message and a queued turn."""
+
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import ids
+from keryx.core.deliveries import Target
+from keryx.core.ids import PrincipalId, TurnId, WorkerId
+from keryx.core.messages import Parts, Role
+from keryx.core.ports import Inbound, Receipt
+from keryx.core.sessions import Session
+from keryx.core.turns import BusyMode
+from keryx.store import messages, turns
+from keryx.store.database import Transaction
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said, by whom, and where the answer goes. An observed one gets none."""
+
+    parts: Parts
+    asker: PrincipalId
+    surface: str
+    mode: BusyMode = BusyMode.QUEUE
+    author: str = ""
+    platform_id: str = ""
+    observed: bool = False
+    reply: Target | None = None
+    pin: WorkerId | None = None
+
+
+def question(inbound: Inbound, asker: PrincipalId, mode: BusyMode) -> Question:
+    return Question(
+        parts=inbound.parts,
+        asker=asker,
+        surface=inbound.surface,
+        mode=mode,
+        author=inbound.source.user_name or "",
+        platform_id=ids.plain(inbound.source.message or ""),
+        observed=inbound.observed,
+        reply=inbound.reply,
+        pin=inbound.pin,
+    )
+
+
+def ask(tx: Transaction, session: Session, asked: Question, *, now: datetime) -> Receipt:
+    """Append what was said to a session and queue the turn that will answer it."""
+    turn = None if asked.observed else TurnId(ids.new(now))
+    seq = messages.append(
+        tx,
+        session.id,
+        Role.USER,
+        asked.parts,
+        now=now,
+        turn=turn,
+        author=asked.author,
+        surface=asked.surface,
+        platform_id=asked.platform_id,
+        observed=asked.observed,
+    )
+    if turn is not None:
+        _queue(tx, session, asked, turn, seq, now)
+    return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
+
+
+def _queue(tx: Transaction, session: Session, asked: Question, turn: TurnId, seq: int, now: datetime) -> None:
+    turns.enqueue(
+        tx,
+        session.id,
+        id=turn,
+        profile=session.profile,
+        owner=session.owner,
+        asker=asked.asker,
+        surface=asked.surface,
+        input_seq=seq,
+        mode=asked.mode,
+        reply=asked.reply,
+        pin=asked.pin,
+        now=now,
+    )
+    running = turns.running(tx, session.id) if asked.mode is BusyMode.INTERRUPT else None
+    if running:
+        turns.request_cancel(tx, running, now=now)

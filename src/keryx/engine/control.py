@@ -1,0 +1,85 @@
+"""Control: stopping, clearing, starting afresh and switching, each as one unit of work."""
+
+from datetime import datetime
+
+from keryx.core.errors import Conflict, Invalid
+from keryx.core.ids import SessionId, TurnId
+from keryx.core.resets import ResetReason
+from keryx.core.sessions import EndReason, Session
+from keryx.core.turns import Turn, TurnState
+from keryx.store import finals, lanes, sessions, turns
+from keryx.store.database import Transaction
+from keryx.store.lanes import Lane
+
+_RESET_WORDS = {
+    ResetReason.IDLE: "after a long silence",
+    ResetReason.DAILY: "for a new day",
+    ResetReason.SUSPENDED: "because the last conversation was stopped",
+}
+
+
+def stop(tx: Transaction, session: SessionId, *, now: datetime, queue: bool = False) -> Turn | None:
+    """Ask the running turn to stop; with `queue`, drop what waits too. Gives the turn, `None` if nothing runs."""
+    sessions.lock(tx, session)
+    running = turns.running(tx, session)
+    if running:
+        turns.request_cancel(tx, running, now=now)
+    if queue:
+        clear(tx, session, now=now)
+    return running
+
+
+def clear(tx: Transaction, session: SessionId, *, now: datetime) -> int:
+    """Cancel every waiting turn of a session; gives how many."""
+    sessions.lock(tx, session)
+    waiting = turns.queued(tx, session)
+    for turn in waiting:
+        turns.close(tx, turn, TurnState.CANCELLED, now=now)
+    return len(waiting)
+
+
+def drop(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
+    """Cancel one waiting turn."""
+    found = turns.get(tx, turn)
+    if found.state is not TurnState.QUEUED:
+        raise Conflict(
+            f"turn {turn} is {found.state}: only a waiting one can be dropped, a running one stopped"
+        )
+    sessions.lock(tx, found.session)
+    turns.close(tx, found, TurnState.CANCELLED, now=now)
+
+
+def reset(tx: Transaction, lane: Lane, reason: ResetReason, *, now: datetime) -> str | None:
+    """End the lane's session; the next message starts a new one. Gives the notice for the person, if there was content."""
+    assert lane.session is not None
+    old = sessions.get(tx, lane.session, deleted=True)
+    if old.ended_at is None:
+        sessions.end(tx, old, EndReason(reason.value), now=now)
+        finals.add(tx, old.id, reason.value, now=now)
+    lanes.move(tx, lane, None, why=reason.value, now=now)
+    if not old.messages:
+        return None
+    name = f"“{old.title}”" if old.title else "the last one"
+    return f"Started a new conversation {_RESET_WORDS[reason]}. /resume brings {name} back."
+
+
+def begin(tx: Transaction, lane: Lane, *, now: datetime) -> Session | None:
+    """A person asks for a new conversation: the lane's session ends, its work stops. Gives the old session."""
+    if lane.session is None:
+        return None
+    old = sessions.get(tx, lane.session, deleted=True)
+    stop(tx, old.id, now=now, queue=True)
+    sessions.end(tx, old, EndReason.RESET, now=now)
+    finals.add(tx, old.id, EndReason.RESET.value, now=now)
+    lanes.move(tx, lane, None, why="new", now=now)
+    return old
+
+
+def switch(tx: Transaction, lane: Lane, session: Session, *, why: str, now: datetime) -> None:
+    """Let a lane go on with another session of its owner, reopened if it had ended."""
+    if lane.profile != session.profile or lane.owner != session.owner:
+        raise Invalid("a lane can only go on with a session of the same owner and profile")
+    if session.ended_at is not None:
+        sessions.end(tx, session, None, now=now)
+        finals.remove(tx, session.id)
+    lanes.move(tx, lane, session.id, why=why, now=now)

@@ -1,0 +1,164 @@
+"""Dispatcher: takes deliveries out of the store in order, sends them through adapters, and records what happened."""
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from functools import partial
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from keryx.core.changes import Change, Kind
+from keryx.core.deliveries import AGAIN, Delivery
+from keryx.core.errors import KeryxError, LeaseLost, SendError, Uncertain
+from keryx.core.ids import LeaseToken, WorkerId
+from keryx.core.ports import Adapter, Clock, Parcel
+from keryx.engine import outcome
+from keryx.engine.policy import Policy
+from keryx.store import deliveries, gates
+from keryx.store.database import Database, Transaction
+from keryx.store.wake import Wake
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+
+
+class Dispatcher:
+    """One account's sender. Different targets are served side by side, each target strictly in order."""
+
+    def __init__(
+        self, database: Database, clock: Clock, adapter: Adapter, *, worker: WorkerId, policy: Policy
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._adapter = adapter
+        self._worker = worker
+        self._policy = policy
+        self._sending = 0
+        self._work = Wake()
+
+    async def run(self, changes: AsyncIterator[Change]) -> None:
+        """Send until cancelled. `changes` is the live feed: it tells of new deliveries."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, changes)
+            group.start_soon(self._wait_for_gates)
+            await self._send_forever(group)
+
+    async def _listen(self, changes: AsyncIterator[Change]) -> None:
+        async for change in changes:
+            if change.kind is Kind.DELIVERY:
+                self._work.signal()
+
+    async def _wait_for_gates(self) -> None:
+        """Wake up for deliveries that wait for a moment rather than for an event."""
+        while True:
+            seen = self._work.count
+            at = await self._database.read("deliveries.next_at", lambda tx: _next_at(tx, self._clock.now()))
+            if at is None:
+                await self._work.wait(seen)
+            else:
+                with anyio.move_on_after(max(0.001, (at - self._clock.now()).total_seconds())):
+                    await self._work.wait(seen)
+                    continue
+                self._work.signal()
+
+    async def _send_forever(self, group: TaskGroup) -> None:
+        while True:
+            seen = self._work.count
+            while self._sending < AT_ONCE:
+                claimed = await self._claim()
+                if claimed is None:
+                    break
+                self._sending += 1
+                group.start_soon(self._attempt, *claimed)
+            await self._work.wait(seen)
+
+    async def _claim(self) -> tuple[Delivery, LeaseToken] | None:
+        try:
+            return await self._database.write(
+                "delivery.claim",
+                lambda tx: deliveries.claim(
+                    tx,
+                    platform=self._adapter.platform,
+                    account=self._adapter.account,
+                    worker=self._worker,
+                    now=self._clock.now(),
+                    lease=self._policy.limits.lease,
+                ),
+            )
+        except KeryxError as exc:
+            log.warning("cannot claim a delivery now: %s", exc)
+            await self._clock.sleep(0.5)
+            self._work.signal()
+            return None
+
+    async def _attempt(self, delivery: Delivery, lease: LeaseToken) -> None:
+        """The door of a delivery: whatever happens is recorded, or its lease runs out."""
+        try:
+            step = await self._send_parts(delivery, lease)
+            await self._database.write(
+                "delivery.settle",
+                partial(outcome.settle, delivery=delivery, lease=lease, step=step, now=self._clock.now()),
+            )
+        except LeaseLost as exc:
+            log.warning("%s", exc)
+        except Exception:
+            log.exception("delivery %s could not be recorded; its lease will run out", delivery.id)
+        finally:
+            self._sending -= 1
+            self._work.signal()
+
+    async def _send_parts(self, delivery: Delivery, lease: LeaseToken) -> outcome.Step:
+        texts = self._adapter.parts(delivery.text)
+        current = delivery
+        for number in range(delivery.parts_sent, len(texts)):
+            try:
+                receipt = await self._send(current, number, texts[number])
+            except SendError as exc:
+                return outcome.failed(
+                    current,
+                    exc,
+                    self._adapter.capabilities.idempotency,
+                    self._policy.doubt,
+                    now=self._clock.now(),
+                    give_up=self._policy.give_up,
+                )
+            await self._database.write(
+                "delivery.part", partial(self._part_sent, delivery=current, lease=lease, receipt=receipt)
+            )
+            current = msgspec.structs.replace(
+                current, parts_sent=number + 1, receipts=(*current.receipts, receipt), again=False
+            )
+        return outcome.SENT
+
+    async def _send(self, delivery: Delivery, number: int, text: str) -> str:
+        parcel = Parcel(
+            delivery=delivery.id,
+            part=number,
+            key=f"{delivery.id}.{number}",
+            target=delivery.target,
+            text=AGAIN + text if delivery.again else text,
+        )
+        try:
+            with anyio.fail_after(self._policy.send_timeout.total_seconds()):
+                return await self._adapter.send(parcel)
+        except TimeoutError as exc:
+            raise Uncertain(f"{delivery.target.platform} did not answer in time") from exc
+
+    def _part_sent(self, tx: Transaction, *, delivery: Delivery, lease: LeaseToken, receipt: str) -> None:
+        """Record the part and, where the platform has a rate, close its gates for a moment."""
+        deliveries.part_sent(tx, delivery, lease, receipt=receipt)
+        able = self._adapter.capabilities
+        for key, interval in (
+            (delivery.target.key, able.chat_interval),
+            (delivery.target.account_key, able.account_interval),
+        ):
+            if interval > timedelta(0):
+                gates.close(tx, key, until=self._clock.now() + interval, reason="rate")
+
+
+def _next_at(tx: Transaction, now: datetime) -> datetime | None:
+    moments = [m for m in (deliveries.next_at(tx, now=now), gates.next_opening(tx, now=now)) if m]
+    return min(moments, default=None)

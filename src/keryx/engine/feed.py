@@ -1,0 +1,105 @@
+"""Feed: one reader of the change feed per process, and any number of followers behind it."""
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from functools import partial
+from itertools import islice
+
+from keryx.core.changes import Change
+from keryx.core.errors import Retryable
+from keryx.core.ids import Cursor, SessionId
+from keryx.core.ports import Clock
+from keryx.core.sessions import Viewer
+from keryx.store import changes, feed
+from keryx.store.database import Database, Transaction
+from keryx.store.wake import Wake
+
+log = logging.getLogger(__name__)
+
+_BATCH = 500
+_RECENT = 2000
+_HELD_SECONDS = 0.005
+
+
+class Feed:
+    """Reads every change once, whoever follows. While nothing happens nobody asks the database anything."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._recent: deque[Change] = deque(maxlen=_RECENT)
+        self._read = 0
+        self._places: dict[Cursor, int] = {}
+        self._wake = Wake()
+        self._cursor: Cursor | None = None
+
+    async def run(self) -> None:
+        """Read for ever. Everybody who follows depends on it."""
+        seen = self._database.wake.count
+        self._cursor = await self._database.read("feed.head", changes.head)
+        while True:
+            try:
+                await self._catch_up(self._cursor)
+            except Retryable as exc:
+                log.warning("the feed waits for the store: %s", exc)
+                await self._clock.sleep(0.5)
+                continue
+            seen = await self._database.wake.wait(seen)
+
+    async def follow(
+        self, viewer: Viewer | None, cursor: Cursor, *, session: SessionId | None = None
+    ) -> AsyncIterator[Change]:
+        """Everything after a cursor that a viewer may see, then live, for ever. `CursorExpired` if it is too old."""
+        while True:
+            place = self._places.get(cursor)
+            seen = self._wake.count
+            if place is not None:
+                batch = list(islice(self._recent, max(0, place + 1 - self._oldest), None))
+            elif cursor == self._cursor:
+                batch = []
+            else:
+                batch, _ = await self._database.read("feed.after", partial(_read, cursor))
+            for change in batch:
+                cursor = change.cursor
+                if _visible(change, viewer, session):
+                    yield change
+            if not batch:
+                await self._wake.wait(seen)
+
+    @property
+    def _oldest(self) -> int:
+        """The running number of the oldest change that is still at hand."""
+        return self._read - len(self._recent)
+
+    async def _catch_up(self, cursor: Cursor) -> None:
+        """Read until nothing is left, waiting out entries that an older, unfinished transaction holds back."""
+        more = True
+        while more:
+            batch, held = await self._database.read("feed.after", partial(_read, cursor))
+            for change in batch:
+                self._remember(change)
+                cursor = change.cursor
+            if batch:
+                self._wake.signal()
+            more = held or len(batch) == _BATCH
+            if held and not batch:
+                await self._clock.sleep(_HELD_SECONDS)
+
+    def _remember(self, change: Change) -> None:
+        if len(self._recent) == _RECENT:
+            del self._places[self._recent[0].cursor]
+        self._recent.append(change)
+        self._places[change.cursor] = self._read
+        self._read += 1
+        self._cursor = change.cursor
+
+
+def _read(cursor: Cursor, tx: Transaction) -> tuple[list[Change], bool]:
+    return feed.after(tx, cursor, limit=_BATCH), feed.held_back(tx)
+
+
+def _visible(change: Change, viewer: Viewer | None, session: SessionId | None) -> bool:
+    if viewer is not None and not viewer.sees(change.profile, change.owner):
+        return False
+    return session is None or change.session == session

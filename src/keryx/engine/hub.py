@@ -1,0 +1,369 @@
+"""Hub: the facade. Three verbs for every surface, and small commands beside them."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from keryx.core.changes import Change, Piece
+from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.core.errors import NotFound
+from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
+from keryx.core.messages import Message, split_id
+from keryx.core.ports import Clock, Inbound, Receipt
+from keryx.core.sessions import Activity, EndReason, Listing, Session, Settings, TitleBy, Viewer
+from keryx.core.turns import Turn
+from keryx.engine import control, revisions, router, story
+from keryx.engine.feed import Feed
+from keryx.engine.policy import Policy
+from keryx.engine.story import Story
+from keryx.store import (
+    changes,
+    cursors,
+    deliveries,
+    drafts,
+    epochs,
+    lanes,
+    messages,
+    projects,
+    sessions,
+    turns,
+)
+from keryx.store.database import Database, Transaction
+from keryx.store.epochs import Epoch
+from keryx.store.lanes import Lane, Move
+from keryx.store.projects import Project
+
+T = TypeVar("T")
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as one read saw it. Following from `cursor` misses nothing and repeats nothing."""
+
+    session: Session
+    activity: Activity
+    messages: list[Message]
+    earlier: bool
+    running: Turn | None
+    draft: list[Piece]
+    queue: list[Turn]
+    deliveries: list[Delivery]
+    epochs: list[Epoch]
+    cursor: Cursor
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    session: Session
+    activity: Activity
+
+
+class Hub:
+    """Every surface stands on this. Whoever asks is named by a `Viewer`, and sees nothing of others."""
+
+    def __init__(self, database: Database, clock: Clock, *, policy: Policy, feed: Feed) -> None:
+        self._database = database
+        self._clock = clock
+        self._policy = policy
+        self._feed = feed
+
+    async def receive(self, inbound: Inbound) -> Receipt:
+        """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""
+        now = self._clock.now()
+        return await self._database.write(
+            "receive", partial(router.receive, inbound=inbound, policy=self._policy, now=now)
+        )
+
+    async def open(
+        self, viewer: Viewer, session: SessionId, *, limit: int = 50, before: int | None = None
+    ) -> Snapshot:
+        """A session with its last messages (below `before`), all from one read."""
+        return await self._database.read(
+            "open", partial(_snapshot, viewer=viewer, id_=session, limit=limit, before=before)
+        )
+
+    def follow(
+        self, viewer: Viewer, cursor: Cursor, *, session: SessionId | None = None
+    ) -> AsyncIterator[Change]:
+        """Everything after a cursor that the viewer may see, then live, for ever."""
+        return self._feed.follow(viewer, cursor, session=session)
+
+    async def now(self) -> Cursor:
+        """The cursor of this moment, to follow from."""
+        return await self._database.read("head", changes.head)
+
+    async def position(self, name: str) -> str | None:
+        """How far a platform has come."""
+        return await self._database.read("cursor", lambda tx: cursors.get(tx, name))
+
+    async def resolve(self, viewer: Viewer, text: str) -> Session:
+        """Find a session by id, unique prefix, title or alias."""
+        return await self._database.read("resolve", lambda tx: sessions.resolve(tx, viewer, text))
+
+    async def sessions(self, viewer: Viewer, listing: Listing) -> tuple[list[Listed], str | None]:
+        """One page of sessions, and the cursor of the next."""
+        return await self._database.read("sessions", partial(_listed, viewer=viewer, listing=listing))
+
+    async def messages(
+        self, viewer: Viewer, session: SessionId, *, after: int = 0, limit: int = 1000
+    ) -> list[Message]:
+        """Messages above a number, oldest first."""
+        return await self._read(
+            "messages", viewer, session, lambda tx, s: messages.following(tx, s.id, after=after, limit=limit)
+        )
+
+    async def rename(self, viewer: Viewer, session: SessionId, title: str) -> str:
+        now = self._clock.now()
+        return await self._change(
+            "rename", viewer, session, lambda tx, s: sessions.rename(tx, s, title, by=TitleBy.PERSON, now=now)
+        )
+
+    async def pin(self, viewer: Viewer, session: SessionId, pinned: bool) -> None:
+        now = self._clock.now()
+        await self._change("pin", viewer, session, lambda tx, s: sessions.set_pinned(tx, s, pinned, now=now))
+
+    async def archive(self, viewer: Viewer, session: SessionId, archived: bool) -> None:
+        now = self._clock.now()
+        await self._change(
+            "archive", viewer, session, lambda tx, s: sessions.set_archived(tx, s, archived, now=now)
+        )
+
+    async def end(self, viewer: Viewer, session: SessionId, reason: EndReason | None) -> None:
+        """End a session with a reason, or reopen it with `None`."""
+        now = self._clock.now()
+        await self._change("end", viewer, session, lambda tx, s: sessions.end(tx, s, reason, now=now))
+
+    async def configure(self, viewer: Viewer, session: SessionId, settings: Settings) -> None:
+        now = self._clock.now()
+        await self._change(
+            "configure", viewer, session, lambda tx, s: sessions.set_settings(tx, s, settings, now=now)
+        )
+
+    async def delete(self, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:
+        """Hide a session now and erase it after the grace period; with `erase`, erase it at once."""
+        await self._change("delete", viewer, session, partial(self._delete, erase=erase))
+
+    async def undelete(self, viewer: Viewer, session: SessionId) -> None:
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> None:
+            found = sessions.get(tx, session, viewer=viewer, deleted=True)
+            sessions.unhide(tx, found, now=now)
+
+        await self._database.write("undelete", work)
+
+    async def fork(
+        self,
+        viewer: Viewer,
+        session: SessionId,
+        *,
+        surface: str,
+        through: int | None = None,
+        title: str | None = None,
+    ) -> Session:
+        now = self._clock.now()
+        return await self._change(
+            "fork",
+            viewer,
+            session,
+            lambda tx, s: revisions.fork(
+                tx, s, viewer=viewer, surface=surface, through=through, title=title, now=now
+            ),
+        )
+
+    async def undo(self, viewer: Viewer, session: SessionId, count: int = 1) -> str:
+        now = self._clock.now()
+        return await self._change(
+            "undo", viewer, session, lambda tx, s: revisions.undo(tx, s, count, now=now)
+        )
+
+    async def redo(self, viewer: Viewer, session: SessionId) -> int:
+        now = self._clock.now()
+        return await self._change("redo", viewer, session, lambda tx, s: revisions.redo(tx, s, now=now))
+
+    async def retry(self, viewer: Viewer, session: SessionId, *, surface: str) -> Receipt:
+        now = self._clock.now()
+        return await self._change(
+            "retry",
+            viewer,
+            session,
+            lambda tx, s: revisions.retry(tx, s, asker=viewer.principal, surface=surface, now=now),
+        )
+
+    async def stop(self, viewer: Viewer, session: SessionId, *, queue: bool = False) -> Turn | None:
+        """Ask the running turn to stop; with `queue`, drop what waits too. With nothing running, nothing happens."""
+        now = self._clock.now()
+        return await self._change(
+            "stop", viewer, session, lambda tx, s: control.stop(tx, s.id, now=now, queue=queue)
+        )
+
+    async def drop(self, viewer: Viewer, turn: TurnId) -> None:
+        """Take one waiting turn out of the queue."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> None:
+            found = turns.get(tx, turn)
+            sessions.get(tx, found.session, viewer=viewer)
+            control.drop(tx, turn, now=now)
+
+        await self._database.write("drop", work)
+
+    async def turn(self, viewer: Viewer, turn: TurnId) -> Turn:
+        def work(tx: Transaction) -> Turn:
+            found = turns.get(tx, turn)
+            if not viewer.sees(found.profile, found.owner):
+                raise NotFound(f"there is no turn {turn!r}")
+            return found
+
+        return await self._database.read("turn", work)
+
+    async def active(self, viewer: Viewer) -> list[Turn]:
+        """Every running or waiting turn that the viewer may see."""
+        return await self._database.read(
+            "active", lambda tx: turns.active(tx, profile=viewer.profile, owner=viewer.owner)
+        )
+
+    async def lanes(self, viewer: Viewer, *, since: datetime | None = None, limit: int = 200) -> list[Lane]:
+        return await self._database.read("lanes", lambda tx: lanes.page(tx, viewer, since=since, limit=limit))
+
+    async def lane(self, viewer: Viewer, key: str) -> tuple[Lane, list[Move]]:
+        """A lane with the sessions it had, newest first."""
+
+        def work(tx: Transaction) -> tuple[Lane, list[Move]]:
+            lane = lanes.get(tx, key, viewer=viewer)
+            return lane, lanes.history(tx, lane.key)
+
+        return await self._database.read("lane", work)
+
+    async def reset_lane(self, viewer: Viewer, key: str) -> None:
+        """Let the next message in a lane start a new session."""
+        now = self._clock.now()
+        await self._database.write(
+            "lane.reset", lambda tx: control.begin(tx, lanes.get(tx, key, viewer=viewer), now=now)
+        )
+
+    async def suspend_lane(self, viewer: Viewer, key: str, suspended: bool) -> None:
+        now = self._clock.now()
+        await self._database.write(
+            "lane.suspend",
+            lambda tx: lanes.suspend(tx, lanes.get(tx, key, viewer=viewer), suspended, now=now),
+        )
+
+    async def switch_lane(self, viewer: Viewer, inbound: Inbound, session: SessionId) -> None:
+        """Let the lane of a source go on with a session of the same owner."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> None:
+            lane = router.lane_of(tx, inbound, self._policy, viewer.principal, now)
+            control.switch(tx, lane, sessions.get(tx, session, viewer=viewer), why="resume", now=now)
+
+        await self._database.write("lane.switch", work)
+
+    async def deliveries(
+        self, viewer: Viewer, *, states: Sequence[DeliveryState] | None = None, limit: int = 100
+    ) -> list[Delivery]:
+        return await self._database.read(
+            "deliveries", lambda tx: deliveries.page(tx, viewer, states=states, limit=limit)
+        )
+
+    async def decide(self, viewer: Viewer, delivery: DeliveryId, state: DeliveryState) -> None:
+        """Retry (`READY`) or discard (`DISCARDED`) a delivery that failed, died or is in doubt."""
+        now = self._clock.now()
+        await self._database.write(
+            "delivery.decide",
+            lambda tx: deliveries.decide(tx, deliveries.get(tx, delivery, viewer=viewer), state, now=now),
+        )
+
+    async def projects(self, viewer: Viewer) -> list[Project]:
+        return await self._database.read("projects", lambda tx: projects.every(tx, viewer))
+
+    async def add_project(self, viewer: Viewer, name: str, *, colour: str = "") -> Project:
+        now = self._clock.now()
+        return await self._database.write(
+            "project.add", lambda tx: projects.add(tx, viewer, name=name, colour=colour, now=now)
+        )
+
+    async def change_project(
+        self, viewer: Viewer, name: str, *, new_name: str | None, colour: str | None
+    ) -> Project:
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> Project:
+            found = projects.find(tx, viewer, name)
+            return projects.change(
+                tx,
+                viewer,
+                found,
+                name=new_name or found.name,
+                colour=found.colour if colour is None else colour,
+                now=now,
+            )
+
+        return await self._database.write("project.change", work)
+
+    async def remove_project(self, viewer: Viewer, name: str) -> None:
+        now = self._clock.now()
+        await self._database.write(
+            "project.remove", lambda tx: projects.remove(tx, viewer, projects.find(tx, viewer, name), now=now)
+        )
+
+    async def assign_project(self, viewer: Viewer, session: SessionId, name: str | None) -> None:
+        """Put a session into a project, or into none."""
+        now = self._clock.now()
+
+        def work(tx: Transaction, found: Session) -> None:
+            project = projects.find(tx, viewer, name) if name else None
+            sessions.set_project(tx, found, project.id if project else None, now=now)
+
+        await self._change("project.assign", viewer, session, work)
+
+    async def why(self, viewer: Viewer, message: str) -> Story:
+        """The whole story of one message."""
+        session, seq = split_id(message)
+        return await self._read("why", viewer, session, lambda tx, s: story.tell(tx, s, seq))
+
+    def _delete(self, tx: Transaction, session: Session, *, erase: bool) -> None:
+        now = self._clock.now()
+        control.stop(tx, session.id, now=now, queue=True)
+        for lane in lanes.of_session(tx, session.id):
+            lanes.move(tx, lane, None, why="deleted", now=now)
+        if erase:
+            sessions.erase(tx, session, now=now)
+        else:
+            sessions.hide(tx, session, grace=self._policy.keep.erase, now=now)
+
+    async def _read(
+        self, label: str, viewer: Viewer, session: SessionId, work: Callable[[Transaction, Session], T]
+    ) -> T:
+        return await self._database.read(label, lambda tx: work(tx, sessions.get(tx, session, viewer=viewer)))
+
+    async def _change(
+        self, label: str, viewer: Viewer, session: SessionId, work: Callable[[Transaction, Session], T]
+    ) -> T:
+        return await self._database.write(
+            label, lambda tx: work(tx, sessions.get(tx, session, viewer=viewer))
+        )
+
+
+def _snapshot(tx: Transaction, *, viewer: Viewer, id_: SessionId, limit: int, before: int | None) -> Snapshot:
+    session = sessions.get(tx, id_, viewer=viewer)
+    window = messages.latest(tx, id_, limit=limit, before=before)
+    running = turns.running(tx, id_)
+    return Snapshot(
+        session=session,
+        activity=sessions.activity(tx, id_),
+        messages=window,
+        earlier=bool(window) and window[0].seq > 1,
+        running=running,
+        draft=drafts.pieces(tx, running.id) if running else [],
+        queue=turns.queued(tx, id_),
+        deliveries=deliveries.of_session(tx, id_, unfinished=True),
+        epochs=epochs.every(tx, id_),
+        cursor=changes.head(tx),
+    )
+
+
+def _listed(tx: Transaction, *, viewer: Viewer, listing: Listing) -> tuple[list[Listed], str | None]:
+    found, more = sessions.page(tx, viewer, listing)
+    return [Listed(session=s, activity=sessions.activity(tx, s.id)) for s in found], more

@@ -1,0 +1,116 @@
+"""Leases: this worker's are renewed, and what workers that are gone held is put back. Nothing is run here."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+import anyio
+import msgspec
+
+from keryx.core.deliveries import Idempotency
+from keryx.core.errors import KeryxError, LeaseLost
+from keryx.core.ids import WorkerId
+from keryx.core.ports import Clock
+from keryx.engine import outcome, record, worker
+from keryx.engine.policy import Policy
+from keryx.store import deliveries, turns, workers
+from keryx.store.database import Database, Transaction
+from keryx.store.workers import Worker
+
+log = logging.getLogger(__name__)
+
+Step = Callable[[], Awaitable[None]]
+Unit = Callable[[Transaction], object]
+
+_FORGET = timedelta(days=1)
+
+
+class Leases:
+    """Heartbeat and sweep of one worker, on a third of the lease time."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        me: Worker,
+        policy: Policy,
+        idempotency: dict[str, Idempotency],
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._me = me
+        self._policy = policy
+        self._idempotency = idempotency
+
+    async def run(self) -> None:
+        seconds = self._policy.limits.lease.total_seconds() / 3
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._every, seconds, self.renew)
+            group.start_soon(self._every, seconds, self.sweep)
+
+    async def _every(self, seconds: float, step: Step) -> None:
+        while True:
+            try:
+                await step()
+            except KeryxError as exc:
+                log.warning("leases wait for the store: %s", exc)
+            await self._clock.sleep(seconds)
+
+    async def renew(self) -> None:
+        now = self._clock.now()
+        await self._database.write(
+            "leases.renew", partial(_renew, me=self._me, now=now, lease=self._policy.limits.lease)
+        )
+
+    async def sweep(self) -> None:
+        """Put back what dead workers held: at once for those of this machine, else when the lease has run out."""
+        now = self._clock.now()
+        gone = await self._database.read("leases.gone", _gone)
+        held = await self._database.read(
+            "leases.abandoned", lambda tx: turns.abandoned(tx, now=now, workers=gone)
+        )
+        limits = self._policy.limits
+        for turn in held:
+            await self._try(
+                "turn.recover",
+                partial(record.recover, turn=turn, now=now, fresh=limits.fresh, lease=limits.lease),
+            )
+        sending = await self._database.read(
+            "leases.sending", lambda tx: deliveries.abandoned(tx, now=now, workers=gone)
+        )
+        for delivery, lease in sending:
+            known = self._idempotency.get(delivery.target.platform, Idempotency.NONE)
+            step = outcome.uncertain(delivery, known, self._policy.doubt, now=now, error="the sender died")
+            await self._try(
+                "delivery.recover",
+                partial(outcome.settle, delivery=delivery, lease=lease, step=step, now=now),
+            )
+        await self._database.write("workers.forget", partial(_forget, before=now - _FORGET, gone=gone))
+
+    async def _try(self, label: str, work: Unit) -> None:
+        try:
+            await self._database.write(label, work)
+        except LeaseLost:
+            log.info("%s: somebody was faster", label)
+
+    async def leave(self) -> None:
+        """Say good-bye, so that nobody waits for this worker."""
+        await self._database.write("workers.remove", lambda tx: workers.remove(tx, self._me.id))
+
+
+def _renew(tx: Transaction, *, me: Worker, now: datetime, lease: timedelta) -> None:
+    workers.see(tx, msgspec.structs.replace(me, seen_at=now))
+    turns.renew(tx, me.id, until=now + lease)
+    deliveries.renew(tx, me.id, until=now + lease)
+
+
+def _gone(tx: Transaction) -> list[WorkerId]:
+    return [w.id for w in workers.every(tx) if worker.dead(w)]
+
+
+def _forget(tx: Transaction, *, before: datetime, gone: list[WorkerId]) -> None:
+    for known in workers.every(tx):
+        if known.id in gone or known.seen_at < before:
+            workers.remove(tx, known.id)

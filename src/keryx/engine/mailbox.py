@@ -1,0 +1,68 @@
+"""Mailbox: what happens to a running turn, in order: events of its agent, its end, a cancel, a deadline."""
+
+import asyncio
+from collections import deque
+from typing import TypeAlias
+
+import msgspec
+
+from keryx.core.ports import Event
+from keryx.store.wake import Wake
+
+_AHEAD = 64
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The agent has returned, or raised."""
+
+    error: Exception | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """A person stopped the turn."""
+
+
+class TimedOut(msgspec.Struct, frozen=True):
+    reason: str
+
+
+class HandedBack(msgspec.Struct, frozen=True):
+    """The process ends and the turn goes back to the queue."""
+
+
+Item: TypeAlias = Event | Ended | Cancelled | TimedOut | HandedBack
+
+
+class Mailbox:
+    """An agent may run ahead of the store by a few events, then waits. Everything else never waits."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._filled = asyncio.Event()
+        self._put = 0
+        self._stored = 0
+        self._progress = Wake()
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+        self._filled.set()
+
+    async def put_event(self, event: Event, *, until_stored: bool) -> None:
+        """Hand an event over; with `until_stored`, return only when it is in the store."""
+        self.put(event)
+        self._put += 1
+        allowed = self._put if until_stored else self._put - _AHEAD
+        while self._stored < allowed:
+            await self._progress.wait(self._progress.count)
+
+    def mark_stored(self, count: int) -> None:
+        self._stored += count
+        self._progress.signal()
+
+    async def take(self) -> list[Item]:
+        """Everything that has arrived, at least one item."""
+        await self._filled.wait()
+        self._filled.clear()
+        items = list(self._items)
+        self._items.clear()
+        return items

@@ -1,0 +1,87 @@
+"""Outcome: what an attempt to send means for its delivery and its gates. The rules are pure; `settle` writes them."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from keryx.core.deliveries import Delivery, DeliveryState, Doubt, Idempotency
+from keryx.core.errors import NotSent, Refused, SendError, Throttled
+from keryx.core.ids import LeaseToken
+from keryx.store import deliveries, gates
+from keryx.store.database import Transaction
+
+_FIRST_DELAY = timedelta(seconds=1)
+_LONGEST_DELAY = timedelta(minutes=2)
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The next state of a delivery. `gate_until` closes the gate of its chat."""
+
+    state: DeliveryState
+    error: str | None = None
+    not_before: datetime | None = None
+    again: bool = False
+    gate_until: datetime | None = None
+
+
+SENT = Step(state=DeliveryState.SENT)
+
+
+def failed(
+    delivery: Delivery,
+    error: SendError,
+    idempotency: Idempotency,
+    doubt: Doubt,
+    *,
+    now: datetime,
+    give_up: timedelta,
+) -> Step:
+    """What follows a failed attempt: wait, try again, ask a person, or give up; never silently twice, never dropped."""
+    text = str(error)
+    match error:
+        case Throttled(after=after):
+            return Step(state=DeliveryState.READY, error=text, gate_until=now + after, again=delivery.again)
+        case Refused():
+            return Step(state=DeliveryState.FAILED, error=text)
+        case NotSent():
+            if now - delivery.created_at > give_up:
+                return Step(state=DeliveryState.DEAD, error=text, again=delivery.again)
+            return Step(
+                state=DeliveryState.READY,
+                error=text,
+                not_before=now + _delay(delivery.attempts),
+                again=delivery.again,
+            )
+        case _:
+            return uncertain(delivery, idempotency, doubt, now=now, error=text)
+
+
+def uncertain(
+    delivery: Delivery, idempotency: Idempotency, doubt: Doubt, *, now: datetime, error: str
+) -> Step:
+    """Nobody knows whether the part arrived: repeat under the platform's own key, or with a mark, or ask."""
+    later = now + _delay(delivery.attempts)
+    if idempotency is Idempotency.NATIVE:
+        return Step(state=DeliveryState.READY, error=error, not_before=later)
+    if doubt is Doubt.HOLD:
+        return Step(state=DeliveryState.UNKNOWN, error=error)
+    return Step(state=DeliveryState.READY, error=error, not_before=later, again=True)
+
+
+def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: Step, now: datetime) -> None:
+    deliveries.settle(
+        tx,
+        delivery,
+        lease,
+        step.state,
+        now=now,
+        error=step.error,
+        not_before=step.not_before,
+        again=step.again,
+    )
+    if step.gate_until is not None:
+        gates.close(tx, delivery.target.key, until=step.gate_until, reason=step.error or "")
+
+
+def _delay(attempts: int) -> timedelta:
+    return min(_FIRST_DELAY * 2 ** min(max(attempts - 1, 0), 10), _LONGEST_DELAY)

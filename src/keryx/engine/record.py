@@ -1,0 +1,207 @@
+"""Record: what a running turn writes, each as one unit of work under its lease."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from keryx.core import messages as core_messages
+from keryx.core import titles
+from keryx.core.errors import LeaseLost
+from keryx.core.messages import Mark, Message, Notice, Reasoning, Role, Text
+from keryx.core.ports import Called, Event, Returned, Said, Thought, Used
+from keryx.core.sessions import Session, TitleBy
+from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
+from keryx.store.database import Transaction
+
+NO_ANSWER = "The agent gave no answer."
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a turn needs to begin: its session, the conversation as the model sees it, and the summary before it."""
+
+    session: Session
+    history: list[Message]
+    summary: str
+    cancelling: bool
+
+
+def read(tx: Transaction, turn: Turn) -> Reading:
+    session = sessions.get(tx, turn.session, deleted=True)
+    epoch = epochs.current(tx, turn.session)
+    first = epoch.first_seq if epoch else 1
+    waiting = frozenset(t.id for t in turns.queued(tx, turn.session))
+    entries = messages.following(tx, turn.session, after=first - 1)
+    return Reading(
+        session,
+        core_messages.view(entries, waiting=waiting),
+        epoch.summary if epoch else "",
+        turns.get(tx, turn.id).cancelling,
+    )
+
+
+def progress(tx: Transaction, turn: Turn, events: Sequence[Event], *, now: datetime) -> None:
+    """Store a batch of events in order. Text grows the draft; a tool call turns the draft into a message."""
+    turns.hold(tx, turn)
+    pending: list[Text | Reasoning] = []
+    for event in events:
+        match event:
+            case Said(text):
+                pending.append(Text(text))
+            case Thought(text, opaque):
+                pending.append(Reasoning(text, opaque))
+            case Called(calls):
+                _grow(tx, turn, pending, now)
+                parts = (*drafts.take(tx, turn.id), *calls)
+                messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id)
+            case Returned(result):
+                messages.append(tx, turn.session, Role.TOOL, (result,), now=now, turn=turn.id)
+            case Used(used):
+                usage.add(tx, turn, used, now=now)
+    _grow(tx, turn, pending, now)
+
+
+def steer(tx: Transaction, turn: Turn, *, now: datetime) -> list[Message]:
+    """Give the running turn the waiting messages that are meant for it; their own turns are merged into it."""
+    turns.hold(tx, turn)
+    given: list[Message] = []
+    for other in turns.queued(tx, turn.session):
+        if other.mode is not BusyMode.STEER:
+            break
+        turns.merge(tx, other, into=turn, now=now)
+        given.append(messages.get(tx, turn.session, other.input_seq))
+    return given
+
+
+def finish(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+    """The answer, the end of the turn, the delivery and the title: all or nothing."""
+    turns.hold(tx, turn)
+    parts = drafts.take(tx, turn.id)
+    if parts:
+        messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id)
+    turns.finish(tx, turn, TurnState.DONE, now=now)
+    said = _said(tx, turn)
+    if not said:
+        _tell(tx, turn, NO_ANSWER, now=now)
+    elif turn.reply:
+        _deliver(tx, turn, said, now)
+    _give_title(tx, turn, now)
+
+
+def fail(tx: Transaction, turn: Turn, error: str, *, now: datetime) -> None:
+    """The turn ends with an error: what was shown stays, marked, and the person is told."""
+    turns.hold(tx, turn)
+    _keep_draft(tx, turn, Mark.FAILED, now)
+    turns.finish(tx, turn, TurnState.FAILED, now=now, error=error)
+    _tell(tx, turn, error, now=now)
+    _give_title(tx, turn, now)
+
+
+def cancel(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+    """The turn was stopped by a person: what was shown stays, marked."""
+    turns.hold(tx, turn)
+    _keep_draft(tx, turn, Mark.CANCELLED, now)
+    turns.finish(tx, turn, TurnState.CANCELLED, now=now)
+    _give_title(tx, turn, now)
+
+
+def hand_back(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+    """The process ends in good order: the turn goes back to the queue and the attempt does not count."""
+    turns.hold(tx, turn)
+    _keep_draft(tx, turn, Mark.INTERRUPTED, now)
+    if turn.pin:
+        turns.finish(tx, turn, TurnState.CANCELLED, now=now)
+    else:
+        turns.requeue(tx, turn, now=now, attempts=turn.attempts - 1)
+
+
+def keep_late(tx: Transaction, turn: Turn, events: Sequence[Event], *, now: datetime) -> None:
+    """Keep what came after the turn was lost to somebody else. It is shown with its turn and never sent."""
+    text = "".join(e.text for e in events if isinstance(e, Said))
+    if text:
+        messages.append(
+            tx, turn.session, Role.ASSISTANT, (Text(text),), now=now, turn=turn.id, mark=Mark.LATE
+        )
+
+
+def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lease: timedelta) -> TurnState:
+    """A turn whose worker is gone: back to the queue while it is fresh and has tries left, else closed with a mark."""
+    sessions.lock(tx, turn.session)
+    current = turns.get(tx, turn.id)
+    if current.state is not TurnState.RUNNING or current.lease != turn.lease:
+        raise LeaseLost(f"turn {turn.id} has moved on")
+    _keep_draft(tx, turn, Mark.INTERRUPTED, now)
+    seen = (turn.lease_until or now) - lease
+    if turn.cancelling:
+        turns.close(tx, turn, TurnState.CANCELLED, now=now)
+        return TurnState.CANCELLED
+    if turn.pin:
+        return _close(
+            tx, turn, TurnState.FAILED, "The program that ran this turn is gone. /retry asks again.", now
+        )
+    if turn.attempts >= MAX_ATTEMPTS:
+        for lane in lanes.of_session(tx, turn.session):
+            lanes.suspend(tx, lane, True, now=now)
+        text = f"This message was tried {turn.attempts} times and the process died each time. It is set aside; the next message starts afresh."
+        return _close(tx, turn, TurnState.PARKED, text, now)
+    if now - seen > fresh:
+        return _close(
+            tx, turn, TurnState.EXPIRED, "This turn was interrupted long ago. /retry asks again.", now
+        )
+    turns.requeue(tx, turn, now=now)
+    return TurnState.QUEUED
+
+
+def _close(tx: Transaction, turn: Turn, state: TurnState, text: str, now: datetime) -> TurnState:
+    turns.close(tx, turn, state, now=now, error=text)
+    _tell(tx, turn, text, now=now)
+    return state
+
+
+def _grow(tx: Transaction, turn: Turn, pending: list[Text | Reasoning], now: datetime) -> None:
+    joined = core_messages.join(pending)
+    pending.clear()
+    if joined:
+        drafts.grow(tx, turn, [p for p in joined if isinstance(p, Text | Reasoning)], now=now)
+
+
+def _keep_draft(tx: Transaction, turn: Turn, mark: Mark, now: datetime) -> None:
+    parts = drafts.take(tx, turn.id)
+    if parts:
+        messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id, mark=mark)
+
+
+def _tell(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+    """A notice in the conversation, and to the place that asked."""
+    messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), now=now, turn=turn.id)
+    if turn.reply:
+        _deliver(tx, turn, text, now)
+
+
+def _deliver(tx: Transaction, turn: Turn, text: str, now: datetime) -> None:
+    assert turn.reply is not None
+    deliveries.enqueue(
+        tx,
+        turn.reply,
+        text,
+        profile=turn.profile,
+        owner=turn.owner,
+        session=turn.session,
+        turn=turn.id,
+        now=now,
+    )
+
+
+def _said(tx: Transaction, turn: Turn) -> str:
+    """The words of this turn's answer: every step of it, without what an interrupted attempt had begun."""
+    written = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    answers = [m for m in written if m.role is Role.ASSISTANT and m.mark is None and m.text]
+    return "\n\n".join(m.text for m in answers)
+
+
+def _give_title(tx: Transaction, turn: Turn, now: datetime) -> None:
+    session = sessions.get(tx, turn.session, deleted=True)
+    if session.title_by is None:
+        question = messages.get(tx, turn.session, turn.input_seq)
+        sessions.rename(tx, session, titles.automatic(question.text), by=TitleBy.RULE, now=now)

@@ -1,0 +1,208 @@
+"""Router: what one inbound event does to the store, as one unit of work."""
+
+from datetime import datetime
+
+from keryx.core import ids, lanes, resets
+from keryx.core.errors import Forbidden, Invalid
+from keryx.core.ids import OPERATOR, PrincipalId, SessionId
+from keryx.core.messages import Mark, Notice, Role, Text
+from keryx.core.ports import Inbound, Receipt
+from keryx.core.resets import ResetReason
+from keryx.core.sessions import Session, Viewer
+from keryx.core.source import ChatType
+from keryx.core.turns import BusyMode, TurnState
+from keryx.engine import commands, control
+from keryx.engine.asking import ask, question
+from keryx.engine.policy import Policy
+from keryx.store import cursors, deliveries, inbox, messages, principals, sessions, turns
+from keryx.store import lanes as lane_store
+from keryx.store.database import Transaction
+from keryx.store.lanes import Lane
+
+
+def receive(
+    tx: Transaction, inbound: Inbound, *, policy: Policy, now: datetime, found: str | None = None
+) -> Receipt:
+    """Take one event in: once, in its lane, with its turn queued or its command run, and the platform's cursor moved.
+
+    A repeated event changes nothing but the cursor and gives the first receipt again. `found` is what a command
+    looked up before the transaction."""
+    source = inbound.source
+    earlier = inbox.seen(tx, platform=source.platform, account=source.account, event=inbound.event)
+    receipt = earlier or _take_in(tx, inbound, policy, now, found)
+    if earlier is None:
+        inbox.record(
+            tx, receipt, platform=source.platform, account=source.account, event=inbound.event, now=now
+        )
+    if inbound.cursor is not None:
+        cursors.move(tx, *inbound.cursor, now=now)
+    return (
+        receipt
+        if earlier is None
+        else Receipt(
+            duplicate=True, session=receipt.session, turn=receipt.turn, seq=receipt.seq, reply=receipt.reply
+        )
+    )
+
+
+def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, found: str | None) -> Receipt:
+    person = _person(tx, inbound, now)
+    viewer = Viewer(inbound.source.profile, person)
+    lane = None if inbound.session else lane_of(tx, inbound, policy, person, now)
+    if inbound.edits is not None:
+        return _edit(tx, inbound, lane, now)
+    command = commands.parse(inbound.parts) if inbound.commands and not inbound.observed else None
+    if command is not None:
+        return _command(tx, inbound, command, lane, viewer, policy, now, found)
+    notice = _reset_if_due(tx, lane, policy, now) if lane else None
+    lane = lane_store.get(tx, lane.key, viewer=Viewer(lane.profile, OPERATOR)) if lane else None
+    session = _session(tx, inbound, lane, viewer, policy, now)
+    if notice and inbound.reply:
+        deliveries.enqueue(
+            tx,
+            inbound.reply,
+            notice,
+            profile=session.profile,
+            owner=session.owner,
+            session=session.id,
+            now=now,
+        )
+    return ask(tx, session, question(inbound, person, _mode(inbound, lane, session, policy)), now=now)
+
+
+def _person(tx: Transaction, inbound: Inbound, now: datetime) -> PrincipalId:
+    if inbound.principal is not None:
+        return inbound.principal
+    source = inbound.source
+    person = source.user_alt or source.user or source.chat
+    if not person:
+        raise Invalid(f"a message from {source.platform!r} names nobody: set its user")
+    return principals.resolve(
+        tx,
+        profile=source.profile,
+        platform=source.platform,
+        person=person,
+        name=source.user_name or "",
+        now=now,
+    )
+
+
+def lane_of(tx: Transaction, inbound: Inbound, policy: Policy, person: PrincipalId, now: datetime) -> Lane:
+    """The lane of an event, made at first contact."""
+    address = lanes.address(inbound.source, sharing=policy.sharing)
+    return lane_store.ensure(tx, address, inbound.source, owner=person, now=now)
+
+
+def _session(
+    tx: Transaction, inbound: Inbound, lane: Lane | None, viewer: Viewer, policy: Policy, now: datetime
+) -> Session:
+    """The session that a message belongs to, made with this message if the lane has none."""
+    if lane is None:
+        assert inbound.session is not None
+        return sessions.get(tx, inbound.session, viewer=viewer)
+    current = lane.session
+    if current is None:
+        current = sessions.create(
+            tx,
+            profile=lane.profile,
+            owner=lane.owner,
+            surface=inbound.surface,
+            origin=inbound.source,
+            cwd=inbound.cwd,
+            now=now,
+        )
+        lane_store.move(tx, lane, current, why="first message", now=now)
+    if not inbound.observed:
+        expires = resets.next_due(_policy_of(lane, policy), last_active=now)
+        lane_store.touch(tx, lane, now=now, expires_at=expires)
+    return sessions.get(tx, current)
+
+
+def _policy_of(lane: Lane, policy: Policy) -> resets.ResetPolicy:
+    return policy.resets.for_source(lane.source.platform, ChatType(lane.source.chat_type))
+
+
+def due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> ResetReason | None:
+    """Why a lane must start afresh, by the one rule; the expiry sweep asks the same question."""
+    if lane.session is None:
+        return None
+    if lane.suspended:
+        return ResetReason.SUSPENDED
+    running = turns.running(tx, lane.session)
+    return resets.due(
+        _policy_of(lane, policy),
+        last_active=lane.active_at,
+        now=now,
+        busy_since=running.started_at if running else None,
+        busy_limit=policy.busy_limit,
+    )
+
+
+def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> str | None:
+    """Move the lane to a fresh session if its policy says so; gives what the person is told."""
+    reason = due(tx, lane, policy, now)
+    if reason is None or lane.session is None:
+        return None
+    return control.reset(tx, lane, reason, now=now)
+
+
+def _mode(inbound: Inbound, lane: Lane | None, session: Session, policy: Policy) -> BusyMode:
+    chosen = session.settings.busy
+    return inbound.busy or (lane.busy if lane else None) or (BusyMode(chosen) if chosen else policy.busy)
+
+
+def _edit(tx: Transaction, inbound: Inbound, lane: Lane | None, now: datetime) -> Receipt:
+    """Take over an edit if its turn still waits; else note it for people."""
+    session = inbound.session or (lane.session if lane else None)
+    original = messages.last_of_platform(tx, session, ids.plain(inbound.edits or "")) if session else None
+    if session is None or original is None:
+        return Receipt(duplicate=False, session=session)
+    turn = turns.find(tx, original.turn) if original.turn else None
+    waiting = turn is not None and turn.state is TurnState.QUEUED
+    if waiting:
+        messages.rewrite(tx, original, inbound.parts, now=now)
+        return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
+    text = "".join(p.text for p in inbound.parts if isinstance(p, Text))
+    seq = messages.append(
+        tx, session, Role.NOTICE, (Notice(text, kind=f"edit of {original.seq}"),), now=now, mark=Mark.EDITED
+    )
+    return Receipt(duplicate=False, session=session, seq=seq)
+
+
+def _command(
+    tx: Transaction,
+    inbound: Inbound,
+    asked: commands.Asked,
+    lane: Lane | None,
+    viewer: Viewer,
+    policy: Policy,
+    now: datetime,
+    found: str | None,
+) -> Receipt:
+    current: SessionId | None = inbound.session or (lane.session if lane else None)
+    session = sessions.get(tx, current) if current else None
+    if session and inbound.session and not viewer.sees(session.profile, session.owner):
+        raise Forbidden("this conversation is not yours")
+    call = commands.Call(
+        tx=tx,
+        inbound=inbound,
+        lane=lane,
+        session=session,
+        viewer=viewer,
+        policy=policy,
+        now=now,
+        text=asked.text,
+        found=found,
+    )
+    done = commands.run(asked, call)
+    if inbound.reply and done.reply:
+        deliveries.enqueue(
+            tx,
+            inbound.reply,
+            done.reply,
+            profile=viewer.profile,
+            owner=viewer.principal,
+            session=done.session,
+            now=now,
+        )
+    return Receipt(duplicate=False, session=done.session, turn=done.turn, seq=done.seq, reply=done.reply)

@@ -1,0 +1,299 @@
+"""Runner: claims turns, drives their agents, and is the only writer of what they say."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from keryx.core.changes import Change, Kind
+from keryx.core.errors import AgentFailed, Invalid, KeryxError, LeaseLost, Retryable
+from keryx.core.ids import SessionId, TurnId, WorkerId
+from keryx.core.messages import Message
+from keryx.core.ports import Agent, Called, Clock, Event, Returned, TurnContext
+from keryx.core.turns import Limits, Turn
+from keryx.engine import record
+from keryx.engine.mailbox import Cancelled, Ended, HandedBack, Item, Mailbox, TimedOut
+from keryx.engine.record import Reading
+from keryx.store import turns
+from keryx.store.database import Database, Work
+from keryx.store.wake import Wake
+
+log = logging.getLogger(__name__)
+
+_HAND_BACK_SECONDS = 5
+
+T = TypeVar("T")
+Chooser = Callable[[Reading], Agent]
+Placer = Callable[[Reading, Turn], str]
+
+
+class Runner:
+    """Runs up to `limits.at_once` turns. With `session`, only those of one session; a runner with `pinned_only`
+    takes nothing but turns pinned to this worker."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        worker: WorkerId,
+        choose: Chooser,
+        place: Placer,
+        limits: Limits,
+        session: SessionId | None = None,
+        pinned_only: bool = False,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._worker = worker
+        self._choose = choose
+        self._place = place
+        self._limits = limits
+        self._session = session
+        self._pinned_only = pinned_only
+        self._running: dict[TurnId, Mailbox] = {}
+        self._draining = False
+        self._work = Wake()
+
+    @property
+    def busy(self) -> int:
+        return len(self._running)
+
+    async def run(self, changes: AsyncIterator[Change]) -> None:
+        """Run turns until cancelled. `changes` is the live feed: it tells of new turns and of cancels."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, changes)
+            group.start_soon(self._claim_held_back)
+            await self._claim_forever(group)
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more turns; give running ones some time, then hand them back to the queue."""
+        self._draining = True
+        with anyio.move_on_after(seconds):
+            await self._idle()
+        for mailbox in self._running.values():
+            mailbox.put(HandedBack())
+        with anyio.move_on_after(_HAND_BACK_SECONDS):
+            await self._idle()
+
+    async def _idle(self) -> None:
+        while self._running:
+            await self._work.wait(self._work.count)
+
+    async def _listen(self, changes: AsyncIterator[Change]) -> None:
+        async for change in changes:
+            if change.kind is Kind.TURN:
+                self._work.signal()
+            elif change.kind is Kind.CANCEL and change.turn and change.turn in self._running:
+                self._running[change.turn].put(Cancelled())
+
+    async def _claim_forever(self, group: TaskGroup) -> None:
+        while True:
+            seen = self._work.count
+            while not self._draining and self.busy < self._limits.at_once:
+                turn = await self._claim()
+                if turn is None:
+                    break
+                self._running[turn.id] = Mailbox()
+                group.start_soon(self._run, turn, group)
+            await self._work.wait(seen)
+
+    async def _claim_held_back(self) -> None:
+        """Wake up for turns that wait for a moment rather than for an event."""
+        while True:
+            seen = self._work.count
+            at = await self._database.read(
+                "turns.next_at", lambda tx: turns.next_at(tx, now=self._clock.now())
+            )
+            if at is None:
+                await self._work.wait(seen)
+            else:
+                await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
+                self._work.signal()
+
+    async def _claim(self) -> Turn | None:
+        try:
+            return await self._database.write(
+                "turn.claim",
+                lambda tx: turns.claim(
+                    tx,
+                    worker=self._worker,
+                    now=self._clock.now(),
+                    lease=self._limits.lease,
+                    per_principal=self._limits.per_principal,
+                    session=self._session,
+                    pinned_only=self._pinned_only,
+                ),
+            )
+        except KeryxError as exc:
+            log.warning("cannot claim a turn now: %s", exc)
+            await self._clock.sleep(0.5)
+            self._work.signal()
+            return None
+
+    async def _run(self, turn: Turn, group: TaskGroup) -> None:
+        """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
+        try:
+            await self._drive(turn, group)
+        except LeaseLost as exc:
+            log.warning("%s: what it still says is not stored", exc)
+        except Exception:
+            log.exception("turn %s could not be recorded; its lease will run out", turn.id)
+        finally:
+            del self._running[turn.id]
+            self._work.signal()
+
+    async def _drive(self, turn: Turn, group: TaskGroup) -> None:
+        mailbox = self._running[turn.id]
+        try:
+            reading = await self._store(turn, "turn.read", partial(record.read, turn=turn), write=False)
+        except Invalid as exc:
+            await self._end(turn, Ended(AgentFailed(str(exc))))
+            return
+        if reading.cancelling:
+            mailbox.put(Cancelled())
+        pulse = _Pulse(self._clock, self._limits)
+        agent_scope, watch_scope = anyio.CancelScope(), anyio.CancelScope()
+        group.start_soon(self._pump, turn, reading, mailbox, agent_scope)
+        group.start_soon(pulse.watch, mailbox, watch_scope)
+        try:
+            await self._follow_agent(turn, mailbox, pulse)
+        finally:
+            # The end is recorded first; an agent that does not react is left to end by itself.
+            agent_scope.cancel()
+            watch_scope.cancel()
+
+    async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse") -> None:
+        while True:
+            items = await mailbox.take()
+            pulse.beat()
+            end = next((i for i in items if isinstance(i, Ended | Cancelled | TimedOut | HandedBack)), None)
+            events = _events_before(items, end)
+            if events:
+                await self._progress(turn, events)
+                mailbox.mark_stored(len(events))
+            if end is not None:
+                await self._end(turn, end)
+                return
+
+    async def _progress(self, turn: Turn, events: list[Event]) -> None:
+        now = self._clock.now()
+        try:
+            await self._store(
+                turn, "turn.progress", partial(record.progress, turn=turn, events=events, now=now)
+            )
+        except LeaseLost:
+            await self._store(turn, "turn.late", partial(record.keep_late, turn=turn, events=events, now=now))
+            raise
+
+    async def _end(self, turn: Turn, end: Ended | Cancelled | TimedOut | HandedBack) -> None:
+        now = self._clock.now()
+        match end:
+            case Ended(None):
+                await self._store(turn, "turn.finish", partial(record.finish, turn=turn, now=now))
+            case Ended(AgentFailed() as error):
+                await self._store(
+                    turn, "turn.fail", partial(record.fail, turn=turn, error=str(error), now=now)
+                )
+            case Ended(error):
+                log.error("the agent of turn %s raised", turn.id, exc_info=error)
+                text = (
+                    f"The agent failed ({type(error).__name__}). The log has the details; /retry asks again."
+                )
+                await self._store(turn, "turn.fail", partial(record.fail, turn=turn, error=text, now=now))
+            case Cancelled():
+                await self._store(turn, "turn.cancel", partial(record.cancel, turn=turn, now=now))
+            case TimedOut(reason):
+                await self._store(turn, "turn.fail", partial(record.fail, turn=turn, error=reason, now=now))
+            case HandedBack():
+                await self._store(turn, "turn.hand_back", partial(record.hand_back, turn=turn, now=now))
+
+    async def _pump(self, turn: Turn, reading: Reading, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
+        """Pull the agent's events. A tool step is stored before the agent is resumed."""
+        ended = Ended()
+        with scope:
+            try:
+                async with aclosing(self._choose(reading).run(self._context(turn, reading))) as events:
+                    async for event in events:
+                        await mailbox.put_event(event, until_stored=isinstance(event, Called | Returned))
+            except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
+                ended = Ended(exc)
+            mailbox.put(ended)
+
+    def _context(self, turn: Turn, reading: Reading) -> TurnContext:
+        async def steer() -> Sequence[Message]:
+            return await self._store(
+                turn, "turn.steer", partial(record.steer, turn=turn, now=self._clock.now())
+            )
+
+        return TurnContext(
+            session=turn.session,
+            turn=turn.id,
+            attempt=turn.attempts,
+            place=self._place(reading, turn),
+            history=reading.history,
+            settings=reading.session.settings,
+            cwd=reading.session.cwd,
+            clock=self._clock,
+            steer=steer,
+        )
+
+    async def _store(self, turn: Turn, label: str, work: Work[T], *, write: bool = True) -> T:
+        """Run a unit of work for a turn. While the store is away, try again for as long as the lease may hold."""
+        deadline = self._clock.monotonic() + self._limits.lease.total_seconds()
+        while True:
+            try:
+                return await (self._database.write if write else self._database.read)(label, work)
+            except Retryable as exc:
+                if self._clock.monotonic() >= deadline:
+                    raise LeaseLost(f"turn {turn.id}: the store was away for longer than the lease") from exc
+                await self._clock.sleep(0.2)
+
+
+class _Pulse:
+    """Watches that a turn speaks: its first word, its silences and its whole length have limits."""
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._started = self._last = clock.monotonic()
+        self._spoken = False
+
+    def beat(self) -> None:
+        self._last = self._clock.monotonic()
+        self._spoken = True
+
+    async def watch(self, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
+        with scope:
+            while True:
+                left, reason = self._left()
+                if left <= 0:
+                    mailbox.put(TimedOut(reason))
+                    return
+                await self._clock.sleep(left)
+
+    def _left(self) -> tuple[float, str]:
+        now = self._clock.monotonic()
+        silence = self._limits.silence if self._spoken else self._limits.first_byte
+        quiet = self._last + silence.total_seconds() - now
+        total = self._started + self._limits.total.total_seconds() - now
+        if quiet < total:
+            return quiet, f"The agent said nothing for {_span(silence.total_seconds())}. /retry asks again."
+        return (
+            total,
+            f"The turn took longer than {_span(self._limits.total.total_seconds())}. /retry asks again.",
+        )
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
+def _events_before(items: list[Item], end: Item | None) -> list[Event]:
+    """The events up to the end, or up to a cancel: what comes after it is not stored."""
+    upto = items[: items.index(end)] if end is not None else items
+    return [i for i in upto if not isinstance(i, Ended | Cancelled | TimedOut | HandedBack)]

@@ -1,0 +1,153 @@
+"""What tests of the store begin with: people, sessions, turns and deliveries, in one line each."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from keryx.core import ids
+from keryx.core.deliveries import Delivery, Target
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.messages import Message, Role, words
+from keryx.core.sessions import Session, TitleBy, Viewer
+from keryx.core.turns import BusyMode, Turn
+from keryx.store import deliveries, messages, sessions, turns
+from keryx.store.database import Database, Transaction
+from keryx.testing import START as NOW
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ANN = PrincipalId("ann")
+BOB = PrincipalId("bob")
+ANNS = Viewer(DEFAULT_PROFILE, ANN)
+BOBS = Viewer(DEFAULT_PROFILE, BOB)
+OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
+WORKER = WorkerId("worker-1")
+OTHER_WORKER = WorkerId("worker-2")
+LEASE = timedelta(seconds=15)
+TELEGRAM = Target("telegram", "bot", "42")
+
+# Text that platforms really send: NUL, lone surrogates, right-to-left, emoji sequences, JSON and SQL.
+ODD_TEXTS = (
+    "nul \x00 and \x01 and \x7f",
+    "lone \ud83d surrogates \udc00",
+    "\u202eשלום عليكم\u202c",
+    "👩‍👩‍👧‍👦🏳️‍🌈 e\u0301 ﷽",
+    '"quoted" \\u0000 \\ud800 {"a": [1]} :name %s %(x)s \'; drop table sessions; --',
+    " \r\n\t\u2028\u2029\ufeff ",
+)
+
+
+def after(seconds: float) -> datetime:
+    """A moment this long after the start of the test."""
+    return NOW + timedelta(seconds=seconds)
+
+
+class Store:
+    """Calls store functions, each in a transaction of its own."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def write(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self.database.write("test", lambda tx: work(tx, *args, **kwargs))
+
+    async def read(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self.database.read("test", lambda tx: work(tx, *args, **kwargs))
+
+
+def a_session(
+    tx: Transaction, *, title: str = "", owner: PrincipalId = ANN, at: datetime = NOW, surface: str = "web"
+) -> Session:
+    session = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface=surface, now=at)
+    if title:
+        sessions.rename(tx, sessions.get(tx, session), title, by=TitleBy.PERSON, now=at)
+    return sessions.get(tx, session)
+
+
+def a_message(tx: Transaction, session: SessionId, text: str = "hello", *, at: datetime = NOW) -> Message:
+    return messages.get(tx, session, messages.append(tx, session, Role.USER, words(text), now=at))
+
+
+def a_turn(
+    tx: Transaction,
+    session: Session | None = None,
+    *,
+    text: str = "hello",
+    at: datetime = NOW,
+    mode: BusyMode = BusyMode.QUEUE,
+    reply: Target | None = None,
+    pin: WorkerId | None = None,
+    asker: PrincipalId = ANN,
+) -> Turn:
+    """A message with its queued turn, in a session of its own if none is given."""
+    session = session or a_session(tx, at=at, owner=asker)
+    turn = TurnId(ids.new(at))
+    seq = messages.append(tx, session.id, Role.USER, words(text), now=at, turn=turn)
+    turns.enqueue(
+        tx,
+        session.id,
+        profile=session.profile,
+        owner=session.owner,
+        asker=asker,
+        surface=session.surface,
+        input_seq=seq,
+        mode=mode,
+        now=at,
+        id=turn,
+        reply=reply,
+        pin=pin,
+    )
+    return turns.get(tx, turn)
+
+
+def claim(
+    tx: Transaction,
+    *,
+    worker: WorkerId = WORKER,
+    at: datetime = NOW,
+    per_principal: int = 100,
+    session: SessionId | None = None,
+    pinned_only: bool = False,
+) -> Turn | None:
+    return turns.claim(
+        tx,
+        worker=worker,
+        now=at,
+        lease=LEASE,
+        per_principal=per_principal,
+        session=session,
+        pinned_only=pinned_only,
+    )
+
+
+def a_running_turn(tx: Transaction, session: Session | None = None, *, at: datetime = NOW) -> Turn:
+    queued = a_turn(tx, session, at=at)
+    turn = claim(tx, at=at, session=queued.session)
+    assert turn is not None
+    return turn
+
+
+def a_delivery(
+    tx: Transaction,
+    text: str = "answer",
+    *,
+    target: Target = TELEGRAM,
+    session: Session | None = None,
+    at: datetime = NOW,
+) -> Delivery:
+    session = session or a_session(tx, at=at)
+    made = deliveries.enqueue(
+        tx, target, text, profile=session.profile, owner=session.owner, session=session.id, now=at
+    )
+    return deliveries.get(tx, made)
+
+
+def chat(n: int) -> Target:
+    return msgspec.structs.replace(TELEGRAM, chat=str(n))

@@ -1,0 +1,103 @@
+"""Fixtures of the whole suite: both databases, a clock, and coroutine tests without a mark on each."""
+
+import inspect
+import os
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import LiteralString, cast
+
+import psycopg
+import pytest
+from hypothesis import settings
+
+from keryx.store.database import Database, Engine
+from keryx.store.postgres import PostgresDatabase
+from keryx.store.sqlite import SqliteDatabase
+from keryx.testing import FakeClock
+from tests.builders import Store
+from tests.postgres import ENVIRONMENT, Server, Unstartable
+
+settings.register_profile("keryx", deadline=None)
+settings.load_profile("keryx")
+
+Open = Callable[[], Awaitable[Database]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> None:
+    """Every coroutine test runs on the event loop of anyio's plugin."""
+    if collector.istestfunction(obj, name) and inspect.iscoroutinefunction(obj):
+        pytest.mark.usefixtures("anyio_backend")(obj)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL that runs for the whole session, started when first asked for."""
+    if given := os.environ.get(ENVIRONMENT):
+        yield given
+        return
+    try:
+        server = Server()
+    except Unstartable as exc:
+        pytest.skip(f"NOTHING IS TESTED ON POSTGRESQL: {exc}")
+    try:
+        server.start()
+        yield server.dsn
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def schema(postgres: str) -> Iterator[str]:
+    """The name of a schema that is the test's own, and is dropped after it."""
+    name = f"test_{secrets.token_hex(6)}"
+    yield name
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(cast(LiteralString, f'drop schema if exists "{name}" cascade'))
+
+
+@pytest.fixture(params=list(Engine), ids=str)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.param
+
+
+@pytest.fixture
+async def opener(engine: Engine, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Open]:
+    """Opens the store of the test, any number of times: each call is another node on the same data."""
+
+    def make() -> SqliteDatabase | PostgresDatabase:
+        if engine is Engine.SQLITE:
+            return SqliteDatabase(tmp_path / "keryx.db")
+        return PostgresDatabase(
+            request.getfixturevalue("postgres"), schema=request.getfixturevalue("schema"), connections=6
+        )
+
+    async def opened() -> Database:
+        return await stack.enter_async_context(make())
+
+    async with AsyncExitStack() as stack:
+        yield opened
+
+
+@pytest.fixture
+async def database(opener: Open) -> Database:
+    """An open, empty store, once on SQLite and once on PostgreSQL."""
+    return await opener()
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    """The same store, with store functions called one transaction each."""
+    return Store(database)

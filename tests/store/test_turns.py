@@ -1,0 +1,369 @@
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from keryx.core.changes import Kind
+from keryx.core.deliveries import Target
+from keryx.core.errors import Conflict, LeaseLost, NotFound
+from keryx.core.ids import DEFAULT_PROFILE, TurnId, WorkerId
+from keryx.core.sessions import Session
+from keryx.core.turns import BusyMode, Turn, TurnState
+from keryx.store import changes, feed, messages, sessions, turns
+from keryx.store.database import Transaction
+from tests.builders import (
+    ANN,
+    BOB,
+    LEASE,
+    NOW,
+    ODD_TEXTS,
+    OTHER_WORKER,
+    TELEGRAM,
+    WORKER,
+    Store,
+    a_running_turn,
+    a_session,
+    a_turn,
+    after,
+    chat,
+    claim,
+)
+
+
+async def claimed(store: Store, **how: object) -> Turn:
+    turn = await store.write(claim, **how)  # pyright: ignore[reportArgumentType]
+    assert turn is not None
+    return turn
+
+
+async def test_a_queued_turn_keeps_what_it_was_given(store: Store) -> None:
+    session = await store.write(a_session, owner=BOB)
+    turn = await store.write(a_turn, session, mode=BusyMode.STEER, reply=TELEGRAM, pin=WORKER)
+    assert (turn.state, turn.mode, turn.attempts, turn.input_seq) == (TurnState.QUEUED, BusyMode.STEER, 0, 1)
+    assert (turn.owner, turn.asker, turn.reply, turn.pin) == (BOB, ANN, TELEGRAM, WORKER)
+    assert (turn.session, turn.created_at, turn.lease) == (session.id, NOW, None)
+    with pytest.raises(NotFound):
+        await store.read(turns.get, TurnId("none"))
+
+
+async def test_a_claim_counts_the_attempt_and_gives_a_lease(store: Store) -> None:
+    queued = await store.write(a_turn)
+    turn = await claimed(store, at=after(1))
+    assert (turn.id, turn.state, turn.attempts) == (queued.id, TurnState.RUNNING, 1)
+    assert (turn.worker, turn.started_at, turn.lease_until) == (WORKER, after(1), after(1) + LEASE)
+    assert turn.lease
+    assert await store.read(turns.running, turn.session) == turn
+    assert (await store.read(sessions.get, turn.session)).turns == 1
+
+
+async def test_nothing_waiting_gives_nothing(store: Store) -> None:
+    assert await store.write(claim) is None
+
+
+async def test_a_session_runs_one_turn_at_a_time_in_the_order_of_asking(store: Store) -> None:
+    session = await store.write(a_session)
+    asked = [await store.write(a_turn, session, at=after(n)) for n in range(3)]
+    assert [t.id for t in await store.read(turns.queued, session.id)] == [t.id for t in asked]
+    for expected in asked:
+        turn = await claimed(store)
+        assert turn.id == expected.id
+        assert await store.write(claim) is None
+        await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+    assert [t.id for t in await store.read(turns.of_session, session.id)] == [t.id for t in asked[::-1]]
+    assert len(await store.read(turns.of_session, session.id, limit=2)) == 2
+
+
+async def test_sessions_take_turns(store: Store) -> None:
+    def arrange(tx: Transaction) -> list[Session]:
+        eager, patient = a_session(tx), a_session(tx)
+        for n in range(3):
+            a_turn(tx, eager, at=after(n))
+        a_turn(tx, patient, at=after(5))
+        return [eager, patient]
+
+    eager, patient = await store.write(arrange)
+    served: list[str] = []
+    for n in range(4):
+        turn = await claimed(store, at=after(10 + n))
+        served.append(turn.session)
+        await store.write(turns.finish, turn, TurnState.DONE, now=after(10 + n))
+    assert served == [eager.id, patient.id, eager.id, eager.id]
+
+
+async def test_a_person_has_a_limit_of_running_turns_over_all_sessions(store: Store) -> None:
+    for n in range(3):
+        await store.write(a_turn, at=after(n))
+    first = await claimed(store, per_principal=2)
+    await claimed(store, per_principal=2)
+    assert await store.write(claim, per_principal=2) is None
+    bobs = await store.write(a_turn, asker=BOB)
+    assert (await claimed(store, per_principal=2)).id == bobs.id
+    await store.write(turns.finish, first, TurnState.DONE, now=NOW)
+    await claimed(store, per_principal=2)
+
+
+async def test_a_pinned_turn_runs_with_its_worker_alone(store: Store) -> None:
+    pinned = await store.write(a_turn, pin=WORKER)
+    free = await store.write(a_turn, at=after(1))
+    assert [t.id for t in await store.read(turns.pending_for_pin)] == [pinned.id]
+    assert (await claimed(store, worker=OTHER_WORKER, at=after(2))).id == free.id
+    assert await store.write(claim, worker=OTHER_WORKER, at=after(2)) is None
+    assert (await claimed(store, worker=WORKER, at=after(2))).id == pinned.id
+
+
+async def test_a_worker_may_ask_for_its_pinned_turns_only(store: Store) -> None:
+    await store.write(a_turn)
+    assert await store.write(claim, pinned_only=True) is None
+    pinned = await store.write(a_turn, pin=WORKER)
+    assert (await claimed(store, pinned_only=True)).id == pinned.id
+
+
+async def test_a_claim_may_ask_for_one_session(store: Store) -> None:
+    await store.write(a_turn)
+    later = await store.write(a_turn, at=after(1))
+    assert (await claimed(store, session=later.session)).id == later.id
+    assert await store.write(claim, session=later.session) is None
+
+
+async def test_a_turn_that_is_held_back_waits_for_its_moment(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    await store.write(turns.requeue, turn, now=NOW, not_before=after(30))
+    assert await store.write(claim, at=after(29)) is None
+    assert await store.read(turns.next_at, now=after(29)) == after(30)
+    assert (await claimed(store, at=after(30))).id == turn.id
+    assert await store.read(turns.next_at, now=after(30)) is None
+
+
+async def test_a_turn_ends_under_its_lease(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    await store.write(turns.finish, turn, TurnState.FAILED, now=after(5), error="no \x00 \ud800 luck")
+    ended = await store.read(turns.get, turn.id)
+    assert (ended.state, ended.lease, ended.finished_at) == (TurnState.FAILED, None, after(5))
+    assert ended.error == "no \x00 \ud800 luck"
+    assert await store.read(turns.running, turn.session) is None
+
+
+async def test_a_late_worker_cannot_write_to_a_reclaimed_turn(store: Store) -> None:
+    late = await store.write(a_running_turn)
+    await store.write(turns.requeue, late, now=after(20))
+    current = await claimed(store, worker=OTHER_WORKER, at=after(21))
+    assert (current.id, current.attempts, current.interrupted_at) == (late.id, 2, after(20))
+    with pytest.raises(LeaseLost):
+        await store.write(turns.hold, late)
+    with pytest.raises(LeaseLost):
+        await store.write(turns.finish, late, TurnState.DONE, now=after(22))
+    for move in (turns.requeue, lambda tx, turn, now: turns.close(tx, turn, TurnState.PARKED, now=now)):  # pyright: ignore
+        with pytest.raises(Conflict):
+            await store.write(move, late, now=after(22))  # pyright: ignore
+    await store.write(turns.hold, current)
+    assert await store.read(turns.get, current.id) == current
+
+
+async def test_a_finished_turn_cannot_be_written_to(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+    with pytest.raises(LeaseLost):
+        await store.write(turns.hold, turn)
+    with pytest.raises(LeaseLost):
+        await store.write(turns.finish, turn, TurnState.FAILED, now=NOW)
+    with pytest.raises(Conflict):
+        await store.write(turns.requeue, await store.read(turns.get, turn.id), now=NOW)
+
+
+async def test_a_turn_is_not_tried_more_than_three_times(store: Store) -> None:
+    turn = await store.write(a_turn)
+    for attempt in (1, 2, 3):
+        turn = await claimed(store)
+        assert turn.attempts == attempt
+        await store.write(turns.requeue, turn, now=NOW)
+    assert await store.write(claim) is None
+    queued = await store.read(turns.get, turn.id)
+    await store.write(turns.close, queued, TurnState.PARKED, now=NOW, error="gave up")
+    parked = await store.read(turns.get, turn.id)
+    assert (parked.state, parked.error) == (TurnState.PARKED, "gave up")
+
+
+async def test_a_requeue_may_give_the_attempt_back(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    await store.write(turns.requeue, turn, now=NOW, attempts=0)
+    assert (await claimed(store)).attempts == 1
+
+
+async def test_a_requeued_turn_keeps_its_place(store: Store) -> None:
+    session = await store.write(a_session)
+    first = await store.write(a_turn, session)
+    await store.write(a_turn, session, at=after(1))
+    turn = await claimed(store)
+    await store.write(turns.requeue, turn, now=after(2))
+    assert (await claimed(store, at=after(3))).id == first.id
+
+
+async def test_a_waiting_turn_can_be_closed_once(store: Store) -> None:
+    turn = await store.write(a_turn)
+    await store.write(turns.close, turn, TurnState.CANCELLED, now=NOW)
+    with pytest.raises(Conflict):
+        await store.write(turns.close, turn, TurnState.CANCELLED, now=NOW)
+    with pytest.raises(Conflict):
+        await store.write(turns.close, await store.write(a_turn), TurnState.DONE, now=NOW)
+
+
+async def test_turns_are_abandoned_when_their_lease_ran_out_or_their_worker_died(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    end = NOW + LEASE
+    assert await store.read(turns.abandoned, now=end, workers=[]) == []
+    late = end + timedelta(microseconds=1)
+    assert [t.id for t in await store.read(turns.abandoned, now=late, workers=[])] == [turn.id]
+    assert [t.id for t in await store.read(turns.abandoned, now=NOW, workers=[WORKER])] == [turn.id]
+    assert len(await store.read(turns.abandoned, now=late, workers=[WORKER])) == 1
+    assert await store.read(turns.abandoned, now=NOW, workers=[OTHER_WORKER]) == []
+
+
+async def test_a_worker_renews_the_leases_it_still_holds(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    await store.write(a_running_turn)
+    assert await store.write(turns.renew, WORKER, until=after(100)) == 2
+    assert await store.read(turns.abandoned, now=after(99), workers=[]) == []
+    await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+    assert await store.write(turns.renew, WORKER, until=after(200)) == 1
+    assert await store.write(turns.renew, OTHER_WORKER, until=after(200)) == 0
+
+
+async def test_a_cancellation_reaches_the_worker_by_row_and_by_feed(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    cursor = await store.read(changes.head)
+    await store.write(turns.request_cancel, turn, now=NOW)
+    assert await store.read(turns.cancelling, WORKER) == [turn.id]
+    assert await store.read(turns.cancelling, OTHER_WORKER) == []
+    assert [(c.kind, c.turn) for c in await store.read(feed.after, cursor)] == [(Kind.CANCEL, turn.id)]
+    await store.write(turns.requeue, turn, now=NOW)
+    assert not (await claimed(store)).cancelling
+
+
+async def test_waiting_turns_that_ask_to_be_collected_become_one(store: Store) -> None:
+    session = await store.write(a_session)
+    asked = [
+        await store.write(a_turn, session, text=t, mode=BusyMode.COLLECT, reply=TELEGRAM) for t in ("a", "b", "c")
+    ]  # fmt: skip
+    turn = await claimed(store)
+    assert turn.id == asked[0].id
+    question = await store.read(messages.of_turn, session.id, turn.id, first=turn.input_seq)
+    assert [m.text for m in question] == ["a", "b", "c"]
+    merged = [await store.read(turns.get, t.id) for t in asked[1:]]
+    assert {(t.state, t.merged_into) for t in merged} == {(TurnState.MERGED, turn.id)}
+
+
+@pytest.mark.parametrize(
+    "different",
+    [{"mode": BusyMode.QUEUE}, {"asker": BOB}, {"reply": chat(7)}, {"reply": None}, {"pin": WORKER}],
+    ids=str,
+)
+async def test_collecting_ends_at_a_turn_that_is_different(
+    store: Store, different: dict[str, object]
+) -> None:
+    def arrange(tx: Transaction) -> Session:
+        session = a_session(tx)
+        for n, change in enumerate([{}, different, {}]):
+            how = {"mode": BusyMode.COLLECT, "reply": TELEGRAM, **change}
+            a_turn(tx, session, text=f"m{n}", **how)  # pyright: ignore[reportArgumentType]
+        return session
+
+    session = await store.write(arrange)
+    await claimed(store)
+    assert len(await store.read(turns.queued, session.id)) == 2
+
+
+async def test_a_reply_to_another_message_of_the_same_place_is_collected(store: Store) -> None:
+    session = await store.write(a_session)
+    for n in range(2):
+        reply = Target("telegram", "bot", "42", reply_to=str(n))
+        await store.write(a_turn, session, mode=BusyMode.COLLECT, reply=reply)
+    turn = await claimed(store)
+    assert turn.reply and turn.reply.reply_to == "0"
+    assert await store.read(turns.queued, session.id) == []
+
+
+async def test_a_waiting_turn_can_be_merged_into_the_running_one(store: Store) -> None:
+    session = await store.write(a_session)
+    running = await store.write(a_running_turn, session)
+    waiting = await store.write(a_turn, session, text="and this")
+    await store.write(turns.merge, waiting, into=running, now=NOW)
+    asked = await store.read(messages.of_turn, session.id, running.id, first=running.input_seq)
+    assert [m.text for m in asked] == ["hello", "and this"]
+    assert await store.read(turns.queued, session.id) == []
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+async def test_any_text_survives_in_a_reply_address(store: Store, text: str) -> None:
+    reply = Target(text, text, text, text, text)
+    turn = await store.write(a_turn, reply=reply)
+    assert turn.reply == reply
+
+
+async def test_active_turns_are_those_waiting_or_running_that_one_may_see(store: Store) -> None:
+    done = await store.write(a_running_turn)
+    await store.write(turns.finish, done, TurnState.DONE, now=NOW)
+    running = await store.write(a_running_turn)
+    bobs = await store.write(a_turn, asker=BOB)
+    mine = await store.read(turns.active, profile=DEFAULT_PROFILE, owner=ANN)
+    assert [t.id for t in mine] == [running.id]
+    everyones = await store.read(turns.active, profile=DEFAULT_PROFILE, owner=None)
+    assert [t.id for t in everyones] == [running.id, bobs.id]
+    assert await store.read(turns.active, profile="work", owner=None) == []
+
+
+async def test_every_move_of_a_turn_is_in_the_feed(store: Store) -> None:
+    cursor = await store.read(changes.head)
+    turn = await store.write(a_running_turn)
+    await store.write(turns.requeue, turn, now=NOW)
+    turn = await claimed(store)
+    await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+    notes = [c.note for c in await store.read(feed.after, cursor) if c.kind is Kind.TURN]
+    assert notes == ["queued", "running", "queued", "running", "done"]
+
+
+async def test_workers_that_claim_at_once_never_take_the_same_turn_or_session(store: Store) -> None:
+    def arrange(tx: Transaction) -> None:
+        for n in range(12):
+            session = a_session(tx)
+            for m in range(3):
+                a_turn(tx, session, at=after(n + m))
+
+    await store.write(arrange)
+    taken: list[Turn] = []
+    together: Counter[str] = Counter()
+
+    async def work(worker: WorkerId) -> None:
+        while len(taken) < 36:
+            turn = await store.write(claim, worker=worker)
+            if turn is None:
+                await asyncio.sleep(0)
+                continue
+            taken.append(turn)
+            together[turn.session] += 1
+            assert together[turn.session] == 1
+            together[turn.session] -= 1
+            await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for n in range(24):
+            group.create_task(work(WorkerId(f"w{n}")))
+    assert len({turn.id for turn in taken}) == len(taken) == 36
+    by_session: dict[str, list[int]] = {}
+    for turn in sorted(taken, key=lambda t: t.input_seq):
+        by_session.setdefault(turn.session, []).append(turn.input_seq)
+    assert set(map(tuple, by_session.values())) == {(1, 2, 3)}
+
+
+async def test_a_burst_of_claims_takes_every_session_once(store: Store) -> None:
+    def arrange(tx: Transaction) -> None:
+        for _ in range(8):
+            session = a_session(tx)
+            a_turn(tx, session)
+            a_turn(tx, session)
+
+    await store.write(arrange)
+    found = await asyncio.gather(*(store.write(claim, worker=WorkerId(f"w{n}")) for n in range(24)))
+    taken = [turn for turn in found if turn is not None]
+    assert taken
+    assert len({t.session for t in taken}) == len({t.id for t in taken}) == len(taken)
