@@ -114,16 +114,17 @@ def claim(
     at: datetime = NOW,
     per_principal: int = 100,
     session: SessionId | None = None,
-    pinned_only: bool = False,
+    scoped: bool = False,
 ) -> Turn | None:
+    """Claim as a worker of everything, or with `session` or `scoped` as one of that session and its pins."""
     return turns.claim(
         tx,
         worker=worker,
         now=at,
         lease=LEASE,
         per_principal=per_principal,
+        scoped=scoped or session is not None,
         session=session,
-        pinned_only=pinned_only,
     )
 
 

@@ -1,5 +1,4 @@
 import asyncio
-from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -43,6 +42,8 @@ async def test_a_queued_turn_keeps_what_it_was_given(store: Store) -> None:
     assert (turn.state, turn.mode, turn.attempts, turn.input_seq) == (TurnState.QUEUED, BusyMode.STEER, 0, 1)
     assert (turn.owner, turn.asker, turn.reply, turn.pin) == (BOB, ANN, TELEGRAM, WORKER)
     assert (turn.session, turn.created_at, turn.lease) == (session.id, NOW, None)
+    assert await store.read(turns.find, turn.id) == turn
+    assert await store.read(turns.find, TurnId("none")) is None
     with pytest.raises(NotFound):
         await store.read(turns.get, TurnId("none"))
 
@@ -106,24 +107,20 @@ async def test_a_person_has_a_limit_of_running_turns_over_all_sessions(store: St
 async def test_a_pinned_turn_runs_with_its_worker_alone(store: Store) -> None:
     pinned = await store.write(a_turn, pin=WORKER)
     free = await store.write(a_turn, at=after(1))
-    assert [t.id for t in await store.read(turns.pending_for_pin)] == [pinned.id]
+    assert [t.id for t in await store.read(turns.pinned)] == [pinned.id]
     assert (await claimed(store, worker=OTHER_WORKER, at=after(2))).id == free.id
     assert await store.write(claim, worker=OTHER_WORKER, at=after(2)) is None
     assert (await claimed(store, worker=WORKER, at=after(2))).id == pinned.id
 
 
-async def test_a_worker_may_ask_for_its_pinned_turns_only(store: Store) -> None:
+async def test_a_scoped_worker_takes_only_its_session_and_what_is_pinned_to_it(store: Store) -> None:
     await store.write(a_turn)
-    assert await store.write(claim, pinned_only=True) is None
-    pinned = await store.write(a_turn, pin=WORKER)
-    assert (await claimed(store, pinned_only=True)).id == pinned.id
-
-
-async def test_a_claim_may_ask_for_one_session(store: Store) -> None:
-    await store.write(a_turn)
-    later = await store.write(a_turn, at=after(1))
-    assert (await claimed(store, session=later.session)).id == later.id
-    assert await store.write(claim, session=later.session) is None
+    mine = await store.write(a_turn, at=after(1))
+    pinned = await store.write(a_turn, at=after(2), pin=WORKER)
+    assert await store.write(claim, worker=OTHER_WORKER, scoped=True) is None
+    assert (await claimed(store, session=mine.session)).id == mine.id
+    assert (await claimed(store, session=mine.session)).id == pinned.id
+    assert await store.write(claim, session=mine.session) is None
 
 
 async def test_a_turn_that_is_held_back_waits_for_its_moment(store: Store) -> None:
@@ -331,7 +328,7 @@ async def test_workers_that_claim_at_once_never_take_the_same_turn_or_session(st
 
     await store.write(arrange)
     taken: list[Turn] = []
-    together: Counter[str] = Counter()
+    busy: set[str] = set()
 
     async def work(worker: WorkerId) -> None:
         while len(taken) < 36:
@@ -340,9 +337,10 @@ async def test_workers_that_claim_at_once_never_take_the_same_turn_or_session(st
                 await asyncio.sleep(0)
                 continue
             taken.append(turn)
-            together[turn.session] += 1
-            assert together[turn.session] == 1
-            together[turn.session] -= 1
+            assert turn.session not in busy
+            busy.add(turn.session)
+            await asyncio.sleep(0.001)
+            busy.remove(turn.session)
             await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:

@@ -9,9 +9,10 @@ import anyio
 import msgspec
 
 from keryx.core.deliveries import Idempotency
-from keryx.core.errors import KeryxError, LeaseLost
+from keryx.core.errors import Conflict, KeryxError
 from keryx.core.ids import WorkerId
 from keryx.core.ports import Clock
+from keryx.core.turns import Turn
 from keryx.engine import outcome, record, worker
 from keryx.engine.policy import Policy
 from keryx.store import deliveries, turns, workers
@@ -77,6 +78,9 @@ class Leases:
                 "turn.recover",
                 partial(record.recover, turn=turn, now=now, fresh=limits.fresh, lease=limits.lease),
             )
+        orphans = await self._database.read("leases.orphans", _orphans)
+        for turn in orphans:
+            await self._try("turn.orphan", partial(record.close_orphan, turn=turn, now=now))
         sending = await self._database.read(
             "leases.sending", lambda tx: deliveries.abandoned(tx, now=now, workers=gone)
         )
@@ -92,7 +96,7 @@ class Leases:
     async def _try(self, label: str, work: Unit) -> None:
         try:
             await self._database.write(label, work)
-        except LeaseLost:
+        except Conflict:
             log.info("%s: somebody was faster", label)
 
     async def leave(self) -> None:
@@ -108,6 +112,12 @@ def _renew(tx: Transaction, *, me: Worker, now: datetime, lease: timedelta) -> N
 
 def _gone(tx: Transaction) -> list[WorkerId]:
     return [w.id for w in workers.every(tx) if worker.dead(w)]
+
+
+def _orphans(tx: Transaction) -> list[Turn]:
+    """Waiting turns that only a worker which is gone may run."""
+    alive = {w.id for w in workers.every(tx) if not worker.dead(w)}
+    return [t for t in turns.pinned(tx) if t.pin not in alive]
 
 
 def _forget(tx: Transaction, *, before: datetime, gone: list[WorkerId]) -> None:

@@ -16,6 +16,7 @@ from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, t
 from keryx.store.database import Transaction
 
 NO_ANSWER = "The agent gave no answer."
+GONE = "The program that was to run this turn is gone. /retry asks again."
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -151,6 +152,12 @@ def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lea
         )
     turns.requeue(tx, turn, now=now)
     return TurnState.QUEUED
+
+
+def close_orphan(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+    """A waiting turn that only a worker which is gone could run."""
+    sessions.lock(tx, turn.session)
+    _close(tx, turn, TurnState.CANCELLED, GONE, now)
 
 
 def _close(tx: Transaction, turn: Turn, state: TurnState, text: str, now: datetime) -> TurnState:

@@ -32,8 +32,8 @@ Placer = Callable[[Reading, Turn], str]
 
 
 class Runner:
-    """Runs up to `limits.at_once` turns. With `session`, only those of one session; a runner with `pinned_only`
-    takes nothing but turns pinned to this worker."""
+    """Runs up to `limits.at_once` turns. A scoped runner takes only turns of the session it is told to `serve`,
+    and those pinned to this worker."""
 
     def __init__(
         self,
@@ -44,8 +44,7 @@ class Runner:
         choose: Chooser,
         place: Placer,
         limits: Limits,
-        session: SessionId | None = None,
-        pinned_only: bool = False,
+        scoped: bool = False,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -53,8 +52,8 @@ class Runner:
         self._choose = choose
         self._place = place
         self._limits = limits
-        self._session = session
-        self._pinned_only = pinned_only
+        self._scoped = scoped
+        self._session: SessionId | None = None
         self._running: dict[TurnId, Mailbox] = {}
         self._draining = False
         self._work = Wake()
@@ -62,6 +61,11 @@ class Runner:
     @property
     def busy(self) -> int:
         return len(self._running)
+
+    def serve(self, session: SessionId) -> None:
+        """From now on, a scoped runner takes the turns of this session."""
+        self._session = session
+        self._work.signal()
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
         """Run turns until cancelled. `changes` is the live feed: it tells of new turns and of cancels."""
@@ -125,8 +129,8 @@ class Runner:
                     now=self._clock.now(),
                     lease=self._limits.lease,
                     per_principal=self._limits.per_principal,
+                    scoped=self._scoped,
                     session=self._session,
-                    pinned_only=self._pinned_only,
                 ),
             )
         except KeryxError as exc:

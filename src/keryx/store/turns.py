@@ -126,14 +126,14 @@ def claim(
     now: datetime,
     lease: timedelta,
     per_principal: int,
+    scoped: bool = False,
     session: SessionId | None = None,
-    pinned_only: bool = False,
 ) -> Turn | None:
     """Lease the next turn whose session has none running. Safe to call concurrently.
 
     Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
-    here, before any work. With `session`, only turns of that session are taken."""
-    for candidate, of in _candidates(tx, worker, now, per_principal, session, pinned_only):
+    here, before any work. A scoped worker takes only turns of `session`, and those pinned to it."""
+    for candidate, of in _candidates(tx, worker, now, per_principal, scoped, session):
         held = tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": of})
         turn = _take(tx, candidate, worker, now, lease) if held else None
         if turn:
@@ -252,7 +252,7 @@ def merge(tx: Transaction, turn: Turn, *, into: Turn, now: datetime) -> None:
     messages.reassign(tx, turn.session, old=turn.id, new=into.id, first=turn.input_seq)
 
 
-def pending_for_pin(tx: Transaction, *, limit: int = 50) -> list[Turn]:
+def pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
     """Waiting turns that only one worker may run."""
     rows = tx.rows(
         f"{_SELECT} where t.state = 'queued' and t.pin is not null order by t.position limit :limit",
@@ -274,8 +274,8 @@ def _candidates(
     worker: WorkerId,
     now: datetime,
     per_principal: int,
+    scoped: bool,
     session: SessionId | None,
-    pinned_only: bool,
 ) -> list[Row]:
     return tx.rows(
         """
@@ -284,8 +284,7 @@ def _candidates(
         join sessions s on s.id = t.session
         where t.state = 'queued'
           and t.not_before <= :now
-          and (t.pin = :worker or (t.pin is null and :pinned_only = 0))
-          and t.session = coalesce(cast(:session as text), t.session)
+          and (t.pin = :worker or (t.pin is null and (:scoped = 0 or t.session = :session)))
           and not exists (select 1 from turns r where r.session = t.session and r.state = 'running')
           and not exists (
             select 1 from turns q where q.session = t.session and q.state = 'queued' and q.position < t.position
@@ -299,9 +298,9 @@ def _candidates(
         {
             "worker": worker,
             "now": micros(now),
-            "session": session,
+            "session": session or "",
             "per_principal": per_principal,
-            "pinned_only": int(pinned_only),
+            "scoped": int(scoped),
         },
     )
 

@@ -1,0 +1,1 @@
+"""Agents: they yield events and never write."""

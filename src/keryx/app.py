@@ -1,0 +1,163 @@
+"""The composition root: the only module that knows everyone."""
+
+import logging
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from importlib.metadata import entry_points
+
+import msgspec
+
+from keryx.agents.echo import EchoAgent
+from keryx.config import LogFormat, Settings
+from keryx.core import ids, prompt
+from keryx.core.errors import Invalid
+from keryx.core.ids import OPERATOR
+from keryx.core.ports import Adapter, Agent
+from keryx.core.sessions import Viewer
+from keryx.core.source import Source
+from keryx.core.turns import Turn
+from keryx.engine.clock import SystemClock
+from keryx.engine.hub import Hub
+from keryx.engine.record import Reading
+from keryx.engine.service import Service
+from keryx.store import cursors
+from keryx.store.database import Database, Transaction
+from keryx.store.metered import MeteredDatabase
+from keryx.store.sqlite import SqliteDatabase
+from keryx.surfaces.gateway.local import LocalAdapter
+
+_SALT = "prompt:salt"
+
+
+class App:
+    """Keryx with its parts put together by the settings."""
+
+    def __init__(self, settings: Settings, *, adapters: Sequence[Adapter] = ()) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.viewer = Viewer(_profile(settings.profile), OPERATOR)
+        self._adapters = adapters
+        self._salt = b""
+
+    @cached_property
+    def database(self) -> MeteredDatabase:
+        return MeteredDatabase(open_database(self.settings))
+
+    @asynccontextmanager
+    async def service(
+        self, kind: str, *, everything: bool = False, drain: float = 0
+    ) -> AsyncGenerator[Service]:
+        """The engine at work in this process. Only a node does `everything`."""
+        agent = _agent(self.settings.agent)
+        async with self.database:
+            self._salt = (await self.database.write("salt", self._read_salt)).encode()
+            service = Service(
+                self.database,
+                self.clock,
+                policy=self.settings.policy,
+                choose=lambda reading: agent,
+                place=self._place,
+                adapters=self._all_adapters,
+                kind=kind,
+                everything=everything,
+            )
+            async with service.running(drain=drain):
+                yield service
+
+    @asynccontextmanager
+    async def hub(self) -> AsyncGenerator[Hub]:
+        """The verbs alone, for a command that asks one thing: nothing runs in the background."""
+        agent = _agent(self.settings.agent)
+        async with self.database:
+            service = Service(
+                self.database,
+                self.clock,
+                policy=self.settings.policy,
+                choose=lambda reading: agent,
+                place=self._place,
+                kind="command",
+                everything=False,
+            )
+            yield service.hub
+
+    @cached_property
+    def _all_adapters(self) -> list[Adapter]:
+        found: list[Adapter] = [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
+        for entry in entry_points(group="keryx.adapters"):
+            made: Adapter | None = entry.load()(self.settings)
+            if made is not None:
+                found.append(made)
+        return found
+
+    def _place(self, reading: Reading, turn: Turn) -> str:
+        """What the agent is told about its place; the same bytes for every turn of a lane."""
+        source = reading.session.origin or Source(platform=reading.session.surface)
+        place = prompt.Place(
+            platform=source.platform,
+            chat_type=source.chat_type.value,
+            chat_name=source.chat_name or "",
+            chat_id=source.chat or "",
+            topic=source.topic or "",
+            person_name=source.user_name or "",
+            person_id=source.user or "",
+            connected=tuple(sorted(a.platform for a in self._all_adapters)),
+        )
+        return prompt.context(place, salt=self._salt, redact=place.platform in prompt.PII_SAFE)
+
+    def _read_salt(self, tx: Transaction) -> str:
+        """The salt of hashes in prompts: made once per store, so that they stay the same."""
+        salt = cursors.get(tx, _SALT)
+        if salt is None:
+            salt = ids.token() + ids.token()
+            cursors.move(tx, _SALT, salt, now=self.clock.now())
+        return salt
+
+
+def open_database(settings: Settings) -> Database:
+    if not settings.on_postgres:
+        return SqliteDatabase(settings.store)
+    try:
+        from keryx.store.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
+    except ImportError as exc:
+        raise Invalid("PostgreSQL needs an extra: install it with `pip install 'keryx[postgres]'`") from exc
+    return PostgresDatabase(settings.store)
+
+
+def configure_logging(settings: Settings) -> None:
+    """Logs go to stderr and hold no message text and no secrets."""
+    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
+    if level is None:
+        raise Invalid(f"log_level = {settings.log_level!r} is not a level: use debug, info, warning or error")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        _JsonFormatter() if settings.log_format is LogFormat.JSON else logging.Formatter(_TEXT)
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry).decode()
+
+
+def _agent(name: str) -> Agent:
+    if name == "echo":
+        return EchoAgent()
+    raise Invalid(f"agent = {name!r} is not known: use echo")
+
+
+def _profile(name: str) -> ids.ProfileId:
+    return ids.DEFAULT_PROFILE if name == ids.DEFAULT_PROFILE else ids.profile(name)

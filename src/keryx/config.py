@@ -1,0 +1,202 @@
+"""Configuration: frozen settings from keryx.toml and the environment, read once and checked as they are read."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from keryx.core.deliveries import Doubt
+from keryx.core.errors import Invalid
+from keryx.core.lanes import Sharing
+from keryx.core.resets import Resets
+from keryx.core.turns import BusyMode, Limits
+from keryx.engine.policy import Keep, Policy
+
+PREFIX = "KERYX_"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set. `database` is a file or a postgresql:// address; empty means a file in `home`."""
+
+    home: str = ""
+    database: str = ""
+    host: str = "127.0.0.1"
+    port: int = 7337
+    agent: str = "echo"
+    profile: str = "default"
+    busy: BusyMode = BusyMode.QUEUE
+    doubt: Doubt = Doubt.REPEAT
+    drain: timedelta = timedelta(seconds=20)
+    log_level: str = "warning"
+    log_format: LogFormat = LogFormat.TEXT
+    limits: Limits = Limits()
+    sharing: Sharing = Sharing()
+    resets: Resets = Resets()
+    keep: Keep = Keep()
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.home).expanduser()
+
+    @property
+    def store(self) -> str:
+        """The database to open: a PostgreSQL address, or the path of a file."""
+        return self.database or str(self.folder / "keryx.db")
+
+    @property
+    def on_postgres(self) -> bool:
+        return self.store.startswith(("postgresql://", "postgres://"))
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(
+            sharing=self.sharing,
+            resets=self.resets,
+            busy=self.busy,
+            doubt=self.doubt,
+            limits=self.limits,
+            keep=self.keep,
+        )
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """A value as it is in force, and where it comes from: `default`, `keryx.toml` or a variable's name."""
+
+    value: Any
+    source: str
+
+
+def read(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force. Raises `Invalid` with the name of the wrong one and what it may be."""
+    environ = os.environ if environ is None else environ
+    return _convert(_merged(environ))
+
+
+def explain(environ: Mapping[str, str] | None = None) -> dict[str, Origin]:
+    """Every setting by its dotted name, with its value and where that comes from."""
+    environ = os.environ if environ is None else environ
+    settings = read(environ)
+    file = _flat(_file(_home(environ)))
+    variables = _variables(environ)
+    shown: dict[str, Origin] = {}
+    for name, value in _flat(msgspec.to_builtins(settings, builtin_types=(timedelta,))).items():
+        source = "default"
+        if name in file or any(key.startswith(f"{name}.") for key in file):
+            source = "keryx.toml"
+        if name in variables:
+            source = variables[name][0]
+        shown[name] = Origin(span(value) if isinstance(value, timedelta) else value, source)
+    return shown
+
+
+def span(value: timedelta) -> str:
+    """A duration as it is written in the file: `15s`, `10m`, `2h`, `7d`."""
+    seconds = value.total_seconds()
+    unit = next((u for u in "wdhms" if seconds >= _UNITS[u] and seconds % _UNITS[u] == 0), "s")
+    return f"{seconds / _UNITS[unit]:g}{unit}"
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    chosen = environ.get(f"{PREFIX}HOME")
+    return Path(chosen).expanduser() if chosen else Path("~/.keryx").expanduser()
+
+
+def _merged(environ: Mapping[str, str]) -> dict[str, Any]:
+    home = _home(environ)
+    values = _file(home)
+    values["home"] = str(home)
+    for name, (_, text) in _variables(environ).items():
+        target = values
+        *path, last = name.split(".")
+        for part in path:
+            target = target.setdefault(part, {})
+        target[last] = text
+    return values
+
+
+def _file(home: Path) -> dict[str, Any]:
+    path = home / "keryx.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as exc:
+        raise Invalid(f"{path} cannot be read: {exc}. Mend it, or move it away to use the defaults") from exc
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The settings that variables give, by dotted name: KERYX_LIMITS_AT_ONCE is limits.at_once."""
+    names = {f"{PREFIX}{name.replace('.', '_').upper()}": name for name in _names(Settings)}
+    return {names[key]: (key, value) for key, value in environ.items() if key in names and value}
+
+
+def _names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name, hint in get_type_hints(kind).items():
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            found += _names(hint, f"{prefix}{name}.")
+        elif not get_args(hint):
+            found.append(f"{prefix}{name}")
+    return found
+
+
+def _convert(values: dict[str, Any]) -> Settings:
+    try:
+        return msgspec.convert(_spans(values, Settings), Settings, strict=False)
+    except msgspec.ValidationError as exc:
+        raise Invalid(
+            f"the configuration is wrong: {_readable(str(exc))}. `keryx config` shows every setting"
+        ) from exc
+
+
+def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Durations written as `10m`, or as a number of seconds, become time spans."""
+    hints = get_type_hints(kind)
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        hint = hints.get(key)
+        if hint is timedelta:
+            out[key] = _timedelta(key, value)
+        elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
+            out[key] = _spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            out[key] = value
+    return out
+
+
+def _timedelta(key: str, value: object) -> timedelta:
+    match = _SPAN.match(str(value).strip())
+    if match:
+        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return timedelta(seconds=value)
+    raise Invalid(f"{key} = {value!r} is not a duration: write 30s, 10m, 2h or 7d")
+
+
+def _readable(text: str) -> str:
+    """`Expected ... - at $.limits.at_once` with the place first."""
+    what, _, where = text.partition(" - at `$.")
+    return f"{where.rstrip('`')}: {what}" if where else text
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            out.update(_flat(value, f"{prefix}{key}."))  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            out[f"{prefix}{key}"] = value
+    return out

@@ -1,0 +1,126 @@
+"""Service: everything that one process does in the background, started and stopped together."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import TaskGroup
+
+from keryx.core.errors import KeryxError
+from keryx.core.ports import Adapter, Clock
+from keryx.engine.dispatcher import Dispatcher
+from keryx.engine.expiry import Expiry, Hook
+from keryx.engine.feed import Feed
+from keryx.engine.housekeeping import Housekeeping
+from keryx.engine.hub import Hub
+from keryx.engine.leases import Leases
+from keryx.engine.policy import Policy
+from keryx.engine.runner import Chooser, Placer, Runner
+from keryx.engine.worker import this
+from keryx.store.database import Database
+
+log = logging.getLogger(__name__)
+
+EXPIRY_SECONDS = 30
+HOUSEKEEPING_SECONDS = 3600
+_LONGEST_PAUSE = 60.0
+
+
+class Service:
+    """A node (`everything`) runs all turns, sends, listens and sweeps. Any other process, such as a terminal,
+    follows the feed and runs only the turns of the session it is told to serve."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        policy: Policy,
+        choose: Chooser,
+        place: Placer,
+        adapters: Sequence[Adapter] = (),
+        hooks: Sequence[Hook] = (),
+        kind: str = "serve",
+        everything: bool = True,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._policy = policy
+        self._adapters = adapters if everything else ()
+        self._hooks = hooks
+        self._everything = everything
+        self.feed = Feed(database, clock)
+        self.hub = Hub(database, clock, policy=policy, feed=self.feed)
+        self.worker = this(kind, now=clock.now())
+        self.runner = Runner(
+            database,
+            clock,
+            worker=self.worker.id,
+            choose=choose,
+            place=place,
+            limits=policy.limits,
+            scoped=not everything,
+        )
+        self.leases = Leases(
+            database,
+            clock,
+            me=self.worker,
+            policy=policy,
+            idempotency={a.platform: a.capabilities.idempotency for a in adapters},
+        )
+
+    @asynccontextmanager
+    async def running(self, *, drain: float = 0) -> AsyncGenerator[Hub]:
+        """Work while the block runs; at its end give running turns `drain` seconds, then hand them back."""
+        await self.leases.renew()
+        await self.leases.sweep()
+        cursor = await self.hub.now()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.feed.run)
+            group.start_soon(self.leases.run)
+            group.start_soon(self.runner.run, self.feed.follow(None, cursor))
+            for adapter in self._adapters:
+                dispatcher = Dispatcher(
+                    self._database, self._clock, adapter, worker=self.worker.id, policy=self._policy
+                )
+                group.start_soon(dispatcher.run, self.feed.follow(None, cursor))
+                group.start_soon(self._listen, adapter)
+            if self._everything:
+                self._start_sweeps(group)
+            try:
+                yield self.hub
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.runner.drain(drain)
+                group.cancel_scope.cancel()
+        await self.leases.leave()
+
+    def _start_sweeps(self, group: TaskGroup) -> None:
+        expiry = Expiry(self._database, self._clock, policy=self._policy, hooks=self._hooks)
+        housekeeping = Housekeeping(self._database, self._clock, policy=self._policy)
+        group.start_soon(self._every, EXPIRY_SECONDS, expiry.sweep)
+        group.start_soon(self._every, HOUSEKEEPING_SECONDS, housekeeping.sweep)
+
+    async def _every(self, seconds: float, sweep: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await sweep()
+            except KeryxError as exc:
+                log.warning("a sweep waits for the store: %s", exc)
+            await self._clock.sleep(seconds)
+
+    async def _listen(self, adapter: Adapter) -> None:
+        """Listen for ever: an adapter that fails is started again after a growing pause and harms no other."""
+        pause = 1.0
+        while True:
+            began = self._clock.monotonic()
+            try:
+                position = await self.hub.position(f"{adapter.platform}:{adapter.account}")
+                await adapter.listen(self.hub.receive, position)
+            except Exception:
+                log.exception("the %s adapter failed; it is started again in %.0f s", adapter.platform, pause)
+            if self._clock.monotonic() - began > _LONGEST_PAUSE:
+                pause = 1.0
+            await self._clock.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)

@@ -1,0 +1,56 @@
+"""Metered: a database that counts its units of work by label."""
+
+import time
+from collections import defaultdict
+from types import TracebackType
+from typing import Self, TypeVar
+
+from keryx.store.database import Database, Work
+
+T = TypeVar("T")
+
+
+class Meter:
+    """Totals of one label."""
+
+    __slots__ = ("errors", "seconds", "units")
+
+    def __init__(self) -> None:
+        self.units = 0
+        self.errors = 0
+        self.seconds = 0.0
+
+
+class MeteredDatabase:
+    def __init__(self, inner: Database) -> None:
+        self._inner = inner
+        self.engine = inner.engine
+        self.wake = inner.wake
+        self.meters: dict[str, Meter] = defaultdict(Meter)
+
+    async def write(self, label: str, work: Work[T]) -> T:
+        return await self._count(label, work, write=True)
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        return await self._count(label, work, write=False)
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._inner.__aexit__(kind, error, trace)
+
+    async def _count(self, label: str, work: Work[T], *, write: bool) -> T:
+        meter = self.meters[label]
+        started = time.monotonic()
+        try:
+            return await (self._inner.write if write else self._inner.read)(label, work)
+        except Exception:
+            meter.errors += 1
+            raise
+        finally:
+            meter.units += 1
+            meter.seconds += time.monotonic() - started

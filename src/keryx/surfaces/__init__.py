@@ -1,0 +1,1 @@
+"""Surfaces: the ways in. Each speaks to the hub alone."""

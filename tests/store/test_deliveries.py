@@ -1,0 +1,297 @@
+import asyncio
+
+import msgspec
+import pytest
+
+from keryx.core.changes import Kind
+from keryx.core.deliveries import Delivery, DeliveryState, Target
+from keryx.core.errors import Conflict, LeaseLost, NotFound
+from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
+from keryx.store import changes, deliveries, feed, gates
+from keryx.store.database import Transaction
+from tests.builders import (
+    ANNS,
+    BOB,
+    BOBS,
+    LEASE,
+    NOW,
+    ODD_TEXTS,
+    OPERATORS,
+    OTHER_WORKER,
+    TELEGRAM,
+    WORKER,
+    Store,
+    a_delivery,
+    a_session,
+    after,
+    chat,
+)
+
+Held = tuple[Delivery, LeaseToken]
+
+
+def claim(
+    tx: Transaction, *, worker: WorkerId = WORKER, seconds: float = 0, account: str = "bot"
+) -> Held | None:
+    return deliveries.claim(
+        tx, platform="telegram", account=account, worker=worker, now=after(seconds), lease=LEASE
+    )
+
+
+async def claimed(store: Store, *, worker: WorkerId = WORKER, seconds: float = 0) -> Held:
+    held = await store.write(claim, worker=worker, seconds=seconds)
+    assert held is not None
+    return held
+
+
+def settle(tx: Transaction, held: Held, state: DeliveryState) -> None:
+    deliveries.settle(tx, *held, state, now=NOW)
+
+
+async def test_a_delivery_keeps_what_it_was_given(store: Store) -> None:
+    delivery = await store.write(a_delivery, "hi")
+    assert (delivery.text, delivery.target, delivery.state) == ("hi", TELEGRAM, DeliveryState.READY)
+    assert (delivery.attempts, delivery.parts_sent, delivery.receipts) == (0, 0, ())
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+async def test_any_text_survives_in_every_place_of_a_delivery(store: Store, text: str) -> None:
+    target = Target("telegram", text, text, text, text)
+    made = await store.write(a_delivery, text, target=target)
+    held = await store.write(claim, account=text)
+    assert held and held[0].id == made.id
+    await store.write(deliveries.part_sent, *held, receipt=text)
+    await store.write(deliveries.settle, *held, DeliveryState.FAILED, now=NOW, error=text)
+    found = await store.read(deliveries.get, made.id)
+    assert (found.text, found.target, found.receipts, found.error) == (text, target, (text,), text)
+
+
+async def test_deliveries_of_one_target_go_in_order_one_at_a_time(store: Store) -> None:
+    for text in ("a", "b", "c"):
+        await store.write(a_delivery, text)
+    sent: list[str] = []
+    for _ in range(3):
+        held = await claimed(store)
+        assert await store.write(claim) is None
+        sent.append(held[0].text)
+        await store.write(settle, held, DeliveryState.SENT)
+    assert sent == ["a", "b", "c"]
+
+
+async def test_targets_do_not_wait_for_each_other(store: Store) -> None:
+    for n in (1, 1, 2):
+        await store.write(a_delivery, f"to {n}", target=chat(n))
+    assert [(await claimed(store))[0].text for _ in range(2)] == ["to 1", "to 2"]
+
+
+async def test_a_reply_to_another_message_is_the_same_target(store: Store) -> None:
+    await store.write(a_delivery, "a", target=msgspec.structs.replace(TELEGRAM, reply_to="1"))
+    await store.write(a_delivery, "b", target=msgspec.structs.replace(TELEGRAM, reply_to="2"))
+    await claimed(store)
+    assert await store.write(claim) is None
+
+
+async def test_accounts_and_platforms_send_their_own_only(store: Store) -> None:
+    await store.write(a_delivery)
+    assert await store.write(claim, account="other") is None
+    found = await store.write(
+        deliveries.claim, platform="slack", account="bot", worker=WORKER, now=NOW, lease=LEASE
+    )
+    assert found is None
+
+
+async def test_a_delivery_that_failed_lets_the_next_one_pass(store: Store) -> None:
+    for text in ("a", "b"):
+        await store.write(a_delivery, text)
+    for state in (DeliveryState.UNKNOWN, DeliveryState.FAILED):
+        await store.write(settle, await claimed(store), state)
+    assert await store.write(claim) is None
+
+
+async def test_a_delivery_that_is_held_back_holds_its_target(store: Store) -> None:
+    for text in ("a", "b"):
+        await store.write(a_delivery, text)
+    held = await claimed(store)
+    await store.write(deliveries.settle, *held, DeliveryState.READY, now=NOW, not_before=after(30))
+    assert await store.write(claim, seconds=29) is None
+    assert await store.read(deliveries.next_at, now=after(29)) == after(30)
+    again = await claimed(store, seconds=30)
+    assert (again[0].text, again[0].attempts) == ("a", 2)
+    assert await store.read(deliveries.next_at, now=after(30)) is None
+
+
+@pytest.mark.parametrize("key", [TELEGRAM.key, TELEGRAM.account_key])
+async def test_a_closed_gate_holds_its_chat_or_its_account(store: Store, key: str) -> None:
+    await store.write(a_delivery)
+    await store.write(gates.close, key, until=after(30), reason="slow down")
+    assert await store.write(claim, seconds=29) is None
+    await claimed(store, seconds=30)
+
+
+async def test_a_closed_gate_of_a_chat_leaves_other_chats_open(store: Store) -> None:
+    await store.write(a_delivery, target=chat(1))
+    await store.write(a_delivery, "other", target=chat(2))
+    await store.write(gates.close, chat(1).key, until=after(30), reason="")
+    assert (await claimed(store))[0].text == "other"
+
+
+async def test_parts_are_recorded_under_the_lease(store: Store) -> None:
+    await store.write(a_delivery)
+    delivery, lease = await claimed(store)
+    await store.write(deliveries.part_sent, delivery, lease, receipt="m1")
+    delivery = await store.read(deliveries.get, delivery.id)
+    await store.write(deliveries.part_sent, delivery, lease, receipt="m2")
+    await store.write(deliveries.settle, delivery, lease, DeliveryState.SENT, now=after(3))
+    sent = await store.read(deliveries.get, delivery.id)
+    assert (sent.parts_sent, sent.receipts, sent.sent_at) == (2, ("m1", "m2"), after(3))
+
+
+async def test_a_late_sender_cannot_record_anything(store: Store) -> None:
+    await store.write(a_delivery)
+    late = await claimed(store)
+    await store.write(settle, late, DeliveryState.READY)
+    current = await claimed(store, worker=OTHER_WORKER)
+    for held in (late, (current[0], LeaseToken("wrong"))):
+        with pytest.raises(LeaseLost):
+            await store.write(deliveries.part_sent, *held, receipt="x")
+        with pytest.raises(LeaseLost):
+            await store.write(settle, held, DeliveryState.SENT)
+    assert await store.read(deliveries.get, late[0].id) == current[0]
+
+
+async def test_a_settled_delivery_cannot_be_settled_again(store: Store) -> None:
+    await store.write(a_delivery)
+    held = await claimed(store)
+    await store.write(settle, held, DeliveryState.SENT)
+    with pytest.raises(LeaseLost):
+        await store.write(settle, held, DeliveryState.FAILED)
+
+
+async def test_a_doubtful_part_is_marked_until_it_has_arrived(store: Store) -> None:
+    await store.write(a_delivery)
+    held = await claimed(store)
+    await store.write(deliveries.settle, *held, DeliveryState.READY, now=NOW, again=True)
+    delivery, lease = await claimed(store)
+    assert delivery.again
+    await store.write(deliveries.part_sent, delivery, lease, receipt="m1")
+    assert not (await store.read(deliveries.get, delivery.id)).again
+
+
+async def test_deliveries_of_a_dead_sender_are_found(store: Store) -> None:
+    await store.write(a_delivery)
+    held = await claimed(store)
+    assert await store.read(deliveries.abandoned, now=NOW + LEASE, workers=[]) == []
+    assert await store.read(deliveries.abandoned, now=NOW, workers=[WORKER]) == [held]
+    assert await store.read(deliveries.abandoned, now=after(16), workers=[OTHER_WORKER]) == [held]
+    await store.write(deliveries.renew, WORKER, until=after(100))
+    assert await store.read(deliveries.abandoned, now=after(16), workers=[]) == []
+
+
+async def test_many_healthy_deliveries_do_not_hide_an_abandoned_one(store: Store) -> None:
+    def arrange(tx: Transaction) -> None:
+        session = a_session(tx)
+        for n in range(60):
+            a_delivery(tx, target=chat(n), session=session)
+        for n in range(60):
+            assert claim(tx, worker=WORKER if n < 59 else OTHER_WORKER)
+
+    await store.write(arrange)
+    assert len(await store.read(deliveries.abandoned, now=NOW, workers=[OTHER_WORKER])) == 1
+    assert len(await store.read(deliveries.abandoned, now=NOW, workers=[WORKER])) == 50
+
+
+@pytest.mark.parametrize(
+    ("state", "again"),
+    [(DeliveryState.UNKNOWN, True), (DeliveryState.FAILED, False), (DeliveryState.DEAD, False)],
+)
+async def test_a_person_may_retry_what_did_not_arrive(
+    store: Store, state: DeliveryState, again: bool
+) -> None:
+    await store.write(a_delivery)
+    held = await claimed(store)
+    await store.write(settle, held, state)
+    await store.write(
+        deliveries.decide, await store.read(deliveries.get, held[0].id), DeliveryState.READY, now=NOW
+    )
+    delivery, _ = await claimed(store)
+    assert (delivery.attempts, delivery.again) == (1, again)
+
+
+async def test_a_person_may_discard_a_delivery_but_not_undo_a_sent_one(store: Store) -> None:
+    made = await store.write(a_delivery)
+    await store.write(deliveries.decide, made, DeliveryState.DISCARDED, now=NOW)
+    assert await store.write(claim) is None
+    with pytest.raises(Conflict):
+        await store.write(deliveries.decide, made, DeliveryState.DISCARDED, now=NOW)
+    await store.write(a_delivery)
+    held = await claimed(store)
+    await store.write(settle, held, DeliveryState.SENT)
+    with pytest.raises(Conflict):
+        await store.write(
+            deliveries.decide, await store.read(deliveries.get, held[0].id), DeliveryState.READY, now=NOW
+        )
+
+
+async def test_deliveries_are_listed_newest_first_for_those_who_may_see_them(store: Store) -> None:
+    anns = [await store.write(a_delivery, target=chat(n)) for n in range(3)]
+    bobs = await store.write(a_delivery, session=await store.write(a_session, owner=BOB), target=chat(9))
+    await store.write(settle, await claimed(store), DeliveryState.SENT)
+    found = await store.read(deliveries.page, ANNS)
+    assert [d.id for d in found] == [d.id for d in anns[::-1]]
+    ready = await store.read(deliveries.page, ANNS, states=[DeliveryState.READY], limit=1)
+    assert [d.id for d in ready] == [anns[2].id]
+    assert await store.read(deliveries.page, ANNS, states=[]) == []
+    assert [d.id for d in await store.read(deliveries.page, BOBS)] == [bobs.id]
+    assert len(await store.read(deliveries.page, OPERATORS)) == 4
+    with pytest.raises(NotFound):
+        await store.read(deliveries.get, anns[0].id, viewer=BOBS)
+    with pytest.raises(NotFound):
+        await store.read(deliveries.get, DeliveryId("none"))
+
+
+async def test_a_session_tells_what_is_still_on_its_way(store: Store) -> None:
+    session = await store.write(a_session)
+    made = [await store.write(a_delivery, target=chat(n), session=session) for n in range(3)]
+    await store.write(settle, await claimed(store), DeliveryState.SENT)
+    await store.write(settle, await claimed(store), DeliveryState.FAILED)
+    assert [d.id for d in await store.read(deliveries.of_session, session.id)] == [d.id for d in made]
+    unfinished = await store.read(deliveries.of_session, session.id, unfinished=True)
+    assert [d.id for d in unfinished] == [made[1].id, made[2].id]
+
+
+async def test_every_settled_move_is_in_the_feed(store: Store) -> None:
+    cursor = await store.read(changes.head)
+    await store.write(a_delivery)
+    await store.write(settle, await claimed(store), DeliveryState.SENT)
+    found = [c.note for c in await store.read(feed.after, cursor) if c.kind is Kind.DELIVERY]
+    assert found == ["ready", "sent"]
+
+
+async def test_senders_that_claim_at_once_keep_each_target_in_order(store: Store) -> None:
+    def arrange(tx: Transaction) -> None:
+        session = a_session(tx)
+        for n in range(30):
+            a_delivery(tx, str(n), target=chat(n % 6), session=session)
+
+    await store.write(arrange)
+    sent: dict[str, list[int]] = {}
+    busy: set[str] = set()
+
+    async def work(worker: WorkerId) -> None:
+        while sum(map(len, sent.values())) < 30:
+            held = await store.write(claim, worker=worker)
+            if held is None:
+                await asyncio.sleep(0)
+                continue
+            place = held[0].target.chat
+            assert place not in busy
+            busy.add(place)
+            sent.setdefault(place, []).append(int(held[0].text))
+            await asyncio.sleep(0.001)
+            busy.remove(place)
+            await store.write(settle, held, DeliveryState.SENT)
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for n in range(12):
+            group.create_task(work(WorkerId(f"w{n}")))
+    assert sorted(sent.values()) == [list(range(n, 30, 6)) for n in range(6)]

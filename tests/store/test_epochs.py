@@ -1,0 +1,52 @@
+import pytest
+
+from keryx.core.sessions import Session
+from keryx.store import epochs, messages, sessions
+from keryx.store.database import Transaction
+from tests.builders import NOW, ODD_TEXTS, Store, a_message, a_session, after
+
+
+async def test_nothing_was_compacted_at_first(store: Store) -> None:
+    session = await store.write(a_session)
+    assert await store.read(epochs.current, session.id) is None
+    assert await store.read(epochs.every, session.id) == []
+
+
+async def test_a_new_epoch_is_current_and_stamps_the_messages_after_it(store: Store) -> None:
+    session = await store.write(a_session)
+    await store.write(a_message, session.id)
+    for n in (1, 2):
+        begun = await store.write(epochs.begin, session.id, first_seq=n + 1, summary=f"s{n}", now=after(n))
+        assert begun == n
+        await store.write(a_message, session.id)
+    assert [m.epoch for m in await store.read(messages.following, session.id, after=0)] == [0, 1, 2]
+    current = await store.read(epochs.current, session.id)
+    assert current and (current.number, current.first_seq, current.summary) == (2, 3, "s2")
+    assert [e.number for e in await store.read(epochs.every, session.id)] == [2, 1]
+    assert (await store.read(sessions.get, session.id)).epoch == 2
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+async def test_a_summary_may_be_any_text(store: Store, text: str) -> None:
+    session = await store.write(a_session)
+    await store.write(epochs.begin, session.id, first_seq=1, summary=text, now=NOW)
+    current = await store.read(epochs.current, session.id)
+    assert current and current.summary == text
+
+
+async def test_a_fork_gets_the_epochs_that_began_within_what_was_copied(store: Store) -> None:
+    def fork(tx: Transaction, through: int) -> Session:
+        parent, child = a_session(tx), a_session(tx)
+        for n in (1, 2, 3):
+            a_message(tx, parent.id)
+            epochs.begin(tx, parent.id, first_seq=n + 1, summary=f"s{n}", now=NOW)
+        a_message(tx, parent.id)
+        messages.copy(tx, source=parent.id, target=child.id, through=through)
+        epochs.copy(tx, source=parent.id, target=child.id, through=through)
+        sessions.copy_counters(tx, source=parent.id, target=child.id, through=through)
+        return sessions.get(tx, child.id)
+
+    for through, expected in ((1, []), (2, ["s1"]), (4, ["s3", "s2", "s1"])):
+        child = await store.write(fork, through)
+        assert [e.summary for e in await store.read(epochs.every, child.id)] == expected
+        assert child.epoch == len(expected)

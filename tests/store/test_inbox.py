@@ -1,0 +1,54 @@
+import asyncio
+
+import pytest
+
+from keryx.core.ids import SessionId, TurnId
+from keryx.core.ports import Receipt
+from keryx.store import inbox
+from keryx.store.database import Transaction
+from tests.builders import NOW, ODD_TEXTS, Store, after
+
+RECEIPT = Receipt(duplicate=False, session=SessionId("s"), turn=TurnId("t"), seq=3, reply="done")
+
+
+async def record(store: Store, event: str, *, account: str = "bot", platform: str = "telegram") -> None:
+    await store.write(inbox.record, RECEIPT, platform=platform, account=account, event=event, now=NOW)
+
+
+async def seen(store: Store, event: str, *, account: str = "bot", platform: str = "telegram") -> Receipt | None:
+    return await store.read(inbox.seen, platform=platform, account=account, event=event)
+
+
+async def test_an_event_is_known_by_platform_account_and_id(store: Store) -> None:
+    await record(store, "1")
+    assert await seen(store, "1") == RECEIPT
+    assert await seen(store, "2") is None
+    assert await seen(store, "1", account="other") is None
+    assert await seen(store, "1", platform="slack") is None
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+async def test_an_event_id_may_be_any_text(store: Store, text: str) -> None:
+    await record(store, text, account=text, platform=text)
+    assert await seen(store, text, account=text, platform=text) == RECEIPT
+    assert await seen(store, text + "\x00", account=text, platform=text) is None
+
+
+async def test_an_event_that_comes_many_times_at_once_is_taken_in_once(store: Store) -> None:
+    def receive(tx: Transaction, n: int) -> Receipt:
+        known = inbox.seen(tx, platform="telegram", account="bot", event="1")
+        if known is not None:
+            return known
+        receipt = Receipt(duplicate=False, seq=n)
+        inbox.record(tx, receipt, platform="telegram", account="bot", event="1", now=NOW)
+        return receipt
+
+    receipts = await asyncio.gather(*(store.write(receive, n) for n in range(16)))
+    assert len({receipt.seq for receipt in receipts}) == 1
+
+
+async def test_old_events_are_forgotten(store: Store) -> None:
+    await record(store, "1")
+    assert await store.write(inbox.trim, before=NOW) == 0
+    assert await store.write(inbox.trim, before=after(1)) == 1
+    assert await seen(store, "1") is None

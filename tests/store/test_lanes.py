@@ -1,0 +1,125 @@
+import asyncio
+
+import pytest
+
+from keryx.core.changes import Kind
+from keryx.core.errors import NotFound
+from keryx.core.ids import LaneKey
+from keryx.core.lanes import Address, address
+from keryx.core.source import Source
+from keryx.core.turns import BusyMode
+from keryx.store import changes, feed, lanes, sessions
+from keryx.store.database import Transaction
+from keryx.store.lanes import Lane
+from tests.builders import ANN, ANNS, BOB, BOBS, NOW, ODD_TEXTS, OPERATORS, Store, a_session, after
+
+
+def a_lane(tx: Transaction, chat: str = "42", *, seconds: float = 0, owner: str = ANN) -> Lane:
+    source = Source(platform="telegram", chat=chat)
+    made = lanes.ensure(tx, address(source), source, owner=ANN if owner == ANN else BOB, now=after(seconds))
+    return made
+
+
+async def test_a_lane_is_made_at_first_contact_and_found_ever_after(store: Store) -> None:
+    first = await store.write(a_lane)
+    assert (first.session, first.owner, first.shared, first.active_at) == (None, ANN, False, NOW)
+    assert await store.write(a_lane, seconds=60) == first
+
+
+async def test_contacts_at_the_same_moment_make_one_lane(store: Store) -> None:
+    made = await asyncio.gather(*(store.write(a_lane, seconds=n) for n in range(12)))
+    assert len({lane.created_at for lane in made}) == 1
+    assert len(await store.read(lanes.page, ANNS)) == 1
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+async def test_a_source_of_any_text_has_its_own_lane(store: Store, text: str) -> None:
+    source = Source(platform="telegram", chat=text, chat_name=text, user=text, topic=text)
+
+    def ensure(tx: Transaction) -> Lane:
+        return lanes.ensure(tx, address(source), source, owner=ANN, now=NOW)
+
+    lane = await store.write(ensure)
+    assert (lane.source, lane.key) == (source, address(source).key)
+    assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
+
+
+async def test_a_lane_remembers_where_it_has_been_and_why(store: Store) -> None:
+    lane = await store.write(a_lane)
+    one, two = await store.write(a_session), await store.write(a_session)
+    lane = await store.write(lanes.move, lane, one.id, why="first", now=after(1))
+    lane = await store.write(lanes.move, lane, two.id, why="reset", now=after(2))
+    assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
+    moves = await store.read(lanes.history, lane.key)
+    assert [(m.session, m.why, m.at) for m in moves] == [(two.id, "reset", after(2)), (one.id, "first", after(1))]
+    assert await store.read(lanes.of_session, two.id) == [lane]
+    assert await store.read(lanes.of_session, one.id) == []
+
+
+async def test_a_move_frees_a_suspended_lane_and_is_told(store: Store) -> None:
+    lane = await store.write(a_lane)
+    cursor = await store.read(changes.head)
+    await store.write(lanes.suspend, lane, True, now=NOW)
+    assert (await store.read(lanes.get, lane.key, viewer=ANNS)).suspended
+    await store.write(lanes.move, lane, None, why="reset", now=NOW)
+    assert not (await store.read(lanes.get, lane.key, viewer=ANNS)).suspended
+    found = await store.read(feed.after, cursor)
+    assert [(c.kind, c.note) for c in found] == [(Kind.LANE, "suspended"), (Kind.LANE, "reset")]
+
+
+async def test_an_erased_session_leaves_its_lane_free(store: Store) -> None:
+    session = await store.write(a_session)
+    lane = await store.write(lanes.move, await store.write(a_lane), session.id, why="first", now=NOW)
+    await store.write(sessions.erase, session, now=NOW)
+    assert (await store.read(lanes.get, lane.key, viewer=ANNS)).session is None
+
+
+async def test_lanes_are_listed_by_activity_for_those_who_may_see_them(store: Store) -> None:
+    one = await store.write(a_lane, "1")
+    await store.write(a_lane, "2", seconds=1)
+    await store.write(a_lane, "3", seconds=2, owner=BOB)
+    await store.write(lanes.touch, one, now=after(9), expires_at=None)
+    assert [lane.source.chat for lane in await store.read(lanes.page, ANNS)] == ["1", "2"]
+    assert [lane.source.chat for lane in await store.read(lanes.page, OPERATORS, limit=2)] == ["1", "3"]
+    assert [lane.source.chat for lane in await store.read(lanes.page, OPERATORS, since=after(9))] == ["1"]
+    with pytest.raises(NotFound):
+        await store.read(lanes.get, one.key, viewer=BOBS)
+    with pytest.raises(NotFound):
+        await store.read(lanes.get, "none", viewer=ANNS)
+
+
+async def test_lanes_expire_in_order_when_their_time_has_come(store: Store) -> None:
+    one, two = await store.write(a_lane, "1"), await store.write(a_lane, "2")
+    await store.write(a_lane, "3")
+    await store.write(lanes.touch, one, now=NOW, expires_at=after(20))
+    await store.write(lanes.touch, two, now=NOW, expires_at=after(10))
+    assert await store.read(lanes.expired, now=after(9)) == []
+    assert [lane.source.chat for lane in await store.read(lanes.expired, now=after(20))] == ["2", "1"]
+    await store.write(lanes.postpone, two, after(30))
+    await store.write(lanes.postpone, one, None)
+    assert await store.read(lanes.expired, now=after(20)) == []
+
+
+async def test_a_lane_keeps_what_it_does_when_busy(store: Store) -> None:
+    lane = await store.write(a_lane)
+    await store.write(lanes.set_busy, lane, BusyMode.COLLECT)
+    assert (await store.read(lanes.get, lane.key, viewer=ANNS)).busy is BusyMode.COLLECT
+    await store.write(lanes.set_busy, lane, None)
+    assert (await store.read(lanes.get, lane.key, viewer=ANNS)).busy is None
+
+
+async def test_idle_lanes_are_forgotten_and_their_sessions_stay(store: Store) -> None:
+    session = await store.write(a_session)
+    await store.write(lanes.move, await store.write(a_lane, "1"), session.id, why="first", now=NOW)
+    await store.write(a_lane, "2", seconds=5)
+    assert await store.write(lanes.drop_idle, before=after(5)) == 1
+    assert [lane.source.chat for lane in await store.read(lanes.page, ANNS)] == ["2"]
+    assert (await store.read(sessions.get, session.id)).id == session.id
+
+
+async def test_a_shared_lane_is_marked(store: Store) -> None:
+    def ensure(tx: Transaction) -> Lane:
+        shared = Address(key=LaneKey("k"), shared=True)
+        return lanes.ensure(tx, shared, Source(platform="p", chat="1"), owner=ANN, now=NOW)
+
+    assert (await store.write(ensure)).shared
