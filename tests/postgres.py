@@ -12,7 +12,7 @@ from pathlib import Path
 
 ENVIRONMENT = "KERYX_TEST_DATABASE"
 _NOBODY = 65534
-_FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off")
+_FAST = ("fsync=off", "full_page_writes=off", "autovacuum=off")
 _START_SECONDS = 20.0
 
 
@@ -23,7 +23,8 @@ class Unstartable(Exception):
 class Server:
     """One server with a data directory and a port of its own, both kept over `stop`, `kill` and `start`.
 
-    Without `durable` it does not sync, which is faster; what was committed still survives a `kill`."""
+    Without `durable` it does not sync to the disk, which is faster; what was committed survives a `kill` all
+    the same, since the operating system has it."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self._bin = _programs()

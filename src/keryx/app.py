@@ -34,16 +34,19 @@ _SALT = "prompt:salt"
 class App:
     """Keryx with its parts put together by the settings."""
 
-    def __init__(self, settings: Settings, *, adapters: Sequence[Adapter] = ()) -> None:
+    def __init__(
+        self, settings: Settings, *, adapters: Sequence[Adapter] = (), database: Database | None = None
+    ) -> None:
         self.settings = settings
         self.clock = SystemClock()
         self.viewer = Viewer(_profile(settings.profile), OPERATOR)
         self._adapters = adapters
+        self._given = database
         self._salt = b""
 
     @cached_property
     def database(self) -> MeteredDatabase:
-        return MeteredDatabase(open_database(self.settings))
+        return MeteredDatabase(self._given or open_database(self.settings))
 
     @asynccontextmanager
     async def service(

@@ -31,6 +31,8 @@ SLOW_SECONDS = 0.5
 CHANNEL = "keryx"
 _MIGRATION_LOCK = 0x6B65727978
 _RACE = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
+# A connection that fails carries no code, only the words of the server.
+_REFUSAL = re.compile(r"does not exist|authentication failed|pg_hba\.conf|no password supplied")
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
@@ -199,7 +201,7 @@ def translate(exc: Exception) -> KeryxError:
             return Retryable("PostgreSQL does not answer: check that it runs; Keryx goes on by itself")
         case pg.DiskFull():
             return DiskFull("the disk of PostgreSQL is full: free some space, Keryx goes on by itself")
-        case pg.InvalidCatalogName() | pg.InvalidPassword() | pg.InvalidAuthorizationSpecification():
+        case psycopg.OperationalError() if exc.sqlstate is None and _REFUSAL.search(str(exc)):
             return StoreBroken(f"PostgreSQL refused the connection ({_line(exc)}): check KERYX_DATABASE")
         case psycopg.ProgrammingError() if 'missing "="' in str(exc):
             return Invalid(

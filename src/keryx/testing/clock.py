@@ -1,4 +1,4 @@
-"""Fakes for tests of Keryx and of what is built on it."""
+"""A clock that a test moves."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -1,0 +1,42 @@
+"""A node for fault tests, as a process of its own: `python -m keryx.testing.node PLATFORM_URL`.
+
+Configured like any node by KERYX_ variables. KERYX_TEST_FAULT=label:before|after:n ends the process, as kill -9
+does, at the n-th unit of work with that label.
+"""
+
+import asyncio
+import os
+import sys
+
+from keryx import config
+from keryx.app import App, configure_logging, open_database
+from keryx.core.errors import KeryxError
+from keryx.testing.database import CrashingDatabase, Fault, When
+from keryx.testing.platform import PlatformAdapter
+
+
+async def main(url: str) -> None:
+    settings = config.read()
+    configure_logging(settings)
+    database = CrashingDatabase(open_database(settings), *_faults(os.environ.get("KERYX_TEST_FAULT", "")))
+    native = os.environ.get("KERYX_TEST_NATIVE") == "1"
+    app = App(settings, adapters=[PlatformAdapter(url, native=native)], database=database)
+    async with app.service("serve", everything=True):
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def _faults(text: str) -> list[Fault]:
+    if not text:
+        return []
+    label, when, nth = text.split(":")
+    return [Fault(label, When(when), nth=int(nth), strike=lambda _: os._exit(137))]
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main(sys.argv[1]))
+    except KeryxError as exc:
+        sys.stderr.write(f"{exc}\n")
+        sys.exit(5)

@@ -1,0 +1,208 @@
+"""A chat platform on loopback, with knobs for its faults, and the adapter that speaks to it.
+
+The server answers like a long-polling bot API: an update is confirmed by asking for a higher offset. It lives in the
+test's process, so it sees what a person would see, whatever happens to the hub.
+"""
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+
+from keryx.core.deliveries import Idempotency, Target
+from keryx.core.errors import NotSent, Refused, Throttled, Uncertain
+from keryx.core.messages import words
+from keryx.core.ports import Capabilities, Inbound, Parcel, Receipt
+from keryx.core.source import Source
+
+PLATFORM = "fake"
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """How often, as a share of requests: an update comes twice, a send is throttled, refused by a broken server
+    before or after it was accepted."""
+
+    duplicate: float = 0
+    throttle: float = 0
+    broken: float = 0
+    lost_reply: float = 0
+    retry_after: float = 0.05
+
+
+@dataclass(slots=True)
+class Shown:
+    """A message that a person sees in a chat."""
+
+    chat: str
+    text: str
+    key: str
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A hub that was killed breaks its connections: that is what this platform is for."""
+
+
+@dataclass
+class Platform:
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
+    idempotent: bool = False
+
+    def __post_init__(self) -> None:
+        self.shown: list[Shown] = []
+        self.updates: list[dict[str, Any]] = []
+        self._random = random.Random(self.seed)
+        self._lock = threading.Condition()
+        self._server = _Server(("127.0.0.1", 0), self._handler())
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> "Platform":
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def say(self, chat: str, text: str, *, user: str = "ann") -> None:
+        """A person writes into a chat."""
+        with self._lock:
+            self.updates.append({"id": len(self.updates) + 1, "chat": chat, "user": user, "text": text})
+            self._lock.notify_all()
+
+    def texts(self, chat: str) -> list[str]:
+        with self._lock:
+            return [s.text for s in self.shown if s.chat == chat]
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until a condition over what is shown holds."""
+        with self._lock:
+            return self._lock.wait_for(condition, seconds)
+
+    def _poll(self, offset: int) -> list[dict[str, Any]]:
+        with self._lock:
+            self._lock.wait_for(lambda: len(self.updates) >= offset, _POLL_SECONDS)
+            fresh = self.updates[offset - 1 : offset + 99]
+            return [
+                u for u in fresh for _ in range(2 if self._random.random() < self.faults.duplicate else 1)
+            ]
+
+    def _accept(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+        """The answer to a send, or `None` for a connection that breaks after the message was accepted."""
+        with self._lock:
+            roll = self._random.random()
+            if roll < self.faults.throttle:
+                return 429, {"retry_after": self.faults.retry_after}
+            if roll < self.faults.throttle + self.faults.broken:
+                return 503, {}
+            known = next(
+                (n for n, s in enumerate(self.shown) if self.idempotent and s.key == body["key"]), None
+            )
+            if known is None:
+                self.shown.append(Shown(body["chat"], body["text"], body["key"]))
+                self._lock.notify_all()
+            if self._random.random() < self.faults.lost_reply:
+                return None
+            return 200, {"id": len(self.shown) if known is None else known + 1}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        platform = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                offset = int(parse_qs(urlsplit(self.path).query)["offset"][0])
+                self._answer(200, platform._poll(offset))
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                answer = platform._accept(body)
+                if answer is None:
+                    self.close_connection = True
+                else:
+                    self._answer(*answer)
+
+            def _answer(self, status: int, body: object) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler
+
+
+class PlatformAdapter:
+    """Speaks to a `Platform`. `offset` moves only with the commit."""
+
+    platform = PLATFORM
+    account = ""
+
+    def __init__(self, url: str, *, native: bool = False) -> None:
+        self._url = url
+        self.capabilities = Capabilities(idempotency=Idempotency.NATIVE if native else Idempotency.NONE)
+        self._client = httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(10, connect=5))
+
+    async def listen(self, receive: Callable[[Inbound], Awaitable[Receipt]], cursor: str | None) -> None:
+        offset = int(cursor or "1")
+        while True:
+            try:
+                answer = await self._client.get("/", params={"offset": offset})
+            except httpx.HTTPError:
+                await asyncio.sleep(0.1)
+                continue
+            for update in answer.json():
+                offset = max(offset, update["id"] + 1)
+                await receive(self._inbound(update, offset))
+
+    def _inbound(self, update: dict[str, Any], offset: int) -> Inbound:
+        chat = str(update["chat"])
+        return Inbound(
+            event=str(update["id"]),
+            source=Source(platform=PLATFORM, chat=chat, user=str(update["user"]), message=str(update["id"])),
+            parts=words(str(update["text"])),
+            surface="gateway",
+            reply=Target(PLATFORM, chat=chat, reply_to=str(update["id"])),
+            cursor=(f"{PLATFORM}:", str(offset)),
+        )
+
+    def parts(self, text: str) -> Sequence[str]:
+        return [text]
+
+    async def send(self, parcel: Parcel) -> str:
+        body = {"chat": parcel.target.chat, "text": parcel.text, "key": parcel.key}
+        try:
+            answer = await self._client.post("/", json=body)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
+            raise NotSent(f"the platform cannot be reached: {exc}") from exc
+        except httpx.HTTPError as exc:
+            raise Uncertain(f"the platform broke the connection: {exc}") from exc
+        match answer.status_code:
+            case 200:
+                return str(answer.json()["id"])
+            case 429:
+                raise Throttled("slow down", after=timedelta(seconds=answer.json()["retry_after"]))
+            case status if status >= 500:
+                raise NotSent(f"the platform answered {status} and took nothing")
+            case status:
+                raise Refused(f"the platform refused: {status}")

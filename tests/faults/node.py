@@ -1,0 +1,71 @@
+"""A node as a process: started, killed and started again."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+class Node:
+    """`python -m keryx.testing.node` on a store, with its stderr kept for the report."""
+
+    def __init__(self, url: str, home: Path, *, database: str = "", **environ: str) -> None:
+        self._url = url
+        self._home = home
+        self._environ = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("KERYX_")},
+            "KERYX_HOME": str(home),
+            "KERYX_DATABASE": database,
+            **environ,
+        }
+        self._log = (home / f"node-{id(self)}.log").open("ab")
+
+    def start(self, *, wait: bool = True, **extra: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "keryx.testing.node", self._url],
+            env={**self._environ, **extra},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self, seconds: float = 30) -> bool:
+        """Whether the node is at work. One that ended before that is not."""
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], seconds)
+        return bool(readable) and self.process.stdout.readline() == b"ready\n"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.end()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.end()
+
+    def pause(self, seconds: float) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        self.process.wait(30)
+        if self.process.stdout:
+            self.process.stdout.close()
+
+    @property
+    def log(self) -> str:
+        return Path(self._log.name).read_text(errors="replace")
+
+    def __enter__(self) -> "Node":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        self._log.close()

@@ -1,0 +1,129 @@
+"""The storm: messages stream in while the node is killed again and again; then every chat is read as a person would.
+
+    python -m tests.faults.storm --kills 500
+    python -m tests.faults.storm --kills 100 --database postgresql://...
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keryx.core.deliveries import AGAIN
+from keryx.testing.platform import Faults, Platform
+from tests.faults.node import Node
+
+
+@dataclass
+class Report:
+    """What a person would have seen."""
+
+    said: int = 0
+    lost: list[str] = field(default_factory=list[str])
+    silent_duplicates: list[str] = field(default_factory=list[str])
+    marked: int = 0
+    inversions: list[str] = field(default_factory=list[str])
+    strangers: list[str] = field(default_factory=list[str])
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lost or self.silent_duplicates or self.inversions or self.strangers)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.said} said, {len(self.lost)} lost, {len(self.silent_duplicates)} silent duplicates, "
+            f"{len(self.inversions)} order inversions, {len(self.strangers)} in the wrong chat or never said, "
+            f"{self.marked} marked repeats"
+        )
+
+
+@dataclass
+class Storm:
+    platform: Platform
+    node: Node
+    chats: int = 8
+    per_second: float = 40
+    seed: int = 1
+    said: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def run(self, kills: int, *, between: tuple[float, float] = (0.05, 0.6), progress: bool = False) -> Report:
+        rng = random.Random(self.seed)
+        over = threading.Event()
+        speaker = threading.Thread(target=self._speak, args=(over,))
+        self.node.start()
+        speaker.start()
+        for number in range(1, kills + 1):
+            time.sleep(rng.uniform(*between))
+            self.node.kill()
+            self.node.start(wait=rng.random() < 0.7)
+            if progress and number % 25 == 0:
+                print(f"{number} kills, {sum(map(len, self.said.values()))} said", flush=True)
+        over.set()
+        speaker.join()
+        if self.node.process.poll() is not None:
+            self.node.start()
+        self._settle()
+        return self.report()
+
+    def _speak(self, over: threading.Event) -> None:
+        rng = random.Random(self.seed + 1)
+        number = 0
+        while not over.wait(rng.expovariate(self.per_second)):
+            number += 1
+            chat = f"chat-{rng.randrange(self.chats)}"
+            text = f"{chat} says {number}"
+            self.said.setdefault(chat, []).append(text)
+            self.platform.say(chat, text)
+
+    def _settle(self, seconds: float = 90) -> None:
+        """Wait until everything said is answered, or nothing new has come for long."""
+        expected = sum(map(len, self.said.values()))
+        self.platform.wait_for(lambda: len({bare(s.text) for s in self.platform.shown}) >= expected, seconds)
+        time.sleep(1)
+
+    def report(self) -> Report:
+        report = Report(said=sum(map(len, self.said.values())))
+        for chat, said in self.said.items():
+            shown = self.platform.texts(chat)
+            report.marked += sum(t.startswith(AGAIN) for t in shown)
+            counts = Counter(t for t in shown if not t.startswith(AGAIN))
+            answered = [bare(t) for t in shown]
+            report.lost += [t for t in said if t not in set(answered)]
+            report.silent_duplicates += [t for t, n in counts.items() if n > 1]
+            report.strangers += [t for t in answered if t not in set(said)]
+            first = list(dict.fromkeys(answered))
+            wanted = [t for t in said if t in set(first)]
+            report.inversions += [t for t, w in zip(first, wanted, strict=False) if t != w]
+        return report
+
+
+def bare(text: str) -> str:
+    return text.removeprefix(AGAIN)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--database", default="")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    print(f"seed {options.seed}")
+    faults = Faults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
+    with tempfile.TemporaryDirectory() as folder, Platform(faults, seed=options.seed) as platform:
+        with Node(platform.url, Path(folder), database=options.database) as node:
+            storm = Storm(platform, node, seed=options.seed)
+            report = storm.run(options.kills, progress=True)
+    print(f"{options.kills} kills: {report}")
+    for name in ("lost", "silent_duplicates", "inversions", "strangers"):
+        for text in getattr(report, name)[:10]:
+            print(f"  {name}: {text}")
+    return 0 if report.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

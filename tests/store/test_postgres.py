@@ -1,0 +1,114 @@
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg import errors as pg
+
+from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
+from keryx.core.ids import DEFAULT_PROFILE, SessionId
+from keryx.core.ports import Receipt
+from keryx.store import inbox, sessions
+from keryx.store.database import Transaction
+from keryx.store.postgres import PostgresDatabase, translate
+from tests.builders import NOW, Store, a_session
+from tests.postgres import Server, Unstartable
+
+
+async def opening(dsn: str) -> None:
+    async with PostgresDatabase(dsn):
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    try:
+        server = Server()
+    except Unstartable as exc:
+        pytest.skip(f"NOTHING IS TESTED ON POSTGRESQL: {exc}")
+    server.start()
+    yield server
+    server.remove()
+
+
+async def test_units_that_block_each_other_are_run_again(postgres: str, schema: str) -> None:
+    meeting = threading.Barrier(2)
+    runs: list[int] = []
+
+    def unit(tx: Transaction, n: int, order: list[SessionId]) -> None:
+        runs.append(n)
+        sessions.lock(tx, order[0])
+        if runs.count(n) == 1:
+            meeting.wait(10)
+        sessions.lock(tx, order[1])
+
+    async with PostgresDatabase(postgres, schema=schema) as database:
+        store = Store(database)
+        pair = [(await store.write(a_session)).id for _ in range(2)]
+        await asyncio.gather(store.write(unit, 1, pair), store.write(unit, 2, pair[::-1]))
+    assert len(runs) == 3
+
+
+async def test_a_race_that_is_never_won_ends_as_a_conflict(postgres: str, schema: str) -> None:
+    runs: list[int] = []
+
+    def twice(tx: Transaction) -> None:
+        runs.append(1)
+        for _ in range(2):
+            inbox.record(tx, Receipt(duplicate=False), platform="p", account="a", event="1", now=NOW)
+
+    async with PostgresDatabase(postgres, schema=schema) as database:
+        with pytest.raises(Conflict, match="try again"):
+            await Store(database).write(twice)
+    assert len(runs) > 1
+
+
+async def test_an_address_that_cannot_work_is_refused_with_advice(postgres: str) -> None:
+    with pytest.raises(Invalid, match="postgresql://"):
+        await opening("nonsense")
+    with pytest.raises(Retryable, match="check that it runs"):
+        await opening("postgresql://postgres@127.0.0.1:1/postgres")
+    unknown = psycopg.conninfo.make_conninfo(postgres, dbname="no_such_database")
+    with pytest.raises(StoreBroken, match="KERYX_DATABASE"):
+        await opening(unknown)
+
+
+async def test_what_was_committed_survives_a_crash_and_the_store_comes_back(server: Server) -> None:
+    async with PostgresDatabase(server.dsn, connections=2) as database:
+        store = Store(database)
+        session = await store.write(a_session)
+        server.kill()
+        with pytest.raises(Unavailable):
+            await store.write(a_session)
+        await asyncio.to_thread(server.start)
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    assert (await store.read(sessions.get, session.id)).id == session.id
+                    break
+                except Retryable:
+                    await asyncio.sleep(0.05)
+            seen = database.wake.count
+            while database.wake.count == seen:
+                await store.write(
+                    sessions.create, profile=DEFAULT_PROFILE, owner=session.owner, surface="web", now=NOW
+                )
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (pg.DiskFull(), DiskFull),
+        (pg.AdminShutdown(), Retryable),
+        (pg.ForeignKeyViolation("x"), Conflict),
+        (pg.UndefinedTable("x"), StoreBroken),
+        (psycopg.OperationalError("gone\nfor good"), Retryable),
+        (RuntimeError("odd"), Unavailable),
+    ],
+)
+def test_errors_of_postgresql_become_ours(error: Exception, ours: type[KeryxError]) -> None:
+    translated = translate(error)
+    assert type(translated) is ours
+    assert "\n" not in str(translated)

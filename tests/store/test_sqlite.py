@@ -1,0 +1,157 @@
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from keryx.core.errors import DiskFull, Retryable, StoreBroken
+from keryx.store import cursors
+from keryx.store.database import Transaction
+from keryx.store.sqlite import APPLICATION_ID, SqliteDatabase, translate
+from tests.builders import NOW, Store
+
+
+def move(tx: Transaction, name: str) -> None:
+    cursors.move(tx, name, "x", now=NOW)
+
+
+def visible(path: Path) -> int:
+    """How many cursors another process would see now."""
+    connection = apsw.Connection(str(path))
+    try:
+        return int(next(connection.execute("select count(*) from cursors"))[0])
+    finally:
+        connection.close()
+
+
+async def opening(path: Path) -> None:
+    async with SqliteDatabase(path):
+        pass
+
+
+async def test_units_that_wait_together_share_one_commit(tmp_path: Path) -> None:
+    path = tmp_path / "keryx.db"
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def hold(tx: Transaction) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        move(tx, "first")
+
+    def unit(tx: Transaction, n: int) -> None:
+        move(tx, str(n))
+        seen.append(visible(path))
+
+    async with SqliteDatabase(path) as database, asyncio.TaskGroup() as group:
+        store = Store(database)
+        group.create_task(store.write(hold))
+        assert await asyncio.to_thread(begun.wait, 10)
+        waiting = [group.create_task(store.write(unit, n)) for n in range(50)]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*waiting)
+        assert seen == [1] * 50
+        assert visible(path) == 51
+
+
+async def test_a_unit_is_answered_only_when_others_can_see_it(tmp_path: Path) -> None:
+    path = tmp_path / "keryx.db"
+    async with SqliteDatabase(path) as database:
+        for n in range(10):
+            await Store(database).write(move, str(n))
+            assert visible(path) == n + 1
+
+
+async def test_the_folder_is_made_and_the_file_marked_as_ours(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "keryx.db"
+    async with SqliteDatabase(path) as database:
+        row = await Store(database).read(lambda tx: tx.row("select * from pragma_application_id"))
+        assert row and row[0] == APPLICATION_ID
+
+
+async def test_commits_are_synced_and_links_between_rows_hold(tmp_path: Path) -> None:
+    def settings(tx: Transaction) -> list[object]:
+        pragmas = ("journal_mode", "synchronous", "foreign_keys")
+        return [row[0] for p in pragmas if (row := tx.row(f"select * from pragma_{p}"))]
+
+    async with SqliteDatabase(tmp_path / "keryx.db") as database:
+        assert await Store(database).write(settings) == ["wal", 2, 1]
+
+
+async def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
+    path = tmp_path / "keryx.db"
+    path.touch()
+    await opening(path)
+
+
+async def test_a_file_of_another_program_is_refused_and_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "keryx.db"
+    connection = sqlite3.connect(path)
+    connection.execute("create table theirs (a)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreBroken, match="another program"):
+        await opening(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database_is_refused_and_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "keryx.db"
+    path.write_text("Dear diary, " * 100)
+    with pytest.raises(StoreBroken, match="not a Keryx store"):
+        await opening(path)
+    assert path.read_text() == "Dear diary, " * 100
+
+
+async def test_a_damaged_store_is_an_error_with_advice(tmp_path: Path) -> None:
+    path = tmp_path / "keryx.db"
+    await opening(path)
+    content = bytearray(path.read_bytes())
+    content[100:4096] = b"\xff" * 3996
+    path.write_bytes(content)
+    with pytest.raises(StoreBroken, match="damaged"):
+        await opening(path)
+
+
+async def test_a_place_that_cannot_be_written_is_named_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "keryx.db", tmp_path):
+        with pytest.raises(StoreBroken, match="check its rights.*KERYX_HOME") as raised:
+            await opening(path)
+        assert str(path.parent) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "ours", "advice"),
+    [
+        (apsw.BusyError(), Retryable, "try again"),
+        (apsw.LockedError(), Retryable, "try again"),
+        (apsw.FullError(), DiskFull, "free some space"),
+        (apsw.CorruptError(), StoreBroken, "restore a backup"),
+        (apsw.IOError(), StoreBroken, "check the disk"),
+        (apsw.ReadOnlyError(), StoreBroken, "check its rights"),
+        (apsw.SQLError("odd"), StoreBroken, "odd"),
+    ],
+)
+def test_errors_of_sqlite_become_ours(error: apsw.Error, ours: type[Exception], advice: str) -> None:
+    translated = translate(error)
+    assert type(translated) is ours
+    assert advice in str(translated)
+
+
+async def test_a_full_store_refuses_the_write_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    def limit(tx: Transaction, pages: int) -> None:
+        tx.rows(f"pragma max_page_count = {pages}")
+
+    async with SqliteDatabase(tmp_path / "keryx.db") as database:
+        store = Store(database)
+        await store.write(limit, 1)
+        with pytest.raises(DiskFull):
+            await store.write(cursors.move, "big", "x" * 1_000_000, now=NOW)
+        await store.write(limit, 1_000_000)
+        await store.write(cursors.move, "big", "x" * 1_000_000, now=NOW)
+        assert len(await store.read(cursors.get, "big") or "") == 1_000_000

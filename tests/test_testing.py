@@ -1,0 +1,58 @@
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from keryx.core.ports import Clock
+from keryx.testing import START, FakeClock
+
+
+async def test_time_stands_still_until_it_is_advanced(clock: FakeClock) -> None:
+    same: Clock = clock
+    assert (same.now(), same.monotonic()) == (START, 0.0)
+    clock.advance(1.5)
+    clock.advance(timedelta(minutes=1))
+    assert (clock.now(), clock.monotonic()) == (START + timedelta(seconds=61.5), 61.5)
+
+
+async def test_sleepers_wake_in_the_order_of_their_deadlines(clock: FakeClock) -> None:
+    woken: list[int] = []
+
+    async def sleep(seconds: int) -> None:
+        await clock.sleep(seconds)
+        woken.append(seconds)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        for seconds in (3, 1, 2, 9):
+            group.create_task(sleep(seconds))
+        while clock.sleepers < 4:
+            await asyncio.sleep(0)
+        clock.advance(3)
+        while clock.sleepers > 1 or len(woken) < 3:
+            await asyncio.sleep(0)
+        assert woken == [1, 2, 3]
+        clock.advance(6)
+
+
+async def test_a_jump_of_the_wall_clock_wakes_nobody(clock: FakeClock) -> None:
+    task = asyncio.create_task(clock.sleep(10))
+    while not clock.sleepers:
+        await asyncio.sleep(0)
+    clock.jump(timedelta(days=-1))
+    clock.jump(7200)
+    assert (clock.now() - START, clock.monotonic(), clock.sleepers) == (timedelta(hours=-22), 0.0, 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert clock.sleepers == 0
+
+
+async def test_no_time_at_all_is_slept_at_once(clock: FakeClock) -> None:
+    async with asyncio.timeout(10):
+        await clock.sleep(0)
+        await clock.sleep(-5)
+
+
+def test_time_never_passes_backward(clock: FakeClock) -> None:
+    with pytest.raises(ValueError, match="forward"):
+        clock.advance(-1)
