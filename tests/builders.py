@@ -1,5 +1,6 @@
 """What tests of the store begin with: people, sessions, turns and deliveries, in one line each."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, TypeVar
@@ -43,6 +44,15 @@ ODD_TEXTS = (
 def after(seconds: float) -> datetime:
     """A moment this long after the start of the test."""
     return NOW + timedelta(seconds=seconds)
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
+    """Let other tasks run until something is so; fails if it takes too long."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.001)
 
 
 class Store:
@@ -142,10 +152,11 @@ def a_delivery(
     target: Target = TELEGRAM,
     session: Session | None = None,
     at: datetime = NOW,
+    turn: TurnId | None = None,
 ) -> Delivery:
     session = session or a_session(tx, at=at)
     made = deliveries.enqueue(
-        tx, target, text, profile=session.profile, owner=session.owner, session=session.id, now=at
+        tx, target, text, profile=session.profile, owner=session.owner, session=session.id, now=at, turn=turn
     )
     return deliveries.get(tx, made)
 

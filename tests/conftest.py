@@ -11,13 +11,13 @@ from typing import LiteralString, cast
 import psycopg
 import pytest
 from hypothesis import settings
+from tests.builders import Store
+from tests.postgres import ENVIRONMENT, Server, Unstartable
 
 from keryx.store.database import Database, Engine
 from keryx.store.postgres import PostgresDatabase
 from keryx.store.sqlite import SqliteDatabase
 from keryx.testing import FakeClock
-from tests.builders import Store
-from tests.postgres import ENVIRONMENT, Server, Unstartable
 
 settings.register_profile("keryx", deadline=None)
 settings.load_profile("keryx")

@@ -2,6 +2,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from tests.builders import until
 
 from keryx.core.ports import Clock
 from keryx.testing import START, FakeClock
@@ -25,19 +26,16 @@ async def test_sleepers_wake_in_the_order_of_their_deadlines(clock: FakeClock) -
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         for seconds in (3, 1, 2, 9):
             group.create_task(sleep(seconds))
-        while clock.sleepers < 4:
-            await asyncio.sleep(0)
+        await until(lambda: clock.sleepers == 4)
         clock.advance(3)
-        while clock.sleepers > 1 or len(woken) < 3:
-            await asyncio.sleep(0)
+        await until(lambda: len(woken) == 3)
         assert woken == [1, 2, 3]
         clock.advance(6)
 
 
 async def test_a_jump_of_the_wall_clock_wakes_nobody(clock: FakeClock) -> None:
     task = asyncio.create_task(clock.sleep(10))
-    while not clock.sleepers:
-        await asyncio.sleep(0)
+    await until(lambda: clock.sleepers == 1)
     clock.jump(timedelta(days=-1))
     clock.jump(7200)
     assert (clock.now() - START, clock.monotonic(), clock.sleepers) == (timedelta(hours=-22), 0.0, 1)

@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class Node:
             "KERYX_DATABASE": database,
             **environ,
         }
-        self._log = (home / f"node-{id(self)}.log").open("ab")
+        self._log = tempfile.NamedTemporaryFile(prefix="keryx-node-", suffix=".log")  # noqa: SIM115 closed with the node
 
     def start(self, *, wait: bool = True, **extra: str) -> None:
         self.process = subprocess.Popen(

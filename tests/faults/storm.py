@@ -1,7 +1,7 @@
 """The storm: messages stream in while the node is killed again and again; then every chat is read as a person would.
 
-    python -m tests.faults.storm --kills 500
-    python -m tests.faults.storm --kills 100 --database postgresql://...
+python -m tests.faults.storm --kills 500
+python -m tests.faults.storm --kills 100 --database postgresql://...
 """
 
 import argparse
@@ -14,9 +14,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults.node import Node
+
 from keryx.core.deliveries import AGAIN
 from keryx.testing.platform import Faults, Platform
-from tests.faults.node import Node
 
 
 @dataclass
@@ -51,7 +52,9 @@ class Storm:
     seed: int = 1
     said: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
-    def run(self, kills: int, *, between: tuple[float, float] = (0.05, 0.6), progress: bool = False) -> Report:
+    def run(
+        self, kills: int, *, between: tuple[float, float] = (0.05, 0.6), progress: bool = False
+    ) -> Report:
         rng = random.Random(self.seed)
         over = threading.Event()
         speaker = threading.Thread(target=self._speak, args=(over,))

@@ -2,13 +2,6 @@ import asyncio
 
 import msgspec
 import pytest
-
-from keryx.core.changes import Kind
-from keryx.core.deliveries import Delivery, DeliveryState, Target
-from keryx.core.errors import Conflict, LeaseLost, NotFound
-from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
-from keryx.store import changes, deliveries, feed, gates
-from keryx.store.database import Transaction
 from tests.builders import (
     ANNS,
     BOB,
@@ -26,6 +19,13 @@ from tests.builders import (
     after,
     chat,
 )
+
+from keryx.core.changes import Kind
+from keryx.core.deliveries import Delivery, DeliveryState, Target
+from keryx.core.errors import Conflict, LeaseLost, NotFound
+from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
+from keryx.store import changes, deliveries, feed, gates
+from keryx.store.database import Transaction
 
 Held = tuple[Delivery, LeaseToken]
 
@@ -54,16 +54,19 @@ async def test_a_delivery_keeps_what_it_was_given(store: Store) -> None:
     assert (delivery.attempts, delivery.parts_sent, delivery.receipts) == (0, 0, ())
 
 
-@pytest.mark.parametrize("text", ODD_TEXTS)
-async def test_any_text_survives_in_every_place_of_a_delivery(store: Store, text: str) -> None:
-    target = Target("telegram", text, text, text, text)
-    made = await store.write(a_delivery, text, target=target)
-    held = await store.write(claim, account=text)
-    assert held and held[0].id == made.id
-    await store.write(deliveries.part_sent, *held, receipt=text)
-    await store.write(deliveries.settle, *held, DeliveryState.FAILED, now=NOW, error=text)
-    found = await store.read(deliveries.get, made.id)
-    assert (found.text, found.target, found.receipts, found.error) == (text, target, (text,), text)
+async def test_any_text_survives_in_every_place_of_a_delivery(
+    store: Store, subtests: pytest.Subtests
+) -> None:
+    for text in ODD_TEXTS:
+        with subtests.test(ascii(text)):
+            target = Target("telegram", text, text, text, text)
+            made = await store.write(a_delivery, text, target=target)
+            held = await store.write(claim, account=text)
+            assert held and held[0].id == made.id
+            await store.write(deliveries.part_sent, *held, receipt=text)
+            await store.write(deliveries.settle, *held, DeliveryState.FAILED, now=NOW, error=text)
+            found = await store.read(deliveries.get, made.id)
+            assert (found.text, found.target, found.receipts, found.error) == (text, target, (text,), text)
 
 
 async def test_deliveries_of_one_target_go_in_order_one_at_a_time(store: Store) -> None:
@@ -183,7 +186,7 @@ async def test_deliveries_of_a_dead_sender_are_found(store: Store) -> None:
     assert await store.read(deliveries.abandoned, now=NOW + LEASE, workers=[]) == []
     assert await store.read(deliveries.abandoned, now=NOW, workers=[WORKER]) == [held]
     assert await store.read(deliveries.abandoned, now=after(16), workers=[OTHER_WORKER]) == [held]
-    await store.write(deliveries.renew, WORKER, until=after(100))
+    await store.write(deliveries.renew, WORKER, [held[0].id], until=after(100))
     assert await store.read(deliveries.abandoned, now=after(16), workers=[]) == []
 
 
@@ -257,6 +260,12 @@ async def test_a_session_tells_what_is_still_on_its_way(store: Store) -> None:
     assert [d.id for d in await store.read(deliveries.of_session, session.id)] == [d.id for d in made]
     unfinished = await store.read(deliveries.of_session, session.id, unfinished=True)
     assert [d.id for d in unfinished] == [made[1].id, made[2].id]
+
+
+async def test_the_deliveries_of_a_turn_are_found_in_order(store: Store) -> None:
+    made = [await store.write(a_delivery, target=chat(n), turn=TurnId("t1")) for n in range(2)]
+    await store.write(a_delivery, turn=TurnId("t2"))
+    assert await store.read(deliveries.of_turn, TurnId("t1")) == made
 
 
 async def test_every_settled_move_is_in_the_feed(store: Store) -> None:

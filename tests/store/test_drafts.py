@@ -1,9 +1,9 @@
 import pytest
+from tests.builders import NOW, ODD_TEXTS, Store, a_running_turn
 
 from keryx.core.changes import Kind, Piece
 from keryx.core.messages import Reasoning, Text
 from keryx.store import changes, drafts, feed
-from tests.builders import NOW, ODD_TEXTS, Store, a_running_turn
 
 
 async def test_a_draft_grows_in_pieces(store: Store) -> None:
@@ -48,9 +48,10 @@ async def test_numbers_go_on_after_a_draft_was_taken(store: Store) -> None:
     assert change.piece == Piece(2, "b")
 
 
-@pytest.mark.parametrize("text", ODD_TEXTS)
-async def test_any_text_survives_in_a_draft(store: Store, text: str) -> None:
-    turn = await store.write(a_running_turn)
-    await store.write(drafts.grow, turn, [Text(text), Reasoning(text, text)], now=NOW)
-    assert [piece.text for piece in await store.read(drafts.pieces, turn.id)] == [text, text]
-    assert await store.write(drafts.take, turn.id) == (Text(text), Reasoning(text, text))
+async def test_any_text_survives_in_a_draft(store: Store, subtests: pytest.Subtests) -> None:
+    for text in ODD_TEXTS:
+        with subtests.test(ascii(text)):
+            turn = await store.write(a_running_turn)
+            await store.write(drafts.grow, turn, [Text(text), Reasoning(text, text)], now=NOW)
+            assert [piece.text for piece in await store.read(drafts.pieces, turn.id)] == [text, text]
+            assert await store.write(drafts.take, turn.id) == (Text(text), Reasoning(text, text))

@@ -3,6 +3,7 @@ from typing import cast
 
 import psycopg
 import pytest
+from tests.builders import ANN, NOW, Store, a_message, a_session, after
 
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import CursorExpired, Invalid
@@ -10,7 +11,6 @@ from keryx.core.ids import DEFAULT_PROFILE, Cursor
 from keryx.store import changes, feed
 from keryx.store.database import Engine, Transaction
 from keryx.store.postgres import PostgresDatabase, PostgresTransaction
-from tests.builders import ANN, NOW, Store, a_message, a_session, after
 
 
 def note(tx: Transaction, subject: str, *, seconds: float = 0) -> None:
@@ -140,29 +140,41 @@ async def test_a_reader_that_is_up_to_date_survives_a_trim_of_everything(store: 
     assert await everything(store, await store.read(changes.head)) == []
 
 
-@pytest.mark.parametrize(
-    "cursor",
-    ["", "x", "-1", "1.2.3", "1.", ".1", "٣", "\ud800", "\x00", "1" * 40, "1 1", "0x1"],
-)
-async def test_a_cursor_that_keryx_did_not_give_is_refused(store: Store, cursor: str) -> None:
-    with pytest.raises(Invalid, match="not a cursor"):
-        await store.read(feed.after, Cursor(cursor))
+async def test_a_cursor_that_keryx_did_not_give_is_refused(store: Store, subtests: pytest.Subtests) -> None:
+    for cursor in ["", "x", "-1", "1.2.3", "1.", ".1", "٣", "\ud800", "\x00", "1" * 40, "1 1", "0x1"]:
+        with subtests.test(ascii(cursor)):
+            with pytest.raises(Invalid, match="not a cursor"):
+                await store.read(feed.after, Cursor(cursor))
 
 
 @pytest.mark.parametrize("engine", [Engine.POSTGRES], indirect=True)
-@pytest.mark.parametrize(
-    "snapshot",
-    ["x", "1", "1:", "1:2", "2:1:", "0:1:", "1:5:7", "1:5:5", "3:5:1", "1:5:3,2", "1:5:a", "1:5:2,", "1:5:2:3", "1'"],
-)  # fmt: skip
-async def test_a_cursor_with_a_broken_snapshot_is_refused(store: Store, snapshot: str) -> None:
-    with pytest.raises(Invalid, match="not a cursor"):
-        await store.read(feed.after, Cursor(f"1.1@{snapshot}"))
+async def test_a_cursor_with_a_broken_snapshot_is_refused(store: Store, subtests: pytest.Subtests) -> None:
+    for snapshot in [
+        "x",
+        "1",
+        "1:",
+        "1:2",
+        "2:1:",
+        "0:1:",
+        "1:5:7",
+        "1:5:5",
+        "3:5:1",
+        "1:5:3,2",
+        "1:5:a",
+        "1:5:2,",
+        "1:5:2:3",
+        "1'",
+    ]:
+        with subtests.test(ascii(snapshot)):
+            with pytest.raises(Invalid, match="not a cursor"):
+                await store.read(feed.after, Cursor(f"1.1@{snapshot}"))
 
 
 @pytest.mark.parametrize("engine", [Engine.POSTGRES], indirect=True)
-@pytest.mark.parametrize("snapshot", ["", "1:1:", "1:5:", "1:5:1", "2:9:2,5,8"])
-async def test_a_cursor_with_any_good_snapshot_is_taken(store: Store, snapshot: str) -> None:
-    assert isinstance(await store.read(feed.after, Cursor(f"1.1@{snapshot}")), list)
+async def test_a_cursor_with_any_good_snapshot_is_taken(store: Store, subtests: pytest.Subtests) -> None:
+    for snapshot in ["", "1:1:", "1:5:", "1:5:1", "2:9:2,5,8"]:
+        with subtests.test(ascii(snapshot)):
+            assert isinstance(await store.read(feed.after, Cursor(f"1.1@{snapshot}")), list)
 
 
 def raw(dsn: str, schema: str) -> psycopg.Connection[object]:
@@ -215,5 +227,7 @@ async def test_a_change_waits_until_everything_before_it_is_decided(postgres: st
             note(PostgresTransaction(slow), "slow")
             await store.write(note, "quick")
             assert await store.read(feed.after, cursor) == []
+            assert await store.read(feed.held_back)
             slow.rollback()
+        assert not await store.read(feed.held_back)
         assert await everything(store, cursor) == ["quick"]

@@ -1,8 +1,9 @@
 import asyncio
 
+from tests.builders import NOW, ODD_TEXTS, Store, a_session, after
+
 from keryx.store import finals
 from keryx.store.finals import Final
-from tests.builders import NOW, ODD_TEXTS, Store, a_session, after
 
 
 async def take(store: Store, seconds: float = 0) -> Final | None:

@@ -1,5 +1,6 @@
-from keryx.store import gates
 from tests.builders import NOW, ODD_TEXTS, Store, after
+
+from keryx.store import gates
 
 
 async def test_a_later_moment_wins(store: Store) -> None:

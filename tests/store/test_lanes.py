@@ -1,23 +1,22 @@
 import asyncio
 
 import pytest
+from tests.builders import ANN, ANNS, BOB, BOBS, NOW, ODD_TEXTS, OPERATORS, Store, a_session, after
 
 from keryx.core.changes import Kind
 from keryx.core.errors import NotFound
-from keryx.core.ids import LaneKey
+from keryx.core.ids import LaneKey, PrincipalId
 from keryx.core.lanes import Address, address
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.store import changes, feed, lanes, sessions
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
-from tests.builders import ANN, ANNS, BOB, BOBS, NOW, ODD_TEXTS, OPERATORS, Store, a_session, after
 
 
-def a_lane(tx: Transaction, chat: str = "42", *, seconds: float = 0, owner: str = ANN) -> Lane:
+def a_lane(tx: Transaction, chat: str = "42", *, seconds: float = 0, owner: PrincipalId = ANN) -> Lane:
     source = Source(platform="telegram", chat=chat)
-    made = lanes.ensure(tx, address(source), source, owner=ANN if owner == ANN else BOB, now=after(seconds))
-    return made
+    return lanes.ensure(tx, address(source), source, owner=owner, now=after(seconds))
 
 
 async def test_a_lane_is_made_at_first_contact_and_found_ever_after(store: Store) -> None:
@@ -32,16 +31,13 @@ async def test_contacts_at_the_same_moment_make_one_lane(store: Store) -> None:
     assert len(await store.read(lanes.page, ANNS)) == 1
 
 
-@pytest.mark.parametrize("text", ODD_TEXTS)
-async def test_a_source_of_any_text_has_its_own_lane(store: Store, text: str) -> None:
-    source = Source(platform="telegram", chat=text, chat_name=text, user=text, topic=text)
-
-    def ensure(tx: Transaction) -> Lane:
-        return lanes.ensure(tx, address(source), source, owner=ANN, now=NOW)
-
-    lane = await store.write(ensure)
-    assert (lane.source, lane.key) == (source, address(source).key)
-    assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
+async def test_a_source_of_any_text_has_its_own_lane(store: Store, subtests: pytest.Subtests) -> None:
+    for text in ODD_TEXTS:
+        with subtests.test(ascii(text)):
+            source = Source(platform="telegram", chat=text, chat_name=text, user=text, topic=text)
+            lane = await store.write(lanes.ensure, address(source), source, owner=ANN, now=NOW)
+            assert (lane.source, lane.key) == (source, address(source).key)
+            assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
 
 
 async def test_a_lane_remembers_where_it_has_been_and_why(store: Store) -> None:
@@ -51,7 +47,10 @@ async def test_a_lane_remembers_where_it_has_been_and_why(store: Store) -> None:
     lane = await store.write(lanes.move, lane, two.id, why="reset", now=after(2))
     assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
     moves = await store.read(lanes.history, lane.key)
-    assert [(m.session, m.why, m.at) for m in moves] == [(two.id, "reset", after(2)), (one.id, "first", after(1))]
+    assert [(m.session, m.why, m.at) for m in moves] == [
+        (two.id, "reset", after(2)),
+        (one.id, "first", after(1)),
+    ]
     assert await store.read(lanes.of_session, two.id) == [lane]
     assert await store.read(lanes.of_session, one.id) == []
 

@@ -1,4 +1,5 @@
 import pytest
+from tests.builders import ANN, NOW, ODD_TEXTS, Store, a_message, a_session, after
 
 from keryx.core.changes import Kind
 from keryx.core.errors import NotFound
@@ -21,7 +22,6 @@ from keryx.core.messages import (
 from keryx.core.sessions import Session
 from keryx.store import changes, feed, messages, sessions
 from keryx.store.database import Transaction
-from tests.builders import ANN, NOW, ODD_TEXTS, Store, a_message, a_session, after
 
 TURN = TurnId("t1")
 OTHER = TurnId("t2")
@@ -101,22 +101,35 @@ async def test_a_message_keeps_everything_it_was_given(store: Store) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ODD_TEXTS)
-async def test_any_text_survives_in_every_place_of_a_message(store: Store, text: str) -> None:
-    session = await store.write(a_session)
-    parts = (Text(text), ToolCall(text, text, text), ToolResult(text, text, text), Reasoning(text, text))
-    seq = await store.write(
-        messages.append, session.id, Role.USER, parts, now=NOW, author=text, platform_id=text, exact=text
-    )
-    alone = await store.read(messages.get, session.id, seq)
-    (windowed,) = await store.read(messages.latest, session.id, limit=1)
-    by_platform = await store.read(messages.last_of_platform, session.id, text)
-    assert alone == windowed == by_platform
-    assert (alone.parts, alone.author, alone.platform_id, alone.exact) == (parts, text, text, text)
-    cursor = await store.read(changes.head)
-    await store.write(messages.rewrite, alone, words(text), now=NOW)
-    (change,) = await store.read(feed.after, cursor)
-    assert change.message and change.message.text == text
+async def test_any_text_survives_in_every_place_of_a_message(store: Store, subtests: pytest.Subtests) -> None:
+    for text in ODD_TEXTS:
+        with subtests.test(ascii(text)):
+            session = await store.write(a_session)
+            parts = (
+                Text(text),
+                ToolCall(text, text, text),
+                ToolResult(text, text, text),
+                Reasoning(text, text),
+            )
+            seq = await store.write(
+                messages.append,
+                session.id,
+                Role.USER,
+                parts,
+                now=NOW,
+                author=text,
+                platform_id=text,
+                exact=text,
+            )
+            alone = await store.read(messages.get, session.id, seq)
+            (windowed,) = await store.read(messages.latest, session.id, limit=1)
+            by_platform = await store.read(messages.last_of_platform, session.id, text)
+            assert alone == windowed == by_platform
+            assert (alone.parts, alone.author, alone.platform_id, alone.exact) == (parts, text, text, text)
+            cursor = await store.read(changes.head)
+            await store.write(messages.rewrite, alone, words(text), now=NOW)
+            (change,) = await store.read(feed.after, cursor)
+            assert change.message and change.message.text == text
 
 
 async def test_five_megabytes_survive(store: Store) -> None:
@@ -161,8 +174,10 @@ async def test_an_edited_input_is_marked_and_told(store: Store) -> None:
 
 async def test_the_newest_message_with_an_id_of_its_platform_is_found(store: Store) -> None:
     session = await store.write(a_session)
-    for text, id in (("a", "1"), ("b", "2"), ("c", "1")):
-        await store.write(messages.append, session.id, Role.USER, words(text), now=NOW, platform_id=id)
+    for text, platform_id in (("a", "1"), ("b", "2"), ("c", "1")):
+        await store.write(
+            messages.append, session.id, Role.USER, words(text), now=NOW, platform_id=platform_id
+        )
     found = await store.read(messages.last_of_platform, session.id, "1")
     assert found and found.text == "c"
     assert await store.read(messages.last_of_platform, session.id, "3") is None

@@ -1,13 +1,13 @@
 from collections.abc import Callable
 
 import pytest
+from tests.builders import NOW, Store, a_session
+from tests.conftest import Open
 
 from keryx.core.errors import StoreBroken
 from keryx.store import migrate
 from keryx.store.database import Engine, Transaction
 from keryx.store.migrate import Migration
-from tests.builders import NOW, Store, a_session
-from tests.conftest import Open
 
 
 def newer(tx: Transaction) -> None:
@@ -56,7 +56,9 @@ async def test_both_engines_have_the_same_tables_and_columns(store: Store) -> No
 
     def columns(tx: Transaction, table: str) -> set[str]:
         if tx.engine is Engine.SQLITE:
-            return {str(row[0]) for row in tx.rows("select name from pragma_table_info(:table)", {"table": table})}
+            return {
+                str(row[0]) for row in tx.rows("select name from pragma_table_info(:table)", {"table": table})
+            }
         return {
             str(row[0])
             for row in tx.rows(

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from psycopg import errors as pg
+from psycopg.conninfo import make_conninfo
+from tests.builders import NOW, Store, a_session
+from tests.postgres import Server, Unstartable
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE, SessionId
@@ -12,8 +15,6 @@ from keryx.core.ports import Receipt
 from keryx.store import inbox, sessions
 from keryx.store.database import Transaction
 from keryx.store.postgres import PostgresDatabase, translate
-from tests.builders import NOW, Store, a_session
-from tests.postgres import Server, Unstartable
 
 
 async def opening(dsn: str) -> None:
@@ -69,7 +70,7 @@ async def test_an_address_that_cannot_work_is_refused_with_advice(postgres: str)
         await opening("nonsense")
     with pytest.raises(Retryable, match="check that it runs"):
         await opening("postgresql://postgres@127.0.0.1:1/postgres")
-    unknown = psycopg.conninfo.make_conninfo(postgres, dbname="no_such_database")
+    unknown = make_conninfo(postgres, dbname="no_such_database")
     with pytest.raises(StoreBroken, match="KERYX_DATABASE"):
         await opening(unknown)
 

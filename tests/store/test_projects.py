@@ -1,9 +1,9 @@
 import pytest
+from tests.builders import ANNS, BOBS, NOW, Store, a_session
 
 from keryx.core.changes import Kind
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.store import changes, feed, projects, sessions
-from tests.builders import ANNS, BOBS, NOW, Store, a_session
 
 
 async def test_a_project_is_found_by_name_and_id(store: Store) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.builders import NOW, Store
 
 from keryx.core.errors import DiskFull, Retryable, StoreBroken
 from keryx.store import cursors
 from keryx.store.database import Transaction
-from keryx.store.sqlite import APPLICATION_ID, SqliteDatabase, translate
-from tests.builders import NOW, Store
+from keryx.store.sqlite import APPLICATION_ID, SqliteDatabase, SqliteTransaction, connect, translate
 
 
 def move(tx: Transaction, name: str) -> None:
@@ -19,9 +19,11 @@ def move(tx: Transaction, name: str) -> None:
 
 def visible(path: Path) -> int:
     """How many cursors another process would see now."""
-    connection = apsw.Connection(str(path))
+    connection = connect(path)
     try:
-        return int(next(connection.execute("select count(*) from cursors"))[0])
+        found = SqliteTransaction(connection).row("select count(*) from cursors")
+        assert found
+        return int(found[0])
     finally:
         connection.close()
 
@@ -120,7 +122,7 @@ async def test_a_damaged_store_is_an_error_with_advice(tmp_path: Path) -> None:
 async def test_a_place_that_cannot_be_written_is_named_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "keryx.db", tmp_path):
-        with pytest.raises(StoreBroken, match="check its rights.*KERYX_HOME") as raised:
+        with pytest.raises(StoreBroken, match=r"check its rights.*KERYX_HOME") as raised:
             await opening(path)
         assert str(path.parent) in str(raised.value)
 

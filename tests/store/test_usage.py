@@ -1,8 +1,9 @@
+from tests.builders import NOW, Store, a_running_turn
+
 from keryx.core.sessions import Tokens
 from keryx.core.turns import Usage
 from keryx.store import sessions, usage
 from keryx.store.database import Transaction
-from tests.builders import NOW, Store, a_running_turn
 
 
 async def test_usage_is_summed_over_the_calls_of_a_session(store: Store) -> None:

@@ -1,9 +1,9 @@
 import msgspec
+from tests.builders import NOW, WORKER, Store, after
 
 from keryx.core.ids import WorkerId
 from keryx.store import workers
 from keryx.store.workers import Worker
-from tests.builders import NOW, WORKER, Store, after
 
 SERVE = Worker(id=WORKER, kind="serve", host="here", pid=7, started_at=NOW, seen_at=NOW)
 

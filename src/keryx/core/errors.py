@@ -16,8 +16,8 @@
     │   └── Uncertain      nobody knows whether it arrived
     └── Unavailable        a part outside Keryx does not work now
         ├── Retryable      try again, not before `after`
-        ├── StoreBroken    the database is damaged, foreign, newer, or cannot be opened
-        └── DiskFull       nothing can be written until space is freed
+        │   └── DiskFull   nothing can be written until space is freed
+        └── StoreBroken    the database is damaged, foreign, newer, or cannot be opened
 
 Messages are for people: one sentence that says what is wrong and what to do next.
 """
@@ -97,5 +97,5 @@ class StoreBroken(Unavailable):
     pass
 
 
-class DiskFull(Unavailable):
+class DiskFull(Retryable):
     pass

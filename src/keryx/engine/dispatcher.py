@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from keryx.core.changes import Change, Kind
 from keryx.core.deliveries import AGAIN, Delivery
 from keryx.core.errors import KeryxError, LeaseLost, SendError, Uncertain
-from keryx.core.ids import LeaseToken, WorkerId
+from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
 from keryx.engine import outcome
 from keryx.engine.policy import Policy
@@ -36,8 +36,13 @@ class Dispatcher:
         self._adapter = adapter
         self._worker = worker
         self._policy = policy
-        self._sending = 0
+        self._sending: set[DeliveryId] = set()
         self._work = Wake()
+
+    @property
+    def held(self) -> frozenset[DeliveryId]:
+        """The deliveries that are being sent."""
+        return frozenset(self._sending)
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
         """Send until cancelled. `changes` is the live feed: it tells of new deliveries."""
@@ -67,11 +72,11 @@ class Dispatcher:
     async def _send_forever(self, group: TaskGroup) -> None:
         while True:
             seen = self._work.count
-            while self._sending < AT_ONCE:
+            while len(self._sending) < AT_ONCE:
                 claimed = await self._claim()
                 if claimed is None:
                     break
-                self._sending += 1
+                self._sending.add(claimed[0].id)
                 group.start_soon(self._attempt, *claimed)
             await self._work.wait(seen)
 
@@ -107,7 +112,7 @@ class Dispatcher:
         except Exception:
             log.exception("delivery %s could not be recorded; its lease will run out", delivery.id)
         finally:
-            self._sending -= 1
+            self._sending.discard(delivery.id)
             self._work.signal()
 
     async def _send_parts(self, delivery: Delivery, lease: LeaseToken) -> outcome.Step:

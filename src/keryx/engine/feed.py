@@ -33,6 +33,7 @@ class Feed:
         self._places: dict[Cursor, int] = {}
         self._wake = Wake()
         self._cursor: Cursor | None = None
+        self.reading = False
 
     async def run(self) -> None:
         """Read for ever. Everybody who follows depends on it."""
@@ -41,7 +42,9 @@ class Feed:
         while True:
             try:
                 await self._catch_up(self._cursor)
+                self.reading = True
             except Retryable as exc:
+                self.reading = False
                 log.warning("the feed waits for the store: %s", exc)
                 await self._clock.sleep(0.5)
                 continue

@@ -9,13 +9,13 @@ import msgspec
 
 from keryx.core.changes import Change, Piece
 from keryx.core.deliveries import Delivery, DeliveryState
-from keryx.core.errors import NotFound
+from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
 from keryx.core.messages import Message, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import Activity, EndReason, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import control, revisions, router, story
+from keryx.engine import control, revisions, router, story, worker
 from keryx.engine.feed import Feed
 from keryx.engine.policy import Policy
 from keryx.engine.story import Story
@@ -25,18 +25,24 @@ from keryx.store import (
     deliveries,
     drafts,
     epochs,
+    gauges,
     lanes,
     messages,
     projects,
     sessions,
     turns,
+    workers,
 )
 from keryx.store.database import Database, Transaction
 from keryx.store.epochs import Epoch
+from keryx.store.gauges import Gauges
 from keryx.store.lanes import Lane, Move
 from keryx.store.projects import Project
+from keryx.store.workers import Worker
 
 T = TypeVar("T")
+
+NODE = "serve"
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,6 +284,10 @@ class Hub:
     async def projects(self, viewer: Viewer) -> list[Project]:
         return await self._database.read("projects", lambda tx: projects.every(tx, viewer))
 
+    async def project(self, viewer: Viewer, name: str) -> Project:
+        """The viewer's project of this name or id."""
+        return await self._database.read("project", lambda tx: projects.find(tx, viewer, name))
+
     async def add_project(self, viewer: Viewer, name: str, *, colour: str = "") -> Project:
         now = self._clock.now()
         return await self._database.write(
@@ -322,6 +332,27 @@ class Hub:
         """The whole story of one message."""
         session, seq = split_id(message)
         return await self._read("why", viewer, session, lambda tx, s: story.tell(tx, s, seq))
+
+    async def nodes(self) -> list[Worker]:
+        """The processes that run every turn and are alive, as far as can be told."""
+        lease = self._policy.limits.lease
+        earliest = self._clock.now() - lease
+
+        def alive(tx: Transaction) -> list[Worker]:
+            nodes = [w for w in workers.every(tx) if w.kind == NODE]
+            return [w for w in nodes if w.seen_at >= earliest and not worker.dead(w)]
+
+        return await self._database.read("nodes", alive)
+
+    async def gauges(self) -> Gauges:
+        """How much there is and how much of it waits, over all profiles and owners."""
+        return await self._database.read("gauges", gauges.read)
+
+    async def ready(self) -> None:
+        """Return if the store answers and the feed reads; else raise with the reason."""
+        await self._database.read("ready", changes.head)
+        if not self._feed.reading:
+            raise Unavailable("the change feed does not read now")
 
     def _delete(self, tx: Transaction, session: Session, *, erase: bool) -> None:
         now = self._clock.now()

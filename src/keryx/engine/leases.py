@@ -10,7 +10,7 @@ import msgspec
 
 from keryx.core.deliveries import Idempotency
 from keryx.core.errors import Conflict, KeryxError
-from keryx.core.ids import WorkerId
+from keryx.core.ids import DeliveryId, TurnId, WorkerId
 from keryx.core.ports import Clock
 from keryx.core.turns import Turn
 from keryx.engine import outcome, record, worker
@@ -27,6 +27,13 @@ Unit = Callable[[Transaction], object]
 _FORGET = timedelta(days=1)
 
 
+class Held(msgspec.Struct, frozen=True):
+    """What this worker is at work on. Only that is renewed: what it lost track of must run out."""
+
+    turns: frozenset[TurnId]
+    deliveries: frozenset[DeliveryId]
+
+
 class Leases:
     """Heartbeat and sweep of one worker, on a third of the lease time."""
 
@@ -38,12 +45,14 @@ class Leases:
         me: Worker,
         policy: Policy,
         idempotency: dict[str, Idempotency],
+        held: Callable[[], Held],
     ) -> None:
         self._database = database
         self._clock = clock
         self._me = me
         self._policy = policy
         self._idempotency = idempotency
+        self._held = held
 
     async def run(self) -> None:
         seconds = self._policy.limits.lease.total_seconds() / 3
@@ -61,8 +70,9 @@ class Leases:
 
     async def renew(self) -> None:
         now = self._clock.now()
+        lease = self._policy.limits.lease
         await self._database.write(
-            "leases.renew", partial(_renew, me=self._me, now=now, lease=self._policy.limits.lease)
+            "leases.renew", partial(_renew, me=self._me, held=self._held(), now=now, lease=lease)
         )
 
     async def sweep(self) -> None:
@@ -104,10 +114,10 @@ class Leases:
         await self._database.write("workers.remove", lambda tx: workers.remove(tx, self._me.id))
 
 
-def _renew(tx: Transaction, *, me: Worker, now: datetime, lease: timedelta) -> None:
+def _renew(tx: Transaction, *, me: Worker, held: Held, now: datetime, lease: timedelta) -> None:
     workers.see(tx, msgspec.structs.replace(me, seen_at=now))
-    turns.renew(tx, me.id, until=now + lease)
-    deliveries.renew(tx, me.id, until=now + lease)
+    turns.renew(tx, me.id, held.turns, until=now + lease)
+    deliveries.renew(tx, me.id, held.deliveries, until=now + lease)
 
 
 def _gone(tx: Transaction) -> list[WorkerId]:

@@ -62,6 +62,11 @@ class Runner:
     def busy(self) -> int:
         return len(self._running)
 
+    @property
+    def held(self) -> frozenset[TurnId]:
+        """The turns that this runner is at work on."""
+        return frozenset(self._running)
+
     def serve(self, session: SessionId) -> None:
         """From now on, a scoped runner takes the turns of this session."""
         self._session = session

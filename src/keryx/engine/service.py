@@ -14,7 +14,7 @@ from keryx.engine.expiry import Expiry, Hook
 from keryx.engine.feed import Feed
 from keryx.engine.housekeeping import Housekeeping
 from keryx.engine.hub import Hub
-from keryx.engine.leases import Leases
+from keryx.engine.leases import Held, Leases
 from keryx.engine.policy import Policy
 from keryx.engine.runner import Chooser, Placer, Runner
 from keryx.engine.worker import this
@@ -68,7 +68,12 @@ class Service:
             me=self.worker,
             policy=policy,
             idempotency={a.platform: a.capabilities.idempotency for a in adapters},
+            held=self._held,
         )
+        self._dispatchers = [
+            Dispatcher(database, clock, adapter, worker=self.worker.id, policy=policy)
+            for adapter in self._adapters
+        ]
 
     @asynccontextmanager
     async def running(self, *, drain: float = 0) -> AsyncGenerator[Hub]:
@@ -80,11 +85,9 @@ class Service:
             group.start_soon(self.feed.run)
             group.start_soon(self.leases.run)
             group.start_soon(self.runner.run, self.feed.follow(None, cursor))
-            for adapter in self._adapters:
-                dispatcher = Dispatcher(
-                    self._database, self._clock, adapter, worker=self.worker.id, policy=self._policy
-                )
+            for dispatcher in self._dispatchers:
                 group.start_soon(dispatcher.run, self.feed.follow(None, cursor))
+            for adapter in self._adapters:
                 group.start_soon(self._listen, adapter)
             if self._everything:
                 self._start_sweeps(group)
@@ -95,6 +98,9 @@ class Service:
                     await self.runner.drain(drain)
                 group.cancel_scope.cancel()
         await self.leases.leave()
+
+    def _held(self) -> Held:
+        return Held(self.runner.held, frozenset().union(*(d.held for d in self._dispatchers)))
 
     def _start_sweeps(self, group: TaskGroup) -> None:
         expiry = Expiry(self._database, self._clock, policy=self._policy, hooks=self._hooks)
@@ -118,6 +124,8 @@ class Service:
             try:
                 position = await self.hub.position(f"{adapter.platform}:{adapter.account}")
                 await adapter.listen(self.hub.receive, position)
+            except KeryxError as exc:
+                log.warning("the %s adapter waits %.0f s: %s", adapter.platform, pause, exc)
             except Exception:
                 log.exception("the %s adapter failed; it is started again in %.0f s", adapter.platform, pause)
             if self._clock.monotonic() - began > _LONGEST_PAUSE:

@@ -191,11 +191,13 @@ def abandoned(
     return [(_delivery(row[:-2]), LeaseToken(row[-3])) for row in gone[:limit]]
 
 
-def renew(tx: Transaction, worker: WorkerId, *, until: datetime) -> None:
-    tx.run(
-        "update deliveries set lease_until = :until where worker = :worker and state = 'sending'",
-        {"worker": worker, "until": micros(until)},
-    )
+def renew(tx: Transaction, worker: WorkerId, deliveries: Iterable[DeliveryId], *, until: datetime) -> None:
+    """Prolong the leases of deliveries that a worker is sending."""
+    for delivery in deliveries:
+        tx.run(
+            "update deliveries set lease_until = :until where id = :id and worker = :worker and state = 'sending'",
+            {"id": delivery, "worker": worker, "until": micros(until)},
+        )
 
 
 def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: datetime) -> None:

@@ -174,6 +174,13 @@ def free_title(tx: Transaction, session: Session, title: str) -> str:
     return _free(tx, session, titles.base(title)[0], always=True)
 
 
+def keep_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | None, now: datetime) -> str:
+    """Give a session the title that it has elsewhere; gives the one that was set, numbered if it is taken here."""
+    wanted = _free(tx, session, title)
+    _set_title(tx, session, wanted, by or TitleBy.RULE, now)
+    return wanted
+
+
 def touch(tx: Transaction, session: Session, *, now: datetime) -> None:
     """Tell followers that something about the session changed: look again."""
     _note(tx, session, "changed", now)

@@ -1,5 +1,6 @@
 """Turns: the queue of agent work. Every write of a running turn is fenced by its lease."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -143,11 +144,14 @@ def claim(
     return None
 
 
-def renew(tx: Transaction, worker: WorkerId, *, until: datetime) -> int:
-    """Prolong every lease of a worker; gives how many turns it still holds."""
-    return tx.run(
-        "update turns set lease_until = :until where worker = :worker and state = 'running'",
-        {"worker": worker, "until": micros(until)},
+def renew(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, until: datetime) -> int:
+    """Prolong the leases of turns that a worker runs; gives how many it still holds."""
+    return sum(
+        tx.run(
+            "update turns set lease_until = :until where id = :id and worker = :worker and state = 'running'",
+            {"id": turn, "worker": worker, "until": micros(until)},
+        )
+        for turn in turns
     )
 
 

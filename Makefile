@@ -1,0 +1,46 @@
+# make serve   install what is needed into .venv and start Keryx on http://127.0.0.1:7337
+# make test    lint, types, layers and the whole test suite
+.PHONY: help serve test check format faults bench lock docs clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+	@printf 'make check   lint, formatting, types and layers only\nmake faults  kill -9, full disks, broken syncs, dead nodes: some minutes\nmake bench   speed beside raw floors\n'
+
+serve: .venv/.serve
+	.venv/bin/keryx serve
+
+test: check
+	.venv/bin/pytest
+
+check: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/lint-imports
+	.venv/bin/pyright
+
+format: .venv/.dev
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+faults: .venv/.dev
+	.venv/bin/pytest -m "faults or not faults" tests/faults
+	.venv/bin/python -m tests.faults.storm --kills 500
+
+bench: .venv/.dev
+	.venv/bin/python -m bench
+
+docs: .venv/.dev
+	.venv/bin/python -m docs.generate
+
+lock:
+	uv pip compile pyproject.toml --extra build --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-emit-index-url --no-header -o requirements-dev.lock
+
+.venv/.serve: pyproject.toml requirements.lock
+	scripts/setup serve
+
+.venv/.dev: pyproject.toml requirements-dev.lock
+	scripts/setup dev
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

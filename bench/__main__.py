@@ -1,0 +1,76 @@
+"""Run benchmarks: `python -m bench [names] [--quick] [--postgres DSN | start] [--json FILE]`."""
+
+import argparse
+import asyncio
+import importlib
+import importlib.util
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from bench import exchange, followers, memory, queues, reading, receive, startup, table
+from bench.stage import Stage
+from bench.table import Line
+from tests.postgres import Server
+
+Benchmark = Callable[[Stage], AsyncIterator[Line]]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "receive": receive.run,
+    "exchange": exchange.run,
+    "open": reading.open_session,
+    "load": reading.load,
+    "list": reading.list_sessions,
+    "queues": queues.run,
+    "followers": followers.run,
+    "memory": memory.run,
+    "startup": startup.run,
+}
+
+
+def main() -> None:
+    asked = _arguments()
+    lines = _on(asked.benchmarks, quick=asked.quick)
+    if asked.postgres == "start":
+        server = Server(durable=True)
+        try:
+            server.start()
+            lines += _on(asked.benchmarks, quick=asked.quick, dsn=server.dsn)
+        finally:
+            server.remove()
+    elif asked.postgres:
+        lines += _on(asked.benchmarks, quick=asked.quick, dsn=asked.postgres)
+    if asked.json:
+        table.save(asked.json, lines)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="What Keryx costs, beside a floor.")
+    parser.add_argument("benchmarks", nargs="*", choices=[*BENCHMARKS, []], help="all of them if none is named")
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not what it costs")
+    parser.add_argument("--postgres", metavar="DSN", help="measure there too; `start` starts a server for it")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the lines to a file too")
+    return parser.parse_args()
+
+
+def _on(names: list[str], *, quick: bool, dsn: str = "") -> list[Line]:
+    with tempfile.TemporaryDirectory(prefix="keryx-bench-") as folder:
+        stage = Stage(Path(folder), dsn=dsn, quick=quick)
+        print(f"\n{stage.engine}{', quick sizes: the figures mean nothing' if quick else ''}\n\n{table.head()}")
+        try:
+            return asyncio.run(_run([BENCHMARKS[n] for n in names or BENCHMARKS], stage))
+        finally:
+            stage.remove()
+
+
+async def _run(chosen: list[Benchmark], stage: Stage) -> list[Line]:
+    lines: list[Line] = []
+    for benchmark in chosen:
+        async for line in benchmark(stage):
+            print(table.show(line), flush=True)
+            lines.append(line)
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Exchange: from a message received to its answer sent, one at a time and many at once."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from bench import raw
+from bench.node import NullAdapter, node
+from bench.spread import beside, ms
+from bench.stage import Stage, inbound
+from bench.table import Line, line
+from keryx.engine.hub import Hub
+from keryx.store.metered import MeteredDatabase
+
+CALLERS = 64
+_LANES = 10_000
+
+
+async def run(stage: Stage) -> AsyncIterator[Line]:
+    lanes = stage.size(_LANES)
+    size = f"{lanes:,} lanes"
+    place, filled = await stage.lanes(lanes)
+    floor = stage.floor(place)
+
+    def bare(n: int) -> None:
+        found = filled[n % lanes]
+        for statements in raw.exchange(raw.values(found.lane, found.session, found.owner)):
+            floor.write(statements)
+
+    async with place.database() as database, node(database) as (hub, adapter):
+        count = stage.count(1000)
+        before = _units(database)
+        ours, plain = await beside(count, lambda n: _exchange(hub, adapter, n % lanes), bare)
+        units = (_units(database) - before) / adapter.sent
+        floor.close()
+        yield line("exchange p50", size, ms(ours.p50), "ms", floor=ms(plain.p50), under=50)
+        yield line("exchange p95", size, ms(ours.p95), "ms", floor=ms(plain.p95), under=200)
+        yield line("units of work per exchange", size, units, "", floor=5)
+        rate = await _sustained(hub, adapter, stage.count(6000), lanes)
+        yield line(f"exchanges, {CALLERS} callers", size, rate, "/s", floor=1 / plain.mean)
+
+
+async def _exchange(hub: Hub, adapter: NullAdapter, lane: int) -> None:
+    answered = adapter.answer(lane)
+    await hub.receive(inbound(lane, time.monotonic_ns()))
+    await answered
+
+
+async def _sustained(hub: Hub, adapter: NullAdapter, count: int, lanes: int) -> float:
+    callers = min(CALLERS, lanes)
+    each = count // callers
+
+    async def caller(first: int) -> None:
+        for n in range(each):
+            await _exchange(hub, adapter, (first + n * callers) % lanes)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(caller(c) for c in range(callers)))
+    return callers * each / (time.perf_counter() - began)
+
+
+def _units(database: MeteredDatabase) -> int:
+    """Units of work that came with exchanges; heartbeats and sweeps come with time."""
+    return sum(m.units for label, m in database.meters.items() if label.startswith(("receive", "turn", "deliver")))

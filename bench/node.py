@@ -1,0 +1,69 @@
+"""Node: the whole engine at work over a store, with the echo agent and an adapter that sends nowhere."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from bench import fill
+from keryx.agents.echo import EchoAgent
+from keryx.core import prompt
+from keryx.core.deliveries import Idempotency
+from keryx.core.ports import Capabilities, Inbound, Parcel, Receipt
+from keryx.core.turns import Turn
+from keryx.engine.clock import SystemClock
+from keryx.engine.hub import Hub
+from keryx.engine.policy import Policy
+from keryx.engine.record import Reading
+from keryx.engine.service import Service
+from keryx.store.database import Database
+
+
+class NullAdapter:
+    """Takes every part at once, and tells who waits for its chat."""
+
+    platform = fill.PLATFORM
+    account = fill.ACCOUNT
+    capabilities = Capabilities(idempotency=Idempotency.NATIVE)
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+
+    async def listen(self, receive: Callable[[Inbound], Awaitable[Receipt]], cursor: str | None) -> None:
+        await asyncio.Event().wait()
+
+    def parts(self, text: str) -> Sequence[str]:
+        return [text]
+
+    async def send(self, parcel: Parcel) -> str:
+        self.sent += 1
+        waiting = self._waiting.pop(parcel.target.chat, None)
+        if waiting is not None:
+            waiting.set_result(None)
+        return str(self.sent)
+
+    def answer(self, chat: int) -> asyncio.Future[None]:
+        """Done when something is sent to a chat."""
+        waiting = self._waiting[str(chat)] = asyncio.get_running_loop().create_future()
+        return waiting
+
+
+@asynccontextmanager
+async def node(database: Database) -> AsyncGenerator[tuple[Hub, NullAdapter]]:
+    agent = EchoAgent()
+    adapter = NullAdapter()
+    service = Service(
+        database,
+        SystemClock(),
+        policy=Policy(),
+        choose=lambda reading: agent,
+        place=_place,
+        adapters=[adapter],
+    )
+    async with service.running() as hub:
+        yield hub, adapter
+
+
+def _place(reading: Reading, turn: Turn) -> str:
+    place = prompt.Place(platform=fill.PLATFORM, chat_type="dm", connected=(fill.PLATFORM,))
+    return prompt.context(place, salt=b"bench", redact=False)

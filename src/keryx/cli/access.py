@@ -1,0 +1,71 @@
+"""Access: how a command reaches the hub, and the options that many commands share."""
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from keryx import config
+from keryx.app import App, configure_logging
+from keryx.core.errors import Invalid
+from keryx.core.ids import SessionId
+from keryx.core.sessions import Session, Viewer
+from keryx.engine.hub import Hub
+
+Json: TypeAlias = Annotated[
+    bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON instead of text.")
+]
+Ref: TypeAlias = Annotated[
+    str, Parameter(help="A session: its id, the beginning of its id, its title, or an old id.")
+]
+Yes: TypeAlias = Annotated[
+    bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")
+]
+
+_SPAN = re.compile(r"(\d{1,6})([smhdw])\Z")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The hub, and in whose name it is asked."""
+
+    hub: Hub
+    viewer: Viewer
+
+    async def session(self, ref: str) -> Session:
+        return await self.hub.resolve(self.viewer, ref)
+
+    async def id(self, ref: str) -> SessionId:
+        return (await self.session(ref)).id
+
+
+def application() -> App:
+    """Keryx as the settings describe it, with its log set up."""
+    settings = config.read()
+    configure_logging(settings)
+    return App(settings)
+
+
+@asynccontextmanager
+async def hub() -> AsyncGenerator[Access]:
+    """The hub, for a command that asks one thing."""
+    app = application()
+    async with app.hub() as found:
+        yield Access(found, app.viewer)
+
+
+def since(text: str) -> datetime:
+    """The moment that a span before now, or a date, names."""
+    match = _SPAN.match(text.strip().lower())
+    if match:
+        return datetime.now(UTC) - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise Invalid(f"{text[:80]!r} is not a time: write 30m, 12h, 7d or 2026-01-31") from exc
+    return moment.astimezone(UTC)

@@ -1,0 +1,164 @@
+"""Conversation: one person at one terminal. What is said goes to the hub, what happens comes from the feed."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import anyio
+from anyio.abc import TaskGroup
+
+from keryx.app import App
+from keryx.cli import transcript
+from keryx.cli.stream import Stream
+from keryx.core import ids, lanes
+from keryx.core.changes import Change, Kind
+from keryx.core.errors import NotFound
+from keryx.core.ids import OPERATOR, Cursor, SessionId, TurnId
+from keryx.core.messages import words
+from keryx.core.ports import Inbound, Receipt
+from keryx.core.source import Source
+from keryx.core.turns import TurnState
+from keryx.engine.service import Service
+
+SHOWN = 10
+GONE = "This conversation was deleted. The next message starts a new one."
+
+
+class Conversation:
+    """A lane of its own, the session that the lane is in, and a stream that shows it."""
+
+    def __init__(self, app: App, service: Service, stream: Stream, group: TaskGroup) -> None:
+        self.hub = service.hub
+        self.viewer = app.viewer
+        self.stream = stream
+        self.session: SessionId | None = None
+        self._policy = app.settings.policy
+        self._runner = service.runner
+        self._group = group
+        self._source = _source(app)
+        self._showing = anyio.Lock()
+        self._following = anyio.CancelScope()
+        self._ends: dict[TurnId, anyio.Event] = {}
+        self._states: dict[TurnId, TurnState] = {}
+        self._unfinished: list[TurnId] = []
+
+    async def go_on(self, session: SessionId) -> None:
+        """Take up a session in this lane: show its last messages, and what happens from there on."""
+        await self.hub.switch_lane(self.viewer, self._inbound(""), session)
+        await self._enter(session)
+
+    async def say(self, text: str) -> Receipt:
+        """Give the hub what was typed. A command may lead the lane elsewhere; the stream goes along."""
+        async with self._showing:
+            cursor = await self.hub.now()
+            receipt = await self.hub.receive(self._inbound(text))
+            if receipt.session and receipt.turn and receipt.session == self.session and receipt.seq:
+                self.stream.own(receipt.seq)
+        if receipt.turn is None or receipt.session is None:
+            await self._go_where_the_lane_went()
+        elif receipt.session != self.session:
+            self._leave()
+            if receipt.seq:
+                self.stream.own(receipt.seq)
+            self._follow(receipt.session, cursor)
+        return receipt
+
+    async def ended(self, turn: TurnId) -> TurnState:
+        """Wait until a turn has ended, and for the one that it was merged into."""
+        await self._end(turn).wait()
+        state = self._states[turn]
+        if state is TurnState.MERGED:
+            into = (await self.hub.turn(self.viewer, turn)).merged_into
+            return await self.ended(into) if into else state
+        return state
+
+    async def settled(self) -> None:
+        """Wait for the turns that ran or waited when the session was entered."""
+        while self._unfinished:
+            await self.ended(self._unfinished[0])
+            self._unfinished.pop(0)
+
+    async def stop(self) -> None:
+        if self.session:
+            await self.hub.stop(self.viewer, self.session)
+
+    async def _go_where_the_lane_went(self) -> None:
+        address = lanes.address(self._source, sharing=self._policy.sharing)
+        try:
+            lane, _ = await self.hub.lane(self.viewer, address.key)
+        except NotFound:
+            return
+        if lane.session != self.session:
+            self._leave()
+            if lane.session:
+                await self._enter(lane.session)
+
+    async def _enter(self, session: SessionId) -> None:
+        snapshot = await self.hub.open(self.viewer, session, limit=SHOWN)
+        self.stream.open(snapshot)
+        self._unfinished = [t.id for t in (snapshot.running, *snapshot.queue) if t]
+        self._follow(session, snapshot.cursor)
+
+    def _leave(self) -> None:
+        self._following.cancel()
+        self.session = None
+        self._unfinished = []
+        self.stream.forget()
+
+    def _follow(self, session: SessionId, cursor: Cursor) -> None:
+        self.session = session
+        self._following = anyio.CancelScope()
+        self._runner.serve(session)
+        self._group.start_soon(self._show_changes, session, cursor, self._following)
+
+    async def _show_changes(self, session: SessionId, cursor: Cursor, scope: anyio.CancelScope) -> None:
+        with scope:
+            async for change in self.hub.follow(self.viewer, cursor, session=session):
+                async with self._showing:
+                    self._show(change)
+
+    def _show(self, change: Change) -> None:
+        self.stream.show(change)
+        if change.kind is Kind.TURN and change.turn and TurnState(change.note).finished:
+            self._states[change.turn] = TurnState(change.note)
+            self._end(change.turn).set()
+        elif change.kind is Kind.SESSION_GONE:
+            self.stream.notice(GONE)
+            self._leave()
+
+    def _end(self, turn: TurnId) -> anyio.Event:
+        return self._ends.setdefault(turn, anyio.Event())
+
+    def _inbound(self, text: str) -> Inbound:
+        return Inbound(
+            event=fresh(),
+            source=self._source,
+            parts=words(text),
+            surface="cli",
+            principal=OPERATOR,
+            cwd=os.getcwd(),
+        )
+
+
+@asynccontextmanager
+async def conversation(app: App, stream: Stream, *, kind: str) -> AsyncGenerator[Conversation]:
+    """A conversation with the engine at work for it: its turns are run here unless a node is faster."""
+    async with app.service(kind) as service, anyio.create_task_group() as group:
+        yield Conversation(app, service, stream, group)
+        group.cancel_scope.cancel()
+
+
+def fresh() -> str:
+    """An id that nothing else has."""
+    return ids.new(datetime.now(UTC))
+
+
+def _source(app: App) -> Source:
+    return Source(
+        platform="cli",
+        chat=fresh(),
+        user="operator",
+        user_name=transcript.login(),
+        profile=app.viewer.profile,
+    )

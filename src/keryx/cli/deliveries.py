@@ -1,0 +1,77 @@
+"""Deliveries: answers on their way, and what to do about those that did not arrive."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from keryx.cli import output
+from keryx.cli.access import Json, hub
+from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.core.ids import DeliveryId
+
+app = App(name="deliveries", help="Answers on their way, and those that did not arrive.")
+
+_OPEN = [s for s in DeliveryState if s not in (DeliveryState.SENT, DeliveryState.DISCARDED)]
+_Id = Annotated[str, Parameter(help="The id of a delivery, as `keryx deliveries list` shows it.")]
+
+
+@app.command(name="list")
+async def list_(
+    *,
+    state: Annotated[
+        list[DeliveryState] | None,
+        Parameter(negative="", help="Only those in this state; may be repeated. Without it: all that are not sent."),
+    ] = None,
+    limit: Annotated[int, Parameter(help="How many at most.")] = 50,
+    json: Json = False,
+) -> None:
+    """List what waits, failed or is in doubt, the latest first.
+
+        keryx deliveries list
+        keryx deliveries list --state dead --state unknown
+    """
+    async with hub() as access:
+        found = await access.hub.deliveries(access.viewer, states=state or _OPEN, limit=max(1, limit))
+    if json:
+        output.json({"deliveries": found})
+    elif found:
+        _print_list(found)
+    else:
+        output.write("Nothing waits." if not state else "There are none.")
+
+
+@app.command
+async def retry(delivery: _Id, /, *, json: Json = False) -> None:
+    """Send a delivery again that failed, died or is in doubt.
+
+        keryx deliveries retry 01jd0abcdefghjkmnp
+    """
+    async with hub() as access:
+        await access.hub.decide(access.viewer, DeliveryId(delivery), DeliveryState.READY)
+    _done(delivery, "It will be sent again.", json)
+
+
+@app.command
+async def discard(delivery: _Id, /, *, json: Json = False) -> None:
+    """Give a delivery up.
+
+        keryx deliveries discard 01jd0abcdefghjkmnp
+    """
+    async with hub() as access:
+        await access.hub.decide(access.viewer, DeliveryId(delivery), DeliveryState.DISCARDED)
+    _done(delivery, "Discarded.", json)
+
+
+def _print_list(found: list[Delivery]) -> None:
+    rows = [
+        (d.id, str(d.target), d.state.value, str(d.attempts), output.when(d.created_at), d.error or d.text)
+        for d in found
+    ]
+    output.table(("id", "to", "state", "tries", "written", "error or text"), rows, flexible=5, right=(3,))
+
+
+def _done(delivery: str, text: str, json: bool) -> None:
+    if json:
+        output.json({"delivery": delivery, "result": text})
+    else:
+        output.write(text)

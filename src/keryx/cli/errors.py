@@ -1,0 +1,110 @@
+"""Errors at the door of the command line: one sentence for the person, one exit code for the script."""
+
+import asyncio
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from cyclopts import CycloptsError
+
+from keryx.cli import output
+from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound, Unavailable
+
+CODES: tuple[tuple[type[KeryxError], int, str], ...] = (
+    (Invalid, 2, "the command line, a setting or a value is wrong"),
+    (NotFound, 3, "what was named does not exist"),
+    (Conflict, 4, "a name fits several things, or the state does not allow it now"),
+    (Unavailable, 5, "the store or another part does not work now, or no answer came in time"),
+    (KeryxError, 1, "the turn failed, or any other refusal"),
+)
+UNEXPECTED = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+OTHER_CODES = (
+    (0, "done"),
+    (UNEXPECTED, "an error that nobody expected: a fault of Keryx"),
+    (74, "the disk refused to sync: Keryx ends rather than acknowledge what may be lost"),
+    (INTERRUPTED, "ended by Ctrl-C"),
+    (BROKEN_PIPE, "nobody reads the output any more"),
+)
+
+
+def guarded(work: Callable[[], int | None]) -> int:
+    """Run a command and give its exit code. No error passes, and no traceback is shown unless asked for."""
+    try:
+        code = work() or 0
+        sys.stdout.flush()
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return INTERRUPTED
+    except CycloptsError as exc:
+        exc.verbose = False
+        return tell(Invalid(_about_usage(exc)))
+    except BaseExceptionGroup as exc:
+        return _known(_leaf(exc))
+    except Exception as exc:  # noqa: BLE001 the door of the process
+        return _known(exc)
+    return code
+
+
+def tell(exc: KeryxError) -> int:
+    """Say what is wrong on stderr; gives the exit code of the error's type."""
+    _trace(exc)
+    output.warn(f"keryx: {exc}")
+    return next(code for kind, code, _ in CODES if isinstance(exc, kind))
+
+
+def _known(exc: BaseException) -> int:
+    match exc:
+        case KeryxError():
+            return tell(exc)
+        case KeyboardInterrupt() | asyncio.CancelledError():
+            return INTERRUPTED
+        case BrokenPipeError():
+            return _hung_up()
+        case _:
+            return _unexpected(exc)
+
+
+def _hung_up() -> int:
+    # What is still buffered has no reader: without this, the interpreter complains about it at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+def _unexpected(exc: BaseException) -> int:
+    _trace(exc)
+    hint = "" if _debugging() else "; KERYX_LOG_LEVEL=debug shows the details"
+    output.warn(f"keryx: an unexpected error: {type(exc).__name__}: {exc}{hint}")
+    return UNEXPECTED
+
+
+def _trace(exc: BaseException) -> None:
+    if _debugging():
+        logging.shutdown()
+        traceback.print_exception(exc)
+
+
+def _debugging() -> bool:
+    return os.environ.get("KERYX_LOG_LEVEL", "").lower() == "debug"
+
+
+def _leaf(exc: BaseException) -> BaseException:
+    """The one error that a group of tasks ended with: ours before any other, the first before the rest."""
+    leaves = _leaves(exc)
+    return next((leaf for leaf in leaves if isinstance(leaf, KeryxError)), leaves[0])
+
+
+def _leaves(exc: BaseException) -> list[BaseException]:
+    if not isinstance(exc, BaseExceptionGroup):
+        return [exc]
+    return [leaf for inner in exc.exceptions for leaf in _leaves(inner)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _about_usage(exc: CycloptsError) -> str:
+    command = " ".join(exc.command_chain or ())
+    text = " ".join(str(exc).split()).rstrip(".")
+    return (
+        f"{text[:1].lower()}{text[1:]}. `{' '.join(('keryx', command)).strip()} --help` shows how it is used"
+    )

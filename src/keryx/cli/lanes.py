@@ -1,0 +1,115 @@
+"""Lanes: the places that people talk from, and the session each of them is in."""
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from keryx.cli import output
+from keryx.cli.access import Json, hub, since
+from keryx.store.lanes import Lane, Move
+
+app = App(name="lanes", help="The places people talk from, and the session each is in.")
+
+_Key = Annotated[str, Parameter(help="The key of a lane, as `keryx lanes list` shows it.")]
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    lane: Lane
+    moves: list[Move]
+
+
+@app.command(name="list")
+async def list_(
+    *,
+    since_: Annotated[str | None, Parameter(name="--since", help="Only those active since: 30m, 12h, 7d or a date.")] = None,
+    limit: Annotated[int, Parameter(help="How many at most.")] = 50,
+    json: Json = False,
+) -> None:
+    """List lanes, the latest first.
+
+        keryx lanes list --since 30m
+    """
+    async with hub() as access:
+        moment = since(since_) if since_ else None
+        found = await access.hub.lanes(access.viewer, since=moment, limit=max(1, limit))
+    if json:
+        output.json({"lanes": found})
+    elif found:
+        rows = [(x.key, x.session or "-", output.when(x.active_at), "suspended" if x.suspended else "") for x in found]
+        output.table(("lane", "session", "last", "state"), rows, flexible=0)
+    else:
+        output.write("No lanes yet: each place that somebody talks from becomes one.")
+
+
+@app.command
+async def show(key: _Key, /, *, json: Json = False) -> None:
+    """Show a lane: who talks there, and which sessions it had and why.
+
+        keryx lanes show agent:main:telegram:dm:42
+    """
+    async with hub() as access:
+        lane, moves = await access.hub.lane(access.viewer, key)
+    if json:
+        output.json(Shown(lane=lane, moves=moves))
+        return
+    _print_lane(lane)
+    for move in moves:
+        output.write(f"  {output.when(move.at):>12}  {move.session or 'no session'}  {output.plain(move.why)}")
+
+
+@app.command
+async def reset(key: _Key, /, *, json: Json = False) -> None:
+    """Let the next message in a lane start a new conversation.
+
+        keryx lanes reset agent:main:telegram:dm:42
+    """
+    async with hub() as access:
+        await access.hub.reset_lane(access.viewer, key)
+    _done(key, "The next message starts a new conversation.", json)
+
+
+@app.command
+async def suspend(key: _Key, /, *, json: Json = False) -> None:
+    """Suspend a lane: its next message starts afresh.
+
+        keryx lanes suspend agent:main:telegram:dm:42
+    """
+    async with hub() as access:
+        await access.hub.suspend_lane(access.viewer, key, True)
+    _done(key, "Suspended: the next message starts afresh.", json)
+
+
+@app.command
+async def free(key: _Key, /, *, json: Json = False) -> None:
+    """Free a suspended lane: it goes on with its session.
+
+        keryx lanes free agent:main:telegram:dm:42
+    """
+    async with hub() as access:
+        await access.hub.suspend_lane(access.viewer, key, False)
+    _done(key, "Free: it goes on with its session.", json)
+
+
+def _print_lane(lane: Lane) -> None:
+    source = lane.source
+    output.fields(
+        [
+            ("lane", output.styled(lane.key, "bold")),
+            ("place", " ".join(x for x in (source.platform, source.chat_type.value, source.chat_name) if x)),
+            ("person", source.user_name or source.user or ""),
+            ("shared", "by several people" if lane.shared else ""),
+            ("session", lane.session or "none until the next message"),
+            ("while busy", lane.busy.value if lane.busy else ""),
+            ("last message", output.when(lane.active_at)),
+            ("looked at again", output.when(lane.expires_at)),
+            ("state", "suspended" if lane.suspended else ""),
+        ]
+    )
+
+
+def _done(key: str, text: str, json: bool) -> None:
+    if json:
+        output.json({"lane": key, "result": text})
+    else:
+        output.write(text)

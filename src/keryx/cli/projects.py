@@ -1,0 +1,100 @@
+"""Projects: named groups of conversations."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from keryx.cli import output, transcript
+from keryx.cli.access import Json, Ref, Yes, hub
+from keryx.cli.sessions import confirm
+from keryx.store.projects import Project
+
+app = App(name="projects", help="Named groups of conversations.")
+
+_Name = Annotated[str, Parameter(help="The name of a project.")]
+_Colour = Annotated[str, Parameter(help="A colour for lists, such as teal or #0a7.")]
+
+
+@app.command(name="list")
+async def list_(*, json: Json = False) -> None:
+    """List projects.
+
+        keryx projects list
+    """
+    async with hub() as access:
+        found = await access.hub.projects(access.viewer)
+    if json:
+        output.json({"projects": found})
+    elif found:
+        rows = [(p.name, p.colour, str(p.sessions), output.when(p.created_at)) for p in found]
+        output.table(("name", "colour", "sessions", "made"), rows, flexible=0, right=(2,))
+    else:
+        output.write("No projects yet. `keryx projects add NAME` makes one.")
+
+
+@app.command
+async def add(name: _Name, /, *, colour: _Colour = "", json: Json = False) -> None:
+    """Make a project.
+
+        keryx projects add travel --colour teal
+    """
+    async with hub() as access:
+        project = await access.hub.add_project(access.viewer, name, colour=colour)
+    _done(project, f"Made {project.name}.", json)
+
+
+@app.command
+async def rename(name: _Name, new: Annotated[str, Parameter(help="Its new name.")], /, *, json: Json = False) -> None:
+    """Give a project another name.
+
+        keryx projects rename travel journeys
+    """
+    async with hub() as access:
+        project = await access.hub.change_project(access.viewer, name, new_name=new, colour=None)
+    _done(project, f"Now called {project.name}.", json)
+
+
+@app.command
+async def colour(name: _Name, colour: _Colour, /, *, json: Json = False) -> None:
+    """Give a project a colour.
+
+        keryx projects colour travel "#0a7"
+    """
+    async with hub() as access:
+        project = await access.hub.change_project(access.viewer, name, new_name=None, colour=colour)
+    _done(project, f"{project.name} is {project.colour or 'without a colour'} now.", json)
+
+
+@app.command
+async def remove(name: _Name, /, *, yes: Yes = False, json: Json = False) -> None:
+    """Remove a project; its conversations stay.
+
+        keryx projects remove travel --yes
+    """
+    async with hub() as access:
+        project = await access.hub.project(access.viewer, name)
+        confirm(f"Remove {project.name}? Its {transcript.count(project.sessions, 'session')} stay.", yes)
+        await access.hub.remove_project(access.viewer, name)
+    _done(project, f"Removed {project.name}.", json)
+
+
+@app.command
+async def assign(ref: Ref, project: _Name, /, *, json: Json = False) -> None:
+    """Put a conversation into a project; `none` takes it out.
+
+        keryx projects assign oslo travel
+    """
+    async with hub() as access:
+        id_ = await access.id(ref)
+        await access.hub.assign_project(access.viewer, id_, None if project == "none" else project)
+    if json:
+        output.json({"session": id_, "project": None if project == "none" else project})
+    else:
+        output.write("In no project now." if project == "none" else f"Now in {output.plain(project)}.")
+
+
+def _done(project: Project, text: str, json: bool) -> None:
+    if json:
+        output.json(project)
+    else:
+        output.write(output.plain(text))

@@ -1,0 +1,165 @@
+"""Prompt: the line that a person types in a chat, and the list they choose a session from."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import BufferControl, FormattedTextControl, HSplit, Layout, VSplit, Window
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from keryx.cli import output
+from keryx.core.errors import StoreBroken
+from keryx.core.sessions import Session
+from keryx.engine.commands import COMMANDS
+
+MARK = "› "
+LEAVE_HINT = "Ctrl-C again or Ctrl-D leaves."
+_LOCAL = (("quit", "", "Leave."),)
+_MENU = 6
+_ROWS = 12
+
+
+class Line:
+    """Reads one line, or several with Alt-Enter. What was typed is remembered over runs, for this person alone."""
+
+    def __init__(self, history: Path) -> None:
+        _private(history)
+        self._hinted = False
+        self._session: PromptSession[str | None] = PromptSession(
+            MARK,
+            history=FileHistory(str(history)),
+            completer=_Commands(),
+            complete_while_typing=True,
+            reserve_space_for_menu=_MENU,
+            key_bindings=self._keys(),
+            bottom_toolbar=self._hint,
+            style=None,
+        )
+
+    async def read(self) -> str | None:
+        """What was typed; `None` if the person leaves. Output of others appears above the line."""
+        self._hinted = False
+        with patch_stdout(raw=True):
+            try:
+                return await self._session.prompt_async(handle_sigint=False)
+            except EOFError:
+                return None
+
+    def _hint(self) -> str | None:
+        return LEAVE_HINT if self._hinted else None
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        def interrupt(event: KeyPressEvent) -> None:
+            buffer = event.app.current_buffer
+            if not buffer.text and self._hinted:
+                event.app.exit(result=None)
+            self._hinted = not buffer.text
+            buffer.reset()
+
+        def newline(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        keys.add("c-c")(interrupt)
+        keys.add("escape", "enter")(newline)
+        return keys
+
+
+async def pick(sessions: Sequence[Session]) -> Session | None:
+    """Let a person choose: typing filters, a number or the arrows choose, Enter takes, Escape leaves."""
+    return await _Picker(sessions).run()
+
+
+class _Commands(Completer):
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        if not text.startswith("/") or " " in text:
+            return
+        for name, usage, about in (*((c.name, c.usage, c.help) for c in COMMANDS), *_LOCAL):
+            if name.startswith(text[1:]):
+                yield Completion(
+                    f"/{name}", start_position=-len(text), display=f"/{name} {usage}".strip(), display_meta=about
+                )
+
+
+class _Picker:
+    def __init__(self, sessions: Sequence[Session]) -> None:
+        self._all = list(sessions)
+        self._at = 0
+        self._filter = Buffer(multiline=False, on_text_changed=self._from_the_top)
+
+    async def run(self) -> Session | None:
+        prompt = Window(FormattedTextControl("Go on with: "), dont_extend_width=True, height=1)
+        typed = Window(BufferControl(self._filter), height=1)
+        found = Window(FormattedTextControl(self._lines), dont_extend_height=True)
+        application: Application[Session | None] = Application(
+            layout=Layout(HSplit([VSplit([prompt, typed]), found])),
+            key_bindings=self._keys(),
+            erase_when_done=True,
+        )
+        return await application.run_async()
+
+    @property
+    def _found(self) -> list[tuple[int, Session]]:
+        """The sessions that fit what was typed: by number, or by every word in the title or id."""
+        wanted = self._filter.text.casefold().split()
+        numbered = list(enumerate(self._all, start=1))
+        if len(wanted) == 1 and wanted[0].isdigit() and 1 <= int(wanted[0]) <= len(numbered):
+            return [numbered[int(wanted[0]) - 1]]
+        return [(n, s) for n, s in numbered if all(w in f"{s.title} {s.id}".casefold() for w in wanted)]
+
+    def _from_the_top(self, _: Buffer) -> None:
+        self._at = 0
+
+    def _lines(self) -> StyleAndTextTuples:
+        found = self._found
+        first = max(0, min(self._at - _ROWS // 2, len(found) - _ROWS))
+        lines: StyleAndTextTuples = []
+        for place, (number, session) in enumerate(found[first : first + _ROWS], start=first):
+            line = _choice(number, session)
+            lines.append(("reverse" if place == self._at else "", f"{line}\n"))
+        hint = "Enter takes it, arrows move, typing filters, Escape leaves." if found else "Nothing fits."
+        return [*lines, ("italic", hint)]
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        def move(by: int) -> None:
+            self._at = max(0, min(self._at + by, len(self._found) - 1))
+
+        def take(event: KeyPressEvent) -> None:
+            if self._found:
+                event.app.exit(result=self._found[self._at][1])
+
+        def leave(event: KeyPressEvent) -> None:
+            event.app.exit(result=None)
+
+        keys.add("up")(lambda event: move(-1))
+        keys.add("down")(lambda event: move(1))
+        keys.add("enter")(take)
+        for key in ("escape", "c-c", "c-d"):
+            keys.add(key, eager=True)(leave)
+        return keys
+
+
+def _choice(number: int, session: Session) -> str:
+    facts = f"{session.surface}  {output.when(session.active_at)}"
+    room = output.width() - len(facts) - 8
+    title = output.cut(session.title or f"untitled {session.id}", room)
+    return f"{number:>3}  {title.ljust(room)}  {facts}"
+
+
+def _private(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError as exc:
+        raise StoreBroken(f"{path} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME") from exc

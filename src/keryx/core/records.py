@@ -1,0 +1,184 @@
+"""Records: a session and everything of it as lines of JSON that can leave a store and come back.
+
+A file begins with a header. Each session follows with its messages, turns and usage. Leases, drafts,
+lanes and deliveries belong to the store that made them and stay there.
+"""
+
+import base64
+import hashlib
+from datetime import datetime
+from typing import Annotated, TypeAlias, cast
+
+import msgspec
+
+from keryx.core import wire
+from keryx.core.deliveries import Target
+from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId, TurnId
+from keryx.core.messages import Mark, Message, Notice, Parts, Role
+from keryx.core.sessions import EndReason, Settings, TitleBy, Tokens
+from keryx.core.source import Source
+from keryx.core.turns import BusyMode, TurnState
+
+FORMAT = "keryx-sessions"
+VERSION = 1
+LOST = "lost"
+LOST_TEXT = "This message was lost: its line in the imported file could not be read."
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+Ordinal = Annotated[int, msgspec.Meta(ge=1, le=1 << 60)]
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+_Id = Annotated[SessionId, msgspec.Meta(pattern=r"\A[0-9a-z]{18}\Z")]
+_TurnId = Annotated[TurnId, msgspec.Meta(pattern=r"\A[!-~]{1,80}\Z")]
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="header", omit_defaults=True):
+    format: str = ""
+    version: int = 0
+    redacted: bool = False
+
+
+class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
+    number: Ordinal
+    first_seq: Count
+    summary: str
+    created_at: Moment
+
+
+class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
+    id: ProjectId
+    name: str
+    colour: str
+    created_at: Moment
+
+
+class SessionRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="session", omit_defaults=True
+):
+    id: _Id
+    profile: ProfileId
+    owner: PrincipalId
+    surface: str
+    created_at: Moment
+    active_at: Moment
+    title: str = ""
+    title_by: TitleBy | None = None
+    origin: Source | None = None
+    parent: _Id | None = None
+    parent_seq: Count | None = None
+    project: ProjectRecord | None = None
+    pinned: bool = False
+    archived: bool = False
+    ended_at: Moment | None = None
+    end_reason: EndReason | None = None
+    cwd: str = ""
+    settings: Settings = Settings()
+    epoch: Count = 0
+    last_seq: Count = 0
+    messages: Count = 0
+    turns: Count = 0
+    undo: Count = 0
+    tokens: Tokens = Tokens()
+    cost: Count | None = None
+    cost_status: str = "unknown"
+    context_used: Count | None = None
+    context_limit: Count | None = None
+    aliases: tuple[str, ...] = ()
+    epochs: tuple[EpochRecord, ...] = ()
+
+
+class MessageRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="message", omit_defaults=True
+):
+    session: _Id
+    seq: Ordinal
+    role: Role
+    parts: Parts
+    at: Moment
+    turn: _TurnId | None = None
+    epoch: Count = 0
+    author: str = ""
+    surface: str = ""
+    platform_id: str = ""
+    mark: Mark | None = None
+    observed: bool = False
+    undone: Count = 0
+    exact: str | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether this stands for a message that could not be read."""
+        return self.parts == (Notice(LOST_TEXT, LOST),)
+
+
+class TurnRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="turn", omit_defaults=True
+):
+    session: _Id
+    id: _TurnId
+    asker: PrincipalId
+    state: TurnState
+    mode: BusyMode
+    input_seq: Count
+    created_at: Moment
+    surface: str = ""
+    attempts: Count = 0
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    interrupted_at: Moment | None = None
+    reply: Target | None = None
+    error: str | None = None
+    merged_into: _TurnId | None = None
+
+
+class UsageRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="usage", omit_defaults=True
+):
+    session: _Id
+    turn: _TurnId
+    at: Moment
+    surface: str = ""
+    model: str = ""
+    task: str = "answer"
+    input: Count = 0
+    output: Count = 0
+    reasoning: Count = 0
+    cache_read: Count = 0
+    cache_write: Count = 0
+    cost: Count | None = None
+    estimated: bool = True
+
+
+Entry: TypeAlias = MessageRecord | TurnRecord | UsageRecord
+Record: TypeAlias = Header | SessionRecord | Entry
+
+
+def encode(record: Record) -> str:
+    """One line of a file, without its end."""
+    return wire.dumps(record)
+
+
+def decode(line: bytes) -> Record:
+    """Read one line. Raises `Invalid` with the reason if it is no record."""
+    # A union is no type in the eyes of the type checker, and a good one for the decoder.
+    return wire.loads(line, cast(type[Record], Record))
+
+
+def of_message(message: Message) -> MessageRecord:
+    return MessageRecord(**msgspec.structs.asdict(message))
+
+
+def to_message(record: MessageRecord) -> Message:
+    return Message(**msgspec.structs.asdict(record))
+
+
+def lost(session: SessionId, seq: int, *, at: datetime, epoch: int) -> MessageRecord:
+    """What stands in the place of a message whose line could not be read, so that the numbers stay whole."""
+    return MessageRecord(
+        session=session, seq=seq, role=Role.NOTICE, parts=(Notice(LOST_TEXT, LOST),), at=at, epoch=epoch
+    )
+
+
+def another(id_: str, *scope: str) -> str:
+    """An id of the same time as `id_`, always the same within a scope and different between scopes."""
+    digest = hashlib.blake2b("\0".join((id_, *scope)).encode(), digest_size=5).digest()
+    return id_[:10] + base64.b32hexencode(digest).decode().lower()

@@ -1,0 +1,416 @@
+"""Imports: records of a session come into the store. What is there is compared and never overwritten."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import records, wire
+from keryx.core import source as sources
+from keryx.core.changes import Kind
+from keryx.core.errors import Conflict
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.records import MessageRecord, SessionRecord, TurnRecord, UsageRecord
+from keryx.core.turns import TurnState
+from keryx.store import changes, exports, messages, sessions
+from keryx.store.database import Transaction, maybe_micros, micros
+
+CLOSED = "This turn had not ended when its session was exported."
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session of a file goes: its id in this store, whether that is another one, and what it found."""
+
+    session: SessionId
+    created: bool
+    moved: bool
+    grown: bool = False
+    usage: int = 0
+    notes: tuple[str, ...] = ()
+
+    def turn(self, id_: TurnId) -> TurnId:
+        """A turn's id in this store. A session that moved leaves the ids of its turns to the one it made way for."""
+        return TurnId(records.another(id_, self.session)) if self.moved else id_
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch brought, and how many messages differ here in nothing but their marks."""
+
+    messages: int = 0
+    turns: int = 0
+    usage: int = 0
+    kept: int = 0
+
+
+def begin(
+    tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: PrincipalId, now: datetime
+) -> Place:
+    """Find the session of a record, or make it. Raises `Conflict` if this store has another one of that id."""
+    id_, moved = _id(tx, record.id, profile, owner)
+    if tx.row("select 1 from sessions where id = :id", {"id": id_}):
+        sessions.lock(tx, id_)
+        _check_same(exports.session(tx, id_), sessions.get(tx, id_, deleted=True).deleted_at, record)
+        return Place(session=id_, created=False, moved=moved)
+    _create(tx, record, id_, profile, owner)
+    place = Place(session=id_, created=True, moved=moved)
+    made = sessions.get(tx, id_)
+    _note(tx, place, "created", now)
+    title = sessions.keep_title(tx, made, record.title, by=record.title_by, now=now) if record.title else ""
+    notes = [f"its title is taken here: it is called {title!r}"] if title != record.title else []
+    notes += _add_names(tx, record, place)
+    if owner != OPERATOR and not tx.row("select 1 from principals where id = :id", {"id": owner}):
+        notes.append(f"its owner {owner!r} is not known here: only the operator sees it")
+    _set_project(tx, record, place, profile, owner, now)
+    return msgspec.structs.replace(place, notes=tuple(notes))
+
+
+def add_messages(
+    tx: Transaction, place: Place, record: SessionRecord, batch: Sequence[MessageRecord], *, now: datetime
+) -> tuple[Place, Added]:
+    """Compare what is there, append what is not. Raises `Conflict` at the first message that differs."""
+    if not batch:
+        return place, Added()
+    sessions.lock(tx, place.session)
+    here = [_at_home(place, m) for m in batch]
+    stored = messages.following(tx, place.session, after=here[0].seq - 1, limit=len(here))
+    known = {m.seq: records.of_message(m) for m in stored}
+    kept = mended = 0
+    for message in here:
+        if message.seq in known and not message.lost:
+            ours = known[message.seq]
+            if ours.lost:
+                _replace(tx, message)
+                mended += 1
+            elif _content(ours) != _content(message):
+                raise Conflict(f"message {message.seq} is another one here: the session is left as it is")
+            else:
+                kept += ours != message
+    fresh = [m for m in here if m.seq not in known]
+    if fresh and not place.created and not place.grown:
+        _grow(tx, place, record)
+    if fresh:
+        _append(tx, place, fresh)
+    if fresh or mended:
+        _note(tx, place, "changed", now)
+    place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
+    return place, Added(messages=len(fresh) + mended, kept=kept)
+
+
+def add_turns(
+    tx: Transaction, place: Place, record: SessionRecord, batch: Sequence[TurnRecord]
+) -> tuple[Added, list[str]]:
+    """Add turns that are not there. One that had not ended is added as ended: nothing that comes in ever runs."""
+    added, notes = 0, list[str]()
+    session = sessions.get(tx, place.session)
+    for given in batch:
+        ended = _ended(given)
+        turn = msgspec.structs.replace(
+            ended,
+            id=place.turn(ended.id),
+            session=place.session,
+            merged_into=ended.merged_into and place.turn(ended.merged_into),
+        )
+        row = tx.row(f"select session, error, {exports.TURN_COLUMNS} from turns where id = :id", {"id": turn.id})
+        if row is None:
+            _insert_turn(tx, turn, session.profile, session.owner)
+            added += 1
+        elif row[0] != place.session:
+            notes.append(f"turn {turn.id} belongs to another session here: it is left out")
+        elif row[1] == wire.dumps(CLOSED) and turn.error != CLOSED:
+            tx.run("delete from turns where id = :id", {"id": turn.id})
+            _insert_turn(tx, turn, session.profile, session.owner)
+            added += 1
+    return Added(turns=added), notes
+
+
+def add_usage(tx: Transaction, place: Place, batch: Sequence[UsageRecord]) -> tuple[Place, Added]:
+    """Add the usage that comes after what is there; the two lists are the same as far as both go."""
+    if not batch:
+        return place, Added()
+    session = sessions.get(tx, place.session)
+    row = tx.row("select count(*) from usage where session = :session", {"session": place.session})
+    there = row[0] if row else 0
+    fresh = batch[max(0, there - place.usage) :]
+    for used in fresh:
+        _insert_usage(tx, place, used, session.profile, session.owner)
+    return msgspec.structs.replace(place, usage=place.usage + len(batch)), Added(usage=len(fresh))
+
+
+def _id(tx: Transaction, id_: SessionId, profile: ProfileId, owner: PrincipalId) -> tuple[SessionId, bool]:
+    row = tx.row("select profile, owner from sessions where id = :id", {"id": id_})
+    if row is None or (row[0], row[1]) == (profile, owner):
+        return id_, False
+    return SessionId(records.another(id_, profile, owner)), True
+
+
+def _check_same(ours: SessionRecord, deleted_at: datetime | None, theirs: SessionRecord) -> None:
+    if deleted_at is not None:
+        raise Conflict("it was deleted here: bring it back first, or erase it")
+    if ours.created_at != theirs.created_at:
+        raise Conflict("this store has another session of that id: it is left as it is")
+    if any(a != b for a, b in zip(ours.epochs, theirs.epochs, strict=False)):
+        raise Conflict("it was compacted in another way here: the session is left as it is")
+
+
+def _create(
+    tx: Transaction, record: SessionRecord, id_: SessionId, profile: ProfileId, owner: PrincipalId
+) -> None:
+    origin = record.origin and msgspec.structs.replace(record.origin, profile=profile)
+    tx.run(
+        """
+        insert into sessions
+          (id, profile, owner, surface, origin, parent, parent_seq, pinned, archived, ended_at, end_reason, cwd, settings,
+           created_at, active_at)
+        values
+          (:id, :profile, :owner, :surface, :origin, :parent, :parent_seq, :pinned, :archived, :ended_at, :end_reason,
+           :cwd, :settings, :created_at, :created_at)
+        """,
+        {
+            "id": id_,
+            "profile": profile,
+            "owner": owner,
+            "surface": record.surface,
+            "origin": origin and sources.encode(origin),
+            "parent": record.parent,
+            "parent_seq": record.parent_seq,
+            "pinned": int(record.pinned),
+            "archived": int(record.archived),
+            "ended_at": maybe_micros(record.ended_at),
+            "end_reason": record.end_reason and record.end_reason.value,
+            "cwd": record.cwd,
+            "settings": wire.dumps(record.settings),
+            "created_at": micros(record.created_at),
+        },
+    )
+    _grow(tx, Place(session=id_, created=True, moved=False), record)
+
+
+def _grow(tx: Transaction, place: Place, record: SessionRecord) -> None:
+    """Take over the counters and epochs of a longer version. Message counts follow the messages."""
+    tx.run(
+        """
+        update sessions
+        set epoch = :epoch, turns = :turns, undo = :undo, tokens_input = :input, tokens_output = :output,
+            tokens_reasoning = :reasoning, tokens_cache_read = :cache_read, tokens_cache_write = :cache_write,
+            cost = :cost, cost_status = :cost_status, context_used = :context_used, context_limit = :context_limit,
+            active_at = case when active_at < :active_at then :active_at else active_at end
+        where id = :id
+        """,
+        {
+            "id": place.session,
+            "epoch": record.epoch,
+            "turns": record.turns,
+            "undo": record.undo,
+            **msgspec.structs.asdict(record.tokens),
+            "cost": record.cost,
+            "cost_status": record.cost_status,
+            "context_used": record.context_used,
+            "context_limit": record.context_limit,
+            "active_at": micros(record.active_at),
+        },
+    )
+    for epoch in record.epochs:
+        tx.run(
+            """
+            insert into epochs (session, number, first_seq, summary, created_at)
+            values (:session, :number, :first_seq, :summary, :at)
+            on conflict (session, number) do nothing
+            """,
+            {
+                "session": place.session,
+                "number": epoch.number,
+                "first_seq": epoch.first_seq,
+                "summary": wire.dumps(epoch.summary),
+                "at": micros(epoch.created_at),
+            },
+        )
+
+
+def _add_names(tx: Transaction, record: SessionRecord, place: Place) -> list[str]:
+    session = sessions.get(tx, place.session)
+    notes: list[str] = []
+    for alias in (*record.aliases, *([record.id] if place.moved else ())):
+        sessions.add_alias(tx, session, alias)
+        row = tx.row(
+            "select session from aliases where profile = :profile and alias = :alias",
+            {"profile": session.profile, "alias": alias.strip()},
+        )
+        if row is None or row[0] != place.session:
+            notes.append(f"its old name {alias!r} leads to another session here")
+    if place.moved:
+        notes.append(f"its id belongs to somebody else here: it is now {place.session}")
+    return notes
+
+
+def _set_project(
+    tx: Transaction,
+    record: SessionRecord,
+    place: Place,
+    profile: ProfileId,
+    owner: PrincipalId,
+    now: datetime,
+) -> None:
+    if record.project is None:
+        return
+    given = record.project
+    key = {"profile": profile, "owner": owner, "name": given.name}
+    find = "select id from projects where profile = :profile and owner = :owner and name = :name"
+    if tx.row(find, key) is None:
+        taken = tx.row("select 1 from projects where id = :id", {"id": given.id})
+        id_ = records.another(given.id, profile, owner) if taken else given.id
+        tx.run(
+            """
+            insert into projects (id, profile, owner, name, colour, created_at)
+            values (:id, :profile, :owner, :name, :colour, :at)
+            """,
+            {**key, "id": id_, "colour": given.colour, "at": micros(given.created_at)},
+        )
+        changes.note(tx, Kind.PROJECT, id_, profile=profile, owner=owner, at=now, note="added")
+    tx.run(
+        f"update sessions set project = ({find}) where id = :id",
+        {**key, "id": place.session},
+    )
+
+
+def _at_home(place: Place, message: MessageRecord) -> MessageRecord:
+    return msgspec.structs.replace(
+        message, session=place.session, turn=message.turn and place.turn(message.turn)
+    )
+
+
+def _content(message: MessageRecord) -> MessageRecord:
+    """What never changes about a message: undo, marks and the merging of turns are left out."""
+    return msgspec.structs.replace(message, turn=None, mark=None, undone=0)
+
+
+def _append(tx: Transaction, place: Place, fresh: Sequence[MessageRecord]) -> None:
+    row = tx.row("select last_seq from sessions where id = :id", {"id": place.session})
+    if row is None or [m.seq for m in fresh] != list(range(row[0] + 1, row[0] + 1 + len(fresh))):
+        raise Conflict("somebody spoke here meanwhile: import the file again")
+    for message in fresh:
+        tx.run(
+            """
+            insert into messages
+              (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact)
+            values
+              (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed,
+               :undone, :exact)
+            """,
+            _message(message),
+        )
+    tx.run(
+        "update sessions set last_seq = :last, messages = messages + :more where id = :id",
+        {"id": place.session, "last": fresh[-1].seq, "more": len(fresh)},
+    )
+
+
+def _replace(tx: Transaction, message: MessageRecord) -> None:
+    """Put a message in the place that was kept for it."""
+    tx.run(
+        """
+        update messages
+        set role = :role, parts = :parts, at = :at, turn = :turn, epoch = :epoch, author = :author, surface = :surface,
+            platform_id = :platform_id, mark = :mark, observed = :observed, undone = :undone, exact = :exact
+        where session = :session and seq = :seq
+        """,
+        _message(message),
+    )
+
+
+def _message(message: MessageRecord) -> dict[str, str | int | None]:
+    return {
+        "session": message.session,
+        "seq": message.seq,
+        "role": message.role.value,
+        "parts": wire.dumps(message.parts),
+        "at": micros(message.at),
+        "turn": message.turn,
+        "epoch": message.epoch,
+        "author": wire.dumps(message.author) if message.author else "",
+        "surface": message.surface,
+        "platform_id": wire.dumps(message.platform_id) if message.platform_id else "",
+        "mark": message.mark and message.mark.value,
+        "observed": int(message.observed),
+        "undone": message.undone,
+        "exact": None if message.exact is None else wire.dumps(message.exact),
+    }
+
+
+def _ended(turn: TurnRecord) -> TurnRecord:
+    if turn.state.finished:
+        return turn
+    state = TurnState.EXPIRED if turn.state is TurnState.RUNNING else TurnState.CANCELLED
+    return msgspec.structs.replace(
+        turn, state=state, error=CLOSED, finished_at=turn.started_at or turn.created_at
+    )
+
+
+def _insert_turn(tx: Transaction, turn: TurnRecord, profile: ProfileId, owner: PrincipalId) -> None:
+    tx.run(
+        """
+        insert into turns
+          (id, session, profile, owner, asker, surface, state, mode, attempts, input_seq, reply, error, merged_into,
+           created_at, started_at, finished_at, interrupted_at)
+        values
+          (:id, :session, :profile, :owner, :asker, :surface, :state, :mode, :attempts, :input_seq, :reply, :error,
+           :merged_into, :created_at, :started_at, :finished_at, :interrupted_at)
+        """,
+        {
+            "id": turn.id,
+            "session": turn.session,
+            "profile": profile,
+            "owner": owner,
+            "asker": turn.asker,
+            "surface": turn.surface,
+            "state": turn.state.value,
+            "mode": turn.mode.value,
+            "attempts": turn.attempts,
+            "input_seq": turn.input_seq,
+            "reply": turn.reply and wire.dumps(turn.reply),
+            "error": None if turn.error is None else wire.dumps(turn.error),
+            "merged_into": turn.merged_into,
+            "created_at": micros(turn.created_at),
+            "started_at": maybe_micros(turn.started_at),
+            "finished_at": maybe_micros(turn.finished_at),
+            "interrupted_at": maybe_micros(turn.interrupted_at),
+        },
+    )
+
+
+def _insert_usage(
+    tx: Transaction, place: Place, used: UsageRecord, profile: ProfileId, owner: PrincipalId
+) -> None:
+    values = msgspec.structs.asdict(used)
+    tx.run(
+        """
+        insert into usage
+          (turn, session, profile, owner, surface, model, task, input, output, reasoning, cache_read, cache_write, cost,
+           estimated, at)
+        values
+          (:turn, :session, :profile, :owner, :surface, :model, :task, :input, :output, :reasoning, :cache_read,
+           :cache_write, :cost, :estimated, :at)
+        """,
+        {
+            **values,
+            "turn": place.turn(used.turn),
+            "session": place.session,
+            "profile": profile,
+            "owner": owner,
+            "estimated": int(used.estimated),
+            "at": micros(used.at),
+        },
+    )
+
+
+def _note(tx: Transaction, place: Place, note: str, now: datetime) -> None:
+    session = sessions.get(tx, place.session)
+    changes.note(
+        tx,
+        Kind.SESSION,
+        session.id,
+        profile=session.profile,
+        owner=session.owner,
+        at=now,
+        session=session.id,
+        note=note,
+    )

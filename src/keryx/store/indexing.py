@@ -1,0 +1,257 @@
+"""Indexing: what an index of the messages must be told next, and the seam between search and the indexes."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from keryx.core import wire
+from keryx.core.changes import Change, Kind
+from keryx.core.errors import CursorExpired, Invalid, NotFound
+from keryx.core.ids import Cursor, SessionId
+from keryx.core.messages import Message
+from keryx.core.query import Expr
+from keryx.core.sessions import Session
+from keryx.store import changes, cursors, entries, feed, messages, sessions
+from keryx.store.database import Engine, Row, Transaction
+from keryx.store.entries import Entry
+
+FORMAT = 1
+BATCH = 500
+BATCH_BYTES = 4_000_000
+
+AMONG = {
+    Engine.SQLITE: "in (select value from json_each(:ids))",
+    Engine.POSTGRES: "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))",
+}
+
+
+class Damaged(Exception):
+    """The index cannot be used as it is. It never leaves the store: the index is mended and filled again."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far an index has come. While it is filled, `filled` and `titled` say what it has, up to `until`;
+    after that it takes what the feed has after `cursor`. `witness` is what the feed had at the cursor."""
+
+    format: int
+    cursor: Cursor
+    witness: str = ""
+    filled: int | None = None
+    until: int = 0
+    titled: SessionId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One step of an index from the state `seen` to `state`, to be made in one transaction or not at all.
+
+    Entries replace those of the same message or the same session's title."""
+
+    seen: str | None
+    state: str
+    reset: bool = False
+    entries: list[Entry] = field(default_factory=list[Entry])
+    titles: list[Entry] = field(default_factory=list[Entry])
+    gone: list[SessionId] = field(default_factory=list[SessionId])
+    progress: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What entries must have: of each list of tags at least one, and words that fit the expression."""
+
+    tags: list[list[str]]
+    expr: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages that fit, by the number of their rows, each with its relevance from 0 to 1. Those that are
+    left lie below `below`; with `None` there are no more."""
+
+    found: dict[int, float]
+    below: int | None
+
+
+class Backend(Protocol):
+    """An index: it keeps entries and a state, and knows nothing of who may see what. The store is the truth."""
+
+    def state(self, tx: Transaction) -> str | None:
+        """The state of the last batch, `None` if there is none."""
+        ...
+
+    async def put(self, batch: Batch) -> bool:
+        """Make a step. `False` if the state is another one by now, and nothing was changed."""
+        ...
+
+    def messages(self, tx: Transaction, ask: Ask, *, below: int, limit: int) -> Page:
+        """About `limit` of the messages that fit, newest first."""
+        ...
+
+    def titles(self, tx: Transaction, ask: Ask, *, limit: int) -> dict[SessionId, float]:
+        """The newest titles that fit."""
+        ...
+
+    def mend(self) -> None:
+        """Empty a damaged index."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def step(tx: Transaction, seen: str | None) -> Batch | None:
+    """What comes next for an index in the state `seen`, or `None` if it has everything."""
+    state = _decoded(seen)
+    if state is None or state.witness != _witness(tx, state.cursor, state.witness):
+        return restart(tx, seen)
+    if state.filled is not None:
+        return _fill(tx, seen, state, state.filled)
+    if state.titled is not None:
+        return _fill_titles(tx, seen, state, state.titled)
+    try:
+        changed = feed.after(tx, state.cursor, limit=BATCH)
+    except (CursorExpired, Invalid):
+        return restart(tx, seen)
+    return _take(tx, seen, changed) if changed else None
+
+
+def restart(tx: Transaction, seen: str | None) -> Batch:
+    """Empty the index and fill it from the messages that there are. What comes meanwhile is in the feed."""
+    cursor = changes.head(tx)
+    row = tx.row("select max(id) from messages")
+    until = row[0] if row and row[0] else 0
+    witness = _witness(tx, cursor, "")
+    state = State(format=FORMAT, cursor=cursor, witness=witness, filled=0, until=until, titled=SessionId(""))
+    return Batch(seen=seen, state=wire.dumps(state), reset=True, progress=(0, until))
+
+
+def _decoded(seen: str | None) -> State | None:
+    try:
+        state = None if seen is None else wire.loads(seen, State)
+    except Invalid:
+        return None
+    return state if state and state.format == FORMAT else None
+
+
+def _witness(tx: Transaction, cursor: Cursor, expected: str) -> str:
+    """What the feed has at a cursor. An index file may outlive its store, or a store may be brought back from
+    a backup: then the feed has something else there, or nothing. A trimmed entry is as good as expected."""
+    if tx.engine is Engine.POSTGRES or not cursor.isdigit():
+        return ""
+    row = tx.row(
+        "select at, kind, subject from changes where position = :position", {"position": int(cursor)}
+    )
+    if row is None and cursors.get(tx, changes.TRIMMED) == cursor:
+        return expected
+    return "" if row is None else f"{row[0]} {row[1]} {row[2]}"
+
+
+def _fill(tx: Transaction, seen: str | None, state: State, filled: int) -> Batch:
+    rows = _rows_after(tx, filled, state.until)
+    known = _Sessions(tx)
+    done = rows[-1][0] if rows else None
+    following = msgspec.structs.replace(state, filled=done)
+    found = [known.entry(row[0], messages.from_row(row[1:])) for row in rows]
+    return Batch(
+        seen=seen,
+        state=wire.dumps(following),
+        entries=[entry for entry in found if entry],
+        progress=(state.until if done is None else done, state.until),
+    )
+
+
+def _rows_after(tx: Transaction, filled: int, until: int) -> list[Row]:
+    """The rows of the next messages: as many as a batch may have, or one if that is too large already."""
+    sizes = tx.rows(
+        """
+        select id, octet_length(parts) from messages
+        where id > :filled and id <= :until
+        order by id limit :limit
+        """,
+        {"filled": filled, "until": until, "limit": BATCH},
+    )
+    last, size = filled, 0
+    for id_, length in sizes:
+        size += length
+        if size > BATCH_BYTES and last > filled:
+            break
+        last = id_
+    return tx.rows(
+        f"select m.id, {messages.prefixed('m')} from messages m where m.id > :filled and m.id <= :last order by m.id",
+        {"filled": filled, "last": last},
+    )
+
+
+def _fill_titles(tx: Transaction, seen: str | None, state: State, titled: SessionId) -> Batch:
+    rows = tx.rows(
+        "select id from sessions where id > :titled and title <> '' order by id limit :limit",
+        {"titled": titled, "limit": BATCH},
+    )
+    following = msgspec.structs.replace(state, titled=rows[-1][0] if rows else None)
+    titles = [entries.of_title(sessions.get(tx, row[0], deleted=True)) for row in rows]
+    return Batch(seen=seen, state=wire.dumps(following), titles=titles)
+
+
+def _take(tx: Transaction, seen: str | None, changed: list[Change]) -> Batch:
+    """What the feed tells, looked up as it is now: an entry may be behind the row that it names."""
+    cursor = changed[-1].cursor
+    known = _Sessions(tx)
+    found = {(c.message.session, c.message.seq): c.message for c in changed if c.message}
+    touched = {c.session: None for c in changed if c.session and c.kind in {Kind.SESSION, Kind.SESSION_GONE}}
+    for change in changed:
+        if change.kind is Kind.SESSION and change.note == "created":
+            found |= {(m.session, m.seq): m for m in _copied(tx, known.get(change.session))}
+    state = State(format=FORMAT, cursor=cursor, witness=_witness(tx, cursor, ""))
+    made = [known.entry(id_, message) for id_, message in _numbered(tx, found.values())]
+    return Batch(
+        seen=seen,
+        state=wire.dumps(state),
+        entries=[entry for entry in made if entry],
+        titles=[entries.of_title(s) for s in map(known.get, touched) if s],
+        gone=[id_ for id_ in touched if known.get(id_) is None],
+    )
+
+
+def _copied(tx: Transaction, session: Session | None) -> list[Message]:
+    """The messages that a fork was made with: the feed does not name them."""
+    if session is None or not session.parent_seq:
+        return []
+    return [m for m in messages.following(tx, session.id, after=0) if m.seq <= session.parent_seq]
+
+
+def _numbered(tx: Transaction, found: Iterable[Message]) -> list[tuple[int, Message]]:
+    """The messages with the numbers of their rows."""
+    by_session: dict[SessionId, dict[int, Message]] = {}
+    for message in found:
+        by_session.setdefault(message.session, {})[message.seq] = message
+    numbered: list[tuple[int, Message]] = []
+    for session, by_seq in by_session.items():
+        rows = tx.rows(
+            f"select id, seq from messages where session = :session and seq {AMONG[tx.engine]}",
+            {"session": session, "ids": json.dumps(list(by_seq))},
+        )
+        numbered += [(id_, by_seq[seq]) for id_, seq in rows]
+    return sorted(numbered, key=lambda pair: pair[0])
+
+
+class _Sessions:
+    """Sessions of one batch, each read once. Deleted ones are there until they are erased."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._known: dict[SessionId, Session | None] = {}
+
+    def get(self, id: SessionId | None) -> Session | None:
+        if id is not None and id not in self._known:
+            try:
+                self._known[id] = sessions.get(self._tx, id, deleted=True)
+            except NotFound:
+                self._known[id] = None
+        return None if id is None else self._known[id]
+
+    def entry(self, id: int, message: Message) -> Entry | None:
+        session = self.get(message.session)
+        return None if session is None else entries.of_message(id, message, session)

@@ -1,0 +1,261 @@
+# The type stubs of apsw name a type that Python 3.11 does not have.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+"""The search index of SQLite: FTS5 in a second file beside the store. Deleting the file loses nothing."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, assert_never
+
+import apsw
+
+from keryx.core.errors import StoreBroken
+from keryx.core.ids import SessionId
+from keryx.core.query import And, Expr, Not, Or, Phrase, Prefix, Term
+from keryx.store import entries
+from keryx.store.database import Transaction
+from keryx.store.entries import Entry
+from keryx.store.indexing import Ask, Batch, Damaged, Page
+from keryx.store.sqlite import BUSY_MILLISECONDS, translate
+
+# Tokens come ready-made: only blanks part them, so every other printable character belongs to one.
+_SCHEMA = """
+drop table if exists search;
+drop table if exists titles;
+drop table if exists state;
+create virtual table search using fts5(
+  words, marks, tags,
+  content = '', contentless_delete = 1, prefix = '1 2',
+  tokenize = "ascii tokenchars '!#$%&()*+,-./:;<=>?@[\\]^_`{|}~'"
+);
+create table titles (id integer primary key, session text not null unique);
+create table state (one integer primary key check (one = 1), value text not null);
+"""
+_MENDABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, apsw.FormatError)
+_TYPICAL_LENGTH = 100
+
+
+class SqliteSearch:
+    """Several threads and processes may use it at once. Its file is found by the name of the store's."""
+
+    def __init__(self) -> None:
+        self._path = Path()
+        self._idle: list[tuple[apsw.Connection, tuple[int, int]]] = []
+
+    def state(self, tx: Transaction) -> str | None:
+        row = tx.row("pragma database_list")
+        assert row is not None
+        store = Path(row[2])
+        self._path = store.with_name(f"{store.stem}-search.db")
+        with self._connection() as connection:
+            return _state(connection)
+
+    async def put(self, batch: Batch) -> bool:
+        return await asyncio.to_thread(self._put, batch)
+
+    def messages(self, tx: Transaction, ask: Ask, *, below: int, limit: int) -> Page:
+        rows = self._match(
+            """
+            select rowid, relevance(search, :tags) from search
+            where search match :query and rowid > 0 and rowid < :below
+            order by rowid desc limit :limit
+            """,
+            ask,
+            {"below": below, "limit": limit},
+        )
+        share = _share(ask)
+        found = {id_: worth * share for id_, worth in rows}
+        return Page(found, rows[-1][0] if len(rows) == limit else None)
+
+    def titles(self, tx: Transaction, ask: Ask, *, limit: int) -> dict[SessionId, float]:
+        rows = self._match(
+            """
+            select t.session, f.worth
+            from (
+              select rowid as id, relevance(search, :tags) as worth from search
+              where search match :query and rowid < 0
+              order by rowid limit :limit
+            ) f join titles t on t.id = -f.id
+            """,
+            ask,
+            {"limit": limit},
+        )
+        share = _share(ask)
+        return {session: worth * share for session, worth in rows}
+
+    def mend(self) -> None:
+        """Empty the file in place, as other processes may have it open."""
+        self.close()
+        try:
+            connection = apsw.Connection(str(self._path))
+            connection.set_busy_timeout(BUSY_MILLISECONDS)
+            connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
+            connection.execute("vacuum")
+            connection.close()
+        except apsw.Error as exc:
+            raise StoreBroken(f"{self._path} is damaged ({exc}): delete it, search builds it again") from exc
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop()[0].close()
+
+    def _put(self, batch: Batch) -> bool:
+        with self._connection() as connection:
+            connection.execute("begin immediate")
+            if _state(connection) != batch.seen:
+                connection.execute("rollback")
+                return False
+            if batch.reset:
+                connection.execute(_SCHEMA)
+            _write(connection, batch)
+            connection.execute("commit")
+        return True
+
+    def _match(self, sql: str, ask: Ask, params: dict[str, Any]) -> list[Any]:
+        with self._connection() as connection:
+            return connection.execute(
+                sql, {"query": compiled(ask), "tags": sum(map(len, ask.tags)), **params}
+            ).fetchall()
+
+    @contextmanager
+    def _connection(self) -> Iterator[apsw.Connection]:
+        """A connection for one piece of work; closed if that fails, and with it what it had begun."""
+        try:
+            opened = self._take()
+        except apsw.Error as exc:
+            raise self._translated(exc) from exc
+        try:
+            yield opened[0]
+        except BaseException as exc:
+            opened[0].close(True)
+            if isinstance(exc, apsw.Error):
+                raise self._translated(exc) from exc
+            raise
+        self._idle.append(opened)
+
+    def _take(self) -> tuple[apsw.Connection, tuple[int, int]]:
+        """An open connection, but not to a file that was deleted or replaced meanwhile."""
+        while self._idle:
+            connection, file = self._idle.pop()
+            if file == _identity(self._path):
+                return connection, file
+            connection.close()
+        return _open(self._path), _identity(self._path)
+
+    def _translated(self, exc: apsw.Error) -> Exception:
+        return Damaged(str(exc)) if isinstance(exc, _MENDABLE) else translate(exc, self._path)
+
+
+def compiled(ask: Ask) -> str:
+    """The query in the language of FTS5, the tags first."""
+    tags = " AND ".join(f"({' OR '.join(f'tags:"{tag}"' for tag in group)})" for group in ask.tags)
+    match ask.expr:
+        case None:
+            return tags
+        case Not(item):
+            return f"({tags}) NOT {_compiled(item)}"
+        case expr:
+            return f"({tags}) AND {_compiled(expr)}"
+
+
+def _compiled(expr: Expr) -> str:
+    match expr:
+        case And(items):
+            wanted = " AND ".join(_compiled(item) for item in items if not isinstance(item, Not))
+            unwanted = " OR ".join(_compiled(item.item) for item in items if isinstance(item, Not))
+            return f"(({wanted}) NOT ({unwanted}))" if unwanted else f"({wanted})"
+        case Or(items):
+            return f"({' OR '.join(map(_compiled, items))})"
+        case Term(words, mark):
+            ways = [f'words:"{" ".join(words)}"'] if words else []
+            ways += [f'marks:"{mark}"'] if mark else []
+            return f"({' OR '.join(ways)})"
+        case Phrase(words):
+            return f'words:"{" ".join(words)}"'
+        case Prefix(words):
+            return f'words:"{" ".join(words)}" *'
+        case Not():
+            raise AssertionError("a negation stands within And, or at the top")
+        case _:
+            assert_never(expr)
+
+
+def _share(ask: Ask) -> float:
+    """What one part of the query counts for."""
+    return 1 / max(1, _positive(ask.expr))
+
+
+def _positive(expr: Expr | None) -> int:
+    match expr:
+        case And(items) | Or(items):
+            return sum(map(_positive, items))
+        case None | Not():
+            return 0
+        case _:
+            return 1
+
+
+def _relevance(api: apsw.FTS5ExtensionApi, tags: int) -> float:
+    """How often the parts of the query stand in the entry, for its length; the first `tags` are no parts."""
+    length = 1 + api.column_size(0) / _TYPICAL_LENGTH
+    worth = 0.0
+    for phrase in range(tags, api.phrase_count):
+        hits = len(api.phrase_column_offsets(phrase, 0)) or len(api.phrase_column_offsets(phrase, 1))
+        worth += hits / (hits + length)
+    return worth
+
+
+def _open(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    try:
+        connection.set_busy_timeout(BUSY_MILLISECONDS)
+        if connection.pragma("journal_mode") != "wal":
+            connection.pragma("journal_mode", "wal")
+        connection.execute("pragma synchronous = normal")
+        connection.execute("pragma temp_store = memory")
+        connection.execute("pragma cache_size = -16000")
+        connection.register_fts5_function("relevance", _relevance)
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _state(connection: apsw.Connection) -> str | None:
+    if not connection.execute("select 1 from sqlite_schema where name = 'state'").fetchall():
+        return None
+    found = connection.execute("select value from state").fetchall()
+    return found[0][0] if found else None
+
+
+def _write(connection: apsw.Connection, batch: Batch) -> None:
+    for session in batch.gone:
+        tag = f'tags:"{entries.of_session(session)}"'
+        connection.execute(
+            "delete from search where rowid in (select rowid from search where search match ?)", (tag,)
+        )
+        connection.execute("delete from titles where session = ?", (session,))
+    for entry in batch.titles:
+        connection.execute("insert into titles (session) values (?) on conflict do nothing", (entry.session,))
+        row = connection.execute("select -id from titles where session = ?", (entry.session,)).fetchone()
+        _replace(connection, row[0], entry)
+    for entry in batch.entries:
+        _replace(connection, entry.id, entry)
+    connection.execute("insert or replace into state (one, value) values (1, ?)", (batch.state,))
+
+
+def _replace(connection: apsw.Connection, rowid: int | None, entry: Entry) -> None:
+    connection.execute(
+        "insert or replace into search (rowid, words, marks, tags) values (?, ?, ?, ?)",
+        (rowid, " ".join(entry.words), " ".join(entry.marks), " ".join(entry.tags)),
+    )

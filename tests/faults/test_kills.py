@@ -1,0 +1,71 @@
+"""A node is killed with -9 while messages stream in and answers go out."""
+
+from pathlib import Path
+
+import pytest
+from tests.faults.node import Node
+from tests.faults.storm import Storm
+
+from keryx.testing.platform import Faults, Platform
+
+ROUGH = Faults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
+
+
+def test_a_few_kills_lose_nothing_and_double_nothing_on_sqlite(tmp_path: Path) -> None:
+    with Platform(ROUGH, seed=7) as platform, Node(platform.url, tmp_path) as node:
+        report = Storm(platform, node, seed=7).run(8)
+    assert report.clean, f"{report}\n{report.lost[:5]} {report.silent_duplicates[:5]} {report.inversions[:5]}"
+    assert report.said > 20
+
+
+def test_a_few_kills_lose_nothing_and_double_nothing_on_postgresql(
+    tmp_path: Path, postgres: str, schema: str
+) -> None:
+    database = f"{postgres}?options=-c%20search_path%3D{schema}"
+    with Platform(ROUGH, seed=8) as platform, Node(platform.url, tmp_path, database=database) as node:
+        report = Storm(platform, node, seed=8).run(6)
+    assert report.clean, f"{report}\n{report.lost[:5]} {report.silent_duplicates[:5]} {report.inversions[:5]}"
+    assert report.said > 20
+
+
+def test_a_platform_with_its_own_keys_shows_no_repeat_at_all(tmp_path: Path) -> None:
+    faults = Faults(duplicate=0.05, lost_reply=0.1)
+    with Platform(faults, seed=9, idempotent=True) as platform:
+        with Node(platform.url, tmp_path, KERYX_TEST_NATIVE="1") as node:
+            report = Storm(platform, node, seed=9).run(5)
+    assert report.clean, str(report)
+    assert report.marked == 0
+
+
+LABELS = (
+    "receive",
+    "turn.claim",
+    "turn.progress",
+    "turn.finish",
+    "delivery.claim",
+    "delivery.part",
+    "delivery.settle",
+)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", [1, 3])
+@pytest.mark.parametrize("label", LABELS)
+def test_the_process_dies_at_a_commit(tmp_path: Path, label: str, nth: int, when: str) -> None:
+    texts = [f"message {n}" for n in range(5)]
+    with Platform() as platform, Node(platform.url, tmp_path) as node:
+        for text in texts:
+            platform.say("chat", text)
+        node.start(wait=False, KERYX_TEST_FAULT=f"{label}:{when}:{nth}")
+        node.end()
+        assert node.process.returncode == 137, f"the fault at {label} never struck"
+        node.start()
+        platform.wait_for(lambda: len({s.text.removeprefix("(again) ") for s in platform.shown}) >= 5, 30)
+        node.kill()
+        shown = platform.texts("chat")
+    first = list(dict.fromkeys(t.removeprefix("(again) ") for t in shown))
+    assert first == texts
+    assert len([t for t in shown if not t.startswith("(again) ")]) == len(
+        {t for t in shown if not t.startswith("(again) ")}
+    )

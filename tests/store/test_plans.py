@@ -1,0 +1,202 @@
+"""Every hot query goes through its index: asked of the engines themselves, with the statements as they are."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import pytest
+from tests.builders import ANN, ANNS, LEASE, NOW, OPERATORS, WORKER, after, claim
+
+from keryx.core.ids import Cursor, LaneKey, SessionId, TurnId
+from keryx.core.lanes import Address
+from keryx.core.messages import Role, words
+from keryx.core.sessions import Listing, TitleBy
+from keryx.core.source import Source
+from keryx.store import deliveries, feed, finals, inbox, lanes, messages, sessions, turns
+from keryx.store.database import NOTHING, Database, Engine, Params, Row, Transaction, micros
+
+ROWS = 2000
+SESSION = SessionId("s7")
+_NUMBERS = f"with recursive n (i) as (select 1 union all select i + 1 from n where i < {ROWS})"
+_FILL = (
+    """
+    insert into sessions (id, profile, owner, surface, title, title_key, title_base, settings, created_at, active_at)
+    select 's' || i, 'default', case when i % 20 = 0 then 'ann' else 'p' || (i % 50) end, 'web', 't' || i, 't' || i,
+      't' || i, '{}', :now, :now + i
+    from n
+    """,
+    """
+    insert into messages (session, seq, role, parts, at)
+    select 's' || (i % 20), i, 'user', '[]', :now from n where i % 20 > 0
+    """,
+    """
+    insert into turns (id, session, profile, owner, asker, surface, state, mode, input_seq, created_at, lease, lease_until)
+    select 't' || i, 's' || (i % 1000 + 1), 'default', 'p' || i, 'p' || i, 'web',
+      case when i > 1990 then 'queued' when i > 1980 then 'running' else 'done' end, 'queue', 1, :now,
+      case when i > 1980 and i <= 1990 then 'x' end, case when i > 1980 and i <= 1990 then :now end
+    from n
+    """,
+    """
+    insert into deliveries (id, profile, owner, session, turn, target, target_key, platform, account, body, state, created_at)
+    select 'd' || i, 'default', 'ann', 's' || i, 't' || i, '{"platform": "telegram"}', 'telegram-' || (i % 100),
+      'telegram', 'bot', '""', case when i > 1990 then 'ready' else 'sent' end, :now
+    from n
+    """,
+    """
+    insert into inbox (platform, account, event, receipt, received_at)
+    select 'telegram', 'bot', 'e' || i, '{"duplicate": false}', :now from n
+    """,
+    """
+    insert into lanes (key, profile, owner, session, source, created_at, active_at, expires_at)
+    select 'k' || i, 'default', 'ann', 's' || i, '{"platform": "telegram"}', :now, :now + i, :now + i from n
+    """,
+    "insert into finals (session, reason, due_at) select 's' || i, 'idle', :now + i from n",
+    """
+    insert into changes (at, kind, profile, owner, subject, session, n)
+    select :now, 'message', 'default', 'ann', 'x', 's' || (i % 20), i from n
+    """,
+    "update sessions set erase_at = :now where id = 's3'",
+)
+# The engines name the index of a key or a constraint in their own way.
+_SQLITE_NAMES = {
+    "messages_seq": "sqlite_autoindex_messages_1",
+    "inbox_pkey": "sqlite_autoindex_inbox_1",
+    "lanes_pkey": "sqlite_autoindex_lanes_1",
+    "sessions_pkey": "sqlite_autoindex_sessions_1",
+    "turns_id": "sqlite_autoindex_turns_1",
+    "deliveries_id": "sqlite_autoindex_deliveries_1",
+    "changes_pkey": "INTEGER PRIMARY KEY",
+}
+_TABLES = "changes|deliveries|finals|inbox|lanes|messages|pieces|sessions|turns"
+
+
+class Recorder:
+    """A transaction that asks for the plan of every statement before it runs it."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.engine = tx.engine
+        self.for_update = tx.for_update
+        self.skip_locked = tx.skip_locked
+        self.noted = False
+        self.plan: list[str] = []
+
+    def run(self, sql: str, params: Params = NOTHING) -> int:
+        self._explain(sql, params)
+        return self._tx.run(sql, params)
+
+    def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
+        self._explain(sql, params)
+        return self._tx.rows(sql, params)
+
+    def row(self, sql: str, params: Params = NOTHING) -> Row | None:
+        self._explain(sql, params)
+        return self._tx.row(sql, params)
+
+    def _explain(self, sql: str, params: Params) -> None:
+        explain = "explain query plan " if self.engine is Engine.SQLITE else "explain "
+        self.plan += [str(row[-1]) for row in self._tx.rows(explain + sql, params)]
+
+    def scans(self) -> list[str]:
+        """The steps that read a whole table."""
+        if self.engine is Engine.SQLITE:
+            return [step for step in self.plan if step.startswith("SCAN") and not _uses_index(step)]
+        return [step for step in self.plan if re.search(rf"Seq Scan on ({_TABLES})\b", step)]
+
+
+def _uses_index(step: str) -> bool:
+    return " USING " in step or step.startswith(("SCAN CONSTANT ROW", "SCAN recent"))
+
+
+def fill(tx: Transaction) -> None:
+    for statement in _FILL:
+        body = statement.strip()
+        tx.run(f"{_NUMBERS} {body}" if " from n" in body else body, {"now": micros(NOW)})
+    tx.run("analyze")
+    if tx.engine is Engine.POSTGRES:
+        tx.run("set local enable_seqscan = off")
+
+
+def ensure_lane(tx: Transaction) -> object:
+    address = Address(key=LaneKey("k5"), shared=False)
+    return lanes.ensure(tx, address, Source(platform="telegram", chat="1"), owner=ANN, now=NOW)
+
+
+def claim_delivery(tx: Transaction) -> object:
+    return deliveries.claim(tx, platform="telegram", account="bot", worker=WORKER, now=NOW, lease=LEASE)
+
+
+def read_feed(tx: Transaction) -> object:
+    start = "1900" if tx.engine is Engine.SQLITE else "1900.0"
+    return feed.after(tx, Cursor(start), limit=50)
+
+
+def next_page(tx: Transaction) -> object:
+    _, cursor = sessions.page(tx, ANNS, Listing(limit=10))
+    return sessions.page(tx, ANNS, Listing(limit=10, after=cursor))
+
+
+def rename(tx: Transaction) -> object:
+    return sessions.rename(tx, sessions.get(tx, SESSION), "t57", by=TitleBy.RULE, now=NOW)
+
+
+Case = tuple[str, Callable[[Transaction], object], Sequence[str]]
+CASES: list[Case] = [
+    ("sessions by activity", lambda tx: sessions.page(tx, OPERATORS, Listing()), ["sessions_activity"]),
+    ("sessions of an owner", lambda tx: sessions.page(tx, ANNS, Listing()), ["sessions_owner"]),
+    ("the next page of sessions", next_page, ["sessions_owner"]),
+    ("a session by title", lambda tx: sessions.resolve(tx, OPERATORS, "t9"), ["sessions_line"]),
+    ("a free title", rename, ["sessions_title", "sessions_line"]),
+    ("sessions to erase", lambda tx: sessions.due_for_erasure(tx, now=NOW), ["sessions_erase"]),
+    ("the last messages", lambda tx: messages.latest(tx, SESSION, limit=50), ["messages_seq"]),
+    ("older messages", lambda tx: messages.latest(tx, SESSION, limit=50, before=900), ["messages_seq"]),
+    ("messages after", lambda tx: messages.following(tx, SESSION, after=900, limit=50), ["messages_seq"]),
+    ("an edited message", lambda tx: messages.last_of_platform(tx, SESSION, "p1"), ["messages_seq"]),
+    (
+        "a new message",
+        lambda tx: messages.append(tx, SessionId("s1999"), Role.USER, words("x"), now=NOW),
+        ["sessions_pkey"],
+    ),
+    ("the next turn", claim, ["turns_queued", "turns_running_asker", "turns_id"]),
+    ("waiting turns", lambda tx: turns.queued(tx, SESSION), ["turns_queued"]),
+    ("the running turn", lambda tx: turns.running(tx, SESSION), ["turns_running"]),
+    ("turns of a session", lambda tx: turns.of_session(tx, SESSION), ["turns_session"]),
+    ("abandoned turns", lambda tx: turns.abandoned(tx, now=after(1), workers=[]), ["turns_lease"]),
+    ("the next delivery", claim_delivery, ["deliveries_ready", "deliveries_open", "deliveries_id"]),
+    ("deliveries of a turn", lambda tx: deliveries.of_turn(tx, TurnId("t5")), ["deliveries_turn"]),
+    ("deliveries of a session", lambda tx: deliveries.of_session(tx, SESSION), ["deliveries_session"]),
+    (
+        "an event seen before",
+        lambda tx: inbox.seen(tx, platform="telegram", account="bot", event="e5"),
+        ["inbox_pkey"],
+    ),
+    ("changes after a cursor", read_feed, ["changes_pkey", "messages_seq"]),
+    ("a lane by its key", ensure_lane, ["lanes_pkey"]),
+    ("lanes of a session", lambda tx: lanes.of_session(tx, SESSION), ["lanes_session"]),
+    ("expired lanes", lambda tx: lanes.expired(tx, now=after(0.0001)), ["lanes_expiry"]),
+    (
+        "the next final",
+        lambda tx: finals.take(tx, now=after(0.0001), retry_at=NOW + timedelta(hours=1), most=3),
+        ["finals_due"],
+    ),
+]
+
+
+async def test_every_hot_query_uses_its_index_and_reads_no_whole_table(
+    database: Database, subtests: pytest.Subtests
+) -> None:
+    def explain(tx: Transaction) -> dict[str, Recorder]:
+        fill(tx)
+        recorders = {name: Recorder(tx) for name, _, _ in CASES}
+        for name, query, _ in CASES:
+            query(recorders[name])
+        return recorders
+
+    recorders = await database.write("plans", explain)
+    for name, _, indexes in CASES:
+        with subtests.test(name):
+            plan = "\n".join(recorders[name].plan)
+            for index in indexes:
+                wanted = _SQLITE_NAMES.get(index, index) if database.engine is Engine.SQLITE else index
+                assert re.search(rf"\b{wanted}\b", plan), f"{name} does not use {wanted}:\n{plan}"
+            assert recorders[name].scans() == [], plan
