@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 ENVIRONMENT = "KERYX_TEST_DATABASE"
@@ -66,7 +67,11 @@ class Server:
     def kill(self) -> None:
         """End the server as a crash does: nothing is flushed, nobody is told."""
         pid = int((Path(self._data) / "postmaster.pid").read_text().splitlines()[0])
-        os.kill(pid, signal.SIGKILL)
+        # Left alone, a process that serves a connection would answer once more after its parent is gone.
+        serving = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for process in (pid, *map(int, serving)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def restart(self) -> None:
         self.stop()

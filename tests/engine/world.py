@@ -132,26 +132,30 @@ class Node:
         self.hub: Hub = service.hub
         self.task = task
         self._wire = wire
+        self._ended = False
 
     async def crash(self) -> None:
         """Nothing is written from here on, nothing is handed back, nobody is told."""
         self._wire.cut()
+        self._ended = True
         self.task.cancel()
         await asyncio.wait({self.task})
         # How a process that was killed fails is of no interest to anybody.
-        self.task.cancelled() or self.task.exception()
+        if not self.task.cancelled():
+            self.task.exception()
 
     async def stop(self) -> None:
         """End in good order: running turns are handed back."""
-        if self._wire.dead:
+        if self._ended:
             return
+        self._ended = True
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
 
     def check(self) -> None:
         """Raise what ended this node by itself."""
-        if self.task.done() and not self._wire.dead:
+        if self.task.done() and not self._ended:
             self.task.result()
             raise AssertionError("the node has ended by itself")
 
@@ -272,7 +276,7 @@ class World:
     async def eventually(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition that needs no store holds."""
         async with asyncio.timeout(SECONDS):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 anything may change it
                 await asyncio.sleep(0.001)
 
     async def flow(self, task: Awaitable[T], *, step: float = 1.0) -> T:

@@ -55,13 +55,15 @@ async def chat(
     """
     if new + continue_ + (resume is not None) > 1:
         raise Invalid("choose one of --new, --continue and --resume")
-    ref, *rest = resume or [None]
+    ref, rest = (resume[0], resume[1:]) if resume else (None, [])
     first = " ".join([*rest, *message])
     app = application()
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     async with conversation(app, Stream(bare=not terminal), kind="chat") as talk:
         access = Access(talk.hub, app.viewer)
-        session = await _chosen(access, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal)
+        session = await _chosen(
+            access, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal
+        )
         if session:
             await talk.go_on(session)
         if terminal:
@@ -101,7 +103,11 @@ async def _own(access: Access) -> list[Session]:
 async def _at_terminal(app: App, talk: Conversation, first: str) -> int:
     line = Line(app.settings.folder / "history")
     if not talk.session and not first:
-        output.write(output.styled(f"New conversation with {app.settings.agent}. /help lists commands, Ctrl-D leaves.", "dim"))
+        output.write(
+            output.styled(
+                f"New conversation with {app.settings.agent}. /help lists commands, Ctrl-D leaves.", "dim"
+            )
+        )
     watch = _Interrupts(talk)
     with watch:
         await watch.waiting(talk.settled())
@@ -117,6 +123,7 @@ async def _at_terminal(app: App, talk: Conversation, first: str) -> int:
 
 async def _typed(line: Line, talk: Conversation) -> str | None:
     talk.stream.close_line()
+    output.write("")
     talk.stream.live = False
     try:
         return await line.read()
@@ -126,8 +133,6 @@ async def _typed(line: Line, talk: Conversation) -> str | None:
 
 async def _exchange(talk: Conversation, watch: "_Interrupts", text: str) -> None:
     receipt = await talk.say(text)
-    if receipt.reply:
-        talk.stream.say(receipt.reply)
     if receipt.turn:
         await watch.waiting(talk.ended(receipt.turn))
     else:
@@ -140,8 +145,6 @@ async def _through_pipe(talk: Conversation, first: str) -> int:
     failed = False
     async for text in _lines(first):
         receipt = await talk.say(text)
-        if receipt.reply:
-            talk.stream.say(receipt.reply)
         if receipt.turn:
             failed |= await _state(talk, receipt.turn) is not TurnState.DONE
     await talk.settled()

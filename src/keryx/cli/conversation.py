@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.app import App
@@ -36,7 +37,7 @@ class Conversation:
         self._policy = app.settings.policy
         self._runner = service.runner
         self._group = group
-        self._source = _source(app)
+        self._source = source(app)
         self._showing = anyio.Lock()
         self._following = anyio.CancelScope()
         self._ends: dict[TurnId, anyio.Event] = {}
@@ -55,6 +56,8 @@ class Conversation:
             receipt = await self.hub.receive(self._inbound(text))
             if receipt.session and receipt.turn and receipt.session == self.session and receipt.seq:
                 self.stream.own(receipt.seq)
+        if receipt.reply:
+            self.stream.say(receipt.reply)
         if receipt.turn is None or receipt.session is None:
             await self._go_where_the_lane_went()
         elif receipt.session != self.session:
@@ -90,12 +93,16 @@ class Conversation:
         except NotFound:
             return
         if lane.session != self.session:
+            before = self.session
             self._leave()
             if lane.session:
-                await self._enter(lane.session)
+                await self._enter(lane.session, known=before)
 
-    async def _enter(self, session: SessionId) -> None:
+    async def _enter(self, session: SessionId, *, known: SessionId | None = None) -> None:
         snapshot = await self.hub.open(self.viewer, session, limit=SHOWN)
+        if known and snapshot.session.parent == known:
+            # The words of a copy are on the screen already.
+            snapshot = msgspec.structs.replace(snapshot, messages=[])
         self.stream.open(snapshot)
         self._unfinished = [t.id for t in (snapshot.running, *snapshot.queue) if t]
         self._follow(session, snapshot.cursor)
@@ -154,7 +161,8 @@ def fresh() -> str:
     return ids.new(datetime.now(UTC))
 
 
-def _source(app: App) -> Source:
+def source(app: App) -> Source:
+    """A place of its own for each run of a command."""
     return Source(
         platform="cli",
         chat=fresh(),

@@ -20,15 +20,17 @@ async def list_(
     *,
     state: Annotated[
         list[DeliveryState] | None,
-        Parameter(negative="", help="Only those in this state; may be repeated. Without it: all that are not sent."),
+        Parameter(
+            negative="", help="Only those in this state; may be repeated. Without it: all that are not sent."
+        ),
     ] = None,
     limit: Annotated[int, Parameter(help="How many at most.")] = 50,
     json: Json = False,
 ) -> None:
     """List what waits, failed or is in doubt, the latest first.
 
-        keryx deliveries list
-        keryx deliveries list --state dead --state unknown
+    keryx deliveries list
+    keryx deliveries list --state dead --state unknown
     """
     async with hub() as access:
         found = await access.hub.deliveries(access.viewer, states=state or _OPEN, limit=max(1, limit))
@@ -44,7 +46,7 @@ async def list_(
 async def retry(delivery: _Id, /, *, json: Json = False) -> None:
     """Send a delivery again that failed, died or is in doubt.
 
-        keryx deliveries retry 01jd0abcdefghjkmnp
+    keryx deliveries retry 01jd0abcdefghjkmnp
     """
     async with hub() as access:
         await access.hub.decide(access.viewer, DeliveryId(delivery), DeliveryState.READY)
@@ -55,7 +57,7 @@ async def retry(delivery: _Id, /, *, json: Json = False) -> None:
 async def discard(delivery: _Id, /, *, json: Json = False) -> None:
     """Give a delivery up.
 
-        keryx deliveries discard 01jd0abcdefghjkmnp
+    keryx deliveries discard 01jd0abcdefghjkmnp
     """
     async with hub() as access:
         await access.hub.decide(access.viewer, DeliveryId(delivery), DeliveryState.DISCARDED)

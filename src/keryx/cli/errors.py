@@ -6,8 +6,9 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from typing import cast
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, UnusedCliTokensError
 
 from keryx.cli import output
 from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound, Unavailable
@@ -99,12 +100,14 @@ def _leaf(exc: BaseException) -> BaseException:
 def _leaves(exc: BaseException) -> list[BaseException]:
     if not isinstance(exc, BaseExceptionGroup):
         return [exc]
-    return [leaf for inner in exc.exceptions for leaf in _leaves(inner)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    inside = cast("tuple[BaseException, ...]", exc.exceptions)  # pyright: ignore[reportUnknownMemberType]
+    return [leaf for inner in inside for leaf in _leaves(inner)]
 
 
 def _about_usage(exc: CycloptsError) -> str:
-    command = " ".join(exc.command_chain or ())
-    text = " ".join(str(exc).split()).rstrip(".")
-    return (
-        f"{text[:1].lower()}{text[1:]}. `{' '.join(('keryx', command)).strip()} --help` shows how it is used"
-    )
+    command = " ".join(("keryx", *(exc.command_chain or ())))
+    if isinstance(exc, UnusedCliTokensError):
+        return f"too many arguments: {' '.join(exc.unused_tokens or ())}. `{command} --help` shows how it is used"
+    text = " ".join(str(exc).split()).partition(" Available commands:")[0]
+    stop = "" if text.endswith((".", "?")) else "."
+    return f"{text[:1].lower()}{text[1:]}{stop} `{command} --help` shows how it is used"

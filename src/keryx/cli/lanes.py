@@ -22,13 +22,15 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 @app.command(name="list")
 async def list_(
     *,
-    since_: Annotated[str | None, Parameter(name="--since", help="Only those active since: 30m, 12h, 7d or a date.")] = None,
+    since_: Annotated[
+        str | None, Parameter(name="--since", help="Only those active since: 30m, 12h, 7d or a date.")
+    ] = None,
     limit: Annotated[int, Parameter(help="How many at most.")] = 50,
     json: Json = False,
 ) -> None:
     """List lanes, the latest first.
 
-        keryx lanes list --since 30m
+    keryx lanes list --since 30m
     """
     async with hub() as access:
         moment = since(since_) if since_ else None
@@ -36,7 +38,10 @@ async def list_(
     if json:
         output.json({"lanes": found})
     elif found:
-        rows = [(x.key, x.session or "-", output.when(x.active_at), "suspended" if x.suspended else "") for x in found]
+        rows = [
+            (x.key, x.session or "-", output.when(x.active_at), "suspended" if x.suspended else "")
+            for x in found
+        ]
         output.table(("lane", "session", "last", "state"), rows, flexible=0)
     else:
         output.write("No lanes yet: each place that somebody talks from becomes one.")
@@ -46,7 +51,7 @@ async def list_(
 async def show(key: _Key, /, *, json: Json = False) -> None:
     """Show a lane: who talks there, and which sessions it had and why.
 
-        keryx lanes show agent:main:telegram:dm:42
+    keryx lanes show agent:main:telegram:dm:42
     """
     async with hub() as access:
         lane, moves = await access.hub.lane(access.viewer, key)
@@ -55,14 +60,16 @@ async def show(key: _Key, /, *, json: Json = False) -> None:
         return
     _print_lane(lane)
     for move in moves:
-        output.write(f"  {output.when(move.at):>12}  {move.session or 'no session'}  {output.plain(move.why)}")
+        output.write(
+            f"  {output.when(move.at):>12}  {move.session or 'no session'}  {output.plain(move.why)}"
+        )
 
 
 @app.command
 async def reset(key: _Key, /, *, json: Json = False) -> None:
     """Let the next message in a lane start a new conversation.
 
-        keryx lanes reset agent:main:telegram:dm:42
+    keryx lanes reset agent:main:telegram:dm:42
     """
     async with hub() as access:
         await access.hub.reset_lane(access.viewer, key)
@@ -73,7 +80,7 @@ async def reset(key: _Key, /, *, json: Json = False) -> None:
 async def suspend(key: _Key, /, *, json: Json = False) -> None:
     """Suspend a lane: its next message starts afresh.
 
-        keryx lanes suspend agent:main:telegram:dm:42
+    keryx lanes suspend agent:main:telegram:dm:42
     """
     async with hub() as access:
         await access.hub.suspend_lane(access.viewer, key, True)
@@ -84,7 +91,7 @@ async def suspend(key: _Key, /, *, json: Json = False) -> None:
 async def free(key: _Key, /, *, json: Json = False) -> None:
     """Free a suspended lane: it goes on with its session.
 
-        keryx lanes free agent:main:telegram:dm:42
+    keryx lanes free agent:main:telegram:dm:42
     """
     async with hub() as access:
         await access.hub.suspend_lane(access.viewer, key, False)

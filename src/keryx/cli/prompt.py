@@ -39,8 +39,7 @@ class Line:
             complete_while_typing=True,
             reserve_space_for_menu=_MENU,
             key_bindings=self._keys(),
-            bottom_toolbar=self._hint,
-            style=None,
+            rprompt=self._hint,
         )
 
     async def read(self) -> str | None:
@@ -52,8 +51,8 @@ class Line:
             except EOFError:
                 return None
 
-    def _hint(self) -> str | None:
-        return LEAVE_HINT if self._hinted else None
+    def _hint(self) -> str:
+        return LEAVE_HINT if self._hinted else ""
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -86,7 +85,10 @@ class _Commands(Completer):
         for name, usage, about in (*((c.name, c.usage, c.help) for c in COMMANDS), *_LOCAL):
             if name.startswith(text[1:]):
                 yield Completion(
-                    f"/{name}", start_position=-len(text), display=f"/{name} {usage}".strip(), display_meta=about
+                    f"/{name}",
+                    start_position=-len(text),
+                    display=f"/{name} {usage}".strip(),
+                    display_meta=about,
                 )
 
 
@@ -132,8 +134,11 @@ class _Picker:
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
 
-        def move(by: int) -> None:
-            self._at = max(0, min(self._at + by, len(self._found) - 1))
+        def up(event: KeyPressEvent) -> None:
+            self._at = max(0, self._at - 1)
+
+        def down(event: KeyPressEvent) -> None:
+            self._at = max(0, min(self._at + 1, len(self._found) - 1))
 
         def take(event: KeyPressEvent) -> None:
             if self._found:
@@ -142,8 +147,8 @@ class _Picker:
         def leave(event: KeyPressEvent) -> None:
             event.app.exit(result=None)
 
-        keys.add("up")(lambda event: move(-1))
-        keys.add("down")(lambda event: move(1))
+        keys.add("up")(up)
+        keys.add("down")(down)
         keys.add("enter")(take)
         for key in ("escape", "c-c", "c-d"):
             keys.add(key, eager=True)(leave)
@@ -162,4 +167,6 @@ def _private(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
     except OSError as exc:
-        raise StoreBroken(f"{path} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME") from exc
+        raise StoreBroken(
+            f"{path} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME"
+        ) from exc

@@ -1,5 +1,6 @@
 """Send: give the agent one message, and if wanted wait for its answer."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -8,15 +9,14 @@ import msgspec
 from cyclopts import Parameter
 
 from keryx.app import App
-from keryx.cli import output, transcript
+from keryx.cli import output
 from keryx.cli.access import Access, Json, application
-from keryx.cli.conversation import fresh
+from keryx.cli.conversation import fresh, source
 from keryx.core.deliveries import Target, parse_target
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import OPERATOR, Cursor, SessionId, TurnId
 from keryx.core.messages import Message, Role, words
 from keryx.core.ports import Inbound, Receipt
-from keryx.core.source import Source
 from keryx.core.turns import Turn, TurnState
 
 _FLAG = Parameter(negative="", show_default=False)
@@ -36,7 +36,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 async def send(
     *text: Annotated[str, Parameter(help="The message; `-` reads it from the input.")],
-    session: Annotated[str | None, Parameter(help="The session to send to; without it a new one begins.")] = None,
+    session: Annotated[
+        str | None, Parameter(help="The session to send to; without it a new one begins.")
+    ] = None,
     wait: Annotated[bool, _FLAG, Parameter(help="Wait for the answer and print it.")] = False,
     timeout: Annotated[float, Parameter(help="How many seconds to wait at most.")] = 300,
     target: Annotated[
@@ -55,20 +57,21 @@ async def send(
         git diff | keryx send --wait --session review -
         keryx send --event backup-2026-03-01 --target local:reports "sum up the night"
     """
+    said, reply = words(_text(text)), _target(target)
+    app = application()
     inbound = Inbound(
         event=event or fresh(),
-        source=Source(platform="cli", chat=fresh(), user="operator", user_name=transcript.login()),
-        parts=words(_text(text)),
+        source=source(app),
+        parts=said,
         surface="cli",
         principal=OPERATOR,
-        reply=_target(target),
+        reply=reply,
+        cwd=os.getcwd(),
         commands=False,
     )
-    app = application()
-    inbound = msgspec.structs.replace(
-        inbound, source=msgspec.structs.replace(inbound.source, profile=app.viewer.profile)
+    return await (
+        _and_wait(app, inbound, session, timeout, json) if wait else _only(app, inbound, session, json)
     )
-    return await (_and_wait(app, inbound, session, timeout, json) if wait else _only(app, inbound, session, json))
 
 
 async def _only(app: App, inbound: Inbound, ref: str | None, json: bool) -> int:
@@ -139,7 +142,12 @@ def _report(sent: Sent, json: bool) -> None:
         return
     again = "yes: it was taken in before" if sent.duplicate else ""
     output.fields(
-        [("session", sent.session or ""), ("turn", sent.turn or ""), ("message", sent.message or ""), ("repeated", again)]
+        [
+            ("session", sent.session or ""),
+            ("turn", sent.turn or ""),
+            ("message", sent.message or ""),
+            ("repeated", again),
+        ]
     )
 
 

@@ -35,23 +35,29 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 @app.command(name="list")
 async def list_(
     *,
-    surface: Annotated[str | None, Parameter(help="Only those that began here: cli, gateway, web, acp, api, job.")] = None,
+    surface: Annotated[
+        str | None, Parameter(help="Only those that began here: cli, gateway, web, acp, api, job.")
+    ] = None,
     project: Annotated[str | None, Parameter(help="Only those of this project.")] = None,
     pinned: Annotated[bool, _FLAG, Parameter(help="Only pinned ones.")] = False,
     archived: Annotated[bool, _FLAG, Parameter(help="Only archived ones.")] = False,
-    all_: Annotated[bool, _FLAG, Parameter(name="--all", help="Archived ones and scheduled runs too.")] = False,
+    all_: Annotated[
+        bool, _FLAG, Parameter(name="--all", help="Archived ones and scheduled runs too.")
+    ] = False,
     state: Annotated[Activity | None, Parameter(help="Only those in this state.")] = None,
     cwd: Annotated[str | None, Parameter(help="Only those of this directory.")] = None,
-    since_: Annotated[str | None, Parameter(name="--since", help="Only those active since: 12h, 7d or a date.")] = None,
+    since_: Annotated[
+        str | None, Parameter(name="--since", help="Only those active since: 12h, 7d or a date.")
+    ] = None,
     limit: Annotated[int, Parameter(help="How many at most, up to 500.")] = 20,
     page: Annotated[str | None, Parameter(help="Go on after a page: the cursor it ended with.")] = None,
     json: Json = False,
 ) -> None:
     """List conversations, pinned ones first, then the latest.
 
-        keryx sessions list
-        keryx sessions list --surface cli --since 7d
-        keryx sessions list --state running --json
+    keryx sessions list
+    keryx sessions list --surface cli --since 7d
+    keryx sessions list --state running --json
     """
     async with hub() as access:
         listing = Listing(
@@ -86,8 +92,8 @@ async def show(
 ) -> None:
     """Show a conversation with everything in it, undone and interrupted messages marked.
 
-        keryx sessions show 01jd0abc
-        keryx sessions show "trip to oslo" --all
+    keryx sessions show 01jd0abc
+    keryx sessions show "trip to oslo" --all
     """
     async with hub() as access:
         session = await access.session(ref)
@@ -109,10 +115,12 @@ async def show(
 
 
 @app.command
-async def rename(ref: Ref, title: Annotated[str, Parameter(help="The new title.")], /, *, json: Json = False) -> None:
+async def rename(
+    ref: Ref, title: Annotated[str, Parameter(help="The new title.")], /, *, json: Json = False
+) -> None:
     """Give a conversation a title. It is never overwritten by an automatic one.
 
-        keryx sessions rename 01jd0abc "Trip to Oslo"
+    keryx sessions rename 01jd0abc "Trip to Oslo"
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -131,11 +139,17 @@ async def fork(
 ) -> None:
     """Copy a conversation, up to its last complete turn or up to a message; the copy goes its own way.
 
-        keryx sessions fork oslo --at 12 --title "Oslo by train"
+    keryx sessions fork oslo --at 12 --title "Oslo by train"
     """
     async with hub() as access:
-        child = await access.hub.fork(access.viewer, await access.id(ref), surface="cli", through=at, title=title)
-    _done(child.id, f"Copied to {child.id}, called “{child.title}”. `keryx chat --resume {child.id}` goes on there.", json)
+        child = await access.hub.fork(
+            access.viewer, await access.id(ref), surface="cli", through=at, title=title
+        )
+    _done(
+        child.id,
+        f"Copied to {child.id}, called “{child.title}”. `keryx chat --resume {child.id}` goes on there.",
+        json,
+    )
 
 
 @app.command
@@ -148,8 +162,8 @@ async def undo(
 ) -> None:
     """Take back the last turns. Nothing is lost: `redo` brings them back.
 
-        keryx sessions undo oslo
-        keryx sessions undo oslo -n 3
+    keryx sessions undo oslo
+    keryx sessions undo oslo -n 3
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -161,7 +175,7 @@ async def undo(
 async def redo(ref: Ref, /, *, json: Json = False) -> None:
     """Bring back what the last undo took.
 
-        keryx sessions redo oslo
+    keryx sessions redo oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -173,7 +187,7 @@ async def redo(ref: Ref, /, *, json: Json = False) -> None:
 async def retry(ref: Ref, /, *, json: Json = False) -> None:
     """Ask the last question again.
 
-        keryx sessions retry oslo
+    keryx sessions retry oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -188,7 +202,7 @@ async def retry(ref: Ref, /, *, json: Json = False) -> None:
 async def pin(ref: Ref, /, *, json: Json = False) -> None:
     """Keep a conversation at the top of every list.
 
-        keryx sessions pin oslo
+    keryx sessions pin oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -200,7 +214,7 @@ async def pin(ref: Ref, /, *, json: Json = False) -> None:
 async def unpin(ref: Ref, /, *, json: Json = False) -> None:
     """Let a conversation take its place in the list again.
 
-        keryx sessions unpin oslo
+    keryx sessions unpin oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -212,7 +226,7 @@ async def unpin(ref: Ref, /, *, json: Json = False) -> None:
 async def archive(ref: Ref, /, *, json: Json = False) -> None:
     """Take a conversation out of the list; it is kept and found.
 
-        keryx sessions archive oslo
+    keryx sessions archive oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -224,7 +238,7 @@ async def archive(ref: Ref, /, *, json: Json = False) -> None:
 async def unarchive(ref: Ref, /, *, json: Json = False) -> None:
     """Bring a conversation back into the list.
 
-        keryx sessions unarchive oslo
+    keryx sessions unarchive oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -243,15 +257,22 @@ async def delete(
 ) -> None:
     """Delete a conversation: hidden now, erased after a grace period.
 
-        keryx sessions delete oslo
-        keryx sessions delete 01jd0abc --now --yes
+    keryx sessions delete oslo
+    keryx sessions delete 01jd0abc --now --yes
     """
     async with hub() as access:
         session = await access.session(ref)
         how = "for good" if now else "(it can be brought back for a while)"
-        confirm(f"Delete “{session.title or session.id}”, {transcript.count(session.messages, 'message')}, {how}?", yes)
+        confirm(
+            f"Delete “{session.title or session.id}”, {transcript.count(session.messages, 'message')}, {how}?",
+            yes,
+        )
         await access.hub.delete(access.viewer, session.id, erase=now)
-    _done(session.id, "Erased." if now else f"Deleted. `keryx sessions undelete {session.id}` brings it back.", json)
+    _done(
+        session.id,
+        "Erased." if now else f"Deleted. `keryx sessions undelete {session.id}` brings it back.",
+        json,
+    )
 
 
 @app.command
@@ -260,7 +281,7 @@ async def undelete(
 ) -> None:
     """Bring back a deleted conversation before it is erased.
 
-        keryx sessions undelete 01jd0abcdefghjkmnp
+    keryx sessions undelete 01jd0abcdefghjkmnp
     """
     async with hub() as access:
         await access.hub.undelete(access.viewer, SessionId(session))
@@ -271,7 +292,7 @@ async def undelete(
 async def end(ref: Ref, /, *, json: Json = False) -> None:
     """Mark a conversation as ended.
 
-        keryx sessions end oslo
+    keryx sessions end oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -283,7 +304,7 @@ async def end(ref: Ref, /, *, json: Json = False) -> None:
 async def reopen(ref: Ref, /, *, json: Json = False) -> None:
     """Open an ended conversation again.
 
-        keryx sessions reopen oslo
+    keryx sessions reopen oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -301,7 +322,7 @@ async def stop(
 ) -> None:
     """Stop the running turn; what was said so far stays.
 
-        keryx sessions stop oslo --queue
+    keryx sessions stop oslo --queue
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -319,9 +340,9 @@ async def model(
 ) -> None:
     """Show or set the model of a conversation.
 
-        keryx sessions model oslo
-        keryx sessions model oslo gpt-5
-        keryx sessions model oslo default
+    keryx sessions model oslo
+    keryx sessions model oslo gpt-5
+    keryx sessions model oslo default
     """
     async with hub() as access:
         session = await access.session(ref)
@@ -345,8 +366,8 @@ async def move_to_project(
 ) -> None:
     """Put a conversation into a project, or into none.
 
-        keryx sessions move-to-project oslo travel
-        keryx sessions move-to-project oslo none
+    keryx sessions move-to-project oslo travel
+    keryx sessions move-to-project oslo none
     """
     async with hub() as access:
         id_ = await access.id(ref)

@@ -25,7 +25,7 @@ class Stream:
         self._drafts: dict[TurnId, list[Piece]] = {}
         self._written: dict[TurnId, int] = {}
         self._line_open = False
-        self._thinking = False
+        self._thinking: bool = False
 
     @property
     def live(self) -> bool:

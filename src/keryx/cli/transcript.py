@@ -47,7 +47,9 @@ def heading(session: Session) -> str:
 
 
 def show(message: Message) -> None:
-    """Print a message: who and when, then what, then its marks."""
+    """Print a message: who and when, then what, then its marks. Each question stands apart from what was before."""
+    if message.role is Role.USER:
+        output.write("")
     output.write(_header(message))
     for line in body(message.parts):
         output.write(output.indented(line, 2))
@@ -87,7 +89,7 @@ def call(part: ToolCall) -> str:
 
 def result(part: ToolResult) -> str:
     failed = "failed: " if part.failed else ""
-    return output.styled(output.cut(f"  ↳ {failed}{part.output}", _line()).rstrip() or "  ↳", "dim")
+    return "  " + output.styled(output.cut(f"↳ {failed}{part.output}", _line()), "dim")
 
 
 def marks(message: Message) -> Iterator[str]:

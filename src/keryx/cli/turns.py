@@ -12,21 +12,25 @@ from keryx.core.turns import Turn, TurnState
 async def turns(*, json: Json = False) -> None:
     """List the turns that run or wait now.
 
-        keryx turns
-        keryx turns --json
+    keryx turns
+    keryx turns --json
     """
     async with hub() as access:
         found = await access.hub.active(access.viewer)
     if json:
         output.json({"turns": found})
     elif found:
-        output.table(("turn", "session", "state", "try", "since", "where"), map(_row, found), flexible=5, right=(3,))
+        output.table(
+            ("turn", "session", "state", "try", "since", "where"), map(_row, found), flexible=5, right=(3,)
+        )
     else:
         output.write("Nothing runs and nothing waits.")
 
 
 async def why(
-    message: Annotated[str, Parameter(help="The id of a message: session and number, such as 01jd0abcdefghjkmnp.3")],
+    message: Annotated[
+        str, Parameter(help="The id of a message: session and number, such as 01jd0abcdefghjkmnp.3")
+    ],
     /,
     *,
     json: Json = False,
@@ -42,7 +46,9 @@ async def why(
     if json:
         output.json(story)
         return
-    output.write(output.styled(output.cut(story.message.text or story.message.role.value, output.width()), "bold"))
+    output.write(
+        output.styled(output.cut(story.message.text or story.message.role.value, output.width()), "bold")
+    )
     for event in story.events:
         moment = f"{event.at.astimezone():%d %b %H:%M:%S}"
         output.write(f"{output.styled(moment, 'dim')}  {output.plain(event.what, one_line=True)}")

@@ -4,6 +4,7 @@ A Keryx id is 18 characters of lower-case Crockford base 32: 50 bits of millisec
 bits. Ids therefore sort by time, contain nothing that could be a path, and need no quoting anywhere.
 """
 
+import hashlib
 import re
 import secrets
 from datetime import datetime
@@ -30,7 +31,8 @@ _TIME_CHARS = 10
 _RANDOM_CHARS = 8
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _ODD = re.compile(r"[^ -~]|[:%]")
-_REFERENCE = re.compile(r"[^\x00-\x1f\x7f/\\]{1,200}\Z")
+_REFERENCE = re.compile(r"[^\x00-\x1f\x7f\\]{1,200}\Z")
+_LONGEST = 256
 
 
 def new(now: datetime) -> str:
@@ -54,15 +56,22 @@ def profile(text: str) -> ProfileId:
 
 def reference(text: str) -> str:
     """Check text by which somebody names a session. Refuses what could be a path, and control characters."""
-    stripped = text.strip()
-    if not _REFERENCE.match(stripped) or stripped in {".", ".."} or stripped.startswith("~"):
+    name = text.strip()
+    segments = name.split("/")
+    pathlike = name.startswith((".", "~")) or any(s.strip() in {"", ".", ".."} for s in segments)
+    if pathlike or not _REFERENCE.match(name):
         raise Invalid(f"{text[:80]!r} cannot name a session: give an id, a unique prefix of one, or a title")
-    return stripped
+    return name
 
 
 def plain(text: str) -> str:
-    """Foreign text as printable ASCII without `:`; different texts stay different, ordinary ids look as written."""
-    return _ODD.sub(_percent, text)
+    """Foreign text as printable ASCII without `:`; different texts stay different, ordinary ids look as written.
+
+    Text that is too long for an index keeps its beginning and gets a digest of the whole."""
+    escaped = _ODD.sub(_percent, text)
+    if len(escaped) <= _LONGEST:
+        return escaped
+    return f"{escaped[:_LONGEST]}%#{hashlib.sha256(escaped.encode()).hexdigest()}"
 
 
 def _percent(odd: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from keryx.core.errors import KeryxError, LeaseLost, SendError, Uncertain
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
 from keryx.engine import outcome
+from keryx.engine.alarm import signal_or_moment
 from keryx.engine.policy import Policy
 from keryx.store import deliveries, gates
 from keryx.store.database import Database, Transaction
@@ -23,6 +24,7 @@ from keryx.store.wake import Wake
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
+Claimed = tuple[Delivery, LeaseToken]
 
 
 class Dispatcher:
@@ -48,7 +50,6 @@ class Dispatcher:
         """Send until cancelled. `changes` is the live feed: it tells of new deliveries."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, changes)
-            group.start_soon(self._wait_for_gates)
             await self._send_forever(group)
 
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
@@ -56,48 +57,42 @@ class Dispatcher:
             if change.kind is Kind.DELIVERY:
                 self._work.signal()
 
-    async def _wait_for_gates(self) -> None:
-        """Wake up for deliveries that wait for a moment rather than for an event."""
-        while True:
-            seen = self._work.count
-            at = await self._database.read("deliveries.next_at", lambda tx: _next_at(tx, self._clock.now()))
-            if at is None:
-                await self._work.wait(seen)
-            else:
-                with anyio.move_on_after(max(0.001, (at - self._clock.now()).total_seconds())):
-                    await self._work.wait(seen)
-                    continue
-                self._work.signal()
-
     async def _send_forever(self, group: TaskGroup) -> None:
         while True:
             seen = self._work.count
-            while len(self._sending) < AT_ONCE:
-                claimed = await self._claim()
-                if claimed is None:
-                    break
-                self._sending.add(claimed[0].id)
-                group.start_soon(self._attempt, *claimed)
-            await self._work.wait(seen)
+            free = AT_ONCE - len(self._sending)
+            claimed, at = await self._claim(free) if free > 0 else ([], None)
+            for delivery, lease in claimed:
+                self._sending.add(delivery.id)
+                group.start_soon(self._attempt, delivery, lease)
+            await signal_or_moment(self._work, seen, self._clock, at)
 
-    async def _claim(self) -> tuple[Delivery, LeaseToken] | None:
+    async def _claim(self, most: int) -> tuple[list[Claimed], datetime | None]:
+        """Lease what may go now, and tell when to look again for what waits for a moment rather than for an event."""
         try:
-            return await self._database.write(
-                "delivery.claim",
-                lambda tx: deliveries.claim(
-                    tx,
-                    platform=self._adapter.platform,
-                    account=self._adapter.account,
-                    worker=self._worker,
-                    now=self._clock.now(),
-                    lease=self._policy.limits.lease,
-                ),
-            )
+            return await self._database.write("delivery.claim", partial(self._claim_all, most=most))
         except KeryxError as exc:
             log.warning("cannot claim a delivery now: %s", exc)
             await self._clock.sleep(0.5)
             self._work.signal()
-            return None
+            return [], None
+
+    def _claim_all(self, tx: Transaction, *, most: int) -> tuple[list[Claimed], datetime | None]:
+        now = self._clock.now()
+        found: list[Claimed] = []
+        while len(found) < most:
+            claimed = deliveries.claim(
+                tx,
+                platform=self._adapter.platform,
+                account=self._adapter.account,
+                worker=self._worker,
+                now=now,
+                lease=self._policy.limits.lease,
+            )
+            if claimed is None:
+                return found, _next_at(tx, now)
+            found.append(claimed)
+        return found, None
 
     async def _attempt(self, delivery: Delivery, lease: LeaseToken) -> None:
         """The door of a delivery: whatever happens is recorded, or its lease runs out."""

@@ -16,7 +16,8 @@ class Housekeeping:
         now = self._clock.now()
         keep = self._keep
         await self._database.write("inbox.trim", lambda tx: inbox.trim(tx, before=now - keep.inbox))
-        await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed))
+        while await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed)):
+            pass
         await self._database.write("gates.trim", lambda tx: gates.trim(tx, now=now))
         await self._database.write("lanes.drop", lambda tx: lanes.drop_idle(tx, before=now - keep.lanes))
         due = await self._database.read("sessions.due", lambda tx: sessions.due_for_erasure(tx, now=now))

@@ -30,7 +30,8 @@ class HandedBack(msgspec.Struct, frozen=True):
     """The process ends and the turn goes back to the queue."""
 
 
-Item: TypeAlias = Event | Ended | Cancelled | TimedOut | HandedBack
+End: TypeAlias = Ended | Cancelled | TimedOut | HandedBack
+Item: TypeAlias = Event | End
 
 
 class Mailbox:

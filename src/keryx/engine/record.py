@@ -8,7 +8,7 @@ import msgspec
 from keryx.core import messages as core_messages
 from keryx.core import titles
 from keryx.core.errors import LeaseLost
-from keryx.core.messages import Mark, Message, Notice, Reasoning, Role, Text
+from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
 from keryx.core.ports import Called, Event, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
@@ -45,22 +45,9 @@ def read(tx: Transaction, turn: Turn) -> Reading:
 def progress(tx: Transaction, turn: Turn, events: Sequence[Event], *, now: datetime) -> None:
     """Store a batch of events in order. Text grows the draft; a tool call turns the draft into a message."""
     turns.hold(tx, turn)
-    pending: list[Text | Reasoning] = []
-    for event in events:
-        match event:
-            case Said(text):
-                pending.append(Text(text))
-            case Thought(text, opaque):
-                pending.append(Reasoning(text, opaque))
-            case Called(calls):
-                _grow(tx, turn, pending, now)
-                parts = (*drafts.take(tx, turn.id), *calls)
-                messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id)
-            case Returned(result):
-                messages.append(tx, turn.session, Role.TOOL, (result,), now=now, turn=turn.id)
-            case Used(used):
-                usage.add(tx, turn, used, now=now)
-    _grow(tx, turn, pending, now)
+    fresh = _steps(tx, turn, events, now)
+    if fresh:
+        drafts.grow(tx, turn, fresh, now=now)
 
 
 def steer(tx: Transaction, turn: Turn, *, now: datetime) -> list[Message]:
@@ -75,12 +62,10 @@ def steer(tx: Transaction, turn: Turn, *, now: datetime) -> list[Message]:
     return given
 
 
-def finish(tx: Transaction, turn: Turn, *, now: datetime) -> None:
-    """The answer, the end of the turn, the delivery and the title: all or nothing."""
+def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event] = ()) -> None:
+    """The last events, the answer, the end of the turn, the delivery and the title: all or nothing."""
     turns.hold(tx, turn)
-    parts = drafts.take(tx, turn.id)
-    if parts:
-        messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id)
+    _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
     turns.finish(tx, turn, TurnState.DONE, now=now)
     said = _said(tx, turn)
     if not said:
@@ -90,27 +75,27 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime) -> None:
     _give_title(tx, turn, now)
 
 
-def fail(tx: Transaction, turn: Turn, error: str, *, now: datetime) -> None:
-    """The turn ends with an error: what was shown stays, marked, and the person is told."""
+def fail(tx: Transaction, turn: Turn, error: str, *, now: datetime, events: Sequence[Event] = ()) -> None:
+    """The turn ends with an error: what was said stays, marked, and the person is told."""
     turns.hold(tx, turn)
-    _keep_draft(tx, turn, Mark.FAILED, now)
+    _keep_draft(tx, turn, Mark.FAILED, now, _steps(tx, turn, events, now))
     turns.finish(tx, turn, TurnState.FAILED, now=now, error=error)
     _tell(tx, turn, error, now=now)
     _give_title(tx, turn, now)
 
 
-def cancel(tx: Transaction, turn: Turn, *, now: datetime) -> None:
-    """The turn was stopped by a person: what was shown stays, marked."""
+def cancel(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event] = ()) -> None:
+    """The turn was stopped by a person: what was said stays, marked."""
     turns.hold(tx, turn)
-    _keep_draft(tx, turn, Mark.CANCELLED, now)
+    _keep_draft(tx, turn, Mark.CANCELLED, now, _steps(tx, turn, events, now))
     turns.finish(tx, turn, TurnState.CANCELLED, now=now)
     _give_title(tx, turn, now)
 
 
-def hand_back(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+def hand_back(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event] = ()) -> None:
     """The process ends in good order: the turn goes back to the queue and the attempt does not count."""
     turns.hold(tx, turn)
-    _keep_draft(tx, turn, Mark.INTERRUPTED, now)
+    _keep_draft(tx, turn, Mark.INTERRUPTED, now, _steps(tx, turn, events, now))
     if turn.pin:
         turns.finish(tx, turn, TurnState.CANCELLED, now=now)
     else:
@@ -166,15 +151,35 @@ def _close(tx: Transaction, turn: Turn, state: TurnState, text: str, now: dateti
     return state
 
 
-def _grow(tx: Transaction, turn: Turn, pending: list[Text | Reasoning], now: datetime) -> None:
-    joined = core_messages.join(pending)
-    pending.clear()
-    if joined:
-        drafts.grow(tx, turn, [p for p in joined if isinstance(p, Text | Reasoning)], now=now)
+def _steps(tx: Transaction, turn: Turn, events: Sequence[Event], now: datetime) -> list[Text | Reasoning]:
+    """Store tool steps and usage; gives the text after the last step, which is to become draft or answer."""
+    fresh: list[Text | Reasoning] = []
+    for event in events:
+        match event:
+            case Said(text):
+                fresh.append(Text(text))
+            case Thought(text, opaque):
+                fresh.append(Reasoning(text, opaque))
+            case Called(calls):
+                parts = (*_said_so_far(tx, turn, fresh), *calls)
+                messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id)
+                fresh.clear()
+            case Returned(result):
+                messages.append(tx, turn.session, Role.TOOL, (result,), now=now, turn=turn.id)
+            case Used(used):
+                usage.add(tx, turn, used, now=now)
+    return [p for p in core_messages.join(fresh) if isinstance(p, Text | Reasoning)]
 
 
-def _keep_draft(tx: Transaction, turn: Turn, mark: Mark, now: datetime) -> None:
-    parts = drafts.take(tx, turn.id)
+def _said_so_far(tx: Transaction, turn: Turn, fresh: Sequence[Text | Reasoning]) -> Parts:
+    """The draft with the text after it; the draft is empty from here on."""
+    return core_messages.join((*drafts.take(tx, turn.id), *fresh))
+
+
+def _keep_draft(
+    tx: Transaction, turn: Turn, mark: Mark | None, now: datetime, fresh: Sequence[Text | Reasoning] = ()
+) -> None:
+    parts = _said_so_far(tx, turn, fresh)
     if parts:
         messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id, mark=mark)
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -14,12 +15,13 @@ from keryx.core.errors import AgentFailed, Invalid, KeryxError, LeaseLost, Retry
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.messages import Message
 from keryx.core.ports import Agent, Called, Clock, Event, Returned, TurnContext
-from keryx.core.turns import Limits, Turn
+from keryx.core.turns import Limits, Turn, TurnState
 from keryx.engine import record
-from keryx.engine.mailbox import Cancelled, Ended, HandedBack, Item, Mailbox, TimedOut
+from keryx.engine.alarm import signal_or_moment
+from keryx.engine.mailbox import Cancelled, End, Ended, HandedBack, Item, Mailbox, TimedOut
 from keryx.engine.record import Reading
 from keryx.store import turns
-from keryx.store.database import Database, Work
+from keryx.store.database import Database, Transaction, Work
 from keryx.store.wake import Wake
 
 log = logging.getLogger(__name__)
@@ -76,7 +78,6 @@ class Runner:
         """Run turns until cancelled. `changes` is the live feed: it tells of new turns and of cancels."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, changes)
-            group.start_soon(self._claim_held_back)
             await self._claim_forever(group)
 
     async def drain(self, seconds: float) -> None:
@@ -95,7 +96,7 @@ class Runner:
 
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
         async for change in changes:
-            if change.kind is Kind.TURN:
+            if change.kind is Kind.TURN and change.note != TurnState.RUNNING.value:
                 self._work.signal()
             elif change.kind is Kind.CANCEL and change.turn and change.turn in self._running:
                 self._running[change.turn].put(Cancelled())
@@ -103,46 +104,40 @@ class Runner:
     async def _claim_forever(self, group: TaskGroup) -> None:
         while True:
             seen = self._work.count
-            while not self._draining and self.busy < self._limits.at_once:
-                turn = await self._claim()
-                if turn is None:
-                    break
+            free = 0 if self._draining else self._limits.at_once - self.busy
+            claimed, at = await self._claim(free) if free > 0 else ([], None)
+            for turn in claimed:
                 self._running[turn.id] = Mailbox()
                 group.start_soon(self._run, turn, group)
-            await self._work.wait(seen)
+            await signal_or_moment(self._work, seen, self._clock, at)
 
-    async def _claim_held_back(self) -> None:
-        """Wake up for turns that wait for a moment rather than for an event."""
-        while True:
-            seen = self._work.count
-            at = await self._database.read(
-                "turns.next_at", lambda tx: turns.next_at(tx, now=self._clock.now())
-            )
-            if at is None:
-                await self._work.wait(seen)
-            else:
-                await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
-                self._work.signal()
-
-    async def _claim(self) -> Turn | None:
+    async def _claim(self, most: int) -> tuple[list[Turn], datetime | None]:
+        """Lease what may run now, and tell when to look again for what waits for a moment rather than for an event."""
         try:
-            return await self._database.write(
-                "turn.claim",
-                lambda tx: turns.claim(
-                    tx,
-                    worker=self._worker,
-                    now=self._clock.now(),
-                    lease=self._limits.lease,
-                    per_principal=self._limits.per_principal,
-                    scoped=self._scoped,
-                    session=self._session,
-                ),
-            )
+            return await self._database.write("turn.claim", partial(self._claim_all, most=most))
         except KeryxError as exc:
             log.warning("cannot claim a turn now: %s", exc)
             await self._clock.sleep(0.5)
             self._work.signal()
-            return None
+            return [], None
+
+    def _claim_all(self, tx: Transaction, *, most: int) -> tuple[list[Turn], datetime | None]:
+        now = self._clock.now()
+        found: list[Turn] = []
+        while len(found) < most:
+            turn = turns.claim(
+                tx,
+                worker=self._worker,
+                now=now,
+                lease=self._limits.lease,
+                per_principal=self._limits.per_principal,
+                scoped=self._scoped,
+                session=self._session,
+            )
+            if turn is None:
+                return found, turns.next_at(tx, now=now)
+            found.append(turn)
+        return found, None
 
     async def _run(self, turn: Turn, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
@@ -161,7 +156,7 @@ class Runner:
         try:
             reading = await self._store(turn, "turn.read", partial(record.read, turn=turn), write=False)
         except Invalid as exc:
-            await self._end(turn, Ended(AgentFailed(str(exc))))
+            await self._write(turn, [], Ended(AgentFailed(str(exc))))
             return
         if reading.cancelling:
             mailbox.put(Cancelled())
@@ -180,46 +175,43 @@ class Runner:
         while True:
             items = await mailbox.take()
             pulse.beat()
-            end = next((i for i in items if isinstance(i, Ended | Cancelled | TimedOut | HandedBack)), None)
+            end = next((i for i in items if isinstance(i, End)), None)
             events = _events_before(items, end)
-            if events:
-                await self._progress(turn, events)
-                mailbox.mark_stored(len(events))
+            await self._write(turn, events, end)
+            mailbox.mark_stored(len(events))
             if end is not None:
-                await self._end(turn, end)
                 return
 
-    async def _progress(self, turn: Turn, events: list[Event]) -> None:
+    async def _write(self, turn: Turn, events: list[Event], end: End | None) -> None:
+        """Record what has happened to a turn since the last time, its end included, in one unit of work."""
         now = self._clock.now()
+        label, work = self._recording(turn, events, end, now)
         try:
-            await self._store(
-                turn, "turn.progress", partial(record.progress, turn=turn, events=events, now=now)
-            )
+            await self._store(turn, label, work)
         except LeaseLost:
-            await self._store(turn, "turn.late", partial(record.keep_late, turn=turn, events=events, now=now))
+            if events:
+                await self._store(
+                    turn, "turn.late", partial(record.keep_late, turn=turn, events=events, now=now)
+                )
             raise
 
-    async def _end(self, turn: Turn, end: Ended | Cancelled | TimedOut | HandedBack) -> None:
-        now = self._clock.now()
+    def _recording(
+        self, turn: Turn, events: list[Event], end: End | None, now: datetime
+    ) -> tuple[str, Work[None]]:
         match end:
+            case None:
+                return "turn.progress", partial(record.progress, turn=turn, events=events, now=now)
             case Ended(None):
-                await self._store(turn, "turn.finish", partial(record.finish, turn=turn, now=now))
-            case Ended(AgentFailed() as error):
-                await self._store(
-                    turn, "turn.fail", partial(record.fail, turn=turn, error=str(error), now=now)
-                )
+                return "turn.finish", partial(record.finish, turn=turn, events=events, now=now)
             case Ended(error):
-                log.error("the agent of turn %s raised", turn.id, exc_info=error)
-                text = (
-                    f"The agent failed ({type(error).__name__}). The log has the details; /retry asks again."
-                )
-                await self._store(turn, "turn.fail", partial(record.fail, turn=turn, error=text, now=now))
-            case Cancelled():
-                await self._store(turn, "turn.cancel", partial(record.cancel, turn=turn, now=now))
+                text = _reason(turn, error)
+                return "turn.fail", partial(record.fail, turn=turn, events=events, error=text, now=now)
             case TimedOut(reason):
-                await self._store(turn, "turn.fail", partial(record.fail, turn=turn, error=reason, now=now))
+                return "turn.fail", partial(record.fail, turn=turn, events=events, error=reason, now=now)
+            case Cancelled():
+                return "turn.cancel", partial(record.cancel, turn=turn, events=events, now=now)
             case HandedBack():
-                await self._store(turn, "turn.hand_back", partial(record.hand_back, turn=turn, now=now))
+                return "turn.hand_back", partial(record.hand_back, turn=turn, events=events, now=now)
 
     async def _pump(self, turn: Turn, reading: Reading, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed."""
@@ -298,6 +290,14 @@ class _Pulse:
         )
 
 
+def _reason(turn: Turn, error: Exception) -> str:
+    """What the person is told of an agent that raised."""
+    if isinstance(error, AgentFailed):
+        return str(error)
+    log.error("the agent of turn %s raised", turn.id, exc_info=error)
+    return f"The agent failed ({type(error).__name__}). The log has the details; /retry asks again."
+
+
 def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
@@ -305,4 +305,4 @@ def _span(seconds: float) -> str:
 def _events_before(items: list[Item], end: Item | None) -> list[Event]:
     """The events up to the end, or up to a cancel: what comes after it is not stored."""
     upto = items[: items.index(end)] if end is not None else items
-    return [i for i in upto if not isinstance(i, Ended | Cancelled | TimedOut | HandedBack)]
+    return [i for i in upto if not isinstance(i, End)]

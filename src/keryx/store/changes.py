@@ -56,10 +56,22 @@ def head(tx: Transaction) -> Cursor:
     return Cursor(f"{xmin - 1}.0@{snapshot}")
 
 
-def trim(tx: Transaction, *, before: datetime) -> int:
-    """Forget entries older than `before`; gives how many. Readers behind that point are told."""
+def trim(tx: Transaction, *, before: datetime, most: int = 5000) -> int:
+    """Forget up to `most` entries older than `before`; gives how many. Readers behind that point are told."""
     column = "position" if tx.engine is Engine.SQLITE else "xid"
-    row = tx.row(f"select max({column}) from changes where at < :before", {"before": micros(before)})
+    row = tx.row(
+        f"""
+        select max({column}) from (
+          select {column}, at from changes order by {column} limit :most
+        ) oldest
+        where at < :before and {column} < (
+          select coalesce(min({column}), 9223372036854775807) from (
+            select {column} from changes where at >= :before order by {column} limit 1
+          ) kept
+        )
+        """,
+        {"before": micros(before), "most": most},
+    )
     if row is None or row[0] is None:
         return 0
     cursors.move(tx, TRIMMED, str(row[0]), now=before)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import assert_never
 from urllib.parse import quote
 
@@ -32,6 +33,8 @@ _SLICE = 50_000
 _BORDER = re.compile(r"[ \t\r\n](?=[A-Za-z0-9])")
 _LONGEST_TAG = 100
 _LINK = re.compile(r"https?://", re.IGNORECASE)
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime(2100, 12, 31, tzinfo=UTC)
 _ROLES = {Is.USER: Role.USER, Is.ASSISTANT: Role.ASSISTANT, Is.TOOL: Role.TOOL, Is.SYSTEM: Role.NOTICE}
 
 
@@ -89,6 +92,18 @@ def wanted(viewer: Viewer, filters: Filters) -> list[list[str]]:
     return groups
 
 
+def within(after: datetime | None, before: datetime | None) -> list[str]:
+    """The tags of a stretch of time, which may reach a little further. Its ends are compared exactly elsewhere."""
+    first = _FIRST if after is None else _clipped(after)
+    last = _LAST if before is None else _clipped(before)
+    whole = [_tag("at", f"{year}") for year in range(first.year + 1, last.year)]
+    months = [(year, month) for year in {first.year, last.year} for month in range(1, 13)]
+    edges = [
+        f"{y}-{m:02}" for y, m in months if (first.year, first.month) <= (y, m) <= (last.year, last.month)
+    ]
+    return whole + [_tag("at", edge) for edge in edges]
+
+
 def of_session(session: SessionId) -> str:
     """The tag of all entries of a session."""
     return _tag("session", session)
@@ -96,7 +111,7 @@ def of_session(session: SessionId) -> str:
 
 def _message_tags(message: Message, session: Session, searched: str) -> list[str]:
     tags = [*_session_tags(session), *_surfaces(message.surface or session.surface, session)]
-    tags.append(_tag("role", message.role))
+    tags += [_tag("role", message.role), *_times(message.at)]
     author = message.author.strip()
     tags += [_tag("from", name) for name in ([author, *author.split()] if author else [])]
     tools = {part.name for part in message.parts if isinstance(part, ToolCall | ToolResult)}
@@ -113,6 +128,15 @@ def _surfaces(surface: str, session: Session) -> list[str]:
     """A surface goes by its name, and a chat platform by its own as well."""
     names = [surface, session.origin.platform if session.origin else ""]
     return [_tag("surface", name) for name in names if name]
+
+
+def _times(at: datetime) -> list[str]:
+    moment = _clipped(at)
+    return [_tag("at", f"{moment.year}"), _tag("at", f"{moment.year}-{moment.month:02}")]
+
+
+def _clipped(moment: datetime) -> datetime:
+    return max(_FIRST, min(moment.astimezone(UTC), _LAST))
 
 
 def _things(message: Message, searched: str) -> Iterator[Has]:

@@ -21,7 +21,9 @@ TURN_COLUMNS = """
 """
 # The fields that a session and its record have in common, by name.
 _SHARED = (set(SessionRecord.__struct_fields__) & set(Session.__struct_fields__)) - {"project"}
-USAGE_COLUMNS = "turn, at, surface, model, task, input, output, reasoning, cache_read, cache_write, cost, estimated"
+USAGE_COLUMNS = (
+    "turn, at, surface, model, task, input, output, reasoning, cache_read, cache_write, cost, estimated"
+)
 
 
 def session(tx: Transaction, id_: SessionId) -> SessionRecord:
@@ -45,9 +47,7 @@ def visible(tx: Transaction, viewer: Viewer) -> Iterator[Session]:
     """Every session that a viewer may see, archived ones and those of jobs included."""
     after: str | None = None
     while True:
-        found, after = sessions.page(
-            tx, viewer, Listing(archived=None, jobs=True, limit=PAGE, after=after)
-        )
+        found, after = sessions.page(tx, viewer, Listing(archived=None, jobs=True, limit=PAGE, after=after))
         yield from found
         if after is None:
             return
@@ -136,9 +136,7 @@ def used(session: SessionId, row: Row) -> UsageRecord:
 def _project(tx: Transaction, session: Session) -> ProjectRecord | None:
     if session.project is None:
         return None
-    row = tx.row(
-        "select id, name, colour, created_at from projects where id = :id", {"id": session.project}
-    )
+    row = tx.row("select id, name, colour, created_at from projects where id = :id", {"id": session.project})
     if row is None:
         return None
     return ProjectRecord(id=row[0], name=row[1], colour=row[2], created_at=moment(row[3]))

@@ -10,12 +10,9 @@ from keryx.core import source as sources
 from keryx.core.changes import Kind
 from keryx.core.errors import Conflict
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
-from keryx.core.records import MessageRecord, SessionRecord, TurnRecord, UsageRecord
-from keryx.core.turns import TurnState
+from keryx.core.records import MessageRecord, SessionRecord
 from keryx.store import changes, exports, messages, sessions
 from keryx.store.database import Transaction, maybe_micros, micros
-
-CLOSED = "This turn had not ended when its session was exported."
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,46 +91,6 @@ def add_messages(
         _note(tx, place, "changed", now)
     place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
     return place, Added(messages=len(fresh) + mended, kept=kept)
-
-
-def add_turns(
-    tx: Transaction, place: Place, record: SessionRecord, batch: Sequence[TurnRecord]
-) -> tuple[Added, list[str]]:
-    """Add turns that are not there. One that had not ended is added as ended: nothing that comes in ever runs."""
-    added, notes = 0, list[str]()
-    session = sessions.get(tx, place.session)
-    for given in batch:
-        ended = _ended(given)
-        turn = msgspec.structs.replace(
-            ended,
-            id=place.turn(ended.id),
-            session=place.session,
-            merged_into=ended.merged_into and place.turn(ended.merged_into),
-        )
-        row = tx.row(f"select session, error, {exports.TURN_COLUMNS} from turns where id = :id", {"id": turn.id})
-        if row is None:
-            _insert_turn(tx, turn, session.profile, session.owner)
-            added += 1
-        elif row[0] != place.session:
-            notes.append(f"turn {turn.id} belongs to another session here: it is left out")
-        elif row[1] == wire.dumps(CLOSED) and turn.error != CLOSED:
-            tx.run("delete from turns where id = :id", {"id": turn.id})
-            _insert_turn(tx, turn, session.profile, session.owner)
-            added += 1
-    return Added(turns=added), notes
-
-
-def add_usage(tx: Transaction, place: Place, batch: Sequence[UsageRecord]) -> tuple[Place, Added]:
-    """Add the usage that comes after what is there; the two lists are the same as far as both go."""
-    if not batch:
-        return place, Added()
-    session = sessions.get(tx, place.session)
-    row = tx.row("select count(*) from usage where session = :session", {"session": place.session})
-    there = row[0] if row else 0
-    fresh = batch[max(0, there - place.usage) :]
-    for used in fresh:
-        _insert_usage(tx, place, used, session.profile, session.owner)
-    return msgspec.structs.replace(place, usage=place.usage + len(batch)), Added(usage=len(fresh))
 
 
 def _id(tx: Transaction, id_: SessionId, profile: ProfileId, owner: PrincipalId) -> tuple[SessionId, bool]:
@@ -334,72 +291,6 @@ def _message(message: MessageRecord) -> dict[str, str | int | None]:
         "undone": message.undone,
         "exact": None if message.exact is None else wire.dumps(message.exact),
     }
-
-
-def _ended(turn: TurnRecord) -> TurnRecord:
-    if turn.state.finished:
-        return turn
-    state = TurnState.EXPIRED if turn.state is TurnState.RUNNING else TurnState.CANCELLED
-    return msgspec.structs.replace(
-        turn, state=state, error=CLOSED, finished_at=turn.started_at or turn.created_at
-    )
-
-
-def _insert_turn(tx: Transaction, turn: TurnRecord, profile: ProfileId, owner: PrincipalId) -> None:
-    tx.run(
-        """
-        insert into turns
-          (id, session, profile, owner, asker, surface, state, mode, attempts, input_seq, reply, error, merged_into,
-           created_at, started_at, finished_at, interrupted_at)
-        values
-          (:id, :session, :profile, :owner, :asker, :surface, :state, :mode, :attempts, :input_seq, :reply, :error,
-           :merged_into, :created_at, :started_at, :finished_at, :interrupted_at)
-        """,
-        {
-            "id": turn.id,
-            "session": turn.session,
-            "profile": profile,
-            "owner": owner,
-            "asker": turn.asker,
-            "surface": turn.surface,
-            "state": turn.state.value,
-            "mode": turn.mode.value,
-            "attempts": turn.attempts,
-            "input_seq": turn.input_seq,
-            "reply": turn.reply and wire.dumps(turn.reply),
-            "error": None if turn.error is None else wire.dumps(turn.error),
-            "merged_into": turn.merged_into,
-            "created_at": micros(turn.created_at),
-            "started_at": maybe_micros(turn.started_at),
-            "finished_at": maybe_micros(turn.finished_at),
-            "interrupted_at": maybe_micros(turn.interrupted_at),
-        },
-    )
-
-
-def _insert_usage(
-    tx: Transaction, place: Place, used: UsageRecord, profile: ProfileId, owner: PrincipalId
-) -> None:
-    values = msgspec.structs.asdict(used)
-    tx.run(
-        """
-        insert into usage
-          (turn, session, profile, owner, surface, model, task, input, output, reasoning, cache_read, cache_write, cost,
-           estimated, at)
-        values
-          (:turn, :session, :profile, :owner, :surface, :model, :task, :input, :output, :reasoning, :cache_read,
-           :cache_write, :cost, :estimated, :at)
-        """,
-        {
-            **values,
-            "turn": place.turn(used.turn),
-            "session": place.session,
-            "profile": profile,
-            "owner": owner,
-            "estimated": int(used.estimated),
-            "at": micros(used.at),
-        },
-    )
 
 
 def _note(tx: Transaction, place: Place, note: str, now: datetime) -> None:

@@ -22,9 +22,14 @@ FORMAT = 1
 BATCH = 500
 BATCH_BYTES = 4_000_000
 
-AMONG = {
+# How a statement takes many numbers, or many names, as one parameter.
+AMONG_IDS = {
     Engine.SQLITE: "in (select value from json_each(:ids))",
     Engine.POSTGRES: "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))",
+}
+AMONG_NAMES = {
+    Engine.SQLITE: "in (select value from json_each(:names))",
+    Engine.POSTGRES: "in (select value from json_array_elements_text(cast(:names as json)))",
 }
 
 
@@ -48,7 +53,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Batch:
     """One step of an index from the state `seen` to `state`, to be made in one transaction or not at all.
 
-    Entries replace those of the same message or the same session's title."""
+    Entries replace those of the same message or the same session's title. `complete`: the index is filled."""
 
     seen: str | None
     state: str
@@ -57,6 +62,7 @@ class Batch:
     titles: list[Entry] = field(default_factory=list[Entry])
     gone: list[SessionId] = field(default_factory=list[SessionId])
     progress: tuple[int, int] | None = None
+    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +198,7 @@ def _fill_titles(tx: Transaction, seen: str | None, state: State, titled: Sessio
     )
     following = msgspec.structs.replace(state, titled=rows[-1][0] if rows else None)
     titles = [entries.of_title(sessions.get(tx, row[0], deleted=True)) for row in rows]
-    return Batch(seen=seen, state=wire.dumps(following), titles=titles)
+    return Batch(seen=seen, state=wire.dumps(following), titles=titles, complete=not rows)
 
 
 def _take(tx: Transaction, seen: str | None, changed: list[Change]) -> Batch:
@@ -230,7 +236,7 @@ def _numbered(tx: Transaction, found: Iterable[Message]) -> list[tuple[int, Mess
     numbered: list[tuple[int, Message]] = []
     for session, by_seq in by_session.items():
         rows = tx.rows(
-            f"select id, seq from messages where session = :session and seq {AMONG[tx.engine]}",
+            f"select id, seq from messages where session = :session and seq {AMONG_IDS[tx.engine]}",
             {"session": session, "ids": json.dumps(list(by_seq))},
         )
         numbered += [(id_, by_seq[seq]) for id_, seq in rows]

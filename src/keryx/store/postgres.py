@@ -199,6 +199,8 @@ def translate(exc: Exception) -> KeryxError:
     match exc:
         case psycopg_pool.PoolTimeout():
             return Retryable("PostgreSQL does not answer: check that it runs; Keryx goes on by itself")
+        case pg.ProgramLimitExceeded():
+            return Invalid(f"PostgreSQL cannot hold this ({_line(exc)}): shorten it")
         case pg.DiskFull():
             return DiskFull("the disk of PostgreSQL is full: free some space, Keryx goes on by itself")
         case psycopg.OperationalError() if exc.sqlstate is None and _REFUSAL.search(str(exc)):

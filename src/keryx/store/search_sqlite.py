@@ -4,7 +4,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, assert_never
@@ -150,7 +150,7 @@ class SqliteSearch:
 
 def compiled(ask: Ask) -> str:
     """The query in the language of FTS5, the tags first."""
-    tags = " AND ".join(f"({' OR '.join(f'tags:"{tag}"' for tag in group)})" for group in ask.tags)
+    tags = " AND ".join(_any(_tagged(tag) for tag in group) for group in ask.tags)
     match ask.expr:
         case None:
             return tags
@@ -167,19 +167,29 @@ def _compiled(expr: Expr) -> str:
             unwanted = " OR ".join(_compiled(item.item) for item in items if isinstance(item, Not))
             return f"(({wanted}) NOT ({unwanted}))" if unwanted else f"({wanted})"
         case Or(items):
-            return f"({' OR '.join(map(_compiled, items))})"
+            return _any(map(_compiled, items))
         case Term(words, mark):
-            ways = [f'words:"{" ".join(words)}"'] if words else []
-            ways += [f'marks:"{mark}"'] if mark else []
-            return f"({' OR '.join(ways)})"
+            return _any([_side_by_side(words)] * bool(words) + [f'marks:"{mark}"'] * bool(mark))
         case Phrase(words):
-            return f'words:"{" ".join(words)}"'
+            return _side_by_side(words)
         case Prefix(words):
-            return f'words:"{" ".join(words)}" *'
+            return f"{_side_by_side(words)} *"
         case Not():
             raise AssertionError("a negation stands within And, or at the top")
         case _:
             assert_never(expr)
+
+
+def _any(ways: Iterable[str]) -> str:
+    return f"({' OR '.join(ways)})"
+
+
+def _side_by_side(words: Iterable[str]) -> str:
+    return f'words:"{" ".join(words)}"'
+
+
+def _tagged(tag: str) -> str:
+    return f'tags:"{tag}"'
 
 
 def _share(ask: Ask) -> float:
@@ -240,7 +250,7 @@ def _state(connection: apsw.Connection) -> str | None:
 
 def _write(connection: apsw.Connection, batch: Batch) -> None:
     for session in batch.gone:
-        tag = f'tags:"{entries.of_session(session)}"'
+        tag = _tagged(entries.of_session(session))
         connection.execute(
             "delete from search where rowid in (select rowid from search where search match ?)", (tag,)
         )

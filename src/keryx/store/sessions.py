@@ -176,7 +176,7 @@ def free_title(tx: Transaction, session: Session, title: str) -> str:
 
 def keep_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | None, now: datetime) -> str:
     """Give a session the title that it has elsewhere; gives the one that was set, numbered if it is taken here."""
-    wanted = _free(tx, session, title)
+    wanted = _free(tx, session, titles.clean(title))
     _set_title(tx, session, wanted, by or TitleBy.RULE, now)
     return wanted
 

@@ -288,6 +288,7 @@ def _candidates(
         join sessions s on s.id = t.session
         where t.state = 'queued'
           and t.not_before <= :now
+          and t.attempts < :most
           and (t.pin = :worker or (t.pin is null and (:scoped = 0 or t.session = :session)))
           and not exists (select 1 from turns r where r.session = t.session and r.state = 'running')
           and not exists (
@@ -305,6 +306,7 @@ def _candidates(
             "session": session or "",
             "per_principal": per_principal,
             "scoped": int(scoped),
+            "most": MAX_ATTEMPTS,
         },
     )
 

@@ -146,6 +146,7 @@ create unique index turns_running on turns (session) where state = 'running';
 create index turns_running_asker on turns (profile, asker) where state = 'running';
 create index turns_lease on turns (lease_until) where state = 'running';
 create index turns_queued on turns (session, position) where state = 'queued';
+create index turns_open on turns (profile, position) where state in ('queued', 'running');
 create index turns_pinned on turns (position) where state = 'queued' and pin is not null;
 create index turns_session on turns (session, position);
 

@@ -1,0 +1,50 @@
+"""Config: the settings in force, where they come from, and a file to begin with."""
+
+from cyclopts import App
+
+from keryx import config
+from keryx.cli import output, settings
+from keryx.cli.access import Json
+
+app = App(name="config", help="The settings in force, and where each comes from.")
+
+
+@app.command
+@app.default
+def show(*, json: Json = False) -> None:
+    """Show every setting, its value, and where the value comes from. Passwords are left out.
+
+    keryx config
+    KERYX_PORT=8000 keryx config show --json
+    """
+    found = settings.shown()
+    if json:
+        output.json({"settings": found})
+        return
+    rows = [(name, settings.config_json(origin.value), origin.source) for name, origin in found.items()]
+    output.table(("setting", "value", "from"), rows, flexible=1)
+
+
+@app.command
+def path(*, json: Json = False) -> None:
+    """Print where the settings file is looked for.
+
+    keryx config path
+    """
+    file = config.read().folder / "keryx.toml"
+    if json:
+        output.json({"path": str(file), "exists": file.exists()})
+    else:
+        output.write(str(file))
+
+
+@app.command
+def example(*, json: Json = False) -> None:
+    """Print a settings file with every setting and its meaning, all commented out.
+
+    keryx config example > ~/.keryx/keryx.toml
+    """
+    if json:
+        output.json({"settings": settings.rows()})
+    else:
+        output.write(settings.example())

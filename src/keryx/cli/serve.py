@@ -1,0 +1,215 @@
+"""Serve: Keryx at work. Runs turns, sends answers, listens to platforms, and says over HTTP how it is."""
+
+import asyncio
+import fcntl
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import msgspec
+import uvicorn
+from cyclopts import Parameter
+from starlette.types import ASGIApp
+
+from keryx import config
+from keryx.app import App, configure_logging
+from keryx.cli import output
+from keryx.cli.access import Json
+from keryx.cli.settings import masked
+from keryx.config import Settings
+from keryx.core.errors import Conflict, Invalid, StoreBroken, Unavailable
+from keryx.engine.hub import NODE
+from keryx.surfaces.web.health import health
+
+log = logging.getLogger(__name__)
+
+_GRACE_SECONDS = 10.0
+_FLAG = Parameter(negative="", show_default=False)
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    address: str
+    store: str
+    agent: str
+    pid: int
+
+
+async def serve(
+    *,
+    host: Annotated[str | None, Parameter(help="The address to listen on; without it, the setting.")] = None,
+    port: Annotated[
+        int | None, Parameter(help="The port to listen on, 0 for any; without it, the setting.")
+    ] = None,
+    agent: Annotated[str | None, Parameter(help="The agent that answers; without it, the setting.")] = None,
+    public: Annotated[bool, _FLAG, Parameter(help="Allow an address that other machines reach.")] = False,
+    json: Json = False,
+) -> int:
+    """Run Keryx: answer what waits, send what is due, and tell over HTTP how it goes.
+
+    SIGTERM or Ctrl-C stops it in good order: running turns get some time, then they go back to the queue. A second
+    signal ends it at once; nothing is lost either way. /healthz, /readyz and /metrics tell how it is.
+
+        keryx serve
+        keryx serve --port 8000
+        KERYX_LOG_FORMAT=json keryx serve
+    """
+    settings = _chosen(config.read(), host=host, port=port, agent=agent)
+    configure_logging(settings)
+    _refuse_the_world(settings.host, public)
+    with _only_one(settings), _bound(settings.host, settings.port) as listener:
+        await _work(App(settings), listener, json)
+    return 0
+
+
+async def _work(app: App, listener: socket.socket, json: bool) -> None:
+    stopping = anyio.Event()
+    drain = app.settings.drain.total_seconds()
+    async with app.service(NODE, everything=True, drain=drain) as service:
+        pages = health(service.hub, meters=lambda: app.database.meters, stopping=stopping.is_set)
+        with _signals(stopping, drain):
+            async with _http(pages, listener):
+                _announce(app.settings, listener, json)
+                await stopping.wait()
+                if service.runner.busy:
+                    output.warn(
+                        f"keryx: stopping; {service.runner.busy} running turns get {drain:g} s, then go back to the queue"
+                    )
+                await service.runner.drain(drain)
+
+
+def _chosen(settings: Settings, *, host: str | None, port: int | None, agent: str | None) -> Settings:
+    given = {"host": host, "port": port, "agent": agent}
+    return msgspec.structs.replace(settings, **{k: v for k, v in given.items() if v is not None})
+
+
+def _refuse_the_world(host: str, public: bool) -> None:
+    if not public and not _loopback(host):
+        raise Invalid(
+            f"{host!r} can be reached by other machines: add --public if that is meant, or use 127.0.0.1"
+        )
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def _only_one(settings: Settings) -> Generator[None]:
+    """One node for one SQLite file. The operating system lets the lock go however this process ends."""
+    if settings.on_postgres:
+        yield
+        return
+    path = Path(f"{settings.store}.serve-lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    except OSError as exc:
+        raise StoreBroken(
+            f"{path} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME"
+        ) from exc
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            file.seek(0)
+            raise Conflict(
+                f"another `keryx serve` works on {settings.store} (process {file.read().strip() or 'unknown'}): "
+                "stop it first, or set KERYX_HOME to another folder"
+            ) from exc
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Generator[socket.socket]:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, OverflowError) as exc:
+        raise Invalid(f"cannot listen on {host}:{port}: {exc}") from exc
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except (OSError, OverflowError) as exc:
+            raise Unavailable(
+                f"cannot listen on {host}:{port} ({exc}): stop what uses it, or choose another with --port or KERYX_PORT"
+            ) from exc
+        yield listener
+
+
+@contextmanager
+def _signals(stopping: anyio.Event, drain: float) -> Generator[None]:
+    """The first signal asks to stop, and sets a limit for it; the second ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if stopping.is_set():
+            _end_now("ended at once; running turns are taken up again at the next start")
+        stopping.set()
+        late = "some part did not end in time, so the process ends; nothing is lost"
+        timer = threading.Timer(drain + _GRACE_SECONDS, _end_now, [late])
+        timer.daemon = True
+        timer.start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _end_now(reason: str) -> None:
+    output.warn(f"keryx: {reason}")
+    sys.stdout.flush()
+    logging.shutdown()
+    os._exit(1)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Signals are for the whole process, not for its HTTP server."""
+        yield
+
+
+@asynccontextmanager
+async def _http(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
+    server = _Server(
+        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.serve, [listener])
+        try:
+            yield
+        finally:
+            server.should_exit = True
+
+
+def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:
+    host, port = listener.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    started = Started(address=address, store=masked(settings.store), agent=settings.agent, pid=os.getpid())
+    if json:
+        output.json(started)
+    else:
+        output.write(output.styled("Keryx is running.", "bold"))
+        output.fields([("store", started.store), ("agent", started.agent), ("health", f"{address}/healthz")])
+        output.write(output.styled("Try `keryx chat` in another terminal; Ctrl-C stops.", "dim"))
+    sys.stdout.flush()

@@ -1,0 +1,136 @@
+"""Settings: what each of them means, and how they are shown without secrets."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from keryx import config
+from keryx.config import PREFIX, Settings, span
+
+MEANINGS = {
+    "home": "The folder of the store, the settings file, the history and local answers. Set by KERYX_HOME only.",
+    "database": "A file, or a postgresql:// address; empty means keryx.db in the home folder.",
+    "host": "The address that `keryx serve` listens on.",
+    "port": "The port that `keryx serve` listens on.",
+    "agent": "The agent that answers.",
+    "profile": "The profile that the command line works in.",
+    "busy": "What a message does while a turn runs: wait, steer it, join the waiting ones, or interrupt it.",
+    "doubt": "What happens when nobody knows whether a part arrived: repeat it with a mark, or hold it for a person.",
+    "drain": "How long running turns may go on when `keryx serve` is asked to stop.",
+    "log_level": "What is logged at least: debug, info, warning or error.",
+    "log_format": "How the log is written.",
+    "limits.at_once": "How many turns run at once in one process.",
+    "limits.per_principal": "How many turns of one person run at once.",
+    "limits.first_byte": "How long a turn may take to say its first word.",
+    "limits.silence": "How long a turn may be silent after that.",
+    "limits.total": "How long a turn may take in all.",
+    "limits.fresh": "For how long after an interruption a turn is taken up again.",
+    "limits.lease": "How long a worker that gives no sign keeps its turns.",
+    "sharing.groups_per_person": "In a group each person talks to a session of their own.",
+    "sharing.threads_shared": "In a thread all people talk to one session.",
+    "resets.default.mode": "When a place starts a new conversation by itself.",
+    "resets.default.idle": "The silence after which it does.",
+    "resets.default.hour": "The local hour at which it does.",
+    "resets.default.zone": "The time zone of that hour.",
+    "resets.chat_types": "Other rules by kind of chat: a table of `mode`, `idle`, `hour` and `zone` for dm, group, channel or thread.",
+    "resets.platforms": "Other rules by platform, written alike.",
+    "resets.places": "Other rules by platform and kind of chat, written alike.",
+    "keep.inbox": "For how long an event is known, so that its repetition is recognised.",
+    "keep.feed": "For how long changes are kept for readers that fell behind.",
+    "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
+    "keep.erase": "After how long a deleted session is erased.",
+}
+
+_PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting: its dotted name, what it may be, its default, its variable if it has one, and its meaning."""
+
+    name: str
+    kind: str
+    default: Any
+    variable: str
+    meaning: str
+
+
+def rows() -> list[Row]:
+    """Every setting, in the order of the settings file."""
+    return [
+        Row(
+            name=name,
+            kind=_kind(hint),
+            default="~/.keryx" if name == "home" else _written(value),
+            variable="" if get_args(hint) else PREFIX + name.replace(".", "_").upper(),
+            meaning=MEANINGS[name],
+        )
+        for name, hint, value in _fields(Settings(), "")
+    ]
+
+
+def example() -> str:
+    """A settings file that changes nothing: every setting with its default, commented out."""
+    lines = [
+        "# Keryx reads this file from its home folder: `keryx config path` says where. Remove a # to change a value."
+    ]
+    table = ""
+    for row in rows():
+        if row.name == "home":
+            continue
+        parent, _, last = row.name.rpartition(".")
+        if parent != table:
+            lines += ["", f"[{parent}]"]
+            table = parent
+        lines += ["", f"# {row.meaning}", f"# {last} = {toml(row.default)}"]
+    return "\n".join(lines)
+
+
+def toml(value: object) -> str:
+    return "{}" if value == {} else config_json(value)
+
+
+def config_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def masked(text: str) -> str:
+    """An address without its password."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] else f"{found[2]}***", text)
+
+
+def shown() -> dict[str, config.Origin]:
+    """The settings in force and where each comes from, without secrets."""
+    return {
+        name: msgspec.structs.replace(origin, value=masked(origin.value))
+        if isinstance(origin.value, str)
+        else origin
+        for name, origin in config.explain().items()
+    }
+
+
+def _fields(value: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]]:
+    hints = get_type_hints(type(value))
+    for field in msgspec.structs.fields(value):
+        inner = msgspec.structs.asdict(value)[field.name]
+        if isinstance(inner, msgspec.Struct):
+            yield from _fields(inner, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, hints[field.name], inner
+
+
+def _kind(hint: Any) -> str:
+    if get_args(hint):
+        return "table"
+    if issubclass(hint, StrEnum):
+        return " | ".join(item.value for item in hint)
+    return {timedelta: "duration", bool: "true | false", int: "number", str: "text"}[hint]
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return span(value)
+    return value

@@ -1,0 +1,1 @@
+"""Exchange: sessions leave the store as JSONL, Markdown or HTML, and come back from JSONL."""

@@ -1,0 +1,251 @@
+"""Load: records of a file come into the store, session by session, and every loss is reported with its line."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from keryx.core import records
+from keryx.core.errors import Conflict, Invalid
+from keryx.core.ids import SessionId
+from keryx.core.ports import Clock
+from keryx.core.progress import Progress, silent
+from keryx.core.records import Entry, Header, MessageRecord, SessionRecord, TurnRecord, UsageRecord
+from keryx.core.sessions import Viewer
+from keryx.store import imported, imports
+from keryx.store.database import Database, Transaction, Work
+from keryx.store.imports import Place
+
+T = TypeVar("T")
+BATCH = 500
+LONGEST_LINE = 256 << 20
+WIDEST_GAP = 10_000
+MOST_TOLD = 1_000
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something of the file that could not be kept as it was."""
+
+    line: int
+    session: str = ""
+    text: str
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What an import did. `damage` counts lines and sessions left out; other troubles are small print."""
+
+    created: int = 0
+    extended: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    messages: int = 0
+    turns: int = 0
+    usage: int = 0
+    damage: int = 0
+    untold: int = 0
+    troubles: list[Trouble] = []
+
+    def tell(self, line: int, text: str, *, session: str = "", damage: bool = True) -> None:
+        self.damage += damage
+        if len(self.troubles) < MOST_TOLD:
+            self.troubles.append(Trouble(line=line, session=session, text=text))
+        else:
+            self.untold += 1
+
+
+class _Batch(msgspec.Struct):
+    """Records of one session that stand together in the file, small enough for one transaction."""
+
+    session: SessionRecord
+    line: int
+    first: bool
+    entries: list[Entry]
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    place: Place
+    messages: int
+    turns: int
+    usage: int
+    kept: int
+    notes: list[str]
+
+
+async def load(
+    database: Database,
+    clock: Clock,
+    viewer: Viewer,
+    file: BinaryIO,
+    *,
+    size: int = 0,
+    progress: Progress = silent,
+) -> Report:
+    """Import a JSONL export into the viewer's profile. Doing it again changes nothing; a longer export of a
+    session adds what is new; a session that differs is left as it is and reported. Each session of ordinary
+    size comes in whole or not at all; a long one comes in batches and is taken up where it stopped."""
+    report = Report()
+    reader = _Reader(file, report)
+    batches = reader.batches()
+    place: Place | None = None
+    changed = False
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        if batch.first:
+            _count(report, place, changed)
+            place, changed = None, False
+        elif place is None:
+            continue
+        progress("bytes", reader.read, size)
+        try:
+            outcome = await database.write("import", _work(batch, place, viewer, clock.now()))
+        except (Conflict, Invalid) as exc:
+            report.skipped += 1
+            report.tell(batch.line, str(exc), session=batch.session.id)
+            place = None
+            continue
+        place = outcome.place
+        changed = changed or bool(outcome.messages or outcome.turns or outcome.usage)
+        _add(report, batch, outcome)
+    _count(report, place, changed)
+    progress("bytes", reader.read, size)
+    return report
+
+
+def _work(batch: _Batch, place: Place | None, viewer: Viewer, now: datetime) -> Work[_Outcome]:
+    def work(tx: Transaction) -> _Outcome:
+        session = batch.session
+        if place is None and not _only(batch, MessageRecord):
+            raise Conflict("none of its messages could be read: it is left out")
+        here = place or imports.begin(
+            tx, session, profile=viewer.profile, owner=viewer.owner or session.owner, now=now
+        )
+        notes = list(here.notes) if place is None else []
+        here, said = imports.add_messages(tx, here, session, _only(batch, MessageRecord), now=now)
+        ran, left_out = imported.turns(tx, here, _only(batch, TurnRecord))
+        here, used = imported.usage(tx, here, _only(batch, UsageRecord))
+        return _Outcome(here, said.messages, ran.turns, used.usage, said.kept, [*notes, *left_out])
+
+    return work
+
+
+def _only(batch: _Batch, kind: type[T]) -> list[T]:
+    return [entry for entry in batch.entries if isinstance(entry, kind)]
+
+
+def _add(report: Report, batch: _Batch, outcome: _Outcome) -> None:
+    report.messages += outcome.messages
+    report.turns += outcome.turns
+    report.usage += outcome.usage
+    notes = list(outcome.notes)
+    if outcome.kept:
+        notes.append(f"{outcome.kept} messages differ here in their marks: what is here was kept")
+    for note in notes:
+        report.tell(batch.line, note, session=batch.session.id, damage=False)
+
+
+def _count(report: Report, place: Place | None, changed: bool) -> None:
+    if place is None:
+        return
+    report.created += place.created
+    report.extended += not place.created and changed
+    report.unchanged += not place.created and not changed
+
+
+class _Reader:
+    """Lines of a file as batches. What cannot be used is reported and passed over."""
+
+    def __init__(self, file: BinaryIO, report: Report) -> None:
+        self._file = file
+        self._report = report
+        self._line = 0
+        self._next = 1
+        self.read = 0
+
+    def batches(self) -> Iterator[_Batch]:
+        self._check_header()
+        batch: _Batch | None = None
+        strays: set[str] = set()
+        for record in self._records():
+            if isinstance(record, SessionRecord):
+                if batch:
+                    yield batch
+                    self._check_end(batch.session)
+                batch = _Batch(record, self._line, True, [])
+                self._next = 1
+            elif isinstance(record, Header):
+                self._report.tell(self._line, "a second header has no meaning here")
+            elif batch is None or record.session != batch.session.id:
+                self._stray(record.session, strays)
+            else:
+                batch.entries += self._whole(record, batch.session)
+                if len(batch.entries) >= BATCH:
+                    yield batch
+                    batch = _Batch(batch.session, self._line, False, [])
+        if batch:
+            yield batch
+            self._check_end(batch.session)
+
+    def _check_header(self) -> None:
+        refusal = Invalid("this is not an export of Keryx: its first line must name the format")
+        try:
+            header = records.decode(self._readline())
+        except Invalid as exc:
+            raise refusal from exc
+        if not isinstance(header, Header) or header.format != records.FORMAT:
+            raise refusal
+        if header.version > records.VERSION:
+            raise Invalid(
+                f"this export was made by a newer Keryx (format {header.version}): upgrade Keryx to read it"
+            )
+
+    def _records(self) -> Iterator[records.Record]:
+        while line := self._readline():
+            if not line.strip():
+                continue
+            try:
+                yield records.decode(line)
+            except Invalid as exc:
+                self._report.tell(self._line, str(exc))
+
+    def _readline(self) -> bytes:
+        line = self._file.readline(LONGEST_LINE)
+        self._line += 1
+        self.read += len(line)
+        return line
+
+    def _stray(self, session: SessionId, strays: set[str]) -> None:
+        self._report.damage += 1
+        if session not in strays:
+            strays.add(session)
+            self._report.damage -= 1
+            self._report.tell(
+                self._line, "its session is not before it in the file: it is left out", session=session
+            )
+
+    def _whole(self, record: Entry, session: SessionRecord) -> list[Entry]:
+        """The record, after what stands for messages that are missing before it."""
+        if not isinstance(record, MessageRecord):
+            return [record]
+        if record.seq < self._next or record.seq - self._next > WIDEST_GAP:
+            self._report.tell(
+                self._line, f"message {record.seq} is out of order: it is left out", session=session.id
+            )
+            return []
+        missing = [
+            records.lost(session.id, seq, at=record.at, epoch=record.epoch)
+            for seq in range(self._next, record.seq)
+        ]
+        if missing:
+            self._report.tell(
+                self._line,
+                f"{len(missing)} messages before message {record.seq} are missing: a notice stands for each",
+                session=session.id,
+            )
+        self._next = record.seq + 1
+        return [*missing, record]
+
+    def _check_end(self, session: SessionRecord) -> None:
+        missing = session.last_seq - (self._next - 1)
+        if missing > 0:
+            self._report.tell(self._line, f"the last {missing} messages are missing", session=session.id)

@@ -1,0 +1,1 @@
+"""The web: HTTP in and out of the hub."""

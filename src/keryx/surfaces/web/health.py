@@ -1,0 +1,127 @@
+"""Health: whether this process lives, whether it can work, and what it has done, over HTTP."""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from keryx.core.errors import KeryxError
+from keryx.engine.hub import Hub
+
+_READY_SECONDS = 5.0
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Meter(Protocol):
+    """Totals of the units of work of one label."""
+
+    @property
+    def units(self) -> int: ...
+
+    @property
+    def errors(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+
+Meters = Callable[[], Mapping[str, Meter]]
+
+
+def health(hub: Hub, *, meters: Meters, stopping: Callable[[], bool]) -> Starlette:
+    """Three pages without secrets and without message text: /healthz, /readyz and /metrics."""
+    began = time.monotonic()
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        reason = "Keryx is stopping" if stopping() else await _trouble(hub)
+        return PlainTextResponse(f"{reason or 'ok'}\n", status_code=503 if reason else 200)
+
+    async def metrics(_: Request) -> Response:
+        lines = [*_work(meters()), *await _amounts(hub), *_process(time.monotonic() - began)]
+        return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
+
+    return Starlette(
+        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    )
+
+
+async def _trouble(hub: Hub) -> str | None:
+    """Why no work can be done now."""
+    try:
+        with anyio.fail_after(_READY_SECONDS):
+            await hub.ready()
+    except TimeoutError:
+        return f"the store did not answer within {_READY_SECONDS:g} seconds"
+    except KeryxError as exc:
+        return str(exc)
+    return None
+
+
+def _work(meters: Mapping[str, Meter]) -> Iterator[str]:
+    ordered = sorted(meters.items())
+    yield from _metric(
+        "transactions_total", "counter", "Units of work.", "label", [(k, m.units) for k, m in ordered]
+    )
+    yield from _metric(
+        "transaction_errors_total",
+        "counter",
+        "Units of work that failed.",
+        "label",
+        [(k, m.errors) for k, m in ordered],
+    )
+    yield from _metric(
+        "transaction_seconds_total",
+        "counter",
+        "Time in units of work, waiting included.",
+        "label",
+        [(k, round(m.seconds, 6)) for k, m in ordered],
+    )
+
+
+async def _amounts(hub: Hub) -> list[str]:
+    found = await hub.gauges()
+    return [
+        *_metric("turns", "gauge", "Turns that run or wait.", "state", list(found.turns.items())),
+        *_metric(
+            "deliveries", "gauge", "Deliveries that are not sent.", "state", list(found.deliveries.items())
+        ),
+        *_metric("sessions", "gauge", "Sessions.", "", [("", found.sessions)]),
+        *_metric("lanes", "gauge", "Lanes.", "", [("", found.lanes)]),
+    ]
+
+
+def _process(uptime: float) -> Iterator[str]:
+    yield from _metric("uptime_seconds", "gauge", "Since this process serves.", "", [("", round(uptime, 3))])
+    yield from _metric("resident_memory_bytes", "gauge", "Memory in use.", "", [("", _resident())])
+
+
+def _metric(
+    name: str, kind: str, about: str, label: str, values: list[tuple[str, int]] | list[tuple[str, float]]
+) -> Iterator[str]:
+    yield f"# HELP keryx_{name} {about}"
+    yield f"# TYPE keryx_{name} {kind}"
+    for value in values:
+        tag = f'{{{label}="{value[0]}"}}' if label else ""
+        yield f"keryx_{name}{tag} {value[1]}"
+
+
+def _resident() -> int:
+    """The memory of this process; the most it ever had where the present amount cannot be told."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+    return pages * os.sysconf("SC_PAGE_SIZE")
