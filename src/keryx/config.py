@@ -131,7 +131,7 @@ def _file(home: Path) -> dict[str, Any]:
     path = home / "keryx.toml"
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as exc:
         raise Invalid(f"{path} cannot be read: {exc}. Mend it, or move it away to use the defaults") from exc

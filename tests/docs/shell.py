@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+_JOB_ENDED = re.compile(r"bash: line \d+: +\d+ (Killed|Terminated)")
+
 
 class Shell:
     """One bash per page, in a home of its own. Output of background jobs belongs to the command that runs then."""
@@ -44,7 +46,8 @@ class Shell:
                 lines.append(line.rstrip("\n").removesuffix(end))
                 break
             lines.append(line)
-        return "".join(lines).replace(str(self._port), "7337")
+        said = [line for line in lines if not _JOB_ENDED.match(line)]
+        return "".join(said).replace(str(self._port), "7337")
 
     def close(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)

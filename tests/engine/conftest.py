@@ -5,12 +5,13 @@ from contextlib import AsyncExitStack
 from typing import Protocol
 
 import pytest
+from tests.conftest import Open
 from tests.engine.world import World
 
 from keryx.core.ports import Adapter, Agent, Clock
 from keryx.engine.expiry import Hook
 from keryx.engine.policy import Policy
-from keryx.store.database import Database
+from keryx.store.database import Database, Engine
 from keryx.testing import FakeClock
 
 
@@ -25,6 +26,18 @@ class Begin(Protocol):
         clock: Clock | None = None,
         database: Database | None = None,
     ) -> Awaitable[World]: ...
+
+
+@pytest.fixture
+def early_schema(engine: Engine, request: pytest.FixtureRequest) -> None:
+    """Make the schema before the store is opened, so that it is dropped after the store was closed."""
+    if engine is Engine.POSTGRES:
+        request.getfixturevalue("schema")
+
+
+@pytest.fixture
+def opener(early_schema: None, opener: Open) -> Open:
+    return opener
 
 
 @pytest.fixture

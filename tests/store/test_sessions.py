@@ -266,7 +266,7 @@ async def test_many_sessions_of_others_do_not_hide_a_title(store: Store) -> None
 
 
 async def test_a_name_that_could_be_a_path_is_refused(store: Store, subtests: pytest.Subtests) -> None:
-    for name in ["", "..", ".", "~root", "../etc", "a/b", "a\\b", "a\x00b", "x" * 201, "\n"]:
+    for name in ["", "..", ".", "~root", "../etc", "a\\b", "a\x00b", "x" * 201, "\n"]:
         with subtests.test(ascii(name)):
             with pytest.raises(Invalid):
                 await store.read(sessions.resolve, ANNS, name)

@@ -44,9 +44,10 @@ async def chat(
 ) -> int:
     """Talk to the agent in this terminal.
 
-    Ctrl-C stops the answer, or clears the line; Ctrl-D leaves. /help lists the commands. The conversation is kept:
-    after a crash, `keryx chat --continue` takes it up where it was. Without a terminal each line of the input is
-    one message, and the output is the answers.
+    Ctrl-C stops the answer, or clears the line; Ctrl-D leaves. /help lists the
+    commands. The conversation is kept: after a crash, `keryx chat --continue`
+    takes it up where it was. Without a terminal each line of the input is one
+    message, and the output is the answers.
 
         keryx chat
         keryx chat --continue

@@ -14,8 +14,10 @@ app = App(name="config", help="The settings in force, and where each comes from.
 def show(*, json: Json = False) -> None:
     """Show every setting, its value, and where the value comes from. Passwords are left out.
 
-    keryx config
-    KERYX_PORT=8000 keryx config show --json
+    For example:
+
+        keryx config
+        KERYX_PORT=8000 keryx config show --json
     """
     found = settings.shown()
     if json:
@@ -29,7 +31,9 @@ def show(*, json: Json = False) -> None:
 def path(*, json: Json = False) -> None:
     """Print where the settings file is looked for.
 
-    keryx config path
+    For example:
+
+        keryx config path
     """
     file = config.read().folder / "keryx.toml"
     if json:
@@ -42,7 +46,9 @@ def path(*, json: Json = False) -> None:
 def example(*, json: Json = False) -> None:
     """Print a settings file with every setting and its meaning, all commented out.
 
-    keryx config example > ~/.keryx/keryx.toml
+    For example:
+
+        keryx config example > ~/.keryx/keryx.toml
     """
     if json:
         output.json({"settings": settings.rows()})

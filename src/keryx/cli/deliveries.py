@@ -29,8 +29,10 @@ async def list_(
 ) -> None:
     """List what waits, failed or is in doubt, the latest first.
 
-    keryx deliveries list
-    keryx deliveries list --state dead --state unknown
+    For example:
+
+        keryx deliveries list
+        keryx deliveries list --state dead --state unknown
     """
     async with hub() as access:
         found = await access.hub.deliveries(access.viewer, states=state or _OPEN, limit=max(1, limit))
@@ -46,7 +48,9 @@ async def list_(
 async def retry(delivery: _Id, /, *, json: Json = False) -> None:
     """Send a delivery again that failed, died or is in doubt.
 
-    keryx deliveries retry 01jd0abcdefghjkmnp
+    For example:
+
+        keryx deliveries retry 01jd0abcdefghjkmnp
     """
     async with hub() as access:
         await access.hub.decide(access.viewer, DeliveryId(delivery), DeliveryState.READY)
@@ -57,7 +61,9 @@ async def retry(delivery: _Id, /, *, json: Json = False) -> None:
 async def discard(delivery: _Id, /, *, json: Json = False) -> None:
     """Give a delivery up.
 
-    keryx deliveries discard 01jd0abcdefghjkmnp
+    For example:
+
+        keryx deliveries discard 01jd0abcdefghjkmnp
     """
     async with hub() as access:
         await access.hub.decide(access.viewer, DeliveryId(delivery), DeliveryState.DISCARDED)

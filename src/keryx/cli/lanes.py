@@ -30,7 +30,9 @@ async def list_(
 ) -> None:
     """List lanes, the latest first.
 
-    keryx lanes list --since 30m
+    For example:
+
+        keryx lanes list --since 30m
     """
     async with hub() as access:
         moment = since(since_) if since_ else None
@@ -51,7 +53,9 @@ async def list_(
 async def show(key: _Key, /, *, json: Json = False) -> None:
     """Show a lane: who talks there, and which sessions it had and why.
 
-    keryx lanes show agent:main:telegram:dm:42
+    For example:
+
+        keryx lanes show agent:main:telegram:dm:42
     """
     async with hub() as access:
         lane, moves = await access.hub.lane(access.viewer, key)
@@ -69,7 +73,9 @@ async def show(key: _Key, /, *, json: Json = False) -> None:
 async def reset(key: _Key, /, *, json: Json = False) -> None:
     """Let the next message in a lane start a new conversation.
 
-    keryx lanes reset agent:main:telegram:dm:42
+    For example:
+
+        keryx lanes reset agent:main:telegram:dm:42
     """
     async with hub() as access:
         await access.hub.reset_lane(access.viewer, key)
@@ -80,7 +86,9 @@ async def reset(key: _Key, /, *, json: Json = False) -> None:
 async def suspend(key: _Key, /, *, json: Json = False) -> None:
     """Suspend a lane: its next message starts afresh.
 
-    keryx lanes suspend agent:main:telegram:dm:42
+    For example:
+
+        keryx lanes suspend agent:main:telegram:dm:42
     """
     async with hub() as access:
         await access.hub.suspend_lane(access.viewer, key, True)
@@ -91,7 +99,9 @@ async def suspend(key: _Key, /, *, json: Json = False) -> None:
 async def free(key: _Key, /, *, json: Json = False) -> None:
     """Free a suspended lane: it goes on with its session.
 
-    keryx lanes free agent:main:telegram:dm:42
+    For example:
+
+        keryx lanes free agent:main:telegram:dm:42
     """
     async with hub() as access:
         await access.hub.suspend_lane(access.viewer, key, False)

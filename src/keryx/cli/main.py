@@ -25,20 +25,26 @@ app = App(
     help_format="plaintext",
     version_flags=[],
 )
-for name, place, about in (
-    ("chat", "chat:chat", "Talk to the agent in this terminal."),
-    ("send", "send:send", "Send one message, and wait for the answer if wanted."),
-    ("serve", "serve:serve", "Run Keryx: answer, send and listen until stopped."),
-    ("sessions", "sessions:app", "List, read, search and change conversations."),
-    ("turns", "turns:turns", "List what runs and waits now."),
-    ("why", "turns:why", "Tell the whole story of one message."),
-    ("lanes", "lanes:app", "The places people talk from, and the session each is in."),
-    ("deliveries", "deliveries:app", "Answers on their way, and those that did not arrive."),
-    ("projects", "projects:app", "Named groups of conversations."),
-    ("config", "config:app", "The settings in force, and where each comes from."),
-    ("version", "version:version", "Print the version."),
+for place in (
+    "chat:chat",
+    "send:send",
+    "serve:serve",
+    "sessions:app",
+    "turns:turns",
+    "turns:why",
+    "lanes:app",
+    "deliveries:app",
+    "projects:app",
+    "maintenance:verify",
+    "maintenance:backup",
+    "maintenance:restore",
+    "maintenance:store",
+    "doctor:doctor",
+    "config:app",
+    "version:version",
 ):
-    app.command(f"keryx.cli.{place}", name=name, help=about)
+    module, _, part = place.partition(":")
+    app.command(f"keryx.cli.{place}", name=module if part == "app" else part)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -57,4 +63,7 @@ def _dispatch(arguments: list[str]) -> int | None:
     if not arguments:
         output.write(OVERVIEW)
         return 0
+    if arguments[0] in app.help_flags:
+        # The summary of a command is in its module: only here, all of them are loaded.
+        app.resolved_commands()
     return app(arguments, exit_on_error=False, print_error=False, result_action="return_value")

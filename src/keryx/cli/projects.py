@@ -19,7 +19,9 @@ _Colour = Annotated[str, Parameter(help="A colour for lists, such as teal or #0a
 async def list_(*, json: Json = False) -> None:
     """List projects.
 
-    keryx projects list
+    For example:
+
+        keryx projects list
     """
     async with hub() as access:
         found = await access.hub.projects(access.viewer)
@@ -36,7 +38,9 @@ async def list_(*, json: Json = False) -> None:
 async def add(name: _Name, /, *, colour: _Colour = "", json: Json = False) -> None:
     """Make a project.
 
-    keryx projects add travel --colour teal
+    For example:
+
+        keryx projects add travel --colour teal
     """
     async with hub() as access:
         project = await access.hub.add_project(access.viewer, name, colour=colour)
@@ -49,7 +53,9 @@ async def rename(
 ) -> None:
     """Give a project another name.
 
-    keryx projects rename travel journeys
+    For example:
+
+        keryx projects rename travel journeys
     """
     async with hub() as access:
         project = await access.hub.change_project(access.viewer, name, new_name=new, colour=None)
@@ -60,7 +66,9 @@ async def rename(
 async def colour(name: _Name, colour: _Colour, /, *, json: Json = False) -> None:
     """Give a project a colour.
 
-    keryx projects colour travel "#0a7"
+    For example:
+
+        keryx projects colour travel "#0a7"
     """
     async with hub() as access:
         project = await access.hub.change_project(access.viewer, name, new_name=None, colour=colour)
@@ -71,7 +79,9 @@ async def colour(name: _Name, colour: _Colour, /, *, json: Json = False) -> None
 async def remove(name: _Name, /, *, yes: Yes = False, json: Json = False) -> None:
     """Remove a project; its conversations stay.
 
-    keryx projects remove travel --yes
+    For example:
+
+        keryx projects remove travel --yes
     """
     async with hub() as access:
         project = await access.hub.project(access.viewer, name)
@@ -84,7 +94,9 @@ async def remove(name: _Name, /, *, yes: Yes = False, json: Json = False) -> Non
 async def assign(ref: Ref, project: _Name, /, *, json: Json = False) -> None:
     """Put a conversation into a project; `none` takes it out.
 
-    keryx projects assign oslo travel
+    For example:
+
+        keryx projects assign oslo travel
     """
     async with hub() as access:
         id_ = await access.id(ref)

@@ -13,6 +13,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import BufferControl, FormattedTextControl, HSplit, Layout, VSplit, Window
 from prompt_toolkit.patch_stdout import patch_stdout
+from rich.cells import set_cell_size
 
 from keryx.cli import output
 from keryx.core.errors import StoreBroken
@@ -159,7 +160,7 @@ def _choice(number: int, session: Session) -> str:
     facts = f"{session.surface}  {output.when(session.active_at)}"
     room = output.width() - len(facts) - 8
     title = output.cut(session.title or f"untitled {session.id}", room)
-    return f"{number:>3}  {title.ljust(room)}  {facts}"
+    return f"{number:>3}  {set_cell_size(title, room)}  {facts}"
 
 
 def _private(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Send: give the agent one message, and if wanted wait for its answer."""
 
 import os
+import re
 import sys
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from keryx.core.messages import Message, Role, words
 from keryx.core.ports import Inbound, Receipt
 from keryx.core.turns import Turn, TurnState
 
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z")
 _FLAG = Parameter(negative="", show_default=False)
 
 
@@ -35,7 +37,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def send(
-    *text: Annotated[str, Parameter(help="The message; `-` reads it from the input.")],
+    *text: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="The message; `-` reads it from the input.")
+    ],
     session: Annotated[
         str | None, Parameter(help="The session to send to; without it a new one begins.")
     ] = None,
@@ -51,7 +55,8 @@ async def send(
 ) -> int:
     """Send one message; it is kept before the command returns.
 
-    The text is taken as it is: a leading slash gives no command. With --wait the exit code is 1 if the turn failed.
+    The text is taken as it is: a leading slash gives no command. With --wait the
+    exit code is 1 if the turn failed.
 
         keryx send --wait "what is new?"
         git diff | keryx send --wait --session review -
@@ -162,6 +167,9 @@ def _report_answer(sent: Sent, json: bool) -> None:
 
 def _text(given: tuple[str, ...]) -> str:
     """The message, from the words given or from the input."""
+    stray = next((word for word in given if _OPTION.match(word)), None)
+    if stray:
+        raise Invalid(f"unknown option {stray}: `keryx send --help` lists them; send such a text through `-`")
     if given == ("-",) or (not given and not sys.stdin.isatty()):
         text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
         text = text.removesuffix("\n")

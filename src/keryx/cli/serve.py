@@ -1,7 +1,6 @@
 """Serve: Keryx at work. Runs turns, sends answers, listens to platforms, and says over HTTP how it is."""
 
 import asyncio
-import fcntl
 import ipaddress
 import logging
 import os
@@ -11,7 +10,6 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import anyio
@@ -22,17 +20,20 @@ from starlette.types import ASGIApp
 
 from keryx import config
 from keryx.app import App, configure_logging
-from keryx.cli import output
+from keryx.cli import locks, output
 from keryx.cli.access import Json
 from keryx.cli.settings import masked
+from keryx.cli.transcript import count
 from keryx.config import Settings
-from keryx.core.errors import Conflict, Invalid, StoreBroken, Unavailable
+from keryx.core.errors import Invalid, Unavailable
 from keryx.engine.hub import NODE
+from keryx.engine.runner import Runner
 from keryx.surfaces.web.health import health
 
 log = logging.getLogger(__name__)
 
-_GRACE_SECONDS = 10.0
+_GRACE_SECONDS = 3.0
+_LAST_SECONDS = 15.0
 _FLAG = Parameter(negative="", show_default=False)
 
 
@@ -53,10 +54,12 @@ async def serve(
     public: Annotated[bool, _FLAG, Parameter(help="Allow an address that other machines reach.")] = False,
     json: Json = False,
 ) -> int:
-    """Run Keryx: answer what waits, send what is due, and tell over HTTP how it goes.
+    """Run Keryx: answer what waits, send what is due, and tell over HTTP how it
+    goes.
 
-    SIGTERM or Ctrl-C stops it in good order: running turns get some time, then they go back to the queue. A second
-    signal ends it at once; nothing is lost either way. /healthz, /readyz and /metrics tell how it is.
+    SIGTERM or Ctrl-C stops it in good order: running turns get some time, then
+    they go back to the queue. A second signal ends it at once; nothing is lost
+    either way. /healthz, /readyz and /metrics tell how it is.
 
         keryx serve
         keryx serve --port 8000
@@ -65,7 +68,7 @@ async def serve(
     settings = _chosen(config.read(), host=host, port=port, agent=agent)
     configure_logging(settings)
     _refuse_the_world(settings.host, public)
-    with _only_one(settings), _bound(settings.host, settings.port) as listener:
+    with locks.alone(settings), _bound(settings.host, settings.port) as listener:
         await _work(App(settings), listener, json)
     return 0
 
@@ -79,11 +82,16 @@ async def _work(app: App, listener: socket.socket, json: bool) -> None:
             async with _http(pages, listener):
                 _announce(app.settings, listener, json)
                 await stopping.wait()
-                if service.runner.busy:
-                    output.warn(
-                        f"keryx: stopping; {service.runner.busy} running turns get {drain:g} s, then go back to the queue"
-                    )
-                await service.runner.drain(drain)
+                await _drain(service.runner, drain)
+
+
+async def _drain(runner: Runner, seconds: float) -> None:
+    if runner.busy:
+        running = count(runner.busy, "running turn")
+        output.warn(f"keryx: stopping; {running} may go on for {seconds:g} s, then back to the queue")
+    await runner.drain(seconds)
+    # All is recorded now. An agent or a task that does not end is not waited for.
+    _end_after(_GRACE_SECONDS, "some part did not end by itself; everything is recorded", code=0)
 
 
 def _chosen(settings: Settings, *, host: str | None, port: int | None, agent: str | None) -> Settings:
@@ -106,48 +114,21 @@ def _loopback(host: str) -> bool:
 
 
 @contextmanager
-def _only_one(settings: Settings) -> Generator[None]:
-    """One node for one SQLite file. The operating system lets the lock go however this process ends."""
-    if settings.on_postgres:
-        yield
-        return
-    path = Path(f"{settings.store}.serve-lock")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+")
-    except OSError as exc:
-        raise StoreBroken(
-            f"{path} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME"
-        ) from exc
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            file.seek(0)
-            raise Conflict(
-                f"another `keryx serve` works on {settings.store} (process {file.read().strip() or 'unknown'}): "
-                "stop it first, or set KERYX_HOME to another folder"
-            ) from exc
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
-
-
-@contextmanager
 def _bound(host: str, port: int) -> Generator[socket.socket]:
+    if not 0 <= port <= 65_535:
+        raise Invalid(f"{port} is not a port: give one from 1 to 65535, or 0 for any")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, OverflowError) as exc:
-        raise Invalid(f"cannot listen on {host}:{port}: {exc}") from exc
+    except OSError as exc:
+        raise Invalid(f"cannot listen on {host}:{port}: {exc.strerror}") from exc
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
-        except (OSError, OverflowError) as exc:
+        except OSError as exc:
             raise Unavailable(
-                f"cannot listen on {host}:{port} ({exc}): stop what uses it, or choose another with --port or KERYX_PORT"
+                f"cannot listen on {host}:{port} ({exc.strerror}): stop what uses it, or choose another with --port or KERYX_PORT"
             ) from exc
         yield listener
 
@@ -159,12 +140,9 @@ def _signals(stopping: anyio.Event, drain: float) -> Generator[None]:
 
     def stop() -> None:
         if stopping.is_set():
-            _end_now("ended at once; running turns are taken up again at the next start")
+            _end_now("ended at once; running turns are taken up again at the next start", code=1)
         stopping.set()
-        late = "some part did not end in time, so the process ends; nothing is lost"
-        timer = threading.Timer(drain + _GRACE_SECONDS, _end_now, [late])
-        timer.daemon = True
-        timer.start()
+        _end_after(drain + _LAST_SECONDS, "some part did not end in time, so the process ends", code=1)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
@@ -175,11 +153,17 @@ def _signals(stopping: anyio.Event, drain: float) -> Generator[None]:
             loop.remove_signal_handler(number)
 
 
-def _end_now(reason: str) -> None:
+def _end_after(seconds: float, reason: str, *, code: int) -> None:
+    """End the process after a time, unless it has ended by then."""
+    timer = threading.Timer(seconds, _end_now, [reason], {"code": code})
+    timer.daemon = True
+    timer.start()
+
+
+def _end_now(reason: str, *, code: int) -> None:
     output.warn(f"keryx: {reason}")
-    sys.stdout.flush()
     logging.shutdown()
-    os._exit(1)
+    os._exit(code)
 
 
 class _Server(uvicorn.Server):

@@ -15,10 +15,11 @@ from keryx.core.sessions import Activity, EndReason, Listing, Session
 from keryx.engine.hub import Listed
 
 app = App(name="sessions", help="List, read, search and change conversations.")
+for place in ("exchange:export", "exchange:import_", "maintenance:stats"):
+    app.command(f"keryx.cli.{place}", name=place.partition(":")[2].rstrip("_"))
 
 _FLAG = Parameter(negative="", show_default=False)
 _PAGE = 500
-_STATES = {Activity.RUNNING: "good", Activity.WAITING: "name", Activity.FAILED: "bad"}
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +56,11 @@ async def list_(
 ) -> None:
     """List conversations, pinned ones first, then the latest.
 
-    keryx sessions list
-    keryx sessions list --surface cli --since 7d
-    keryx sessions list --state running --json
+    For example:
+
+        keryx sessions list
+        keryx sessions list --surface cli --since 7d
+        keryx sessions list --state running --json
     """
     async with hub() as access:
         listing = Listing(
@@ -92,8 +95,10 @@ async def show(
 ) -> None:
     """Show a conversation with everything in it, undone and interrupted messages marked.
 
-    keryx sessions show 01jd0abc
-    keryx sessions show "trip to oslo" --all
+    For example:
+
+        keryx sessions show 01jd0abc
+        keryx sessions show "trip to oslo" --all
     """
     async with hub() as access:
         session = await access.session(ref)
@@ -120,7 +125,9 @@ async def rename(
 ) -> None:
     """Give a conversation a title. It is never overwritten by an automatic one.
 
-    keryx sessions rename 01jd0abc "Trip to Oslo"
+    For example:
+
+        keryx sessions rename 01jd0abc "Trip to Oslo"
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -139,7 +146,9 @@ async def fork(
 ) -> None:
     """Copy a conversation, up to its last complete turn or up to a message; the copy goes its own way.
 
-    keryx sessions fork oslo --at 12 --title "Oslo by train"
+    For example:
+
+        keryx sessions fork oslo --at 12 --title "Oslo by train"
     """
     async with hub() as access:
         child = await access.hub.fork(
@@ -162,8 +171,10 @@ async def undo(
 ) -> None:
     """Take back the last turns. Nothing is lost: `redo` brings them back.
 
-    keryx sessions undo oslo
-    keryx sessions undo oslo -n 3
+    For example:
+
+        keryx sessions undo oslo
+        keryx sessions undo oslo -n 3
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -175,7 +186,9 @@ async def undo(
 async def redo(ref: Ref, /, *, json: Json = False) -> None:
     """Bring back what the last undo took.
 
-    keryx sessions redo oslo
+    For example:
+
+        keryx sessions redo oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -187,7 +200,9 @@ async def redo(ref: Ref, /, *, json: Json = False) -> None:
 async def retry(ref: Ref, /, *, json: Json = False) -> None:
     """Ask the last question again.
 
-    keryx sessions retry oslo
+    For example:
+
+        keryx sessions retry oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -202,7 +217,9 @@ async def retry(ref: Ref, /, *, json: Json = False) -> None:
 async def pin(ref: Ref, /, *, json: Json = False) -> None:
     """Keep a conversation at the top of every list.
 
-    keryx sessions pin oslo
+    For example:
+
+        keryx sessions pin oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -214,7 +231,9 @@ async def pin(ref: Ref, /, *, json: Json = False) -> None:
 async def unpin(ref: Ref, /, *, json: Json = False) -> None:
     """Let a conversation take its place in the list again.
 
-    keryx sessions unpin oslo
+    For example:
+
+        keryx sessions unpin oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -226,7 +245,9 @@ async def unpin(ref: Ref, /, *, json: Json = False) -> None:
 async def archive(ref: Ref, /, *, json: Json = False) -> None:
     """Take a conversation out of the list; it is kept and found.
 
-    keryx sessions archive oslo
+    For example:
+
+        keryx sessions archive oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -238,7 +259,9 @@ async def archive(ref: Ref, /, *, json: Json = False) -> None:
 async def unarchive(ref: Ref, /, *, json: Json = False) -> None:
     """Bring a conversation back into the list.
 
-    keryx sessions unarchive oslo
+    For example:
+
+        keryx sessions unarchive oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -257,8 +280,10 @@ async def delete(
 ) -> None:
     """Delete a conversation: hidden now, erased after a grace period.
 
-    keryx sessions delete oslo
-    keryx sessions delete 01jd0abc --now --yes
+    For example:
+
+        keryx sessions delete oslo
+        keryx sessions delete 01jd0abc --now --yes
     """
     async with hub() as access:
         session = await access.session(ref)
@@ -281,7 +306,9 @@ async def undelete(
 ) -> None:
     """Bring back a deleted conversation before it is erased.
 
-    keryx sessions undelete 01jd0abcdefghjkmnp
+    For example:
+
+        keryx sessions undelete 01jd0abcdefghjkmnp
     """
     async with hub() as access:
         await access.hub.undelete(access.viewer, SessionId(session))
@@ -292,7 +319,9 @@ async def undelete(
 async def end(ref: Ref, /, *, json: Json = False) -> None:
     """Mark a conversation as ended.
 
-    keryx sessions end oslo
+    For example:
+
+        keryx sessions end oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -304,7 +333,9 @@ async def end(ref: Ref, /, *, json: Json = False) -> None:
 async def reopen(ref: Ref, /, *, json: Json = False) -> None:
     """Open an ended conversation again.
 
-    keryx sessions reopen oslo
+    For example:
+
+        keryx sessions reopen oslo
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -322,7 +353,9 @@ async def stop(
 ) -> None:
     """Stop the running turn; what was said so far stays.
 
-    keryx sessions stop oslo --queue
+    For example:
+
+        keryx sessions stop oslo --queue
     """
     async with hub() as access:
         id_ = await access.id(ref)
@@ -340,9 +373,11 @@ async def model(
 ) -> None:
     """Show or set the model of a conversation.
 
-    keryx sessions model oslo
-    keryx sessions model oslo gpt-5
-    keryx sessions model oslo default
+    For example:
+
+        keryx sessions model oslo
+        keryx sessions model oslo gpt-5
+        keryx sessions model oslo default
     """
     async with hub() as access:
         session = await access.session(ref)
@@ -366,8 +401,10 @@ async def move_to_project(
 ) -> None:
     """Put a conversation into a project, or into none.
 
-    keryx sessions move-to-project oslo travel
-    keryx sessions move-to-project oslo none
+    For example:
+
+        keryx sessions move-to-project oslo travel
+        keryx sessions move-to-project oslo none
     """
     async with hub() as access:
         id_ = await access.id(ref)

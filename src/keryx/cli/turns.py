@@ -12,8 +12,10 @@ from keryx.core.turns import Turn, TurnState
 async def turns(*, json: Json = False) -> None:
     """List the turns that run or wait now.
 
-    keryx turns
-    keryx turns --json
+    For example:
+
+        keryx turns
+        keryx turns --json
     """
     async with hub() as access:
         found = await access.hub.active(access.viewer)
@@ -35,7 +37,8 @@ async def why(
     *,
     json: Json = False,
 ) -> None:
-    """Tell the whole story of one message: received, routed, queued, answered, delivered, with times and errors.
+    """Tell the whole story of one message: received, routed, queued, answered,
+    delivered, with times and errors.
 
     The number stands beside each message in `keryx sessions show`.
 

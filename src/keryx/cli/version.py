@@ -12,8 +12,10 @@ from keryx.cli.access import Json
 def version(*, json: Json = False) -> None:
     """Print the version, for a bug report.
 
-    keryx version
-    keryx version --json
+    For example:
+
+        keryx version
+        keryx version --json
     """
     found = {
         "keryx": installed("keryx"),

@@ -35,6 +35,8 @@ _TRAILING = ".:-/\\@~$?=&%,;!*"
 _BLANKS = r"\x00-\x22%-),;<->\[\]^`{|}\x7f\u2000-\u203f"
 _FIRST_CJK = "\u1100"
 _KEYCAP = "\u20e3"
+# Folding makes one character of each of these, whatever stands beside it, but for marks that join it.
+_SINGLE = "\x00-\x7f\u3041-\u3096\u30a1-\u30fa\u30fc\u4e00-\u9fff\uac00-\ud7a3"
 
 _ASCII_PART = re.compile("[a-z0-9]+")
 _ASCII_PIECE = re.compile(rf"{_URL}|[a-z0-9{_CONNECTORS}]+")
@@ -188,7 +190,9 @@ def _wide() -> _Wide:
         ),
         part=re.compile(rf"(?:[^\W_]+[{marks}]*)+"),
         emoji=re.compile(emoji),
-        cluster=re.compile(f".(?:[{joiners}]|(?<={_JOINER}).)*", re.DOTALL),
+        cluster=re.compile(
+            f"(?P<single>[{_SINGLE}]+(?![{joiners}]))|.(?:[{joiners}]|(?<={_JOINER}).)*", re.DOTALL
+        ),
     )
 
 
@@ -217,6 +221,10 @@ def _mapped(text: str) -> tuple[str, Callable[[int, int], tuple[int, int]]]:
     for cluster in _wide().cluster.finditer(text):
         plain = fold(cluster.group())
         folded.append(plain)
-        starts += [cluster.start()] * len(plain)
-        ends += [cluster.end()] * len(plain)
+        if cluster.lastgroup:
+            starts += range(cluster.start(), cluster.end())
+            ends += range(cluster.start() + 1, cluster.end() + 1)
+        else:
+            starts += [cluster.start()] * len(plain)
+            ends += [cluster.end()] * len(plain)
     return "".join(folded), lambda start, end: (starts[start], ends[end - 1])

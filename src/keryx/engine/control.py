@@ -4,10 +4,11 @@ from datetime import datetime
 
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId, TurnId
+from keryx.core.messages import Parts
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import EndReason, Session
 from keryx.core.turns import Turn, TurnState
-from keryx.store import finals, lanes, sessions, turns
+from keryx.store import finals, lanes, messages, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
 
@@ -47,6 +48,16 @@ def drop(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
         )
     sessions.lock(tx, found.session)
     turns.close(tx, found, TurnState.CANCELLED, now=now)
+
+
+def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts, *, now: datetime) -> None:
+    """Change what was said while its turn still waits."""
+    sessions.lock(tx, session)
+    message = messages.get(tx, session, seq)
+    turn = turns.find(tx, message.turn) if message.turn else None
+    if turn is None or turn.state is not TurnState.QUEUED:
+        raise Conflict(f"message {message.id} cannot be changed: only one that still waits for its turn can")
+    messages.rewrite(tx, message, parts, now=now)
 
 
 def reset(tx: Transaction, lane: Lane, reason: ResetReason, *, now: datetime) -> str | None:

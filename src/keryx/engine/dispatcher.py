@@ -16,6 +16,7 @@ from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
 from keryx.engine import outcome
 from keryx.engine.alarm import signal_or_moment
+from keryx.engine.foreign import contained
 from keryx.engine.policy import Policy
 from keryx.store import deliveries, gates
 from keryx.store.database import Database, Transaction
@@ -97,11 +98,7 @@ class Dispatcher:
     async def _attempt(self, delivery: Delivery, lease: LeaseToken) -> None:
         """The door of a delivery: whatever happens is recorded, or its lease runs out."""
         try:
-            step = await self._send_parts(delivery, lease)
-            await self._database.write(
-                "delivery.settle",
-                partial(outcome.settle, delivery=delivery, lease=lease, step=step, now=self._clock.now()),
-            )
+            await self._send_parts(delivery, lease)
         except LeaseLost as exc:
             log.warning("%s", exc)
         except Exception:
@@ -110,28 +107,44 @@ class Dispatcher:
             self._sending.discard(delivery.id)
             self._work.signal()
 
-    async def _send_parts(self, delivery: Delivery, lease: LeaseToken) -> outcome.Step:
+    async def _send_parts(self, delivery: Delivery, lease: LeaseToken) -> None:
+        """Send the parts that are left. Each is recorded as it arrives; the last one together with the end."""
         texts = self._adapter.parts(delivery.text)
         current = delivery
         for number in range(delivery.parts_sent, len(texts)):
             try:
                 receipt = await self._send(current, number, texts[number])
             except SendError as exc:
-                return outcome.failed(
-                    current,
-                    exc,
-                    self._adapter.capabilities.idempotency,
-                    self._policy.doubt,
-                    now=self._clock.now(),
-                    give_up=self._policy.give_up,
+                await self._settle(current, lease, self._failed(current, exc))
+                return
+            if number + 1 == len(texts):
+                await self._database.write(
+                    "delivery.settle", partial(self._all_sent, delivery=current, lease=lease, receipt=receipt)
                 )
+                return
             await self._database.write(
                 "delivery.part", partial(self._part_sent, delivery=current, lease=lease, receipt=receipt)
             )
             current = msgspec.structs.replace(
                 current, parts_sent=number + 1, receipts=(*current.receipts, receipt), again=False
             )
-        return outcome.SENT
+        await self._settle(current, lease, outcome.SENT)
+
+    async def _settle(self, delivery: Delivery, lease: LeaseToken, step: outcome.Step) -> None:
+        await self._database.write(
+            "delivery.settle",
+            partial(outcome.settle, delivery=delivery, lease=lease, step=step, now=self._clock.now()),
+        )
+
+    def _failed(self, delivery: Delivery, error: SendError) -> outcome.Step:
+        return outcome.failed(
+            delivery,
+            error,
+            self._adapter.capabilities.idempotency,
+            self._policy.doubt,
+            now=self._clock.now(),
+            give_up=self._policy.give_up,
+        )
 
     async def _send(self, delivery: Delivery, number: int, text: str) -> str:
         parcel = Parcel(
@@ -142,10 +155,15 @@ class Dispatcher:
             text=AGAIN + text if delivery.again else text,
         )
         try:
-            with anyio.fail_after(self._policy.send_timeout.total_seconds()):
+            with anyio.fail_after(self._policy.send_timeout.total_seconds()), contained():
                 return await self._adapter.send(parcel)
+        except SendError:
+            raise
         except TimeoutError as exc:
             raise Uncertain(f"{delivery.target.platform} did not answer in time") from exc
+        except Exception as exc:
+            log.exception("the %s adapter failed with delivery %s", delivery.target.platform, delivery.id)
+            raise Uncertain(f"the {delivery.target.platform} adapter failed: {type(exc).__name__}") from exc
 
     def _part_sent(self, tx: Transaction, *, delivery: Delivery, lease: LeaseToken, receipt: str) -> None:
         """Record the part and, where the platform has a rate, close its gates for a moment."""
@@ -157,6 +175,10 @@ class Dispatcher:
         ):
             if interval > timedelta(0):
                 gates.close(tx, key, until=self._clock.now() + interval, reason="rate")
+
+    def _all_sent(self, tx: Transaction, *, delivery: Delivery, lease: LeaseToken, receipt: str) -> None:
+        self._part_sent(tx, delivery=delivery, lease=lease, receipt=receipt)
+        outcome.settle(tx, delivery=delivery, lease=lease, step=outcome.SENT, now=self._clock.now())
 
 
 def _next_at(tx: Transaction, now: datetime) -> datetime | None:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 from itertools import islice
 
+import anyio
+
 from keryx.core.changes import Change
 from keryx.core.errors import Retryable
 from keryx.core.ids import Cursor, SessionId
@@ -20,6 +22,7 @@ log = logging.getLogger(__name__)
 _BATCH = 500
 _RECENT = 2000
 _HELD_SECONDS = 0.005
+_AWAY_SECONDS = 0.5
 
 
 class Feed:
@@ -40,14 +43,8 @@ class Feed:
         seen = self._database.wake.count
         self._cursor = await self._database.read("feed.head", changes.head)
         while True:
-            try:
-                await self._catch_up(self._cursor)
-                self.reading = True
-            except Retryable as exc:
-                self.reading = False
-                log.warning("the feed waits for the store: %s", exc)
-                await self._clock.sleep(0.5)
-                continue
+            await self._catch_up(self._cursor)
+            self.reading = True
             seen = await self._database.wake.wait(seen)
 
     async def follow(
@@ -62,7 +59,7 @@ class Feed:
             elif cursor == self._cursor:
                 batch = []
             else:
-                batch, _ = await self._database.read("feed.after", partial(_read, cursor))
+                batch, _ = await self._after(cursor)
             for change in batch:
                 cursor = change.cursor
                 if _visible(change, viewer, session):
@@ -79,7 +76,7 @@ class Feed:
         """Read until nothing is left, waiting out entries that an older, unfinished transaction holds back."""
         more = True
         while more:
-            batch, held = await self._database.read("feed.after", partial(_read, cursor))
+            batch, held = await self._after(cursor)
             for change in batch:
                 self._remember(change)
                 cursor = change.cursor
@@ -87,7 +84,18 @@ class Feed:
                 self._wake.signal()
             more = held or len(batch) == _BATCH
             if held and not batch:
-                await self._clock.sleep(_HELD_SECONDS)
+                # Other transactions end in their own time, whatever our clock says.
+                await anyio.sleep(_HELD_SECONDS)
+
+    async def _after(self, cursor: Cursor) -> tuple[list[Change], bool]:
+        """Read on, however long the store is away: everybody who follows waits with us."""
+        while True:
+            try:
+                return await self._database.read("feed.after", partial(_read, cursor))
+            except Retryable as exc:
+                self.reading = False
+                log.warning("the feed waits for the store: %s", exc)
+                await self._clock.sleep(_AWAY_SECONDS)
 
     def _remember(self, change: Change) -> None:
         if len(self._recent) == _RECENT:

@@ -11,7 +11,7 @@ from keryx.core.changes import Change, Piece
 from keryx.core.deliveries import Delivery, DeliveryState
 from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
-from keryx.core.messages import Message, split_id
+from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import Activity, EndReason, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
@@ -214,6 +214,14 @@ class Hub:
             control.drop(tx, turn, now=now)
 
         await self._database.write("drop", work)
+
+    async def rewrite(self, viewer: Viewer, message: str, parts: Parts) -> None:
+        """Change a message whose turn still waits. `Conflict` once an agent has begun to answer it."""
+        session, seq = split_id(message)
+        now = self._clock.now()
+        await self._change(
+            "rewrite", viewer, session, lambda tx, s: control.rewrite(tx, s.id, seq, parts, now=now)
+        )
 
     async def turn(self, viewer: Viewer, turn: TurnId) -> Turn:
         def work(tx: Transaction) -> Turn:

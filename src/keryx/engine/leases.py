@@ -84,6 +84,9 @@ class Leases:
         )
         limits = self._policy.limits
         for turn in held:
+            # After a standstill of this process its own leases have run out too: the heartbeat renews them.
+            if turn.worker == self._me.id and turn.id in self._held().turns:
+                continue
             await self._try(
                 "turn.recover",
                 partial(record.recover, turn=turn, now=now, fresh=limits.fresh, lease=limits.lease),

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from keryx.core.ports import Agent, Called, Clock, Event, Returned, TurnContext
 from keryx.core.turns import Limits, Turn, TurnState
 from keryx.engine import record
 from keryx.engine.alarm import signal_or_moment
+from keryx.engine.foreign import contained
 from keryx.engine.mailbox import Cancelled, End, Ended, HandedBack, Item, Mailbox, TimedOut
 from keryx.engine.record import Reading
 from keryx.store import turns
@@ -27,6 +28,7 @@ from keryx.store.wake import Wake
 log = logging.getLogger(__name__)
 
 _HAND_BACK_SECONDS = 5
+_AWAY = timedelta(seconds=0.5)
 
 T = TypeVar("T")
 Chooser = Callable[[Reading], Agent]
@@ -57,6 +59,7 @@ class Runner:
         self._scoped = scoped
         self._session: SessionId | None = None
         self._running: dict[TurnId, Mailbox] = {}
+        self._claiming = False
         self._draining = False
         self._work = Wake()
 
@@ -91,7 +94,7 @@ class Runner:
             await self._idle()
 
     async def _idle(self) -> None:
-        while self._running:
+        while self._running or self._claiming:
             await self._work.wait(self._work.count)
 
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
@@ -107,19 +110,24 @@ class Runner:
             free = 0 if self._draining else self._limits.at_once - self.busy
             claimed, at = await self._claim(free) if free > 0 else ([], None)
             for turn in claimed:
-                self._running[turn.id] = Mailbox()
-                group.start_soon(self._run, turn, group)
+                mailbox = self._running[turn.id] = Mailbox()
+                if self._draining:
+                    mailbox.put(HandedBack())
+                group.start_soon(self._run, turn, mailbox, group)
             await signal_or_moment(self._work, seen, self._clock, at)
 
     async def _claim(self, most: int) -> tuple[list[Turn], datetime | None]:
         """Lease what may run now, and tell when to look again for what waits for a moment rather than for an event."""
+        self._claiming = True
         try:
             return await self._database.write("turn.claim", partial(self._claim_all, most=most))
         except KeryxError as exc:
             log.warning("cannot claim a turn now: %s", exc)
-            await self._clock.sleep(0.5)
-            self._work.signal()
-            return [], None
+            return [], self._clock.now() + _AWAY
+        finally:
+            self._claiming = False
+            if self._draining:
+                self._work.signal()
 
     def _claim_all(self, tx: Transaction, *, most: int) -> tuple[list[Turn], datetime | None]:
         now = self._clock.now()
@@ -139,20 +147,21 @@ class Runner:
             found.append(turn)
         return found, None
 
-    async def _run(self, turn: Turn, group: TaskGroup) -> None:
+    async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
         try:
-            await self._drive(turn, group)
+            await self._drive(turn, mailbox, group)
         except LeaseLost as exc:
             log.warning("%s: what it still says is not stored", exc)
         except Exception:
             log.exception("turn %s could not be recorded; its lease will run out", turn.id)
         finally:
-            del self._running[turn.id]
+            # A turn that was lost to a sweep may run here again by now, under another lease.
+            if self._running.get(turn.id) is mailbox:
+                del self._running[turn.id]
             self._work.signal()
 
-    async def _drive(self, turn: Turn, group: TaskGroup) -> None:
-        mailbox = self._running[turn.id]
+    async def _drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         try:
             reading = await self._store(turn, "turn.read", partial(record.read, turn=turn), write=False)
         except Invalid as exc:
@@ -218,9 +227,10 @@ class Runner:
         ended = Ended()
         with scope:
             try:
-                async with aclosing(self._choose(reading).run(self._context(turn, reading))) as events:
-                    async for event in events:
-                        await mailbox.put_event(event, until_stored=isinstance(event, Called | Returned))
+                with contained():
+                    async with aclosing(self._choose(reading).run(self._context(turn, reading))) as events:
+                        async for event in events:
+                            await mailbox.put_event(event, until_stored=isinstance(event, Called | Returned))
             except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
                 ended = Ended(exc)
             mailbox.put(ended)

@@ -12,6 +12,7 @@ from keryx.core.ports import Adapter, Clock
 from keryx.engine.dispatcher import Dispatcher
 from keryx.engine.expiry import Expiry, Hook
 from keryx.engine.feed import Feed
+from keryx.engine.foreign import contained
 from keryx.engine.housekeeping import Housekeeping
 from keryx.engine.hub import Hub
 from keryx.engine.leases import Held, Leases
@@ -100,7 +101,8 @@ class Service:
         await self.leases.leave()
 
     def _held(self) -> Held:
-        return Held(self.runner.held, frozenset().union(*(d.held for d in self._dispatchers)))
+        sending = frozenset(delivery for d in self._dispatchers for delivery in d.held)
+        return Held(self.runner.held, sending)
 
     def _start_sweeps(self, group: TaskGroup) -> None:
         expiry = Expiry(self._database, self._clock, policy=self._policy, hooks=self._hooks)
@@ -123,7 +125,8 @@ class Service:
             began = self._clock.monotonic()
             try:
                 position = await self.hub.position(f"{adapter.platform}:{adapter.account}")
-                await adapter.listen(self.hub.receive, position)
+                with contained():
+                    await adapter.listen(self.hub.receive, position)
             except KeryxError as exc:
                 log.warning("the %s adapter waits %.0f s: %s", adapter.platform, pause, exc)
             except Exception:

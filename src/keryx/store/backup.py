@@ -1,7 +1,6 @@
 """Backup: a store as one file with a manifest, made while the store is used, and brought back with care."""
 
 import asyncio
-import os
 from datetime import datetime
 from pathlib import Path
 
@@ -37,10 +36,7 @@ async def make(
     """Write a new file that holds the store as it is at one moment, checked, with its manifest beside it.
 
     `store` is the file of a SQLite store; without it the rows of the database are copied one by one."""
-    if target.exists():
-        raise Invalid(f"{target} is there already: give the name of a new file")
-    if not target.parent.is_dir():
-        raise Invalid(f"{target.parent} is not a folder: make it first")
+    _check_free(target)
     partial = target.with_name(f"{target.name}.partial")
     remove(partial)
     try:
@@ -102,6 +98,13 @@ def remove(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
+def _check_free(target: Path) -> None:
+    if target.exists():
+        raise Invalid(f"{target} is there already: give the name of a new file")
+    if not target.parent.is_dir():
+        raise Invalid(f"{target.parent} is not a folder: make it first")
+
+
 async def _fill(database: Database, store: Path | None, partial: Path, progress: Progress) -> None:
     if store is not None:
         await asyncio.to_thread(pages.copy, store, partial, progress=progress)
@@ -134,8 +137,7 @@ def _publish(partial: Path, target: Path, manifest: Manifest) -> None:
     described.write_text(wire.dumps(manifest) + "\n", encoding="utf-8")
     described.chmod(0o600)
     pages.sync(described)
-    # A name that appeared meanwhile must not be overwritten.
-    os.link(partial, target)
+    partial.rename(target)
     pages.sync(target)
 
 

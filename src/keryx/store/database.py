@@ -15,6 +15,8 @@ Params = Mapping[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 NOTHING: Params = {}
+# Labels of work that a person asked for and knows to be long: no reason to warn.
+LONG_WORK = frozenset({"backup", "copy", "export", "stats", "verify"})
 UNSTORABLE = "this text has characters that a database cannot keep (NUL, half an emoji): remove them"
 
 

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import assert_never
 from urllib.parse import quote
 
@@ -33,8 +34,8 @@ _SLICE = 50_000
 _BORDER = re.compile(r"[ \t\r\n](?=[A-Za-z0-9])")
 _LONGEST_TAG = 100
 _LINK = re.compile(r"https?://", re.IGNORECASE)
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST = datetime(2100, 12, 31, tzinfo=UTC)
+_FIRST = date(1970, 1, 1)
+_LAST = date(2100, 12, 31)
 _ROLES = {Is.USER: Role.USER, Is.ASSISTANT: Role.ASSISTANT, Is.TOOL: Role.TOOL, Is.SYSTEM: Role.NOTICE}
 
 
@@ -94,14 +95,22 @@ def wanted(viewer: Viewer, filters: Filters) -> list[list[str]]:
 
 def within(after: datetime | None, before: datetime | None) -> list[str]:
     """The tags of a stretch of time, which may reach a little further. Its ends are compared exactly elsewhere."""
-    first = _FIRST if after is None else _clipped(after)
-    last = _LAST if before is None else _clipped(before)
-    whole = [_tag("at", f"{year}") for year in range(first.year + 1, last.year)]
-    months = [(year, month) for year in {first.year, last.year} for month in range(1, 13)]
-    edges = [
-        f"{y}-{m:02}" for y, m in months if (first.year, first.month) <= (y, m) <= (last.year, last.month)
+    first = _FIRST if after is None else _day(after)
+    last = _LAST if before is None else _day(before)
+    years = [f"{year}" for year in range(first.year + 1, last.year)]
+    months = [
+        month
+        for year in {first.year, last.year}
+        for month in (f"{year}-{n:02}" for n in range(1, 13))
+        if f"{first:%Y-%m}" < month < f"{last:%Y-%m}"
     ]
-    return whole + [_tag("at", edge) for edge in edges]
+    days = [
+        day
+        for month in {f"{first:%Y-%m}", f"{last:%Y-%m}"}
+        for day in (f"{month}-{n:02}" for n in range(1, 32))
+        if f"{first}" <= day <= f"{last}"
+    ]
+    return [_tag("at", stretch) for stretch in years + months + days]
 
 
 def of_session(session: SessionId) -> str:
@@ -131,12 +140,16 @@ def _surfaces(surface: str, session: Session) -> list[str]:
 
 
 def _times(at: datetime) -> list[str]:
-    moment = _clipped(at)
-    return [_tag("at", f"{moment.year}"), _tag("at", f"{moment.year}-{moment.month:02}")]
+    return _stretches(_day(at))
 
 
-def _clipped(moment: datetime) -> datetime:
-    return max(_FIRST, min(moment.astimezone(UTC), _LAST))
+@lru_cache(maxsize=1_000)
+def _stretches(day: date) -> list[str]:
+    return [_tag("at", f"{day:{form}}") for form in ("%Y", "%Y-%m", "%Y-%m-%d")]
+
+
+def _day(moment: datetime) -> date:
+    return max(_FIRST, min(moment.astimezone(UTC).date(), _LAST))
 
 
 def _things(message: Message, searched: str) -> Iterator[Has]:
@@ -151,6 +164,7 @@ def _things(message: Message, searched: str) -> Iterator[Has]:
         yield Has.LINK
 
 
+@lru_cache(maxsize=10_000)
 def _tag(kind: str, value: str) -> str:
     return f"{kind}:{quote(value.casefold()[:_LONGEST_TAG], safe='', errors='surrogatepass').lower()}"
 

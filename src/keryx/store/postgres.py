@@ -19,7 +19,7 @@ from psycopg import errors as pg
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate
-from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
+from keryx.store.database import LONG_WORK, NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
@@ -232,7 +232,7 @@ def _line(exc: Exception) -> str:
 
 def _report_slow(label: str, started: float) -> None:
     seconds = time.monotonic() - started
-    if seconds > SLOW_SECONDS:
+    if seconds > SLOW_SECONDS and label not in LONG_WORK:
         log.warning("slow transaction %s: %.3f s", label, seconds)
 
 

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from keryx.core.query import Filters, Is, Not, Query, parse
 from keryx.core.search import Snippet, highlight
 from keryx.core.sessions import Session, Viewer
 from keryx.store import entries, feed, indexing, messages, sessions
-from keryx.store.database import Database, Engine, Transaction, moment
+from keryx.store.database import Database, Engine, Transaction, micros
 from keryx.store.indexing import AMONG_IDS, AMONG_NAMES, Ask, Backend, Batch, Damaged
 from keryx.store.search_postgres import PostgresSearch
 from keryx.store.search_sqlite import SqliteSearch
@@ -33,10 +33,11 @@ WINDOW = 300
 _WIDEST = 5_000
 _TITLES = 50
 _TOP = 1 << 62
+_BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 _TRIES = 3
 _HELD_SECONDS = 0.005
 _HELD_TRIES = 40
-_OLD = timedelta(days=30)
+_OLD = timedelta(days=30) // timedelta(microseconds=1)
 _RECENCY = 0.4
 _TITLE = 0.5
 _FEW = 200
@@ -164,15 +165,17 @@ class _Asked:
         filters = query.filters
         self._backend = backend
         self._tx = tx
-        self._now = now
+        self._now = micros(now)
         self._query = query
-        self._before = min((t for t in (filters.before, _ago(now, filters.before_age)) if t), default=None)
-        self._after = max((t for t in (filters.after, _ago(now, filters.after_age)) if t), default=None)
+        before = min((t for t in (filters.before, _ago(now, filters.before_age)) if t), default=None)
+        after = max((t for t in (filters.after, _ago(now, filters.after_age)) if t), default=None)
+        self._before = _TOP if before is None else micros(before)
+        self._after = -_TOP if after is None else micros(after)
         self._where, self._params = _conditions(tx, viewer, filters)
         tags = entries.wanted(viewer, filters) + self._narrowed()
         self._titles_ask = Ask(tags, query.expr)
-        timed = self._before or self._after
-        self._ask = Ask([*tags, entries.within(self._after, self._before)] if timed else tags, query.expr)
+        times = [entries.within(after, before)] if before or after else []
+        self._ask = Ask(tags + times, query.expr)
 
     def ranked(self, count: int) -> list[_Candidate]:
         """At least `count` candidates if there are so many: windows of the newest ones, each best first."""
@@ -201,8 +204,8 @@ class _Asked:
         rows = self._tx.rows(
             f"""
             select m.id, m.session, m.at
-            from messages m join sessions s on s.id = m.session
-            where m.id {AMONG_IDS[self._tx.engine]} and {" and ".join([undone, *facts, *self._where])}
+            from messages m cross join sessions s
+            where s.id = m.session and m.id {AMONG_IDS[self._tx.engine]} and {" and ".join([undone, *facts, *self._where])}
             """,
             {**self._params, "ids": json.dumps(list(found))},
         )
@@ -240,12 +243,10 @@ class _Asked:
         return [[entries.of_session(row[0]) for row in rows] or [_NOWHERE]] if len(rows) <= _FEW else []
 
     def _in_time(self, at: int) -> bool:
-        when = moment(at)
-        return (not self._before or when < self._before) and (not self._after or when >= self._after)
+        return self._after <= at < self._before
 
     def _recency(self, at: int) -> float:
-        age = max(timedelta(0), self._now - moment(at))
-        return _RECENCY / (1 + age / _OLD)
+        return _RECENCY / (1 + max(0, self._now - at) / _OLD)
 
 
 def _conditions(tx: Transaction, viewer: Viewer, filters: Filters) -> tuple[list[str], dict[str, Any]]:
@@ -269,7 +270,7 @@ def _projects(tx: Transaction, viewer: Viewer, names: tuple[str, ...]) -> list[P
 
 
 def _ago(now: datetime, age: timedelta | None) -> datetime | None:
-    return None if age is None else now - age
+    return None if age is None else now - min(age, now - _BEGINNING)
 
 
 def _hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list[Hit]:

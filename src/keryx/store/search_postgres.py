@@ -154,7 +154,7 @@ def _unfit(tx: Transaction, ask: Ask, split: set[int]) -> list[int]:
         """,
         {"atoms": [_compiled(atom) for atom in atoms], "ids": wire.dumps(list(split))},
     )
-    has = {(id_, atoms[n - 1]) for id_, n in rows}
+    has: set[tuple[int, Expr]] = {(id_, atoms[n - 1]) for id_, n in rows}
     expr = ask.expr
     return [id_ for id_ in split if not _holds(expr, lambda atom, id_=id_: (id_, atom) in has)]
 

@@ -4,10 +4,10 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 import apsw
 
@@ -27,7 +27,7 @@ drop table if exists titles;
 drop table if exists state;
 create virtual table search using fts5(
   words, marks, tags,
-  content = '', contentless_delete = 1, prefix = '1 2',
+  content = '', contentless_delete = 1, prefix = '1 2 3',
   tokenize = "ascii tokenchars '!#$%&()*+,-./:;<=>?@[\\]^_`{|}~'"
 );
 create table titles (id integer primary key, session text not null unique);
@@ -120,7 +120,7 @@ class SqliteSearch:
             ).fetchall()
 
     @contextmanager
-    def _connection(self) -> Iterator[apsw.Connection]:
+    def _connection(self) -> Generator[apsw.Connection]:
         """A connection for one piece of work; closed if that fails, and with it what it had begun."""
         try:
             opened = self._take()
@@ -207,8 +207,9 @@ def _positive(expr: Expr | None) -> int:
             return 1
 
 
-def _relevance(api: apsw.FTS5ExtensionApi, tags: int) -> float:
-    """How often the parts of the query stand in the entry, for its length; the first `tags` are no parts."""
+def _relevance(api: apsw.FTS5ExtensionApi, *arguments: Any) -> float:
+    """How often the parts of the query stand in the entry, for its length; its first phrases are tags."""
+    [tags] = arguments
     length = 1 + api.column_size(0) / _TYPICAL_LENGTH
     worth = 0.0
     for phrase in range(tags, api.phrase_count):
@@ -244,7 +245,7 @@ def _identity(path: Path) -> tuple[int, int]:
 def _state(connection: apsw.Connection) -> str | None:
     if not connection.execute("select 1 from sqlite_schema where name = 'state'").fetchall():
         return None
-    found = connection.execute("select value from state").fetchall()
+    found = cast(list[tuple[str]], connection.execute("select value from state").fetchall())
     return found[0][0] if found else None
 
 
@@ -257,8 +258,8 @@ def _write(connection: apsw.Connection, batch: Batch) -> None:
         connection.execute("delete from titles where session = ?", (session,))
     for entry in batch.titles:
         connection.execute("insert into titles (session) values (?) on conflict do nothing", (entry.session,))
-        row = connection.execute("select -id from titles where session = ?", (entry.session,)).fetchone()
-        _replace(connection, row[0], entry)
+        [(id_,)] = connection.execute("select id from titles where session = ?", (entry.session,))
+        _replace(connection, -cast(int, id_), entry)
     for entry in batch.entries:
         _replace(connection, entry.id, entry)
     connection.execute("insert or replace into state (one, value) values (1, ?)", (batch.state,))

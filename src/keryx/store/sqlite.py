@@ -20,7 +20,7 @@ import apsw
 
 from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate
-from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
+from keryx.store.database import LONG_WORK, NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
@@ -249,7 +249,7 @@ def connect(path: Path) -> apsw.Connection:
 def prepare(path: Path) -> apsw.Connection:
     """Open the file for writing, creating and migrating it as needed; refuse what is not ours."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = connect(path)
         _check_ours(connection, path)
         if connection.pragma("journal_mode") != "wal":
@@ -307,7 +307,7 @@ def _check_ours(connection: apsw.Connection, path: Path) -> None:
 
 def _report_slow(label: str, started: float) -> None:
     seconds = time.monotonic() - started
-    if seconds > SLOW_SECONDS:
+    if seconds > SLOW_SECONDS and label not in LONG_WORK:
         log.warning("slow transaction %s: %.3f s", label, seconds)
 
 

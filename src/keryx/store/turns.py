@@ -41,8 +41,13 @@ def enqueue(
     """Queue a turn for the message `input_seq`, behind everything queued in its session."""
     tx.run(
         """
-        insert into turns (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, pin, created_at)
-        values (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :pin, :now)
+        insert into turns
+          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, pin, created_at, ready_at)
+        values
+          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :pin, :now, case
+             when exists (select 1 from turns q where q.session = :session and q.state = 'queued') then null
+             when exists (select 1 from turns r where r.session = :session and r.state = 'running') then null
+             else cast(:now as bigint) end)
         """,
         {
             "id": id,
@@ -184,6 +189,7 @@ def finish(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, erro
     )
     if not changed:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
+    _let_next(tx, turn.session)
     _note(tx, turn, state.value, now)
 
 
@@ -268,7 +274,8 @@ def pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
 def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
     """When the next waiting turn that is held back may run."""
     row = tx.row(
-        "select min(not_before) from turns where state = 'queued' and not_before > :now", {"now": micros(now)}
+        "select min(not_before) from turns where state = 'queued' and not_before > 0 and not_before > :now",
+        {"now": micros(now)},
     )
     return maybe_moment(row[0]) if row else None
 
@@ -285,19 +292,15 @@ def _candidates(
         """
         select t.id, t.session
         from turns t
-        join sessions s on s.id = t.session
         where t.state = 'queued'
+          and t.ready_at is not null
           and t.not_before <= :now
           and t.attempts < :most
           and (t.pin = :worker or (t.pin is null and (:scoped = 0 or t.session = :session)))
-          and not exists (select 1 from turns r where r.session = t.session and r.state = 'running')
-          and not exists (
-            select 1 from turns q where q.session = t.session and q.state = 'queued' and q.position < t.position
-          )
           and (
             select count(*) from turns r where r.profile = t.profile and r.asker = t.asker and r.state = 'running'
           ) < :per_principal
-        order by case when s.served_at > t.created_at then s.served_at else t.created_at end, t.position
+        order by t.ready_at, t.position
         limit 8
         """,
         {
@@ -316,7 +319,7 @@ def _take(tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease:
         f"""
         update turns as t
         set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
-            started_at = :now, cancelling = 0
+            started_at = :now, cancelling = 0, ready_at = null
         where t.id = :id and t.state = 'queued' and t.attempts < :most
         returning {_RETURNED}
         """,
@@ -357,7 +360,7 @@ def _move(
     changed = tx.run(
         f"""
         update turns
-        set state = :state, lease = null, lease_until = null, {extra}
+        set state = :state, lease = null, lease_until = null, ready_at = null, {extra}
         where id = :id and state = :old and coalesce(lease, '') = :lease
         """,
         {
@@ -371,7 +374,28 @@ def _move(
     )
     if not changed:
         raise Conflict(f"turn {turn.id} has moved on: look again")
+    _let_next(tx, turn.session)
     _note(tx, turn, state.value, now)
+
+
+def _let_next(tx: Transaction, session: SessionId) -> None:
+    """Put the first waiting turn of a session that has none running into the line of all sessions.
+
+    Only that turn has `ready_at`, so a claim looks at one turn per session however many wait behind it. Its place
+    is the moment when it was asked or when its session was last served, whichever is later."""
+    tx.run(
+        """
+        update turns
+        set ready_at = (
+          select case when s.served_at > turns.created_at then s.served_at else turns.created_at end
+          from sessions s where s.id = turns.session
+        )
+        where position = (select min(q.position) from turns q where q.session = :session and q.state = 'queued')
+          and ready_at is null
+          and not exists (select 1 from turns r where r.session = :session and r.state = 'running')
+        """,
+        {"session": session},
+    )
 
 
 def _note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:

@@ -108,7 +108,7 @@ def _receipts(tx: Transaction) -> Iterator[Problem]:
             yield Problem(check="text of inbox", subject=f"{platform} {event}", text=str(exc))
 
 
-def _feed(tx: Transaction) -> Iterator[Problem]:
+def _numbers(tx: Transaction) -> Iterator[Problem]:
     """Positions of the feed, and every other number that is given out, lie behind what comes next."""
     for table, column in (
         ("changes", "position"),
@@ -127,14 +127,21 @@ def _feed(tx: Transaction) -> Iterator[Problem]:
                 subject=table,
                 text=f"{column} goes from {first} to {last}, and {following} was the last given out",
             )
+
+
+def _trimmed(tx: Transaction) -> Iterator[Problem]:
+    """Nothing of the feed lies before the point up to which it was trimmed."""
     trimmed = cursors.get(tx, changes.TRIMMED)
+    if trimmed is None:
+        return
+    if not trimmed.isascii() or not trimmed.isdigit():
+        yield Problem(check="feed", subject="changes", text=f"{trimmed!r} is no trim point")
+        return
     place = "position" if tx.engine is Engine.SQLITE else "xid"
-    if trimmed is not None:
-        row = tx.row(f"select count(*) from changes where {place} <= :trimmed", {"trimmed": int(trimmed)})
-        if row and row[0]:
-            yield Problem(
-                check="feed", subject="changes", text=f"{row[0]} entries lie before the trim point {trimmed}"
-            )
+    row = tx.row(f"select count(*) from changes where {place} <= :trimmed", {"trimmed": int(trimmed)})
+    if row and row[0]:
+        text = f"{row[0]} entries lie before the trim point {trimmed}"
+        yield Problem(check="feed", subject="changes", text=text)
 
 
 def _views(tx: Transaction) -> Iterator[Problem]:
@@ -188,6 +195,7 @@ _READINGS: tuple[tuple[str, Check], ...] = (
     ),
     ("text of sources", _sources),
     ("text of inbox", _receipts),
-    ("numbers given out", _feed),
+    ("numbers given out", _numbers),
+    ("feed", _trimmed),
     ("what the model sees", _views),
 )

@@ -11,9 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, Self
 
 import httpx
 
@@ -22,6 +20,7 @@ from keryx.core.errors import NotSent, Refused, Throttled, Uncertain
 from keryx.core.messages import words
 from keryx.core.ports import Capabilities, Inbound, Parcel, Receipt
 from keryx.core.source import Source
+from keryx.testing.loopback import Loopback, Request, Response, as_json
 
 PLATFORM = "fake"
 _POLL_SECONDS = 1.0
@@ -48,13 +47,6 @@ class Shown:
     key: str
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A hub that was killed breaks its connections: that is what this platform is for."""
-
-
 @dataclass
 class Platform:
     faults: Faults = field(default_factory=Faults)
@@ -66,19 +58,18 @@ class Platform:
         self.updates: list[dict[str, Any]] = []
         self._random = random.Random(self.seed)
         self._lock = threading.Condition()
-        self._server = _Server(("127.0.0.1", 0), self._handler())
+        self._server = Loopback(self._handle)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
-    def __enter__(self) -> "Platform":
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+    def __enter__(self) -> Self:
+        self._server.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.__exit__()
 
     def say(self, chat: str, text: str, *, user: str = "ann") -> None:
         """A person writes into a chat."""
@@ -121,35 +112,11 @@ class Platform:
                 return None
             return 200, {"id": len(self.shown) if known is None else known + 1}
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        platform = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                offset = int(parse_qs(urlsplit(self.path).query)["offset"][0])
-                self._answer(200, platform._poll(offset))
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                answer = platform._accept(body)
-                if answer is None:
-                    self.close_connection = True
-                else:
-                    self._answer(*answer)
-
-            def _answer(self, status: int, body: object) -> None:
-                data = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        return Handler
+    def _handle(self, request: Request) -> Response | None:
+        if request.method == "GET":
+            return as_json(self._poll(int(request.query["offset"])))
+        answer = self._accept(json.loads(request.body))
+        return as_json(answer[1], answer[0]) if answer else None
 
 
 class PlatformAdapter:

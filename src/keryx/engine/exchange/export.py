@@ -20,7 +20,7 @@ _TELL = 200
 
 class Format(StrEnum):
     JSONL = "jsonl"
-    MARKDOWN = "md"
+    MD = "md"
     HTML = "html"
 
 
@@ -76,7 +76,7 @@ class _Export:
         match format:
             case Format.JSONL:
                 pieces = self._jsonl()
-            case Format.MARKDOWN:
+            case Format.MD:
                 pieces = markdown.document((s, self._messages(s)) for s in self._each())
             case Format.HTML:
                 contents = [html.Heading.of(s) for s in self._each()]

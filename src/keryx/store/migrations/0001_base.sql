@@ -134,6 +134,7 @@ create table turns (
   merged_into text,
   pieces integer not null default 0,
   created_at integer not null,
+  ready_at integer,
   not_before integer not null default 0,
   started_at integer,
   finished_at integer,
@@ -146,6 +147,8 @@ create unique index turns_running on turns (session) where state = 'running';
 create index turns_running_asker on turns (profile, asker) where state = 'running';
 create index turns_lease on turns (lease_until) where state = 'running';
 create index turns_queued on turns (session, position) where state = 'queued';
+create index turns_ready on turns (ready_at, position) where state = 'queued' and ready_at is not null;
+create index turns_held on turns (not_before) where state = 'queued' and not_before > 0;
 create index turns_open on turns (profile, position) where state in ('queued', 'running');
 create index turns_pinned on turns (position) where state = 'queued' and pin is not null;
 create index turns_session on turns (session, position);
@@ -260,6 +263,7 @@ create table deliveries (
 
 create index deliveries_open on deliveries (target_key, position) where state in ('ready', 'sending');
 create index deliveries_ready on deliveries (platform, account, position) where state = 'ready';
+create index deliveries_held on deliveries (not_before) where state = 'ready' and not_before > 0;
 create index deliveries_lease on deliveries (lease_until) where state = 'sending';
 create index deliveries_session on deliveries (session);
 create index deliveries_turn on deliveries (turn) where turn is not null;
@@ -270,6 +274,8 @@ create table gates (
   not_before integer not null,
   reason text not null default ''
 ) strict;
+
+create index gates_opening on gates (not_before);
 
 create table cursors (
   name text primary key,

@@ -1,0 +1,147 @@
+"""Failures: the errors of providers, each as one sentence for a person. The only reader of their error forms."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import msgspec
+import openai
+
+from keryx.agents import retry
+from keryx.agents.models import Model
+from keryx.core.errors import AgentFailed
+from keryx.core.titles import capped, line
+
+LONGEST_DETAIL = 240
+
+_OVERFLOW = re.compile(
+    r"context[ _](length|size|window)|maximum context|too many (input )?tokens|prompt is too long"
+    r"|exceed_context_size|input (length|token count).{0,80}exceed|reduce the length of the messages",
+    re.I,
+)
+_FILTERED = re.compile(r"content[ _]?(filter|policy|management)|moderation|safety system|flagged", re.I)
+_NO_CREDIT = re.compile(r"insufficient[ _](quota|credit|balance|funds)|exceeded your current quota", re.I)
+_UNKNOWN_MODEL = re.compile(r"model.{0,120}(not found|does ?n[o']t exist|not exist|unknown|invalid)|model_not_found", re.I)
+
+
+class ContextFull(AgentFailed):
+    """The conversation does not fit into the model: it must be made shorter before it can go on."""
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """`transient`: the same request may succeed later, not before `after`."""
+
+    error: AgentFailed
+    transient: bool = False
+    after: timedelta | None = None
+
+
+class Broken(Exception):
+    """A stream ended before the answer did, or held what is no answer."""
+
+
+class Empty(Exception):
+    """The model said nothing at all."""
+
+
+def of(exc: Exception, model: Model, *, secret: str = "", now: datetime | None = None) -> Failure:
+    """What went wrong with a request to this model. `secret` is kept out of the sentence."""
+    name = f"model {model.name!r}"
+    match exc:
+        case openai.APITimeoutError():
+            return _later(f"The endpoint of {name} ({model.host}) did not answer in time; /retry asks again.")
+        case openai.APIConnectionError():
+            return _later(f"The endpoint of {name} ({model.host}) cannot be reached; check its base_url and the network.")
+        case openai.APIStatusError():
+            return _status(exc, exc.status_code, model, _detail(exc, secret), now)
+        case openai.APIError():
+            return _streamed(exc, model, _detail(exc, secret))
+        case Empty():
+            return _later(f"The answer of {name} was empty; /retry asks again.")
+        case Broken() | ValueError():
+            return _later(f"The answer of {name} broke off before it was complete; /retry asks again.")
+        case _:
+            raise exc
+
+
+def broke_off(model: Model) -> AgentFailed:
+    """The end of an answer that was partly shown and cannot be begun again without saying it twice."""
+    return AgentFailed(f"The connection to model {model.name!r} broke in mid-answer; /retry asks again.")
+
+
+def _status(
+    exc: openai.APIStatusError, status: int, model: Model, detail: str, now: datetime | None
+) -> Failure:
+    headers = exc.response.headers
+    after = retry.asked(headers.get("retry-after-ms"), headers.get("retry-after"), now=now)
+    return _classed(status, exc.code or "", model, detail, after, body=isinstance(exc.body, dict))
+
+
+def _streamed(exc: openai.APIError, model: Model, detail: str) -> Failure:
+    """An error inside a stream that began well. Its code is a status with some providers."""
+    code = exc.code or ""
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 0
+    return _classed(status, code, model, detail, None, body=True)
+
+
+def _classed(
+    status: int, code: str, model: Model, detail: str, after: timedelta | None, *, body: bool
+) -> Failure:
+    name, told = f"model {model.name!r}", f": {detail}" if detail else ""
+    text = f"{code} {detail}"
+    if status in (401, 403) and not _FILTERED.search(text):
+        return _final(_denied(status, model, told))
+    if status == 402 or _NO_CREDIT.search(text):
+        return _final(f"The account for {name} has no credit left; its provider {model.host} can tell more.")
+    if status < 500 and status != 429 and _OVERFLOW.search(text):
+        size = f" of {model.context} tokens" if model.context else ""
+        error = ContextFull(f"The conversation no longer fits into the context{size} of {name}; /compact makes room.")
+        return Failure(error=error)
+    if status == 429:
+        wait = f" for {_span(after)}" if after else ""
+        return _later(f"The provider of {name} asks to wait{wait}: too many requests; /retry asks again.", after)
+    if status == 0 or status >= 500 or status in (408, 409, 425):
+        return _later(f"The provider of {name} has trouble{told or f' (status {status})'}; /retry asks again.", after)
+    if _FILTERED.search(text):
+        return _final(f"The provider of {name} refused the request by its content rules{told}.")
+    if status == 404 and not body:
+        return _final(f"There is no endpoint at the base_url of {name} ({model.host}); many end in /v1.")
+    if status == 404 or _UNKNOWN_MODEL.search(text):
+        return _final(f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check it in keryx.toml.")
+    return _final(f"The provider of {name} refused the request (status {status}){told}.")
+
+
+def _denied(status: int, model: Model, told: str) -> str:
+    name = f"model {model.name!r}"
+    if status == 403:
+        return f"The key of {name} may not be used for this{told}."
+    if not model.key:
+        return f"The endpoint {model.host} wants a key for {name}; set its `key` in keryx.toml to env:NAME or file:PATH."
+    return f"The key of {name} ({model.key}) was refused by {model.host}; check it."
+
+
+def _detail(exc: openai.APIError, secret: str) -> str:
+    """What the provider says, on one line, short, and without the key."""
+    message = exc.message
+    if isinstance(exc.body, dict):
+        body = cast(dict[str, Any], exc.body)
+        message = str(body.get("message") or body.get("detail") or body.get("error") or "")
+    elif isinstance(exc, openai.APIStatusError):
+        message = ""  # A page for browsers, not a sentence.
+    text = line(message)
+    if secret:
+        text = text.replace(secret, "[key]")
+    return capped(text, LONGEST_DETAIL).rstrip(". ")
+
+
+def _later(text: str, after: timedelta | None = None) -> Failure:
+    return Failure(error=AgentFailed(text), transient=True, after=after)
+
+
+def _final(text: str) -> Failure:
+    return Failure(error=AgentFailed(text))
+
+
+def _span(value: timedelta) -> str:
+    seconds = value.total_seconds()
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"

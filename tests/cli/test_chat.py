@@ -1,0 +1,161 @@
+"""Talking, through a pipe and at a terminal."""
+
+from tests.cli.driver import Cli
+
+
+def test_each_line_is_a_message_and_each_answer_a_line(keryx: Cli) -> None:
+    result = keryx.ok("chat", stdin="first\n\nsecond\n!think third\n!tool grep x\n")
+    assert result.out == "first\nsecond\nthird\nCalling grep. \ngrep was given x\n"
+    assert result.err == ""
+    (entry,) = keryx.json("sessions", "list")["sessions"]
+    assert entry["session"]["turns"] == 4
+
+
+def test_a_failed_turn_is_told_on_stderr(keryx: Cli) -> None:
+    result = keryx("chat", stdin="!fail it broke\nafter\n")
+    assert result.code == 1
+    assert result.out == "This will fail. \nafter\n"
+    assert result.err == "[failed before the end]\nit broke\n"
+
+
+def test_a_message_may_be_given_at_once(keryx: Cli) -> None:
+    assert keryx.ok("chat", "good", "morning").out == "good morning\n"
+
+
+def test_commands_lead_elsewhere(keryx: Cli) -> None:
+    result = keryx.ok(
+        "chat", stdin="one\n/title Oslo\n/new\ntwo\n/resume oslo\nthree\n/fork\nfour\n/quit\nnever\n"
+    )
+    assert "Now called “Oslo”." in result.out
+    assert "never" not in result.out
+    texts = {
+        entry["session"]["title"]: [
+            m["parts"][0]["text"]
+            for m in keryx.json("sessions", "show", entry["session"]["id"])["messages"]
+            if m["role"] == "user"
+        ]
+        for entry in keryx.json("sessions", "list")["sessions"]
+    }
+    assert texts == {"Oslo": ["one", "three"], "two": ["two"], "Oslo #2": ["one", "three", "four"]}
+
+
+def test_an_unknown_command_says_so(keryx: Cli) -> None:
+    assert "There is no command /dance" in keryx.ok("chat", stdin="/dance\n").out
+
+
+def test_continue_and_resume_go_on(keryx: Cli) -> None:
+    keryx.ok("chat", stdin="one\n")
+    keryx.ok("chat", "--continue", stdin="two\n")
+    keryx.ok("chat", "--resume", "one", "three")
+    (entry,) = keryx.json("sessions", "list")["sessions"]
+    assert entry["session"]["turns"] == 3
+
+
+def test_each_run_is_a_conversation_of_its_own(keryx: Cli) -> None:
+    keryx.ok("chat", "one")
+    keryx.ok("chat", "--new", "two")
+    assert len(keryx.json("sessions", "list")["sessions"]) == 2
+
+
+def test_a_talk_at_a_terminal(keryx: Cli) -> None:
+    with keryx.terminal("chat") as terminal:
+        terminal.see("Ctrl-D leaves")
+        terminal.see("›")
+        terminal.type("hello there\r")
+        terminal.see("hello there\n")
+        terminal.see("hello there\n")
+        terminal.type("!tool grep foo\r")
+        terminal.see("⚙ grep foo")
+        terminal.see("↳ grep was given foo")
+        terminal.type("/sta\t\r")
+        terminal.see("messages, 2 turns")
+        terminal.type("\x04")
+        terminal.see("--resume")
+        assert terminal.exit() == 0
+    assert "hello there" in (keryx.home / "history").read_text()
+    assert (keryx.home / "history").stat().st_mode & 0o077 == 0
+
+
+def test_ctrl_c_stops_the_answer_then_clears_the_line_then_leaves(keryx: Cli) -> None:
+    with keryx.terminal("chat", "slow 30 one two three four five six seven eight nine ten") as terminal:
+        terminal.see("one ")
+        terminal.type("\x03")
+        terminal.see("[stopped]")
+        terminal.see("›")
+        terminal.type("half a thought")
+        terminal.see("half a thought")
+        terminal.type("\x03")
+        terminal.type("\x03")
+        terminal.see("Ctrl-C again")
+        terminal.type("\x03")
+        assert terminal.exit() == 0
+    (entry,) = keryx.json("sessions", "list")["sessions"]
+    assert entry["session"]["turns"] == 1
+
+
+def test_a_terminal_that_is_killed_comes_back_with_its_partial_answer(keryx: Cli) -> None:
+    with keryx.terminal("chat", "slow 2 one two three four five six") as terminal:
+        terminal.see("two ")
+        terminal.kill()
+    with keryx.terminal("chat", "--continue") as terminal:
+        terminal.see("[interrupted")
+        terminal.see("taken up again")
+        terminal.see("one two three four five six")
+        terminal.see("›")
+        terminal.type("and more\r")
+        terminal.see("and more\n")
+        terminal.see("and more\n")
+
+
+def test_what_others_say_appears_while_typing(keryx: Cli) -> None:
+    session = keryx.session("shared")
+    with keryx.terminal("chat", "--resume", session) as terminal:
+        terminal.see("›")
+        terminal.type("half typed")
+        terminal.see("half typed")
+        keryx.ok("send", "--wait", "--session", session, "from elsewhere")
+        terminal.see("from elsewhere")
+        terminal.see("from elsewhere")
+        terminal.type("\r")
+        terminal.see("half typed\n")
+        terminal.see("half typed\n")
+
+
+def test_an_answer_of_a_node_streams_alike(keryx: Cli) -> None:
+    with keryx.serving(), keryx.terminal("chat", "!think of the sea") as terminal:
+        terminal.see("They said: of the sea")
+        terminal.see("of the sea")
+        terminal.see("›")
+
+
+def test_a_session_is_picked_from_a_list(keryx: Cli) -> None:
+    keryx.session("shopping list")
+    keryx.session("trip to oslo")
+    with keryx.terminal("chat", "--resume") as terminal:
+        terminal.see("shopping list")
+        terminal.type("shop")
+        terminal.type("\r")
+        terminal.see("shopping list ·")
+        terminal.see("›")
+
+
+def test_leaving_the_list_leaves(keryx: Cli) -> None:
+    keryx.session()
+    with keryx.terminal("chat", "--resume") as terminal:
+        terminal.see("Escape leaves")
+        terminal.type("\x03")
+        assert terminal.exit() == 130
+
+
+def test_what_was_typed_is_remembered(keryx: Cli) -> None:
+    with keryx.terminal("chat") as terminal:
+        terminal.see("›")
+        terminal.type("remember me\r")
+        terminal.see("remember me\n")
+        terminal.see("remember me\n")
+        terminal.type("\x04")
+        terminal.exit()
+    with keryx.terminal("chat") as terminal:
+        terminal.see("›")
+        terminal.type("\x1b[A")
+        terminal.see("remember me")

@@ -1,0 +1,187 @@
+"""Whatever is wrong: one sentence on stderr, the right exit code, and never a traceback."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.driver import Cli, command
+
+from keryx.cli import errors
+from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, LeaseLost, StoreBroken
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["sesions"], 2, 'Did you mean "sessions"?'),
+        (["sessions", "lst"], 2, "unknown command"),
+        (["sessions", "list", "--nope"], 2, "unknown option: --nope"),
+        (["sessions", "list", "--limit", "many"], 2, "--limit"),
+        (["sessions", "list", "--limit", "0"], 2, "above zero"),
+        (["sessions", "list", "--limit"], 2, "requires an argument"),
+        (["sessions", "list", "--state", "asleep"], 2, "--state"),
+        (["sessions", "list", "--since", "yesterday"], 2, "7d"),
+        (["sessions", "list", "--page", "%%%"], 2, "page cursor"),
+        (["sessions", "list", "--project", "none such"], 3, "keryx projects list"),
+        (["sessions", "list", "too", "much"], 2, "too many arguments: too much"),
+        (["sessions", "show"], 2, "REF requires an argument"),
+        (["sessions", "show", "nobody"], 3, "keryx sessions list"),
+        (["sessions", "show", "../../etc/passwd"], 2, "cannot name a session"),
+        (["sessions", "show", "\x00"], 2, "cannot name a session"),
+        (["sessions", "show", ""], 2, "cannot name a session"),
+        (["sessions", "show", "x" * 5000], 2, "cannot name a session"),
+        (["sessions", "undelete", "nobody"], 3, "keryx sessions list"),
+        (["lanes", "show", "nowhere"], 3, "keryx lanes list"),
+        (["deliveries", "retry", "nothing"], 3, "keryx deliveries list"),
+        (["deliveries", "list", "--state", "lost"], 2, "--state"),
+        (["why", "nonsense"], 2, "is not a message id"),
+        (["why", "01jd0abcdefghjkmnp.3"], 3, "keryx sessions list"),
+        (["projects", "remove", "nothing", "--yes"], 3, "keryx projects list"),
+        (["send"], 2, "nothing to send"),
+        (["send", "  "], 2, "nothing to send"),
+        (["send", "--wiat", "hi"], 2, "unknown option --wiat"),
+        (["send", "--target", "!!", "hi"], 2, "is not a target"),
+        (["send", "--target", "local,telegram:1", "hi"], 2, "several targets"),
+        (["send", "--session", "nobody", "hi"], 3, "keryx sessions list"),
+        (["chat", "--continue"], 3, "keryx chat"),
+        (["chat", "--resume"], 2, "name of a session"),
+        (["chat", "--new", "--continue"], 2, "choose one"),
+        (["serve", "--host", "0.0.0.0"], 2, "--public"),
+        (["serve", "--port", "99999"], 2, "is not a port"),
+        (["serve", "--agent", "oracle"], 2, "use echo"),
+    ],
+)  # fmt: skip
+def test_wrong_input_gives_one_sentence_and_its_code(
+    keryx: Cli, arguments: list[str], code: int, words: str
+) -> None:
+    result = keryx(*arguments)
+    assert (result.code, result.out) == (code, "")
+    assert words in result.err
+    assert result.err.startswith("keryx: ")
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("KERYX_PORT", "many", "port"),
+        ("KERYX_DRAIN", "soon", "30s"),
+        ("KERYX_BUSY", "shout", "busy"),
+        ("KERYX_LOG_LEVEL", "loud", "log_level"),
+        ("KERYX_PROFILE", "No Such!", "profile"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, variable: str, value: str, words: str) -> None:
+    result = Cli(tmp_path, **{variable: value})("sessions", "list")
+    assert result.code == 2
+    assert words in result.err
+
+
+def test_a_broken_settings_file_is_named(keryx: Cli) -> None:
+    keryx.home.mkdir()
+    (keryx.home / "keryx.toml").write_text("port = = 3")
+    result = keryx("sessions", "list")
+    assert result.code == 2
+    assert "keryx.toml" in result.err
+
+
+def test_a_foreign_file_is_not_touched(keryx: Cli) -> None:
+    keryx.home.mkdir()
+    store = keryx.home / "keryx.db"
+    store.write_bytes(b"this is a letter, not a database. " * 100)
+    result = keryx("sessions", "list")
+    assert result.code == 5
+    assert "is not a Keryx store" in result.err
+    assert store.read_bytes().startswith(b"this is a letter")
+
+
+def test_the_database_of_another_program_is_not_touched(keryx: Cli) -> None:
+    keryx.home.mkdir()
+    with sqlite3.connect(keryx.home / "keryx.db") as other:
+        other.execute("create table theirs (x)")
+    other.close()
+    result = keryx("serve")
+    assert result.code == 5
+    assert "belongs to another program" in result.err
+
+
+@pytest.mark.parametrize("arguments", [["sessions", "list"], ["chat", "hi"], ["serve"], ["send", "hi"]])
+def test_a_home_that_cannot_be_used_is_named(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "home").write_text("a file where a folder should be")
+    result = Cli(tmp_path / "home" / "inner")(*arguments)
+    assert result.code == 5
+    assert "KERYX_HOME" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_an_ambiguous_name_asks_for_more(keryx: Cli) -> None:
+    first, second = keryx.session("one"), keryx.session("two")
+    common = first[: next(n for n in range(18) if first[n] != second[n])]
+    result = keryx("sessions", "show", common)
+    assert result.code == 4
+    assert "longer prefix" in result.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Ambiguous("x"), 4),
+        (LeaseLost("x"), 4),
+        (StoreBroken("x"), 5),
+        (DiskFull("x"), 5),
+        (AgentFailed("x"), 1),
+        (ExceptionGroup("of tasks", [ValueError(), ExceptionGroup("inner", [DiskFull("x")])]), 5),
+        (ValueError("odd"), 70),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_each_kind_of_error_has_its_code(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        raise error
+
+    assert errors.guarded(work) == code
+    shown = capsys.readouterr().err
+    assert "Traceback" not in shown
+    assert ("KERYX_LOG_LEVEL=debug" in shown) == (code == 70)
+
+
+def test_every_error_of_the_tree_has_a_code() -> None:
+    assert errors.CODES[-1][0] is KeryxError
+
+
+def test_details_are_shown_when_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KERYX_LOG_LEVEL", "debug")
+    assert errors.guarded(lambda: 1 // 0) == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_reader_that_went_away_is_no_error(keryx: Cli) -> None:
+    keryx.session("!words 20000")
+    shell = f"{subprocess.list2cmdline(command('sessions', 'show', '--all', '!words 20000'))} | true"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", shell],
+        env=keryx.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == errors.BROKEN_PIPE
+
+
+def test_a_listing_loads_nothing_heavy(keryx: Cli) -> None:
+    program = (
+        "import sys; from keryx.cli.main import run; run(['sessions', 'list'])\n"
+        "heavy = {'rich.console', 'prompt_toolkit', 'uvicorn', 'starlette', 'httpx', 'psycopg', 'pygments'}\n"
+        "sys.stderr.write(' '.join(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=keryx.environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,218 @@
+"""Sessions by command: every verb changes what the next listing shows."""
+
+from typing import Any
+
+import pytest
+from tests.cli.driver import Cli
+
+
+def listed(keryx: Cli, *arguments: str) -> list[str]:
+    found = keryx.json("sessions", "list", *arguments)
+    return [entry["session"]["title"] for entry in found["sessions"]]
+
+
+def shown(keryx: Cli, ref: str) -> list[dict[str, Any]]:
+    return list(keryx.json("sessions", "show", ref, "--all")["messages"])
+
+
+def test_nothing_yet(keryx: Cli) -> None:
+    assert "keryx chat" in keryx.ok("sessions", "list").out
+    assert keryx.json("sessions", "list") == {"sessions": [], "next": None}
+
+
+def test_a_listing_shows_id_title_place_and_state(keryx: Cli) -> None:
+    session = keryx.session("trip to oslo")
+    keryx.ok("send", "waits for a node")
+    lines = keryx.ok("sessions", "list").out.splitlines()
+    assert lines[0].split() == ["id", "title", "from", "msgs", "last", "state"]
+    assert [session, "trip", "to", "oslo", "cli", "2"] == lines[2].split()[:6]
+    assert lines[1].endswith("waiting")
+
+
+def test_pages_follow_each_other(keryx: Cli) -> None:
+    for number in range(5):
+        keryx.session(f"talk {number}")
+    first = keryx.json("sessions", "list", "--limit", "3")
+    second = keryx.json("sessions", "list", "--limit", "3", "--page", first["next"])
+    titles = [entry["session"]["title"] for page in (first, second) for entry in page["sessions"]]
+    assert titles == [f"talk {n}" for n in (4, 3, 2, 1, 0)]
+    assert second["next"] is None
+
+
+def test_filters(keryx: Cli) -> None:
+    pinned, archived, failed = (keryx.session(text) for text in ("pinned", "archived", "third"))
+    keryx.ok("sessions", "pin", pinned)
+    keryx.ok("sessions", "archive", archived)
+    keryx("send", "--wait", "--session", failed, "!fail no")
+    assert listed(keryx) == ["pinned", "third"]
+    assert listed(keryx, "--pinned") == ["pinned"]
+    assert listed(keryx, "--archived") == ["archived"]
+    assert sorted(listed(keryx, "--all")) == ["archived", "pinned", "third"]
+    assert listed(keryx, "--state", "failed") == ["third"]
+    assert listed(keryx, "--surface", "telegram") == []
+    assert listed(keryx, "--since", "1h") == ["pinned", "third"]
+    assert listed(keryx, "--since", "2999-01-01") == []
+    assert listed(keryx, "--cwd", "/nowhere") == []
+    keryx.ok("sessions", "unpin", pinned)
+    keryx.ok("sessions", "unarchive", archived)
+    assert len(listed(keryx)) == 3
+
+
+def test_show_has_every_mark(keryx: Cli) -> None:
+    session = keryx.session("!think of the sea")
+    keryx("send", "--wait", "--session", session, "!fail it broke")
+    keryx.ok("send", "--wait", "--session", session, "!tool grep foo")
+    keryx.ok("sessions", "undo", session)
+    out = keryx.ok("sessions", "show", session).out
+    for words in (
+        "They said: of the sea",
+        "[failed before the end]",
+        "! it broke",
+        "⚙ grep foo",
+        "↳ grep was",
+        "[undone]",
+        "#1",
+    ):
+        assert words in out
+
+
+def test_show_cuts_and_says_so(keryx: Cli) -> None:
+    session = keryx.session("one")
+    keryx.ok("send", "--wait", "--session", session, "two")
+    out = keryx.ok("sessions", "show", session, "--limit", "1").out
+    assert "--all shows them" in out
+    assert "one" not in out.split("\n", 2)[2]
+    assert [
+        m["seq"] for m in keryx.json("sessions", "show", session, "--limit", "1", "--all")["messages"]
+    ] == [1, 2, 3, 4]
+
+
+def test_undo_redo_and_retry(keryx: Cli) -> None:
+    session = keryx.session("first")
+    keryx.ok("send", "--wait", "--session", session, "second")
+    assert "second" in keryx.ok("sessions", "undo", session).out
+    assert [m.get("undone", 0) > 0 for m in shown(keryx, session)] == [False, False, True, True]
+    keryx.ok("sessions", "redo", session)
+    assert not any(m.get("undone") for m in shown(keryx, session))
+    assert keryx("sessions", "redo", session).code == 3
+    assert "keryx serve" in keryx.ok("sessions", "retry", session).err
+    assert keryx("sessions", "undo", session).code == 4
+
+
+def test_fork_goes_its_own_way(keryx: Cli) -> None:
+    session = keryx.session("trip")
+    keryx.ok("send", "--wait", "--session", session, "more")
+    keryx.ok("sessions", "fork", session, "--at", "2", "--title", "by train")
+    keryx.ok("sessions", "fork", "trip")
+    assert sorted(listed(keryx)) == ["by train", "trip", "trip #2"]
+    assert len(shown(keryx, "by train")) == 2
+    assert keryx("sessions", "fork", session, "--at", "99").code == 2
+
+
+def test_rename_keeps_titles_apart(keryx: Cli) -> None:
+    one, two = keryx.session("one"), keryx.session("two")
+    assert "“Oslo”" in keryx.ok("sessions", "rename", one, "  Oslo\n").out
+    assert keryx("sessions", "rename", two, "oslo").code == 2
+    assert keryx.json("sessions", "show", "OSLO")["session"]["id"] == one
+
+
+def test_delete_can_be_taken_back_until_it_is_for_good(keryx: Cli) -> None:
+    session = keryx.session()
+    asked = keryx("sessions", "delete", session)
+    assert (asked.code, listed(keryx)) == (2, ["hello"])
+    assert "undelete" in keryx.ok("sessions", "delete", session, "--yes").out
+    assert listed(keryx) == []
+    keryx.ok("sessions", "undelete", session)
+    assert listed(keryx) == ["hello"]
+    keryx.ok("sessions", "delete", session, "--now", "--yes")
+    assert keryx("sessions", "undelete", session).code == 3
+
+
+def test_deleting_asks_at_a_terminal(keryx: Cli) -> None:
+    session = keryx.session()
+    with keryx.terminal("sessions", "delete", session) as terminal:
+        terminal.see("[y/N]")
+        terminal.type("n\n")
+        terminal.see("nothing was done")
+        assert terminal.exit() == 4
+    with keryx.terminal("sessions", "delete", session) as terminal:
+        terminal.see("[y/N]")
+        terminal.type("y\n")
+        assert terminal.exit() == 0
+    assert listed(keryx) == []
+
+
+def test_end_and_reopen(keryx: Cli) -> None:
+    session = keryx.session()
+    keryx.ok("sessions", "end", session)
+    assert "ended (person)" in keryx.ok("sessions", "show", session).out
+    keryx.ok("sessions", "reopen", session)
+    assert keryx.json("sessions", "show", session)["session"]["ended_at"] is None
+
+
+def test_the_model_is_kept(keryx: Cli) -> None:
+    session = keryx.session()
+    assert keryx.json("sessions", "model", session)["model"] is None
+    keryx.ok("sessions", "model", session, "small")
+    assert keryx.ok("sessions", "model", session).out == "Model: small.\n"
+    keryx.ok("sessions", "model", session, "default")
+    assert keryx.json("sessions", "model", session)["model"] is None
+
+
+def test_stop_with_nothing_running_does_nothing(keryx: Cli) -> None:
+    session = keryx.session()
+    assert keryx.ok("sessions", "stop", session).out == "Nothing is running.\n"
+
+
+def test_projects(keryx: Cli) -> None:
+    session = keryx.session()
+    keryx.ok("projects", "add", "travel", "--colour", "teal")
+    assert keryx("projects", "add", "travel").code == 4
+    keryx.ok("projects", "rename", "travel", "journeys")
+    keryx.ok("projects", "colour", "journeys", "#0a7")
+    keryx.ok("projects", "assign", session, "journeys")
+    assert listed(keryx, "--project", "journeys") == ["hello"]
+    assert [(p["name"], p["colour"], p["sessions"]) for p in keryx.json("projects", "list")["projects"]] == [
+        ("journeys", "#0a7", 1)
+    ]
+    keryx.ok("sessions", "move-to-project", session, "none")
+    assert listed(keryx, "--project", "journeys") == []
+    assert keryx("projects", "remove", "journeys").code == 2
+    keryx.ok("projects", "remove", "journeys", "--yes")
+    assert keryx.json("projects", "list") == {"projects": []}
+
+
+def test_lanes_are_listed_shown_reset_and_suspended(keryx: Cli) -> None:
+    session = keryx.session()
+    (lane,) = keryx.json("lanes", "list")["lanes"]
+    assert lane["session"] == session
+    assert "first message" in keryx.ok("lanes", "show", lane["key"]).out
+    keryx.ok("lanes", "suspend", lane["key"])
+    assert "suspended" in keryx.ok("lanes", "list", "--since", "30m").out
+    keryx.ok("lanes", "free", lane["key"])
+    keryx.ok("lanes", "reset", lane["key"])
+    assert keryx.json("lanes", "show", lane["key"])["lane"]["session"] is None
+
+
+def test_the_story_of_a_message(keryx: Cli) -> None:
+    session = keryx.session()
+    out = keryx.ok("why", f"{session}.1").out
+    assert "received via cli" in out
+    assert "So: answered in turn" in out
+    assert keryx.json("why", f"{session}.1")["outcome"].startswith("answered")
+
+
+@pytest.mark.parametrize("noun", ["sessions", "lanes", "deliveries", "projects", "config"])
+def test_a_noun_alone_shows_what_it_can_do(keryx: Cli, noun: str) -> None:
+    assert keryx.ok(noun).out
+
+
+def test_foreign_text_cannot_steer_the_terminal(keryx: Cli) -> None:
+    keryx.ok("send", "--wait", "-", stdin="red \x1b[31malert\x1b]0;owned\x07 end")
+    with keryx.terminal("sessions", "list", NO_COLOR="1") as terminal:
+        terminal.exit()
+        assert "\x1b" not in terminal.raw
+    with keryx.terminal("sessions", "show", "red", NO_COLOR="1") as terminal:
+        terminal.exit()
+        assert "\x1b" not in terminal.raw
+        assert "alert" in terminal.raw

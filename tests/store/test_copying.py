@@ -1,0 +1,158 @@
+"""A store goes from one engine to the other and back without losing anything."""
+
+from pathlib import Path
+
+import pytest
+from tests.builders import (
+    ANNS,
+    NOW,
+    ODD_TEXTS,
+    WORKER,
+    Store,
+    a_delivery,
+    a_message,
+    a_running_turn,
+    a_session,
+    a_turn,
+    after,
+)
+
+from keryx.core.errors import Conflict, Invalid
+from keryx.core.messages import Role, words
+from keryx.core.turns import TurnState
+from keryx.store import changes, copying, messages, principals, projects, sessions, turns, workers
+from keryx.store.copying import TABLES
+from keryx.store.database import Database, Engine, Transaction
+from keryx.store.feed import after as following
+from keryx.store.postgres import PostgresDatabase
+from keryx.store.sqlite import SqliteDatabase
+from keryx.store.verify import verify
+from keryx.store.workers import Worker
+
+_DERIVED = {"migrations", "search", "search_state"}
+
+
+def filled(tx: Transaction) -> None:
+    session = a_session(tx, title="Trip")
+    turn = a_running_turn(tx, session)
+    turns.finish(tx, turn, TurnState.DONE, now=after(1))
+    for text in ODD_TEXTS:
+        messages.append(tx, session.id, Role.USER, words(text), now=NOW, author=text, exact=text)
+    a_turn(tx, session, at=after(2))
+    a_delivery(tx, session=session)
+    project = projects.add(tx, ANNS, name="travel", colour="", now=NOW)
+    sessions.set_project(tx, session, project.id, now=NOW)
+    sessions.add_alias(tx, session, "old")
+    principals.resolve(tx, profile=session.profile, platform="x", person="y", name="\0 z", now=NOW)
+    workers.see(tx, Worker(id=WORKER, kind="serve", host="h", pid=1, started_at=NOW, seen_at=NOW))
+    gone = a_session(tx, title="Gone")
+    a_message(tx, gone.id)
+    sessions.erase(tx, gone, now=NOW)
+
+
+@pytest.fixture
+async def postgresql(postgres: str, schema: str) -> PostgresDatabase:
+    return PostgresDatabase(postgres, schema=schema, connections=4)
+
+
+async def rows(database: Database) -> dict[str, list[object]]:
+    def read(tx: Transaction) -> dict[str, list[object]]:
+        return {
+            t.name: sorted(
+                map(list, tx.rows(f"select {', '.join(_columns(tx, t.name))} from {t.name}")), key=repr
+            )
+            for t in TABLES
+        }
+
+    return await database.read("test", read)
+
+
+def _columns(tx: Transaction, table: str) -> list[str]:
+    found = tx.rows("select name from pragma_table_info(:table) order by name", {"table": table})
+    return [str(row[0]) for row in found]
+
+
+async def test_there_and_back_again_is_the_same(postgresql: PostgresDatabase, tmp_path: Path) -> None:
+    async with (
+        SqliteDatabase(tmp_path / "one.db") as one,
+        postgresql as two,
+        SqliteDatabase(tmp_path / "three.db") as three,
+    ):
+        await Store(one).write(filled)
+        sent = await copying.copy(one, two)
+        assert await copying.copy(two, three) == sent
+        assert await rows(three) == await rows(one)
+        for database in (one, two, three):
+            assert await verify(database) == []
+
+
+async def test_numbers_go_on_after_a_copy(postgresql: PostgresDatabase, tmp_path: Path) -> None:
+    async with SqliteDatabase(tmp_path / "one.db") as one, postgresql as two:
+        await Store(one).write(filled)
+        before = await Store(one).read(lambda tx: int(changes.head(tx)))
+        await copying.copy(one, two)
+        store = Store(two)
+        session = await store.write(a_session, title="New")
+        await store.write(a_running_turn, session)
+        assert await verify(two) == []
+        row = await store.read(lambda tx: tx.row("select max(position) from changes"))
+        assert row is not None
+        assert row[0] > before
+
+
+async def test_a_reader_follows_on_after_a_copy(postgresql: PostgresDatabase, tmp_path: Path) -> None:
+    async with SqliteDatabase(tmp_path / "one.db") as one, postgresql as two:
+        await Store(one).write(filled)
+        await copying.copy(one, two)
+        store = Store(two)
+        cursor = await store.read(changes.head)
+        assert await store.read(following, cursor) == []
+        session = await store.write(a_session, title="New")
+        assert [c.subject for c in await store.read(following, cursor)][:1] == [session.id]
+
+
+async def test_the_trim_point_is_translated(postgresql: PostgresDatabase, tmp_path: Path) -> None:
+    async with (
+        SqliteDatabase(tmp_path / "one.db") as one,
+        postgresql as two,
+        SqliteDatabase(tmp_path / "three.db") as three,
+    ):
+        store = Store(one)
+        await store.write(filled)
+        await store.write(changes.trim, before=after(1))
+        await copying.copy(one, two)
+        await copying.copy(two, three)
+        assert await verify(two) == []
+        assert await rows(three) == await rows(one)
+
+
+async def test_a_target_with_anything_in_it_is_refused(store: Store, tmp_path: Path) -> None:
+    async with SqliteDatabase(tmp_path / "source.db") as source:
+        await Store(source).write(filled)
+        await store.write(a_session)
+        with pytest.raises(Conflict, match="not empty"):
+            await copying.copy(source, store.database)
+
+
+async def test_two_postgresql_databases_are_refused(postgresql: PostgresDatabase) -> None:
+    async with postgresql as database:
+        with pytest.raises(Invalid, match="pg_dump"):
+            await copying.copy(database, database)
+
+
+async def test_every_table_is_copied(database: Database) -> None:
+    """A table that a migration adds must be listed, or said to be derived."""
+
+    def names(tx: Transaction) -> set[str]:
+        if tx.engine is Engine.SQLITE:
+            found = tx.rows(
+                "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%'"
+            )
+        else:
+            found = tx.rows("select tablename from pg_tables where schemaname = current_schema()")
+        return {str(row[0]) for row in found}
+
+    there = await database.read("test", names)
+    assert {t.name for t in TABLES} == {
+        name for name in there if name not in _DERIVED and not name.startswith("search")
+    }

@@ -1,0 +1,241 @@
+"""Every broken invariant is named, and a whole store has none."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.builders import ANN, NOW, Store, a_delivery, a_message, a_running_turn, a_session, a_turn, after
+
+from keryx.core.errors import StoreBroken
+from keryx.core.messages import Role, ToolCall, ToolResult
+from keryx.core.turns import TurnState
+from keryx.store import changes, cursors, drafts, epochs, messages, pages, sessions, turns
+from keryx.store.database import Database, Engine, Transaction
+from keryx.store.invariants import MOST, Problem
+from keryx.store.sqlite import SqliteDatabase
+from keryx.store.verify import verify
+
+
+async def broken(store: Store, *statements: str) -> list[Problem]:
+    """Break a store behind its back, references and all, and see what is found."""
+
+    def work(tx: Transaction) -> None:
+        for statement in statements:
+            tx.run(statement)
+
+    await store.write(work)
+    return await verify(store.database)
+
+
+def filled(tx: Transaction) -> None:
+    session = a_session(tx, title="Trip")
+    turn = a_running_turn(tx, session)
+    drafts.grow(tx, turn, [], now=NOW)
+    messages.append(tx, session.id, Role.ASSISTANT, (ToolCall("c", "t", "{}"),), now=NOW, turn=turn.id)
+    messages.append(tx, session.id, Role.TOOL, (ToolResult("c", "t", "x"),), now=NOW, turn=turn.id)
+    turns.finish(tx, turn, TurnState.DONE, now=after(1))
+    epochs.begin(tx, session.id, first_seq=3, summary="before", now=after(2))
+    a_message(tx, session.id, "more")
+    a_turn(tx, session, at=after(3))
+    a_delivery(tx, session=session)
+    cursors.move(tx, changes.TRIMMED, "0", now=NOW)
+
+
+async def test_a_whole_store_has_no_problems(store: Store) -> None:
+    await store.write(filled)
+    assert await verify(store.database) == []
+
+
+async def test_an_empty_store_has_no_problems(database: Database) -> None:
+    assert await verify(database) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "check", "text"),
+    [
+        ("delete from messages where seq = 2", "message numbers", "no gaps"),
+        ("update sessions set messages = 99", "message counters", "counts 99 messages"),
+        ("update sessions set last_seq = 99", "message counters", "up to 99"),
+        ("delete from messages", "no empty sessions", "has no message"),
+        ("update turns set finished_at = null where state = 'done'", "turn states", "is done and does not look it"),
+        ("update turns set finished_at = 1 where state = 'queued'", "turn states", "is queued and does not look it"),
+        ("update turns set input_seq = 99", "turn inputs", "answers message 99"),
+        ("update turns set state = 'merged', finished_at = 1 where state = 'queued'", "merged turns", "merged into nothing"),
+        ("update turns set merged_into = 'gone' where state = 'done'", "merged turns", "merged into gone"),
+        ("insert into pieces (turn, n, body) values ('t', 1, 'x')", "drafts", "no running turn"),
+        ("update deliveries set state = 'sending'", "deliveries", "is sending and does not look it"),
+        ("update deliveries set state = 'sent'", "deliveries", "sent never"),
+        ("update sessions set epoch = 5", "compactions", "is in epoch 5"),
+        ("update epochs set number = 7", "compactions", "numbered up to 7"),
+        ("update epochs set first_seq = 99", "compactions", "begins at message 99"),
+        ("update messages set epoch = 9 where seq = 1", "compactions", "message 1 is in epoch 9"),
+        ("update messages set undone = 9 where seq = 1", "undo", "belongs to undo 9"),
+        ("update sessions set title = 'Other'", "titles", "cannot be found by its title"),
+        ("update messages set mark = 'odd' where seq = 1", "known words", "mark odd"),
+        ("update sessions set end_reason = 'bored'", "known words", "end bored"),
+        ("update messages set parts = 'x' where seq = 1", "text of messages", "parts"),
+        ("update messages set parts = '[{\"type\":\"odd\"}]' where seq = 4", "text of messages", "parts"),
+        ("update messages set exact = 'x' where seq = 1", "text of messages", "exact"),
+        ("update sessions set settings = '[]'", "text of sessions", "settings"),
+        ("update deliveries set target = '{}'", "text of deliveries", "target"),
+        ("update deliveries set body = 'x'", "text of deliveries", "body"),
+        ("update sessions set origin = '{}'", "text of sources", "platform"),
+        ("insert into inbox (platform, account, event, receipt, received_at) values ('p', '', 'e', '[]', 1)",
+         "text of inbox", "Receipt"),
+    ],
+)  # fmt: skip
+async def test_what_is_broken_is_named(store: Store, statement: str, check: str, text: str) -> None:
+    await store.write(filled)
+    found = await broken(store, statement)
+    assert [p for p in found if p.check == check and text in p.text], found
+
+
+@pytest.mark.parametrize(
+    ("point", "text"), [("900000000000", "before the trim point"), ("x", "is no trim point")]
+)
+async def test_a_wrong_trim_point_is_named(store: Store, point: str, text: str) -> None:
+    await store.write(filled)
+    await store.write(cursors.move, changes.TRIMMED, point, now=NOW)
+    found = await verify(store.database)
+    assert [p.check for p in found] == ["feed"]
+    assert text in found[0].text
+
+
+async def test_a_lane_to_a_deleted_session_is_named(store: Store) -> None:
+    session = await store.write(a_session)
+    await store.write(a_message, session.id)
+    await store.write(sessions.end, session, None, now=NOW)
+    found = await broken(
+        store,
+        f"insert into lanes (key, profile, owner, session, source, created_at, active_at)"
+        f" values ('k', 'default', '{ANN}', '{session.id}', '{{\"platform\":\"x\"}}', 1, 1)",
+        "update sessions set deleted_at = 1",
+    )
+    assert [(p.check, p.subject) for p in found] == [("lanes", "k")]
+
+
+async def test_two_on_their_way_to_one_place_are_named(store: Store) -> None:
+    session = await store.write(a_session)
+    await store.write(a_message, session.id)
+    await store.write(a_delivery, "one", session=session)
+    await store.write(a_delivery, "two", session=session)
+    found = await broken(store, "update deliveries set state = 'sending', lease = 'x', lease_until = 1")
+    assert [p.check for p in found] == ["order of deliveries"]
+
+
+async def test_numbers_that_would_be_given_out_twice_are_named(store: Store) -> None:
+    await store.write(filled)
+    if store.database.engine is Engine.SQLITE:
+        found = await broken(store, "update sqlite_sequence set seq = 1 where name = 'changes'")
+    else:
+        found = await broken(store, "alter table changes alter column position restart with 1")
+    assert [(p.check, p.subject) for p in found] == [("numbers given out", "changes")]
+
+
+async def test_many_problems_of_a_kind_are_cut_short(store: Store) -> None:
+    session = await store.write(a_session)
+    for _ in range(MOST + 5):
+        await store.write(a_message, session.id)
+    found = await broken(store, "update messages set undone = 9")
+    assert len(found) == MOST + 1
+    assert "more of these" in found[-1].text
+
+
+async def test_what_the_constraints_forbid_is_named_too(tmp_path: Path) -> None:
+    path = tmp_path / "keryx.db"
+    async with SqliteDatabase(path) as database:
+        await Store(database).write(filled)
+    _without_rules(
+        path,
+        "drop index turns_running",
+        "drop index sessions_title",
+        "pragma ignore_check_constraints = on",
+        "update turns set state = 'running', lease = 'x', lease_until = 1, worker = 'w', started_at = 1, finished_at = null",
+        "insert into sessions (id, profile, owner, surface, title, title_key, title_base, created_at, active_at)"
+        " values ('other', 'default', 'ann', 'web', 'Trip', 'trip', 'trip', 1, 1)",
+        "update messages set session = 'gone' where seq = 1",
+        "update deliveries set session = 'gone'",
+        "insert into identities (profile, platform, person, principal, created_at) values ('default', 'x', 'y', 'nobody', 1)",
+        "update sessions set project = 'gone' where id <> 'other'",
+    )
+    async with SqliteDatabase(path) as database:
+        named = {p.check for p in await verify(database)}
+    assert named >= {
+        "one running turn",
+        "titles",
+        "rows have their session",
+        "message numbers",
+        "people",
+        "projects",
+        "no empty sessions",
+    }
+    assert {p.check for p in pages.check(path)} == {"references"}
+
+
+async def test_a_damaged_page_is_named(tmp_path: Path) -> None:
+    path = await _on_disk(tmp_path)
+    whole = path.read_bytes()
+    named = 0
+    for page in range(2, len(whole) // 4096, 3):
+        path.write_bytes(whole[: page * 4096] + b"\xff" * 4096 + whole[(page + 1) * 4096 :])
+        found = pages.check(path)
+        named += any("page" in p.text or "malformed" in p.text for p in found)
+        assert found == [] or {p.check for p in found} <= {"file", "references"}
+    # A page that only holds free space may be damaged without harm.
+    assert named > 10
+
+
+async def test_a_store_that_cannot_be_read_is_a_problem_and_no_error(tmp_path: Path) -> None:
+    path = await _on_disk(tmp_path)
+    whole = path.read_bytes()
+    for page in (3, 12, 30, 48, 66):
+        path.write_bytes(whole[: page * 4096] + b"\xff" * 4096 + whole[(page + 1) * 4096 :])
+        with suppress(StoreBroken):
+            async with SqliteDatabase(path) as database:
+                await verify(database)
+
+
+def torn(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def foreign(data: bytes) -> bytes:
+    return b"not a store" * len(data)
+
+
+@pytest.mark.parametrize("spoil", [torn, foreign])
+async def test_a_torn_or_foreign_file_is_named(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+    path = await _on_disk(tmp_path)
+    path.write_bytes(spoil(path.read_bytes()))
+    assert pages.check(path)[0].check == "file"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert "is not there" in pages.check(tmp_path / "none.db")[0].text
+
+
+def test_a_file_of_another_program_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    _without_rules(path, "create table t (x)")
+    assert "belongs to another program" in pages.check(path)[0].text
+
+
+async def _on_disk(folder: Path) -> Path:
+    path = folder / "keryx.db"
+    async with SqliteDatabase(path) as database:
+        store = Store(database)
+        await store.write(filled)
+        session = await store.write(a_session, title="Long")
+        for n in range(60):
+            await store.write(a_message, session.id, f"{n} " * 400)
+    pages.settle(path)
+    return path
+
+
+def _without_rules(path: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(path))
+    for statement in statements:
+        connection.execute(statement)  # pyright: ignore[reportUnknownMemberType]
+    connection.close()
