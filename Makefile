@@ -30,7 +30,7 @@ bench: .venv/.dev
 	.venv/bin/python -m bench
 
 docs: .venv/.dev
-	.venv/bin/python -m docs.generate
+	.venv/bin/python docs/generate.py
 
 lock:
 	uv pip compile pyproject.toml --extra build --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock

@@ -5,6 +5,7 @@ from pathlib import Path
 from keryx.cli.errors import CODES, OTHER_CODES
 from keryx.cli.main import app
 from keryx.cli.settings import Row, example, rows, toml
+from keryx.engine.commands import COMMANDS, Command
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -43,18 +44,40 @@ prints a file to begin with. Durations are written `30s`, `10m`, `2h`, `7d` or `
 ```
 """
 
+_COMMANDS = """\
+# Chat commands
+
+The same in every place you talk from. A line that begins with `/` and a word is a command; a path such as `/etc/hosts` is speech.
+
+| command | what it does | also |
+|---|---|---|
+{rows}
+"""
+
 
 def cli() -> str:
     codes = sorted([*OTHER_CODES, *((code, meaning) for _, code, meaning in CODES)])
     tree = app.generate_docs(recursive=True, heading_level=2)
-    return _CLI.format(codes="\n".join(f"| {code} | {meaning} |" for code, meaning in codes), commands=tree.strip())
+    return _CLI.format(
+        codes="\n".join(f"| {code} | {meaning} |" for code, meaning in codes), commands=tree.strip()
+    )
 
 
 def configuration() -> str:
     return _CONFIGURATION.format(rows="\n".join(map(_row, rows())), example=example())
 
 
-PAGES = {"cli.md": cli, "configuration.md": configuration}
+def commands() -> str:
+    return _COMMANDS.format(rows="\n".join(map(_command, COMMANDS)))
+
+
+def _command(command: Command) -> str:
+    usage = f" {command.usage}".replace("|", "\\|") if command.usage else ""
+    also = ", ".join(f"`/{name}`" for name in command.aliases)
+    return f"| `/{command.name}{usage}` | {command.help} | {also} |"
+
+
+PAGES = {"cli.md": cli, "configuration.md": configuration, "commands.md": commands}
 
 
 def _row(row: Row) -> str:

@@ -157,7 +157,12 @@ class Terminal:
         """Wait for the end; gives the exit code."""
         while self._read(WAIT):
             pass
-        self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        while not ended:
+            time.sleep(0.01)
+            assert select.select([self._fd], [], [], 0)[0], f"it does not end: {self._screen!r}"
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+        self.code = os.waitstatus_to_exitcode(status)
         return self.code
 
     def kill(self) -> None:

@@ -208,11 +208,11 @@ def test_a_noun_alone_shows_what_it_can_do(keryx: Cli, noun: str) -> None:
 
 
 def test_foreign_text_cannot_steer_the_terminal(keryx: Cli) -> None:
-    keryx.ok("send", "--wait", "-", stdin="red \x1b[31malert\x1b]0;owned\x07 end")
+    sent = keryx.json_of("send", "--wait", "--json", "-", stdin="red \x1b[31malert\x1b]0;owned\x07 end")
     with keryx.terminal("sessions", "list", NO_COLOR="1") as terminal:
         terminal.exit()
         assert "\x1b" not in terminal.raw
-    with keryx.terminal("sessions", "show", "red", NO_COLOR="1") as terminal:
+    with keryx.terminal("sessions", "show", sent["session"], NO_COLOR="1") as terminal:
         terminal.exit()
         assert "\x1b" not in terminal.raw
         assert "alert" in terminal.raw

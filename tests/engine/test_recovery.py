@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from tests.conftest import Open
 from tests.engine.conftest import Begin
-from tests.engine.world import OPERATORS, Pause, Scenes, World
+from tests.engine.world import OPERATORS, Pause, Scenes, World, inbound
 
-from keryx.core.messages import INTERRUPTED_OUTPUT, Mark, Role, ToolCall, ToolResult
-from keryx.core.ports import Called, Returned, Said, TurnContext
+from keryx.core.messages import INTERRUPTED_OUTPUT, Mark, Message, Role, ToolCall, ToolResult
+from keryx.core.ports import Called, Inbound, Receipt, Returned, Said, TurnContext
 from keryx.core.turns import BusyMode, Limits, TurnState
 from keryx.engine import worker
 from keryx.engine.leases import Held, Leases
@@ -79,7 +79,7 @@ async def test_a_tool_that_was_running_is_shown_as_interrupted_and_not_run_again
     agent = ScriptedAgent([Called((call,)), Pause()], [Said("I do not know whether it was paid.")])
     world = await begin(agent=agent)
     said = await world.say("pay")
-    await world.until(lambda tx: len(messages.following(tx, said.session or no_session(), after=0)) == 2)
+    await world.until(lambda tx: len(entries(tx, said)) == 2)
     await world.restart()
     await world.settle(said)
     history = agent.contexts[1].history
@@ -91,8 +91,9 @@ async def test_a_tool_that_was_running_is_shown_as_interrupted_and_not_run_again
     ]
 
 
-def no_session() -> str:  # pragma: no cover
-    raise AssertionError("the message has no session")
+def entries(tx: Transaction, said: Receipt) -> list[Message]:
+    assert said.session
+    return messages.following(tx, said.session, after=0)
 
 
 async def test_a_tool_that_had_answered_keeps_its_answer_over_a_crash(begin: Begin) -> None:
@@ -282,9 +283,7 @@ async def test_a_turn_that_was_lost_and_came_back_to_the_same_process_harms_nobo
     await another_worker(world).sweep()
     await second.reached()
     first.go_on()
-    await world.until(
-        lambda tx: any(m.mark is Mark.LATE for m in messages.following(tx, said.session or "", after=0))  # pyright: ignore[reportArgumentType]
-    )
+    await world.until(lambda tx: any(m.mark is Mark.LATE for m in entries(tx, said)))
     second.go_on()
     assert (await world.settle(said)).state is TurnState.DONE
     assert await world.sent() == ["new"]
@@ -315,9 +314,7 @@ async def test_two_nodes_share_the_work_and_answer_each_question_once(world: Wor
         assert mine == [f"q{n}" for n in range(24) if n % 4 == chat]
 
 
-def many(count: int):  # type: ignore[no-untyped-def]
-    from tests.engine.world import inbound  # noqa: PLC0415
-
+def many(count: int) -> list[Inbound]:
     return [inbound(f"q{n}", chat=str(n % 4)) for n in range(count)]
 
 

@@ -30,10 +30,12 @@ _FILL = (
     select 's' || (i % 20), i, 'user', '[]', :now from n where i % 20 > 0
     """,
     """
-    insert into turns (id, session, profile, owner, asker, surface, state, mode, input_seq, created_at, lease, lease_until)
+    insert into turns
+      (id, session, profile, owner, asker, surface, state, mode, input_seq, created_at, lease, lease_until, ready_at)
     select 't' || i, 's' || (i % 1000 + 1), 'default', 'p' || i, 'p' || i, 'web',
       case when i > 1990 then 'queued' when i > 1980 then 'running' else 'done' end, 'queue', 1, :now,
-      case when i > 1980 and i <= 1990 then 'x' end, case when i > 1980 and i <= 1990 then :now end
+      case when i > 1980 and i <= 1990 then 'x' end, case when i > 1980 and i <= 1990 then :now end,
+      case when i > 1990 then :now end
     from n
     """,
     """
@@ -157,7 +159,7 @@ CASES: list[Case] = [
         lambda tx: messages.append(tx, SessionId("s1999"), Role.USER, words("x"), now=NOW),
         ["sessions_pkey"],
     ),
-    ("the next turn", claim, ["turns_queued", "turns_running_asker", "turns_id"]),
+    ("the next turn", claim, ["turns_ready", "turns_running_asker", "turns_id"]),
     ("waiting turns", lambda tx: turns.queued(tx, SESSION), ["turns_queued"]),
     ("the running turn", lambda tx: turns.running(tx, SESSION), ["turns_running"]),
     ("turns of a session", lambda tx: turns.of_session(tx, SESSION), ["turns_session"]),

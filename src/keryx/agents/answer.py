@@ -8,6 +8,7 @@ from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, ChoiceD
 from keryx.agents import history
 from keryx.agents.media import Json
 from keryx.agents.models import Model
+from keryx.core import messages
 from keryx.core.messages import Parts, Reasoning, Text, ToolCall
 from keryx.core.ports import Event, Said, Thought
 
@@ -26,12 +27,12 @@ class Fragments:
 
 
 class Answer:
-    """Grows with each chunk. `said` is what a person has seen of it, over all tries."""
+    """Grows with each chunk. `said`: words of it were shown to a person, in whichever try."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.said = ""
-        self.thought = ""
+        self._shown: list[Text | Reasoning] = []
+        self.said = False
         self.begin()
 
     def begin(self) -> None:
@@ -42,7 +43,7 @@ class Answer:
         self.refusal = ""
         self.finish = ""
         self.usage: Json | None = None
-        self._thinks_again = bool(self.thought)
+        self._thinks_again = bool(self._shown)
 
     def feed(self, chunk: ChatCompletionChunk) -> Iterator[Event]:
         """Take in a chunk; gives what it adds for people to see."""
@@ -58,7 +59,8 @@ class Answer:
         if delta.model_extra:
             yield from self._think(delta.model_extra)
         if delta.content:
-            self.said += delta.content
+            self.said = True
+            self._shown.append(Text(delta.content))
             yield Said(delta.content)
         self.refusal += delta.refusal or ""
         for fragment in delta.tool_calls or ():
@@ -73,7 +75,7 @@ class Answer:
             return
         if self._thinks_again:
             text, self._thinks_again = THINKS_AGAIN + text, False
-        self.thought += text
+        self._shown.append(Reasoning(text))
         yield Thought(text)
 
     def _add(self, fragment: ChoiceDeltaToolCall) -> None:
@@ -100,17 +102,15 @@ class Answer:
         """The tools to call. An id that is missing or was used before becomes one that begins with `prefix`."""
         made: list[ToolCall] = []
         for number, call in enumerate(self._calls, 1):
-            id = call.id if call.id and call.id not in taken else f"{prefix}-{number}"
-            taken.add(id)
-            made.append(ToolCall(id, call.name, "".join(call.arguments), repeatable=call.name in repeatable))
+            known = call.id if call.id and call.id not in taken else f"{prefix}-{number}"
+            taken.add(known)
+            made.append(ToolCall(known, call.name, "".join(call.arguments), call.name in repeatable))
         return tuple(made)
 
     def parts(self, calls: tuple[ToolCall, ...]) -> Parts:
-        """The answer as the parts of a message."""
-        thought = (Reasoning(self.thought),) if self.thought else ()
+        """The answer as the parts of a message, just as they are stored."""
         opaque = (Reasoning(opaque=self.opaque),) if self.opaque else ()
-        said = (Text(self.said),) if self.said else ()
-        return (*thought, *said, *opaque, *calls)
+        return messages.join((*self._shown, *opaque, *calls))
 
 
 def _merge(details: list[Json], new: Json) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import openai
 
 from keryx.agents import retry
+from keryx.agents.media import Json
 from keryx.agents.models import Model
 from keryx.core.errors import AgentFailed
 from keryx.core.titles import capped, line
@@ -21,7 +22,9 @@ _OVERFLOW = re.compile(
 )
 _FILTERED = re.compile(r"content[ _]?(filter|policy|management)|moderation|safety system|flagged", re.I)
 _NO_CREDIT = re.compile(r"insufficient[ _](quota|credit|balance|funds)|exceeded your current quota", re.I)
-_UNKNOWN_MODEL = re.compile(r"model.{0,120}(not found|does ?n[o']t exist|not exist|unknown|invalid)|model_not_found", re.I)
+_UNKNOWN_MODEL = re.compile(
+    r"model.{0,120}(not found|does ?n[o']t exist|not exist|unknown|invalid)|model_not_found", re.I
+)
 
 
 class ContextFull(AgentFailed):
@@ -51,14 +54,16 @@ def of(exc: Exception, model: Model, *, secret: str = "", now: datetime | None =
         case openai.APITimeoutError():
             return _later(f"The endpoint of {name} ({model.host}) did not answer in time; /retry asks again.")
         case openai.APIConnectionError():
-            return _later(f"The endpoint of {name} ({model.host}) cannot be reached; check its base_url and the network.")
+            return _later(
+                f"The endpoint of {name} ({model.host}) cannot be reached; check its base_url and the network."
+            )
         case openai.APIStatusError():
             return _status(exc, exc.status_code, model, _detail(exc, secret), now)
         case openai.APIError():
             return _streamed(exc, model, _detail(exc, secret))
         case Empty():
             return _later(f"The answer of {name} was empty; /retry asks again.")
-        case Broken() | ValueError():
+        case Broken():
             return _later(f"The answer of {name} broke off before it was complete; /retry asks again.")
         case _:
             raise exc
@@ -74,7 +79,7 @@ def _status(
 ) -> Failure:
     headers = exc.response.headers
     after = retry.asked(headers.get("retry-after-ms"), headers.get("retry-after"), now=now)
-    return _classed(status, exc.code or "", model, detail, after, body=isinstance(exc.body, dict))
+    return _classed(status, exc.code or "", model, detail, after, body=isinstance(cast(Any, exc.body), dict))
 
 
 def _streamed(exc: openai.APIError, model: Model, detail: str) -> Failure:
@@ -95,19 +100,27 @@ def _classed(
         return _final(f"The account for {name} has no credit left; its provider {model.host} can tell more.")
     if status < 500 and status != 429 and _OVERFLOW.search(text):
         size = f" of {model.context} tokens" if model.context else ""
-        error = ContextFull(f"The conversation no longer fits into the context{size} of {name}; /compact makes room.")
+        error = ContextFull(
+            f"The conversation no longer fits into the context{size} of {name}; /compact makes room."
+        )
         return Failure(error=error)
     if status == 429:
         wait = f" for {_span(after)}" if after else ""
-        return _later(f"The provider of {name} asks to wait{wait}: too many requests; /retry asks again.", after)
+        return _later(
+            f"The provider of {name} asks to wait{wait}: too many requests; /retry asks again.", after
+        )
     if status == 0 or status >= 500 or status in (408, 409, 425):
-        return _later(f"The provider of {name} has trouble{told or f' (status {status})'}; /retry asks again.", after)
+        return _later(
+            f"The provider of {name} has trouble{told or f' (status {status})'}; /retry asks again.", after
+        )
     if _FILTERED.search(text):
         return _final(f"The provider of {name} refused the request by its content rules{told}.")
     if status == 404 and not body:
         return _final(f"There is no endpoint at the base_url of {name} ({model.host}); many end in /v1.")
     if status == 404 or _UNKNOWN_MODEL.search(text):
-        return _final(f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check it in keryx.toml.")
+        return _final(
+            f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check it in keryx.toml."
+        )
     return _final(f"The provider of {name} refused the request (status {status}){told}.")
 
 
@@ -122,9 +135,9 @@ def _denied(status: int, model: Model, told: str) -> str:
 
 def _detail(exc: openai.APIError, secret: str) -> str:
     """What the provider says, on one line, short, and without the key."""
-    message = exc.message
-    if isinstance(exc.body, dict):
-        body = cast(dict[str, Any], exc.body)
+    body, message = cast(Any, exc.body), exc.message
+    if isinstance(body, dict):
+        body = cast(Json, body)
         message = str(body.get("message") or body.get("detail") or body.get("error") or "")
     elif isinstance(exc, openai.APIStatusError):
         message = ""  # A page for browsers, not a sentence.

@@ -124,7 +124,7 @@ def _answered(message: Message, results: list[ToolResult], scene: Scene, taken: 
         return [{"role": "assistant", "content": text}] if text else []
     ids = [_unique(call, message, taken) for call in calls]
     entry: Json = {"role": "assistant", "content": text or None}
-    entry["tool_calls"] = [_call(call, id) for call, id in zip(calls, ids, strict=True)]
+    entry["tool_calls"] = [_call(c, i) for c, i in zip(calls, ids, strict=True)]
     entry |= _reasoning(message.parts, scene.model)
     outputs = [output or NO_OUTPUT for output in _outputs(calls, results)]
     tools = [{"role": "tool", "tool_call_id": i, "content": o} for i, o in zip(ids, outputs, strict=True)]
@@ -172,12 +172,12 @@ def arguments(call: ToolCall) -> str:
 
 def _unique(call: ToolCall, message: Message, taken: set[str]) -> str:
     """The id of the call, or one made from its place in the conversation where that cannot be sent."""
-    id, tries = call.id, 0
-    while not id or len(id) > LONGEST_ID or id in taken or _UNSENDABLE.search(id):
+    sent, tries = call.id, 0
+    while not sent or len(sent) > LONGEST_ID or sent in taken or _UNSENDABLE.search(sent):
         seed = f"{message.seq}/{tries}/{call.id}".encode("utf-8", "surrogatepass")
-        id, tries = f"call{hashlib.sha256(seed).hexdigest()[:12]}", tries + 1
-    taken.add(id)
-    return id
+        sent, tries = f"call{hashlib.sha256(seed).hexdigest()[:12]}", tries + 1
+    taken.add(sent)
+    return sent
 
 
 def _reasoning(parts: Sequence[Part], model: Model) -> Json:

@@ -40,7 +40,10 @@ def render(part: Media, model: Model, data: Mapping[str, bytes]) -> Json | str:
         case File(mime=mime) if _textual(mime):
             return _inlined(part, content)
         case File(mime=mime, name=name):
-            file = {"filename": name or "file", "file_data": _url(mime or "application/octet-stream", content)}
+            file = {
+                "filename": name or "file",
+                "file_data": _url(mime or "application/octet-stream", content),
+            }
             return {"type": "file", "file": file}
 
 

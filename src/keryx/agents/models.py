@@ -102,7 +102,9 @@ def _key(model: Model, environ: Mapping[str, str]) -> str:
         try:
             key = Path(place).expanduser().read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as exc:
-            raise Invalid(f"The key of model {model.name!r} cannot be read from {place}: {_why(exc)}.") from exc
+            raise Invalid(
+                f"The key of model {model.name!r} cannot be read from {place}: {_why(exc)}."
+            ) from exc
         if not key:
             raise Invalid(f"The key of model {model.name!r} is missing: {place} is empty.")
         return key

@@ -27,7 +27,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str = ""
-    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
+    parameters: Mapping[str, Any] = msgspec.field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
     repeatable: bool = False
 
 
@@ -64,9 +66,7 @@ async def run(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _result(
-    toolbox: Toolbox, call: ToolCall, known: Sequence[str], context: TurnContext
-) -> ToolResult:
+async def _result(toolbox: Toolbox, call: ToolCall, known: Sequence[str], context: TurnContext) -> ToolResult:
     try:
         if call.name not in known:
             tools = ", ".join(known) or "none"

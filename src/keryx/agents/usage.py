@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
+
 from keryx.agents.media import Json
 from keryx.agents.models import Model, Prices
 from keryx.core.turns import Usage
@@ -41,17 +43,8 @@ def _priced(usage: Usage, raw: Json, model: Model, context: int) -> Usage:
     told = raw.get("cost")
     actual = isinstance(told, int | float)
     cost = round(told * 1_000_000) if actual else _cost(usage, model.prices)
-    return Usage(
-        model=usage.model,
-        input=usage.input,
-        output=usage.output,
-        reasoning=usage.reasoning,
-        cache_read=usage.cache_read,
-        cache_write=usage.cache_write,
-        cost=cost,
-        estimated=not actual,
-        context_used=context,
-        context_limit=model.context,
+    return msgspec.structs.replace(
+        usage, cost=cost, estimated=not actual, context_used=context, context_limit=model.context
     )
 
 

@@ -1,7 +1,8 @@
 """Access: how a command reaches the hub, and the options that many commands share."""
 
 import re
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,8 @@ from cyclopts import Parameter
 
 from keryx import config
 from keryx.app import App, configure_logging
-from keryx.core.errors import Invalid
+from keryx.cli import output
+from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
 from keryx.engine.hub import Hub
@@ -69,3 +71,35 @@ def since(text: str) -> datetime:
     except ValueError as exc:
         raise Invalid(f"{text[:80]!r} is not a time: write 30m, 12h, 7d or 2026-01-31") from exc
     return moment.astimezone(UTC)
+
+
+def positive(number: int, name: str) -> int:
+    if number < 1:
+        raise Invalid(f"{name} needs a number above zero")
+    return number
+
+
+def done(session: str, text: str, json: bool) -> None:
+    """Say what became of a session."""
+    if json:
+        output.json({"session": session, "result": text})
+    else:
+        output.write(output.plain(text))
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Return if the person says yes, there or beforehand."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Invalid("this needs a yes: add --yes where nobody can be asked")
+    output.write(f"{output.plain(question)} [y/N] ", end="")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Conflict("nothing was done")
+
+
+def warn_if_alone(nodes: Sequence[object]) -> None:
+    """Say that a message will wait if no node runs."""
+    if not nodes:
+        output.warn("keryx: it waits in the queue: no node runs now, `keryx serve` will answer it")

@@ -14,7 +14,7 @@ from keryx.cli import output
 from keryx.cli.access import Access, application
 from keryx.cli.conversation import Conversation, conversation
 from keryx.cli.errors import INTERRUPTED
-from keryx.cli.prompt import Line, pick
+from keryx.cli.prompt import Line, pick, type_ahead
 from keryx.cli.stream import Stream
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import OPERATOR, SessionId, TurnId
@@ -110,7 +110,7 @@ async def _at_terminal(app: App, talk: Conversation, first: str) -> int:
             )
         )
     watch = _Interrupts(talk)
-    with watch:
+    with type_ahead(), watch:
         await watch.waiting(talk.settled())
         text: str | None = first or await _typed(line, talk)
         while text is not None and text.strip() not in LEAVE and not watch.leaving:

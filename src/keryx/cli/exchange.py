@@ -41,7 +41,10 @@ async def export(
         Parameter(help="jsonl (complete, can be imported), md or html. Without it, by the name of the file."),
     ] = None,
     output_: Annotated[
-        str, Parameter(name=["--output", "-o"], help="The file to write, - for stdout.")
+        str,
+        Parameter(
+            name=["--output", "-o"], allow_leading_hyphen=True, help="The file to write, - for stdout."
+        ),
     ] = _STDIO,
     redact: Annotated[
         bool, _FLAG, Parameter(help="Hide e-mail addresses, phone numbers, ids of people, and secrets.")
@@ -80,7 +83,10 @@ async def export(
 
 
 async def import_(
-    file: Annotated[str, Parameter(help="A JSONL export, - for stdin.")], /, *, json: Json = False
+    file: Annotated[str, Parameter(allow_leading_hyphen=True, help="A JSONL export, - for stdin.")],
+    /,
+    *,
+    json: Json = False,
 ) -> int:
     """Bring back conversations that `keryx sessions export` wrote as JSONL.
 

@@ -5,8 +5,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from keryx.cli import output, transcript
-from keryx.cli.access import Json, Ref, Yes, hub
-from keryx.cli.sessions import confirm
+from keryx.cli.access import Json, Ref, Yes, confirm, hub
 from keryx.store.projects import Project
 
 app = App(name="projects", help="Named groups of conversations.")

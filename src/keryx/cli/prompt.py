@@ -1,6 +1,9 @@
 """Prompt: the line that a person types in a chat, and the list they choose a session from."""
 
-from collections.abc import Iterable, Sequence
+import sys
+import termios
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -24,6 +27,7 @@ MARK = "› "
 LEAVE_HINT = "Ctrl-C again or Ctrl-D leaves."
 _LOCAL = (("quit", "", "Leave."),)
 _MENU = 6
+_LOCAL_MODES = 3
 _ROWS = 12
 
 
@@ -71,6 +75,20 @@ class Line:
         keys.add("c-c")(interrupt)
         keys.add("escape", "enter")(newline)
         return keys
+
+
+@contextmanager
+def type_ahead() -> Generator[None]:
+    """What is typed while an answer comes is not echoed into it: the next prompt gets it. Ctrl-C stays a signal."""
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    quiet = termios.tcgetattr(keyboard)
+    quiet[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(keyboard, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
 async def pick(sessions: Sequence[Session]) -> Session | None:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from keryx.app import App
 from keryx.cli import output
-from keryx.cli.access import Access, Json, application
+from keryx.cli.access import Access, Json, application, warn_if_alone
 from keryx.cli.conversation import fresh, source
 from keryx.core.deliveries import Target, parse_target
 from keryx.core.errors import Invalid, Unavailable
@@ -84,8 +84,7 @@ async def _only(app: App, inbound: Inbound, ref: str | None, json: bool) -> int:
         access = Access(hub, app.viewer)
         receipt = await hub.receive(await _directed(access, inbound, ref))
         _report(_sent(receipt), json)
-        if not await hub.nodes():
-            output.warn("keryx: it waits in the queue: no node runs now, `keryx serve` will answer it")
+        warn_if_alone(await hub.nodes())
     return 0
 
 

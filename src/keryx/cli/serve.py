@@ -126,6 +126,7 @@ def _bound(host: str, port: int) -> Generator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
+            listener.listen()
         except OSError as exc:
             raise Unavailable(
                 f"cannot listen on {host}:{port} ({exc.strerror}): stop what uses it, or choose another with --port or KERYX_PORT"

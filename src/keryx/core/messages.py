@@ -30,7 +30,8 @@ class Mark(StrEnum):
     EDITED = "edited"
 
 
-class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
+# Texts and messages come in tens of thousands and can form no cycle, so the collector need not look at them.
+class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type", gc=False):
     text: str
 
 
@@ -85,7 +86,7 @@ Part: TypeAlias = Text | Image | File | Audio | ToolCall | ToolResult | Reasonin
 Parts: TypeAlias = tuple[Part, ...]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One entry of a session. `seq` rises by one within it and is never reused."""
 
     session: SessionId

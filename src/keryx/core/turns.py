@@ -98,7 +98,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_at: datetime | None = None
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many turns at once, and how long one may take. `fresh`: an interrupted turn is taken up again
     for this long after the interruption."""
 

@@ -1,14 +1,14 @@
 """Commands: defined once, as data, for every surface; run inside the transaction of the message that gave them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
-from keryx.core.errors import KeryxError, NotFound
+from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, SessionId, TurnId
 from keryx.core.messages import Parts, Text
 from keryx.core.ports import Inbound
@@ -21,9 +21,11 @@ from keryx.store import lanes as lane_store
 from keryx.store import messages, principals, projects, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
+from keryx.store.search import Hit
 
 _COMMAND = re.compile(r"/([a-z][a-z-]{0,31})(?:@\S+)?(?:\s+(.*))?\Z", re.S | re.I)
 _SHOWN = 10
+FOUND = 5
 
 
 class Who(StrEnum):
@@ -140,11 +142,36 @@ def run(asked: Asked, call: Call) -> Done:
         return Done(_sentence(str(exc)), call.session.id if call.session else None)
 
 
+def sought(inbound: Inbound) -> str | None:
+    """What a /search asks for, so that it can be looked up before the transaction; `None` for anything else."""
+    if not inbound.commands or inbound.observed or inbound.edits is not None:
+        return None
+    asked = parse(inbound.parts)
+    return asked.text or None if asked and asked.name == "search" else None
+
+
+def listed(hits: Sequence[Hit]) -> str:
+    """What /search replies."""
+    lines = [
+        f"{n}. {_name(hit.session)} · {hit.message.at if hit.message else hit.session.active_at:%Y-%m-%d}\n{hit.snippet.text}"
+        for n, hit in enumerate(hits, start=1)
+    ]
+    return "\n".join(lines)
+
+
 def _check(command: Command, call: Call) -> None:
     if command.who is Who.OPERATOR and call.viewer.principal != OPERATOR:
         raise NotFound(f"/{command.name} is for the operator.")
     if command.session:
         _ = call.current
+    if not command.busy and call.session and _at_work(call.tx, call.session.id):
+        raise Conflict(
+            f"cannot {command.name} while a turn runs or waits: /stop it first, or wait for the answer"
+        )
+
+
+def _at_work(tx: Transaction, session: SessionId) -> bool:
+    return turns.running(tx, session) is not None or bool(turns.queued(tx, session))
 
 
 def _new(call: Call) -> Done:
@@ -157,7 +184,7 @@ def _new(call: Call) -> Done:
 def _resume(call: Call) -> Done:
     if not call.text:
         return _sessions(call)
-    wanted = sessions.resolve(call.tx, Viewer(call.viewer.profile, call.place.owner), call.text)
+    wanted = sessions.resolve(call.tx, call.viewer, call.text)
     control.switch(call.tx, call.place, wanted, why="resume", now=call.now)
     return Done(f"Back in {_name(wanted)}: {wanted.messages} messages.", wanted.id)
 
@@ -201,11 +228,20 @@ def _fork(call: Call) -> Done:
         viewer=call.viewer,
         surface=call.inbound.surface,
         now=call.now,
-        title=call.text or None,
     )
     if call.lane:
         control.switch(call.tx, call.lane, child, why="fork", now=call.now)
-    return Done(f"You are in a copy now: {_name(child)}.", child.id)
+    refusal = _try_title(call, child) if call.text else ""
+    return Done(f"You are in a copy now: {_name(sessions.get(call.tx, child.id))}.{refusal}", child.id)
+
+
+def _try_title(call: Call, child: Session) -> str:
+    """The copy is made whatever becomes of its title; gives why the title was refused."""
+    try:
+        sessions.rename(call.tx, child, call.text, by=TitleBy.PERSON, now=call.now)
+    except Invalid as exc:
+        return f" {_sentence(str(exc))}"
+    return ""
 
 
 def _undo(call: Call) -> Done:
@@ -303,9 +339,7 @@ def _project(call: Call) -> Done:
 
 def _delete(call: Call) -> Done:
     session = call.current
-    sessions.hide(call.tx, session, grace=call.policy.keep.erase, now=call.now)
-    if call.lane:
-        lane_store.move(call.tx, call.lane, None, why="deleted", now=call.now)
+    control.delete(call.tx, session, grace=call.policy.keep.erase, now=call.now)
     return Done(f"Deleted {_name(session)}. It is erased in {call.policy.keep.erase.days} days.", session.id)
 
 

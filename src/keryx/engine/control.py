@@ -1,6 +1,6 @@
 """Control: stopping, clearing, starting afresh and switching, each as one unit of work."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId, TurnId
@@ -60,18 +60,17 @@ def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts, *, now:
     messages.rewrite(tx, message, parts, now=now)
 
 
-def reset(tx: Transaction, lane: Lane, reason: ResetReason, *, now: datetime) -> str | None:
-    """End the lane's session; the next message starts a new one. Gives the notice for the person, if there was content."""
+def reset(tx: Transaction, lane: Lane, reason: ResetReason, *, now: datetime) -> tuple[Lane, str | None]:
+    """End the lane's session; the next message starts a new one. Gives the lane, and the notice for the person
+    if there was content."""
     assert lane.session is not None
     old = sessions.get(tx, lane.session, deleted=True)
-    if old.ended_at is None:
-        sessions.end(tx, old, EndReason(reason.value), now=now)
-        finals.add(tx, old.id, reason.value, now=now)
-    lanes.move(tx, lane, None, why=reason.value, now=now)
+    _end(tx, old, EndReason(reason.value), now=now)
+    moved = lanes.move(tx, lane, None, why=reason.value, now=now)
     if not old.messages:
-        return None
+        return moved, None
     name = f"“{old.title}”" if old.title else "the last one"
-    return f"Started a new conversation {_RESET_WORDS[reason]}. /resume brings {name} back."
+    return moved, f"Started a new conversation {_RESET_WORDS[reason]}. /resume brings {name} back."
 
 
 def begin(tx: Transaction, lane: Lane, *, now: datetime) -> Session | None:
@@ -80,8 +79,7 @@ def begin(tx: Transaction, lane: Lane, *, now: datetime) -> Session | None:
         return None
     old = sessions.get(tx, lane.session, deleted=True)
     stop(tx, old.id, now=now, queue=True)
-    sessions.end(tx, old, EndReason.RESET, now=now)
-    finals.add(tx, old.id, EndReason.RESET.value, now=now)
+    _end(tx, old, EndReason.RESET, now=now)
     lanes.move(tx, lane, None, why="new", now=now)
     return old
 
@@ -94,3 +92,25 @@ def switch(tx: Transaction, lane: Lane, session: Session, *, why: str, now: date
         sessions.end(tx, session, None, now=now)
         finals.remove(tx, session.id)
     lanes.move(tx, lane, session.id, why=why, now=now)
+    # A person asked for it, so the silence is over; the expiry sweep sets the right moment to look again.
+    lanes.touch(tx, lane, now=now, expires_at=now)
+
+
+def delete(
+    tx: Transaction, session: Session, *, grace: timedelta, now: datetime, erase: bool = False
+) -> None:
+    """Stop a session's work, free its lanes, and hide it until the grace period is over, or erase it at once."""
+    stop(tx, session.id, now=now, queue=True)
+    for lane in lanes.of_session(tx, session.id):
+        lanes.move(tx, lane, None, why="deleted", now=now)
+    if erase:
+        sessions.erase(tx, session, now=now)
+    else:
+        sessions.hide(tx, session, grace=grace, now=now)
+
+
+def _end(tx: Transaction, session: Session, reason: EndReason, *, now: datetime) -> None:
+    """End a session and have it finalised, once."""
+    if session.ended_at is None:
+        sessions.end(tx, session, reason, now=now)
+        finals.add(tx, session.id, reason.value, now=now)

@@ -4,7 +4,6 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from functools import partial
-from itertools import islice
 
 import anyio
 
@@ -55,7 +54,7 @@ class Feed:
             place = self._places.get(cursor)
             seen = self._wake.count
             if place is not None:
-                batch = list(islice(self._recent, max(0, place + 1 - self._oldest), None))
+                batch = self._newest(self._read - place - 1)
             elif cursor == self._cursor:
                 batch = []
             else:
@@ -67,10 +66,9 @@ class Feed:
             if not batch:
                 await self._wake.wait(seen)
 
-    @property
-    def _oldest(self) -> int:
-        """The running number of the oldest change that is still at hand."""
-        return self._read - len(self._recent)
+    def _newest(self, count: int) -> list[Change]:
+        """The last changes, in order. Counted from the end, for a follower mostly lacks one or two of thousands."""
+        return [self._recent[n] for n in range(-count, 0)]
 
     async def _catch_up(self, cursor: Cursor) -> None:
         """Read until nothing is left, waiting out entries that an older, unfinished transaction holds back."""

@@ -15,7 +15,7 @@ from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import Activity, EndReason, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import control, revisions, router, story, worker
+from keryx.engine import commands, control, revisions, router, story, worker
 from keryx.engine.feed import Feed
 from keryx.engine.policy import Policy
 from keryx.engine.story import Story
@@ -38,6 +38,7 @@ from keryx.store.epochs import Epoch
 from keryx.store.gauges import Gauges
 from keryx.store.lanes import Lane, Move
 from keryx.store.projects import Project
+from keryx.store.search import Hit, Index
 from keryx.store.workers import Worker
 
 T = TypeVar("T")
@@ -68,18 +69,27 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 class Hub:
     """Every surface stands on this. Whoever asks is named by a `Viewer`, and sees nothing of others."""
 
-    def __init__(self, database: Database, clock: Clock, *, policy: Policy, feed: Feed) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, *, policy: Policy, feed: Feed, index: Index | None = None
+    ) -> None:
         self._database = database
         self._clock = clock
         self._policy = policy
         self._feed = feed
+        self._index = index or Index(database)
 
     async def receive(self, inbound: Inbound) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""
         now = self._clock.now()
+        sought = commands.sought(inbound)
+        found = await self._look_up(inbound, sought) if sought else None
         return await self._database.write(
-            "receive", partial(router.receive, inbound=inbound, policy=self._policy, now=now)
+            "receive", partial(router.receive, inbound=inbound, policy=self._policy, now=now, found=found)
         )
+
+    async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[Hit]:
+        """What the viewer may see of messages and titles that fit, best first. Any text is a query."""
+        return await self._index.search(viewer, text, limit=limit, offset=offset, now=self._clock.now())
 
     async def open(
         self, viewer: Viewer, session: SessionId, *, limit: int = 50, before: int | None = None
@@ -148,7 +158,13 @@ class Hub:
 
     async def delete(self, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:
         """Hide a session now and erase it after the grace period; with `erase`, erase it at once."""
-        await self._change("delete", viewer, session, partial(self._delete, erase=erase))
+        now, grace = self._clock.now(), self._policy.keep.erase
+        await self._change(
+            "delete",
+            viewer,
+            session,
+            lambda tx, s: control.delete(tx, s, grace=grace, now=now, erase=erase),
+        )
 
     async def undelete(self, viewer: Viewer, session: SessionId) -> None:
         now = self._clock.now()
@@ -362,15 +378,16 @@ class Hub:
         if not self._feed.reading:
             raise Unavailable("the change feed does not read now")
 
-    def _delete(self, tx: Transaction, session: Session, *, erase: bool) -> None:
-        now = self._clock.now()
-        control.stop(tx, session.id, now=now, queue=True)
-        for lane in lanes.of_session(tx, session.id):
-            lanes.move(tx, lane, None, why="deleted", now=now)
-        if erase:
-            sessions.erase(tx, session, now=now)
-        else:
-            sessions.hide(tx, session, grace=self._policy.keep.erase, now=now)
+    async def _look_up(self, inbound: Inbound, text: str) -> str | None:
+        """What a command is answered with. A search that does not work must not keep the event out."""
+        try:
+            person = await self._database.read("asker", lambda tx: router.asker(tx, inbound))
+            if person is None:
+                return None
+            viewer = Viewer(inbound.source.profile, person)
+            return commands.listed(await self.search(viewer, text, limit=commands.FOUND))
+        except Unavailable as exc:
+            return f"Search does not work now: {exc}."
 
     async def _read(
         self, label: str, viewer: Viewer, session: SessionId, work: Callable[[Transaction, Session], T]

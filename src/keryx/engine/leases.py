@@ -15,7 +15,7 @@ from keryx.core.ports import Clock
 from keryx.core.turns import Turn
 from keryx.engine import outcome, record, worker
 from keryx.engine.policy import Policy
-from keryx.store import deliveries, turns, workers
+from keryx.store import deliveries, gates, turns, workers
 from keryx.store.database import Database, Transaction
 from keryx.store.workers import Worker
 
@@ -25,6 +25,8 @@ Step = Callable[[], Awaitable[None]]
 Unit = Callable[[Transaction], object]
 
 _FORGET = timedelta(days=1)
+_LONGEST_WAIT = timedelta(minutes=1)
+_JUMP_SECONDS = 5
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -53,6 +55,7 @@ class Leases:
         self._policy = policy
         self._idempotency = idempotency
         self._held = held
+        self._last = (clock.now(), clock.monotonic())
 
     async def run(self) -> None:
         seconds = self._policy.limits.lease.total_seconds() / 3
@@ -71,9 +74,18 @@ class Leases:
     async def renew(self) -> None:
         now = self._clock.now()
         lease = self._policy.limits.lease
+        if self._went_back(now):
+            log.warning("the clock was set back: nothing waits for a moment that was meant to be sooner")
+            await self._database.write("waits.cap", partial(_cap_waits, until=now + _LONGEST_WAIT))
         await self._database.write(
             "leases.renew", partial(_renew, me=self._me, held=self._held(), now=now, lease=lease)
         )
+
+    def _went_back(self, now: datetime) -> bool:
+        """Whether the wall clock lost time since the last heartbeat, by the clock that never goes back."""
+        monotonic = self._clock.monotonic()
+        before, self._last = self._last, (now, monotonic)
+        return (now - before[0]).total_seconds() - (monotonic - before[1]) < -_JUMP_SECONDS
 
     async def sweep(self) -> None:
         """Put back what dead workers held: at once for those of this machine, else when the lease has run out."""
@@ -98,6 +110,8 @@ class Leases:
             "leases.sending", lambda tx: deliveries.abandoned(tx, now=now, workers=gone)
         )
         for delivery, lease in sending:
+            if delivery.id in self._held().deliveries:
+                continue
             known = self._idempotency.get(delivery.target.platform, Idempotency.NONE)
             step = outcome.uncertain(delivery, known, self._policy.doubt, now=now, error="the sender died")
             await self._try(
@@ -121,6 +135,12 @@ def _renew(tx: Transaction, *, me: Worker, held: Held, now: datetime, lease: tim
     workers.see(tx, msgspec.structs.replace(me, seen_at=now))
     turns.renew(tx, me.id, held.turns, until=now + lease)
     deliveries.renew(tx, me.id, held.deliveries, until=now + lease)
+
+
+def _cap_waits(tx: Transaction, *, until: datetime) -> None:
+    turns.cap_waits(tx, until=until)
+    deliveries.cap_waits(tx, until=until)
+    gates.cap_waits(tx, until=until)
 
 
 def _gone(tx: Transaction) -> list[WorkerId]:

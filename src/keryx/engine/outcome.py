@@ -42,7 +42,7 @@ def failed(
         case Throttled(after=after):
             return Step(state=DeliveryState.READY, error=text, gate_until=now + after, again=delivery.again)
         case Refused():
-            return Step(state=DeliveryState.FAILED, error=text)
+            return Step(state=DeliveryState.FAILED, error=text, again=delivery.again)
         case NotSent():
             if now - delivery.created_at > give_up:
                 return Step(state=DeliveryState.DEAD, error=text, again=delivery.again)
@@ -52,6 +52,8 @@ def failed(
                 not_before=now + _delay(delivery.attempts),
                 again=delivery.again,
             )
+        case _ if now - delivery.created_at > give_up and doubt is Doubt.REPEAT:
+            return Step(state=DeliveryState.DEAD, error=text, again=idempotency is Idempotency.NONE)
         case _:
             return uncertain(delivery, idempotency, doubt, now=now, error=text)
 

@@ -10,7 +10,7 @@ from keryx.core.resets import BUSY_LIMIT, Resets
 from keryx.core.turns import BusyMode, Limits
 
 
-class Keep(msgspec.Struct, frozen=True, kw_only=True):
+class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long things are remembered. `erase`: the grace period of a deleted session."""
 
     inbox: timedelta = timedelta(days=14)

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from keryx.core import ids, lanes, resets
-from keryx.core.errors import Forbidden, Invalid
-from keryx.core.ids import OPERATOR, PrincipalId, SessionId
+from keryx.core import identity, ids, lanes, resets
+from keryx.core.errors import Invalid
+from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.messages import Mark, Notice, Role, Text
 from keryx.core.ports import Inbound, Receipt
 from keryx.core.resets import ResetReason
@@ -50,12 +50,11 @@ def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, f
     viewer = Viewer(inbound.source.profile, person)
     lane = None if inbound.session else lane_of(tx, inbound, policy, person, now)
     if inbound.edits is not None:
-        return _edit(tx, inbound, lane, now)
+        return _edit(tx, inbound, lane, viewer, now)
     command = commands.parse(inbound.parts) if inbound.commands and not inbound.observed else None
     if command is not None:
         return _command(tx, inbound, command, lane, viewer, policy, now, found)
-    notice = _reset_if_due(tx, lane, policy, now) if lane else None
-    lane = lane_store.get(tx, lane.key, viewer=Viewer(lane.profile, OPERATOR)) if lane else None
+    lane, notice = _reset_if_due(tx, lane, policy, now) if lane else (None, None)
     session = _session(tx, inbound, lane, viewer, policy, now)
     if notice and inbound.reply:
         deliveries.enqueue(
@@ -70,18 +69,29 @@ def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, f
     return ask(tx, session, question(inbound, person, _mode(inbound, lane, session, policy)), now=now)
 
 
+def asker(tx: Transaction, inbound: Inbound) -> PrincipalId | None:
+    """Who sent an event, as far as is known yet."""
+    source, person = inbound.source, _identity(inbound)
+    if inbound.principal is not None or not person:
+        return inbound.principal
+    return principals.find(tx, profile=source.profile, platform=source.platform, person=person)
+
+
+def _identity(inbound: Inbound) -> str | None:
+    return inbound.source.user_alt or inbound.source.user or inbound.source.chat
+
+
 def _person(tx: Transaction, inbound: Inbound, now: datetime) -> PrincipalId:
     if inbound.principal is not None:
         return inbound.principal
-    source = inbound.source
-    person = source.user_alt or source.user or source.chat
+    source, person = inbound.source, _identity(inbound)
     if not person:
         raise Invalid(f"a message from {source.platform!r} names nobody: set its user")
     return principals.resolve(
         tx,
         profile=source.profile,
         platform=source.platform,
-        person=person,
+        person=identity.person(source.platform, person),
         name=source.user_name or "",
         now=now,
     )
@@ -128,9 +138,12 @@ def due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> ResetReas
         return None
     if lane.suspended:
         return ResetReason.SUSPENDED
+    rule = _policy_of(lane, policy)
+    if resets.due(rule, last_active=lane.active_at, now=now) is None:
+        return None
     running = turns.running(tx, lane.session)
     return resets.due(
-        _policy_of(lane, policy),
+        rule,
         last_active=lane.active_at,
         now=now,
         busy_since=running.started_at if running else None,
@@ -138,11 +151,11 @@ def due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> ResetReas
     )
 
 
-def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> str | None:
-    """Move the lane to a fresh session if its policy says so; gives what the person is told."""
+def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> tuple[Lane, str | None]:
+    """Move the lane to a fresh session if its policy says so; gives the lane, and what the person is told."""
     reason = due(tx, lane, policy, now)
     if reason is None or lane.session is None:
-        return None
+        return lane, None
     return control.reset(tx, lane, reason, now=now)
 
 
@@ -151,9 +164,10 @@ def _mode(inbound: Inbound, lane: Lane | None, session: Session, policy: Policy)
     return inbound.busy or (lane.busy if lane else None) or (BusyMode(chosen) if chosen else policy.busy)
 
 
-def _edit(tx: Transaction, inbound: Inbound, lane: Lane | None, now: datetime) -> Receipt:
+def _edit(tx: Transaction, inbound: Inbound, lane: Lane | None, viewer: Viewer, now: datetime) -> Receipt:
     """Take over an edit if its turn still waits; else note it for people."""
-    session = inbound.session or (lane.session if lane else None)
+    given = sessions.get(tx, inbound.session, viewer=viewer).id if inbound.session else None
+    session = given or (lane.session if lane else None)
     original = messages.last_of_platform(tx, session, ids.plain(inbound.edits or "")) if session else None
     if session is None or original is None:
         return Receipt(duplicate=False, session=session)
@@ -179,10 +193,10 @@ def _command(
     now: datetime,
     found: str | None,
 ) -> Receipt:
-    current: SessionId | None = inbound.session or (lane.session if lane else None)
+    current: SessionId | None = lane.session if lane else None
     session = sessions.get(tx, current) if current else None
-    if session and inbound.session and not viewer.sees(session.profile, session.owner):
-        raise Forbidden("this conversation is not yours")
+    if inbound.session:
+        session = sessions.get(tx, inbound.session, viewer=viewer)
     call = commands.Call(
         tx=tx,
         inbound=inbound,

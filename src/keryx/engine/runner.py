@@ -23,11 +23,14 @@ from keryx.engine.mailbox import Cancelled, End, Ended, HandedBack, Item, Mailbo
 from keryx.engine.record import Reading
 from keryx.store import turns
 from keryx.store.database import Database, Transaction, Work
+from keryx.store.turns import Claimed
 from keryx.store.wake import Wake
 
 log = logging.getLogger(__name__)
 
 _HAND_BACK_SECONDS = 5
+_PASSED_OVER_SECONDS = 0.005
+_NOTHING = Claimed([], False)
 _AWAY = timedelta(seconds=0.5)
 
 T = TypeVar("T")
@@ -108,44 +111,44 @@ class Runner:
         while True:
             seen = self._work.count
             free = 0 if self._draining else self._limits.at_once - self.busy
-            claimed, at = await self._claim(free) if free > 0 else ([], None)
-            for turn in claimed:
+            claimed, at = await self._claim(free) if free > 0 else (_NOTHING, None)
+            for turn in claimed.turns:
                 mailbox = self._running[turn.id] = Mailbox()
                 if self._draining:
                     mailbox.put(HandedBack())
                 group.start_soon(self._run, turn, mailbox, group)
-            await signal_or_moment(self._work, seen, self._clock, at)
+            if claimed.passed_over:
+                # Others end their transactions in their own time, and need not tell anybody.
+                await anyio.sleep(_PASSED_OVER_SECONDS)
+            else:
+                await signal_or_moment(self._work, seen, self._clock, at)
 
-    async def _claim(self, most: int) -> tuple[list[Turn], datetime | None]:
+    async def _claim(self, most: int) -> tuple[Claimed, datetime | None]:
         """Lease what may run now, and tell when to look again for what waits for a moment rather than for an event."""
         self._claiming = True
         try:
             return await self._database.write("turn.claim", partial(self._claim_all, most=most))
         except KeryxError as exc:
             log.warning("cannot claim a turn now: %s", exc)
-            return [], self._clock.now() + _AWAY
+            return _NOTHING, self._clock.now() + _AWAY
         finally:
             self._claiming = False
             if self._draining:
                 self._work.signal()
 
-    def _claim_all(self, tx: Transaction, *, most: int) -> tuple[list[Turn], datetime | None]:
+    def _claim_all(self, tx: Transaction, *, most: int) -> tuple[Claimed, datetime | None]:
         now = self._clock.now()
-        found: list[Turn] = []
-        while len(found) < most:
-            turn = turns.claim(
-                tx,
-                worker=self._worker,
-                now=now,
-                lease=self._limits.lease,
-                per_principal=self._limits.per_principal,
-                scoped=self._scoped,
-                session=self._session,
-            )
-            if turn is None:
-                return found, turns.next_at(tx, now=now)
-            found.append(turn)
-        return found, None
+        claimed = turns.claim_many(
+            tx,
+            most=most,
+            worker=self._worker,
+            now=now,
+            lease=self._limits.lease,
+            per_principal=self._limits.per_principal,
+            scoped=self._scoped,
+            session=self._session,
+        )
+        return claimed, turns.next_at(tx, now=now) if len(claimed.turns) < most else None
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
@@ -210,9 +213,9 @@ class Runner:
         match end:
             case None:
                 return "turn.progress", partial(record.progress, turn=turn, events=events, now=now)
-            case Ended(None):
-                return "turn.finish", partial(record.finish, turn=turn, events=events, now=now)
             case Ended(error):
+                if error is None:
+                    return "turn.finish", partial(record.finish, turn=turn, events=events, now=now)
                 text = _reason(turn, error)
                 return "turn.fail", partial(record.fail, turn=turn, events=events, error=text, now=now)
             case TimedOut(reason):

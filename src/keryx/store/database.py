@@ -79,8 +79,8 @@ def maybe_micros(moment: datetime | None) -> int | None:
 
 
 def moment(value: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=value)
+    return _EPOCH + _MICROSECOND * value
 
 
 def maybe_moment(value: int | None) -> datetime | None:
-    return None if value is None else _EPOCH + timedelta(microseconds=value)
+    return None if value is None else moment(value)

@@ -11,7 +11,7 @@ from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.sessions import Viewer
 from keryx.store import changes
-from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
+from keryx.store.database import Params, Row, Transaction, maybe_moment, micros, moment
 
 _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
@@ -20,6 +20,7 @@ _COLUMNS = """
 # SQLite knows no alias in a returning clause.
 _RETURNED = _COLUMNS.replace("d.", "")
 _SELECT = f"select {_COLUMNS} from deliveries d"
+_OLDEST = 64
 
 
 def enqueue(
@@ -110,31 +111,20 @@ def claim(
     tx: Transaction, *, platform: str, account: str, worker: WorkerId, now: datetime, lease: timedelta
 ) -> tuple[Delivery, LeaseToken] | None:
     """Lease the next delivery of an account: the first of its target, with both gates open."""
-    rows = tx.rows(
-        """
-        select d.id
-        from deliveries d
-        where d.state = 'ready'
-          and d.platform = :platform
-          and d.account = :account
-          and d.not_before <= :now
-          and not exists (
-            select 1 from deliveries e
-            where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
-          )
-          and not exists (
-            select 1 from gates g
-            where g.key in (d.target_key, d.platform || ':' || d.account) and g.not_before > :now
-          )
-        order by d.position
-        limit 8
-        """,
-        {"platform": ids.plain(platform), "account": ids.plain(account), "now": micros(now)},
-    )
-    for (candidate,) in rows:
-        taken = _take(tx, candidate, worker, now, lease)
-        if taken:
-            return taken
+    params = {
+        "platform": ids.plain(platform),
+        "account": ids.plain(account),
+        "gate": Target(platform, account).account_key,
+        "now": micros(now),
+        "oldest": _OLDEST,
+    }
+    if tx.row("select 1 from gates where key = :gate and not_before > :now", params):
+        return None
+    for candidates in (_among_oldest, _among_targets):
+        for (candidate,) in candidates(tx, params):
+            taken = _take(tx, candidate, worker, now, lease)
+            if taken:
+                return taken
     return None
 
 
@@ -217,13 +207,83 @@ def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: da
     _note(tx, delivery, state.value, now)
 
 
+def cap_waits(tx: Transaction, *, until: datetime) -> None:
+    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    tx.run(
+        "update deliveries set not_before = :until where state = 'ready' and not_before > :until",
+        {"until": micros(until)},
+    )
+
+
 def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
     """When the next delivery that is held back may go."""
     row = tx.row(
-        "select min(not_before) from deliveries where state = 'ready' and not_before > :now",
+        "select min(not_before) from deliveries where state = 'ready' and not_before > 0 and not_before > :now",
         {"now": micros(now)},
     )
     return maybe_moment(row[0]) if row else None
+
+
+def _among_oldest(tx: Transaction, params: Params) -> list[Row]:
+    """What may go, among the oldest: enough, unless very much waits for a place that is held up."""
+    return tx.rows(
+        """
+        select d.id
+        from (
+          select id, target_key, position, not_before from deliveries
+          where state = 'ready' and platform = :platform and account = :account
+          order by position
+          limit :oldest
+        ) d
+        where d.not_before <= :now
+          and not exists (
+            select 1 from deliveries e
+            where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
+          )
+          and not exists (select 1 from gates g where g.key = d.target_key and g.not_before > :now)
+        order by d.position
+        limit 8
+        """,
+        params,
+    )
+
+
+def _among_targets(tx: Transaction, params: Params) -> list[Row]:
+    """What may go, from target to target, when more waits than the oldest: each costs one step, whatever waits behind."""
+    if not tx.row(
+        """
+        select 1 from deliveries
+        where state = 'ready' and platform = :platform and account = :account
+        order by position limit 1 offset :oldest
+        """,
+        params,
+    ):
+        return []
+    return tx.rows(
+        """
+        with recursive targets (key) as (
+          select min(target_key) from deliveries where state in ('ready', 'sending')
+          union all
+          select (
+            select min(e.target_key) from deliveries e
+            where e.state in ('ready', 'sending') and e.target_key > targets.key
+          )
+          from targets where targets.key is not null
+        )
+        select d.id
+        from targets
+        cross join deliveries d
+        where d.position = (
+            select min(e.position) from deliveries e
+            where e.target_key = targets.key and e.state in ('ready', 'sending')
+          )
+          and d.state = 'ready' and d.platform = :platform and d.account = :account and d.not_before <= :now
+          and not exists (select 1 from gates g where g.key = d.target_key and g.not_before > :now)
+        order by d.position
+        limit 8
+        """,
+        params,
+    )
 
 
 def _take(

@@ -34,8 +34,9 @@ _SLICE = 50_000
 _BORDER = re.compile(r"[ \t\r\n](?=[A-Za-z0-9])")
 _LONGEST_TAG = 100
 _LINK = re.compile(r"https?://", re.IGNORECASE)
-_FIRST = date(1970, 1, 1)
-_LAST = date(2100, 12, 31)
+# Earlier and later times are tagged like these.
+_FIRST = date(2015, 1, 1)
+_LAST = date(2045, 12, 31)
 _ROLES = {Is.USER: Role.USER, Is.ASSISTANT: Role.ASSISTANT, Is.TOOL: Role.TOOL, Is.SYSTEM: Role.NOTICE}
 
 
@@ -95,22 +96,16 @@ def wanted(viewer: Viewer, filters: Filters) -> list[list[str]]:
 
 def within(after: datetime | None, before: datetime | None) -> list[str]:
     """The tags of a stretch of time, which may reach a little further. Its ends are compared exactly elsewhere."""
-    first = _FIRST if after is None else _day(after)
-    last = _LAST if before is None else _day(before)
-    years = [f"{year}" for year in range(first.year + 1, last.year)]
-    months = [
-        month
-        for year in {first.year, last.year}
-        for month in (f"{year}-{n:02}" for n in range(1, 13))
-        if f"{first:%Y-%m}" < month < f"{last:%Y-%m}"
-    ]
-    days = [
-        day
-        for month in {f"{first:%Y-%m}", f"{last:%Y-%m}"}
-        for day in (f"{month}-{n:02}" for n in range(1, 32))
-        if f"{first}" <= day <= f"{last}"
-    ]
-    return [_tag("at", stretch) for stretch in years + months + days]
+    first = _day(after).isoformat() if after else ""
+    last = _day(before).isoformat() if before else "9"
+    ends = [end for end in (first, last) if len(end) > 1]
+    years = [f"{year}" for year in range(_FIRST.year, _LAST.year + 1)]
+    months = [f"{year}-{n:02}" for year in {end[:4] for end in ends} for n in range(1, 13)]
+    days = [f"{month}-{n:02}" for month in {end[:7] for end in ends} for n in range(1, 32)]
+    inner = [year for year in years if first[:4] < year < last[:4]]
+    inner += [month for month in months if first[:7] < month < last[:7]]
+    inner += [day for day in days if first <= day <= last]
+    return [_tag("at", stretch) for stretch in inner or ["never"]]
 
 
 def of_session(session: SessionId) -> str:

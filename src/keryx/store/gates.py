@@ -19,6 +19,11 @@ def close(tx: Transaction, key: str, *, until: datetime, reason: str) -> None:
     )
 
 
+def cap_waits(tx: Transaction, *, until: datetime) -> None:
+    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    tx.run("update gates set not_before = :until where not_before > :until", {"until": micros(until)})
+
+
 def next_opening(tx: Transaction, *, now: datetime) -> datetime | None:
     row = tx.row("select min(not_before) from gates where not_before > :now", {"now": micros(now)})
     return maybe_moment(row[0]) if row else None

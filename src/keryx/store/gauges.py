@@ -27,7 +27,7 @@ def read(tx: Transaction) -> Gauges:
 
 
 def _unsent(tx: Transaction) -> dict[str, int]:
-    counts = dict.fromkeys(("ready", "sending", "unknown", "failed", "dead"), 0)
+    counts: dict[str, int] = dict.fromkeys(("ready", "sending", "unknown", "failed", "dead"), 0)
     for states in ("'ready', 'sending'", "'unknown', 'failed', 'dead'"):
         rows = tx.rows(f"select state, count(*) from deliveries where state in ({states}) group by state")
         counts.update({str(state): int(count) for state, count in rows})

@@ -38,8 +38,9 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 class PostgresTransaction:
     engine = Engine.POSTGRES
-    for_update = " for update"
-    skip_locked = " for update skip locked"
+    # Rows that refer to a locked one may still be added: nobody ever changes a key.
+    for_update = " for no key update"
+    skip_locked = " for no key update skip locked"
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._cursor = connection.cursor()

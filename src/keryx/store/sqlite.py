@@ -1,6 +1,6 @@
 # The type stubs of apsw name a type that Python 3.11 does not have.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-"""SQLite: one writer thread with group commit, a few readers, and a probe for commits of other processes."""
+"""SQLite: one writer thread with group commit that also notices commits of other processes, and a few readers."""
 
 import asyncio
 import logging
@@ -103,12 +103,8 @@ class SqliteDatabase:
         self._loop = asyncio.get_running_loop()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="keryx-read")
         self._writer = await asyncio.to_thread(prepare, self.path)
-        self._threads = [
-            threading.Thread(target=self._write_forever, name="keryx-write", daemon=True),
-            threading.Thread(target=self._probe_forever, name="keryx-probe", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._write_forever, name="keryx-write", daemon=True)
+        self._thread.start()
         return self
 
     async def __aexit__(
@@ -133,8 +129,7 @@ class SqliteDatabase:
             raise Unavailable("the store is closed: Keryx is ending")
 
     def _close(self) -> None:
-        for thread in self._threads:
-            thread.join()
+        self._thread.join()
         self._readers.shutdown()
         for connection in [*self._connections, self._writer]:
             connection.close()
@@ -161,19 +156,30 @@ class SqliteDatabase:
         return self._local.connection
 
     def _write_forever(self) -> None:
-        while (unit := self._units.get()) is not None:
-            batch = [unit]
-            ending = False
-            with suppress(queue.Empty):
-                while len(batch) < BATCH and not ending:
-                    more = self._units.get_nowait()
-                    ending = more is None
-                    if more is not None:
-                        batch.append(more)
-            noted = self._commit(batch)
-            self._loop.call_soon_threadsafe(self._answer, batch, noted)
-            if ending:
-                return
+        version = self._writer.pragma("data_version")
+        ending = False
+        while not ending:
+            batch, ending = self._next_batch()
+            if batch:
+                noted = self._commit(batch)
+                self._loop.call_soon_threadsafe(self._answer, batch, noted)
+            # The version as this connection sees it changes only with commits of others: own ones were told above.
+            if not ending and self.wake.awaited and version != self._writer.pragma("data_version"):
+                version = self._writer.pragma("data_version")
+                self._loop.call_soon_threadsafe(self.wake.signal)
+
+    def _next_batch(self) -> tuple[list[_Unit[Any]], bool]:
+        """The units that wait, and whether the end is among them. After a short while without any, none."""
+        batch: list[_Unit[Any]] = []
+        with suppress(queue.Empty):
+            unit = self._units.get(timeout=PROBE_SECONDS)
+            while unit is not None:
+                batch.append(unit)
+                if len(batch) == BATCH:
+                    return batch, False
+                unit = self._units.get_nowait()
+            return batch, True
+        return batch, False
 
     def _commit(self, batch: list[_Unit[Any]]) -> bool:
         """Run the units, each in a savepoint, and commit them together. Every unit gets its own outcome."""
@@ -221,19 +227,6 @@ class SqliteDatabase:
             self._fatal(
                 f"the disk refused to sync {self.path}: {exc}. Keryx ends, so that nothing unsafe is acknowledged"
             )
-
-    def _probe_forever(self) -> None:
-        """Notice commits of other processes. One cheap question per interval, only while somebody waits."""
-        connection = connect(self.path)
-        seen = connection.pragma("data_version")
-        while not self._closing.wait(PROBE_SECONDS):
-            if not self.wake.awaited:
-                continue
-            version = connection.pragma("data_version")
-            if version != seen:
-                seen = version
-                self._loop.call_soon_threadsafe(self.wake.signal)
-        connection.close()
 
 
 def connect(path: Path) -> apsw.Connection:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from keryx.core import ids, wire
 from keryx.core.changes import Kind
@@ -21,6 +21,13 @@ _COLUMNS = """
 # SQLite knows no alias in a returning clause.
 _RETURNED = _COLUMNS.replace("t.", "")
 _SELECT = f"select {_COLUMNS} from turns t"
+
+
+class Claimed(NamedTuple):
+    """Turns that a worker got. `passed_over`: another waits whose session somebody else was just writing to."""
+
+    turns: list[Turn]
+    passed_over: bool
 
 
 def enqueue(
@@ -139,14 +146,42 @@ def claim(
 
     Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
     here, before any work. A scoped worker takes only turns of `session`, and those pinned to it."""
-    for candidate, of in _candidates(tx, worker, now, per_principal, scoped, session):
-        held = tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": of})
-        turn = _take(tx, candidate, worker, now, lease) if held else None
-        if turn:
-            sessions.count_turn(tx, turn.session, now=now)
-            _note(tx, turn, TurnState.RUNNING.value, now)
-            return _collected(tx, turn, now)
-    return None
+    claimed = claim_many(
+        tx,
+        most=1,
+        worker=worker,
+        now=now,
+        lease=lease,
+        per_principal=per_principal,
+        scoped=scoped,
+        session=session,
+    )
+    return claimed.turns[0] if claimed.turns else None
+
+
+def claim_many(
+    tx: Transaction,
+    *,
+    most: int,
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    per_principal: int,
+    scoped: bool = False,
+    session: SessionId | None = None,
+) -> Claimed:
+    """Claim up to `most` turns, one after the other."""
+    found: list[Turn] = []
+    passed_over = False
+    while len(found) < most:
+        turn, busy = _claim(
+            tx, _candidates(tx, worker, now, per_principal, scoped, session), worker, now, lease
+        )
+        passed_over = passed_over or busy
+        if turn is None:
+            break
+        found.append(turn)
+    return Claimed(found, passed_over)
 
 
 def renew(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, until: datetime) -> int:
@@ -271,6 +306,14 @@ def pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
     return [_turn(row) for row in rows]
 
 
+def cap_waits(tx: Transaction, *, until: datetime) -> None:
+    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    tx.run(
+        "update turns set not_before = :until where state = 'queued' and not_before > :until",
+        {"until": micros(until)},
+    )
+
+
 def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
     """When the next waiting turn that is held back may run."""
     row = tx.row(
@@ -312,6 +355,23 @@ def _candidates(
             "most": MAX_ATTEMPTS,
         },
     )
+
+
+def _claim(
+    tx: Transaction, candidates: list[Row], worker: WorkerId, now: datetime, lease: timedelta
+) -> tuple[Turn | None, bool]:
+    """Take the first candidate whose session is free; and whether one was passed over."""
+    passed_over = False
+    for candidate, session in candidates:
+        if not tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session}):
+            passed_over = True
+            continue
+        turn = _take(tx, candidate, worker, now, lease)
+        if turn:
+            sessions.count_turn(tx, turn.session, now=now)
+            _note(tx, turn, TurnState.RUNNING.value, now)
+            return _collected(tx, turn, now), passed_over
+    return None, passed_over
 
 
 def _take(tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease: timedelta) -> Turn | None:

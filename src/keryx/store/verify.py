@@ -28,7 +28,8 @@ async def verify(database: Database, *, progress: Progress = silent) -> list[Pro
         progress(name, n, len(checks))
         try:
             found += await database.read("verify", partial(_some, check=check, name=name))
-        except KeryxError as exc:
+        except (KeryxError, ValueError, TypeError, LookupError) as exc:
+            # A damaged row can hold any value: text that is none, a number where a word should be.
             found.append(Problem(check=name, subject="store", text=f"cannot be checked: {exc}"))
     progress("done", len(checks), len(checks))
     return found

@@ -121,7 +121,7 @@ def _opening(session: SessionRecord) -> str:
 def _compaction(session: SessionRecord, epoch: int) -> str:
     text = summary(session, epoch)
     told = f"<details><summary>Summary</summary>{rendered(text)}</details>" if text else ""
-    return f'<div class="fold m notice">What came before was compacted here{told}</div>\n'
+    return f'<div class="fold">What came before was compacted here{told}</div>\n'
 
 
 def _message(message: MessageRecord) -> str:
@@ -192,7 +192,7 @@ def _code(text: str, language: str) -> str:
 @cache
 def _markdown() -> MarkdownIt:
     """Images are left as links: a page that loads them would tell a foreign host who reads it."""
-    parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.disable(["image", "html_block", "html_inline"])
     parser.add_render_rule("fence", _fence)
     return parser

@@ -1,0 +1,26 @@
+"""Your own agent in Keryx: a function that takes the turn's context and yields events.
+
+Keryx stores each event before it goes on, shows the text while it comes, and keeps what was said if the process
+dies. Raise `AgentFailed` to end a turn with a sentence for the person. Use it with
+
+    KERYX_AGENT=own_agent:agent PYTHONPATH=examples keryx serve
+"""
+
+from collections.abc import AsyncGenerator
+
+from keryx.core.errors import AgentFailed
+from keryx.core.messages import Role, ToolCall, ToolResult
+from keryx.core.ports import Called, Event, Returned, Said, TurnContext
+
+
+async def agent(context: TurnContext) -> AsyncGenerator[Event, None]:
+    """Count the words of the question, as if a tool did it, and say how many there are."""
+    question = next((m.text for m in reversed(context.history) if m.role is Role.USER), "")
+    if not question.strip():
+        raise AgentFailed("There is nothing to count: send some words.")
+    yield Said("Let me count. ")
+    call = ToolCall(f"{context.turn}-{context.attempt}", "count", "{}", repeatable=True)
+    yield Called((call,))  # stored when this line is passed; run the tool after it, never before
+    count = len(question.split())
+    yield Returned(ToolResult(call.id, call.name, str(count)))
+    yield Said("You sent one word." if count == 1 else f"You sent {count} words.")

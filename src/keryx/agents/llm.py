@@ -1,0 +1,199 @@
+"""LLM: an agent on any OpenAI-compatible chat-completions endpoint, with tools."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Self, TypeAlias
+
+import msgspec
+
+from keryx.agents import history, media, tools, usage
+from keryx.agents.answer import Answer
+from keryx.agents.chat import Chat, Request
+from keryx.agents.history import Scene
+from keryx.agents.models import Endpoint, Model, Models
+from keryx.agents.retry import Retry
+from keryx.agents.tools import NoTools, Spec, Toolbox
+from keryx.core.errors import AgentFailed, NotFound
+from keryx.core.messages import Mark, Message, Parts, Role, ToolCall, ToolResult
+from keryx.core.ports import Called, Event, Returned, Thought, TurnContext, Used
+
+Load: TypeAlias = Callable[[str], Awaitable[bytes]]
+"""Reads a medium; raises `NotFound` for one that is no longer there."""
+
+Events: TypeAlias = AsyncGenerator[Event, None]
+
+
+async def no_media(media: str) -> bytes:
+    raise NotFound(f"medium {media!r}")
+
+
+class LlmAgent:
+    """Answers with the model that the session has chosen. Use it as a context manager, or `aclose` it, so that
+    its connections are closed."""
+
+    def __init__(
+        self,
+        models: Models,
+        *,
+        toolbox: Toolbox | None = None,
+        load: Load = no_media,
+        retry: Retry = Retry(),
+        rounds: int = 50,
+        silence: timedelta = timedelta(minutes=10),
+        local: Callable[[], Awaitable[Endpoint]] | None = None,
+    ) -> None:
+        self.models = models
+        self.chat = Chat(retry=retry, silence=silence, local=local)
+        self._toolbox = toolbox or NoTools()
+        self._load = load
+        self._rounds = rounds
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self.chat.aclose()
+
+    async def run(self, context: TurnContext) -> Events:
+        """Ask, run the tools that the model calls, and ask again, until it has answered."""
+        work = await self._work(context)
+        async with aclosing(work.take_up()) as events:
+            async for event in events:
+                yield event
+        for number in range(1, self._rounds + 1):
+            async with aclosing(work.round(number)) as events:
+                async for event in events:
+                    yield event
+            if work.done:
+                return
+        raise AgentFailed(
+            f"The agent used tools {self._rounds} times without an answer; say “go on” to let it continue."
+        )
+
+    async def _work(self, context: TurnContext) -> "_Work":
+        model = self.models.pick(context.settings.model)
+        specs = await self._toolbox.specs(context) if model.tools else ()
+        scene = Scene(
+            model=model,
+            system=context.place,
+            tools=bool(specs),
+            turn=context.turn,
+            data=await self._media(context.history, model),
+        )
+        return _Work(self.chat, context, scene, self._toolbox, specs)
+
+    async def _media(self, messages: Sequence[Message], model: Model) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for name in media.wanted(messages, model):
+            try:
+                found[name] = await self._load(name)
+            except NotFound:
+                continue  # The prompt says so in its place.
+        return found
+
+
+class _Work:
+    """One run of one turn: the conversation as it grows, round by round."""
+
+    def __init__(
+        self, chat: Chat, context: TurnContext, scene: Scene, toolbox: Toolbox, specs: Sequence[Spec]
+    ) -> None:
+        self._chat = chat
+        self._context = context
+        self._scene = scene
+        self._toolbox = toolbox
+        self._specs = specs
+        self._repeatable = frozenset(s.name for s in specs if s.repeatable)
+        self._messages = list(context.history)
+        self._taken = {c.id for m in context.history for c in m.calls}
+        self.done = False
+
+    async def take_up(self) -> Events:
+        """Run again what an interrupted attempt had begun and may be repeated."""
+        calls = _open(self._messages, self._context)
+        if calls:
+            placeholder = self._messages.pop()
+            kept = tuple(
+                p
+                for p in placeholder.parts
+                if isinstance(p, ToolResult) and p.id not in {c.id for c in calls}
+            )
+            if kept:
+                self._messages.append(msgspec.structs.replace(placeholder, parts=kept))
+            async with aclosing(self._run(calls)) as events:
+                async for event in events:
+                    yield event
+
+    async def round(self, number: int) -> Events:
+        """One answer of the model, and the tools it calls."""
+        answer = Answer(self._scene.model)
+        async with aclosing(self._ask(answer)) as events:
+            async for event in events:
+                yield event
+        prefix = f"{self._context.turn}-{self._context.attempt}-{number}"
+        calls = answer.calls(self._repeatable, prefix=prefix, taken=self._taken)
+        self._append(Role.ASSISTANT, answer.parts(calls))
+        if not calls:
+            self.done = True
+            return
+        yield Called(calls)
+        async with aclosing(self._run(calls)) as events:
+            async for event in events:
+                yield event
+        self._messages += await self._context.steer()
+
+    async def _ask(self, answer: Answer) -> Events:
+        model = self._scene.model
+        messages = history.build(self._messages, self._scene)
+        request = Request(
+            model=model,
+            messages=messages,
+            tools=self._specs,
+            effort=self._context.settings.effort,
+            quiet=self._spoke,
+        )
+        async with aclosing(self._chat.stream(request, answer, self._context.clock)) as events:
+            async for event in events:
+                yield event
+        if answer.opaque:
+            yield Thought("", answer.opaque)
+        yield Used(usage.of(answer.usage, model, messages))
+
+    async def _run(self, calls: Sequence[ToolCall]) -> Events:
+        async with aclosing(tools.run(self._toolbox, calls, self._specs, self._context)) as results:
+            async for result in results:
+                self._append(Role.TOOL, (result,))
+                yield Returned(result)
+
+    @property
+    def _spoke(self) -> bool:
+        own = (m for m in self._messages if m.turn == self._context.turn and m.role is Role.ASSISTANT)
+        return any(m.text.strip() and m.mark is None for m in own)
+
+    def _append(self, role: Role, parts: Parts) -> None:
+        context, last = self._context, self._messages[-1] if self._messages else None
+        self._messages.append(
+            Message(
+                session=context.session,
+                seq=last.seq + 1 if last else 1,
+                role=role,
+                parts=parts,
+                at=context.clock.now(),
+                turn=context.turn,
+            )
+        )
+
+
+def _open(messages: Sequence[Message], context: TurnContext) -> list[ToolCall]:
+    """The calls of this turn that never answered, at the end of its history, and may be run again."""
+    if not messages or messages[-1].role is not Role.TOOL or messages[-1].turn != context.turn:
+        return []
+    if messages[-1].mark is not Mark.INTERRUPTED:
+        return []
+    unanswered = {p.id for p in messages[-1].parts if isinstance(p, ToolResult)}
+    step = next((m for m in reversed(messages) if m.role is Role.ASSISTANT), None)
+    return [c for c in step.calls if c.repeatable and c.id in unanswered] if step else []

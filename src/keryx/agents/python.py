@@ -1,0 +1,93 @@
+"""Python: bring your own agent, named as `package.module:object`.
+
+The object is an async generator function that takes the turn's context and yields events, or has a method `run`
+that is one. Its errors are told in one sentence each.
+"""
+
+import importlib
+import inspect
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import reduce
+from typing import Any, TypeAlias, cast
+
+from keryx.core.errors import AgentFailed, Invalid
+from keryx.core.ports import Agent, Event, TurnContext
+
+Run: TypeAlias = Callable[[TurnContext], AsyncGenerator[Event, None]]
+
+_SHAPE = "write `async def agent(context): yield Said(...)`"
+
+
+class PythonAgent:
+    """An agent of somebody's own. What it yields is checked, so that a slip is told in words."""
+
+    def __init__(self, path: str, run: Run) -> None:
+        self.path = path
+        self._run = run
+
+    async def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._run(context)) as events:
+            async for event in events:
+                if not isinstance(cast(object, event), Event):
+                    kind = type(event).__name__
+                    raise AgentFailed(
+                        f"The agent {self.path} yielded a {kind}; it may yield Said, Thought, Called, Returned and Used."
+                    )
+                yield event
+
+
+def load(path: str) -> Agent:
+    """The agent at `package.module:object`. Raises `Invalid` with a sentence that says what to mend."""
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
+        raise Invalid(f"agent = {path!r} is not a path to an object: write package.module:object")
+    found = _named(_module(path, module), path, module, name)
+    return PythonAgent(path, _runnable(found, path))
+
+
+def _module(path: str, module: str) -> object:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as exc:
+        if exc.name and (module == exc.name or module.startswith(f"{exc.name}.")):
+            raise Invalid(
+                f"agent = {path!r}: there is no module {exc.name!r}; install it, or put its folder on PYTHONPATH"
+            ) from exc
+        raise Invalid(
+            f"agent = {path!r}: {module} needs the module {exc.name!r}, which is not installed"
+        ) from exc
+    except Exception as exc:
+        raise Invalid(f"agent = {path!r}: importing {module} failed: {type(exc).__name__}: {exc}") from exc
+
+
+def _named(root: object, path: str, module: str, name: str) -> object:
+    try:
+        return reduce(getattr, name.split("."), root)
+    except AttributeError as exc:
+        raise Invalid(f"agent = {path!r}: {module} has no {name!r}") from exc
+
+
+def _runnable(found: object, path: str) -> Run:
+    if inspect.isclass(found):
+        found = _instance(found, path)
+    method = getattr(found, "run", None)
+    run: Any = method if callable(method) else found
+    if not callable(run):
+        raise Invalid(f"agent = {path!r} is a {type(found).__name__}, which cannot be called: {_SHAPE}")
+    if not (inspect.isasyncgenfunction(run) or inspect.isasyncgenfunction(type(run).__call__)):
+        raise Invalid(f"agent = {path!r} is not an async generator function: {_SHAPE}")
+    try:
+        inspect.signature(run).bind(None)
+    except TypeError as exc:
+        raise Invalid(f"agent = {path!r} must take one argument, the turn's context: {_SHAPE}") from exc
+    return cast(Run, run)
+
+
+def _instance(kind: type[object], path: str) -> object:
+    try:
+        return kind()
+    except Exception as exc:
+        raise Invalid(
+            f"agent = {path!r}: making a {kind.__name__} failed: {type(exc).__name__}: {exc}"
+        ) from exc

@@ -1,0 +1,1 @@
+"""Rendering: one Markdown tree, and for each platform the parts it can take."""

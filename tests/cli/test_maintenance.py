@@ -1,0 +1,247 @@
+"""What a person sees of export, import, verify, backup, restore, copy, stats and doctor."""
+
+import fcntl
+import io
+import json
+from pathlib import Path
+from typing import Any, LiteralString, cast
+
+import apsw
+import psycopg
+import pytest
+
+from keryx.cli.main import run
+from keryx.store import pages
+
+
+class Shell:
+    """Runs command lines against a home of its own."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], home: Path) -> None:
+        self._capsys = capsys
+        self.home = home
+        self.store = home / "keryx.db"
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        got = run(arguments)
+        out, err = self._capsys.readouterr()
+        assert got == code, f"{arguments}: {got}\n{out}\n{err}"
+        return out + err
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", code=code))
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("KERYX_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KERYX_DATABASE", raising=False)
+    monkeypatch.delenv("KERYX_TEST_DATABASE", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Shell(capsys, tmp_path / "home")
+
+
+@pytest.fixture
+def spoken(shell: Shell) -> Shell:
+    shell("send", "hello from Ann", "--wait")
+    return shell
+
+
+def test_an_export_comes_back_into_another_home(
+    spoken: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "all.jsonl"
+    written = spoken.json("sessions", "export", "--all", "--output", str(file))
+    assert (written["sessions"], written["messages"], written["format"]) == (1, 2, "jsonl")
+    assert file.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("KERYX_HOME", str(tmp_path / "other"))
+    assert spoken.json("sessions", "import", str(file))["created"] == 1
+    assert "unchanged" in spoken("sessions", "import", str(file))
+    assert "hello from Ann" in spoken("sessions", "show", "hello from Ann")
+    assert "in order" in spoken("verify")
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("x.html", "<!doctype html>"), ("x.md", "# hello"), ("x.jsonl", '{"record"')]
+)
+def test_the_name_of_the_file_chooses_the_format(
+    spoken: Shell, tmp_path: Path, name: str, begins: str
+) -> None:
+    spoken("sessions", "export", "hello from Ann", "--output", str(tmp_path / name))
+    assert (tmp_path / name).read_text().startswith(begins)
+
+
+def test_an_export_comes_through_a_pipe(
+    spoken: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = spoken("sessions", "export", "--all", "--output", "-")
+    monkeypatch.setenv("KERYX_HOME", str(tmp_path / "other"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert spoken.json("sessions", "import", "-")["created"] == 1
+
+
+def test_an_export_goes_to_stdout(spoken: Shell) -> None:
+    assert spoken("sessions", "export", "--all", "--format", "md").startswith("# hello from Ann")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("export",), 2),
+        (("export", "--all", "x"), 2),
+        (("export", "nothing-like-it"), 3),
+        (("export", "--all", "--json"), 2),
+        (("export", "--all", "--output", "/nowhere/at/all.md"), 2),
+        (("import", "/nowhere.jsonl"), 2),
+    ],
+)
+def test_wrong_use_is_refused(spoken: Shell, arguments: tuple[str, ...], code: int) -> None:
+    assert spoken("sessions", *arguments, code=code).startswith("keryx: ")
+
+
+def test_what_an_import_leaves_out_is_said(spoken: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "all.jsonl"
+    spoken("sessions", "export", "--all", "--output", str(file))
+    file.write_text(file.read_text() + "garbage\n")
+    assert "line 7: this is not JSON" in spoken("sessions", "import", str(file), code=1)
+
+
+def test_verify_names_what_is_wrong(spoken: Shell) -> None:
+    assert spoken.json("verify")["problems"] == []
+    data = bytearray(_settled(spoken))
+    data[4096 * 3 : 4096 * 4] = b"\xff" * 4096
+    spoken.store.write_bytes(bytes(data))
+    assert spoken.json("verify", code=1)["problems"]
+    assert "Traceback" not in spoken("verify", code=1)
+
+
+def test_verify_of_nothing_says_so_and_makes_nothing(shell: Shell) -> None:
+    assert "there is no store" in shell("verify", code=3)
+    assert not shell.store.exists()
+
+
+def test_a_backup_is_restored(spoken: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "b.db"
+    assert spoken.json("backup", str(file))["size"] == file.stat().st_size
+    assert "is there already" in spoken("backup", str(file), code=2)
+    spoken("send", "later", "--wait")
+    assert "--force" in spoken("restore", str(file), code=4)
+    aside = spoken.json("restore", str(file), "--force")["aside"]
+    assert Path(aside).exists()
+    assert spoken.json("sessions", "stats")["messages"] == 2
+
+
+def test_a_restore_is_refused_while_keryx_serves(spoken: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "b.db"
+    spoken("backup", str(file))
+    with Path(f"{spoken.store}.serve-lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "keryx serve" in spoken("restore", str(file), "--force", code=4)
+
+
+def test_a_damaged_backup_is_not_restored(spoken: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "b.db"
+    spoken("backup", str(file))
+    file.write_bytes(file.read_bytes()[:-1])
+    before = spoken.store.read_bytes()
+    spoken("restore", str(file), "--force", code=5)
+    assert spoken.store.read_bytes() == before
+
+
+def test_a_store_is_copied_to_postgresql_and_back(
+    spoken: Shell, tmp_path: Path, postgres: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = _own_schema(postgres, schema)
+    tables = spoken.json("store", "copy", str(spoken.store), address)["tables"]
+    assert {t["table"]: t["rows"] for t in tables}["messages"] == 2
+    assert "not empty" in spoken("store", "copy", str(spoken.store), address, code=4)
+    back = tmp_path / "back.db"
+    assert "Everything has arrived" in spoken("store", "copy", address, str(back))
+    monkeypatch.setenv("KERYX_DATABASE", address)
+    assert "in order" in spoken("verify")
+    backup = tmp_path / "b.db"
+    spoken("backup", str(backup))
+    assert "not empty" in spoken("restore", str(backup), code=4)
+    assert "PostgreSQL" not in spoken("doctor")
+
+
+def test_stats_count_what_is_there(spoken: Shell) -> None:
+    found = spoken.json("sessions", "stats")
+    assert (found["sessions"], found["messages"], found["turns"]) == (1, 2, {"done": 1})
+    assert found["busiest"][0]["title"] == "hello from Ann"
+    assert "hello from Ann" in spoken("sessions", "stats")
+
+
+def test_the_doctor_finds_a_healthy_installation_healthy(spoken: Shell) -> None:
+    found = spoken.json("doctor")
+    assert found["healthy"]
+    assert {f["name"] for f in found["findings"]} >= {
+        "python",
+        "sqlite",
+        "home",
+        "disk",
+        "store",
+        "node",
+        "clock",
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ("prot = 1", "did you mean 'port'"),
+        ("port = 'x'", "port"),
+        ("[limits]\nat_onc = 3", "did you mean 'at_once'"),
+        ("port = ", "cannot be read"),
+    ],
+)
+def test_the_doctor_names_wrong_settings(spoken: Shell, config: str, text: str) -> None:
+    (spoken.home / "keryx.toml").write_text(config)
+    assert text in spoken("doctor", code=1)
+
+
+def test_the_doctor_names_a_variable_that_means_nothing(
+    spoken: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERYX_PROT", "1")
+    assert "did you mean KERYX_PORT" in spoken("doctor")
+
+
+def test_the_doctor_sees_rights_and_damage(spoken: Shell) -> None:
+    spoken.home.chmod(0o755)
+    assert "chmod 700" in spoken("doctor")
+    spoken.store.write_bytes(b"damage" * 5000)
+    assert "problem  store" in spoken("doctor", code=1)
+
+
+def test_the_doctor_sees_work_that_nobody_does(spoken: Shell) -> None:
+    spoken("send", "and nobody answers")
+    _age(spoken.store)
+    out = spoken("doctor", code=1)
+    assert "nobody answers, and something waits" in out
+    assert "1 turns wait" in out
+
+
+def test_the_doctor_sees_that_postgresql_is_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERYX_DATABASE", "postgresql://user:secret@127.0.0.1:1/none")
+    out = shell("doctor", code=1)
+    assert "check that it runs" in out
+    assert "secret" not in out
+
+
+def _settled(shell: Shell) -> bytes:
+    assert pages.settle(shell.store)
+    return shell.store.read_bytes()
+
+
+def _age(store: Path) -> None:
+    """Let what waits have waited for an hour."""
+    connection = apsw.Connection(str(store))
+    connection.execute("update turns set created_at = created_at - 3600000000 where state = 'queued'")  # pyright: ignore[reportUnknownMemberType]
+    connection.close()
+
+
+def _own_schema(postgres: str, schema: str) -> str:
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(cast(LiteralString, f'create schema "{schema}"'))
+    return f"{postgres}?options=-csearch_path%3D{schema}"

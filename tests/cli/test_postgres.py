@@ -1,0 +1,50 @@
+"""The same commands on PostgreSQL."""
+
+import signal
+
+from tests.cli.driver import WAIT, Cli, end
+
+
+def test_the_daily_commands(keryx_on_postgres: Cli) -> None:
+    keryx = keryx_on_postgres
+    session = keryx.session("trip to oslo")
+    assert keryx.ok("chat", "--continue", stdin="!tool grep foo\n/title Oslo\n").out.startswith(
+        "Calling grep."
+    )
+    assert "⚙ grep foo" in keryx.ok("sessions", "show", "oslo").out
+    assert keryx.json("sessions", "list")["sessions"][0]["session"]["id"] == session
+    keryx.ok("sessions", "undo", session)
+    keryx.ok("sessions", "fork", session)
+    assert "So: undone" in keryx.ok("why", f"{session}.3").out
+    assert keryx("sessions", "show", "nobody").code == 3
+
+
+def test_a_node_is_killed_and_its_turn_taken_up(keryx_on_postgres: Cli) -> None:
+    keryx = keryx_on_postgres
+    with keryx.serving() as node:
+        session = keryx.json("send", "slow 1 one two three four")["session"]
+        keryx.until("running", "turns")
+        node.process.kill()
+        node.process.wait(WAIT)
+    with keryx.serving():
+        keryx.until("one two three four\n", "sessions", "show", session)
+
+
+def test_a_sender_that_is_interrupted_leaves_the_turn_in_the_queue(keryx_on_postgres: Cli) -> None:
+    keryx = keryx_on_postgres
+    process = keryx.start("send", "--wait", "slow 20 one two three four")
+    try:
+        keryx.until("running", "turns")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT) == 130
+    finally:
+        end(process)
+    assert keryx.json("turns")["turns"][0]["state"] == "queued"
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password(keryx: Cli) -> None:
+    keryx.variables["KERYX_DATABASE"] = "postgresql://ann:geheim@127.0.0.1:1/keryx"
+    result = keryx("sessions", "list")
+    assert result.code == 5
+    assert "geheim" not in result.err
+    assert result.err.count("\n") == 1
