@@ -2,18 +2,25 @@
 
 import argparse
 import asyncio
-import importlib
-import importlib.util
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from bench import exchange, followers, memory, queues, reading, receive, startup, table
-from bench.stage import Stage
-from bench.table import Line
 from tests.postgres import Server
 
+from bench import exchange, followers, memory, queues, reading, receive, search, startup, table
+from bench.stage import Stage
+from bench.table import Line
+
 Benchmark = Callable[[Stage], AsyncIterator[Line]]
+
+
+async def _search(stage: Stage) -> AsyncIterator[Line]:
+    """Prints lines of its own: what it measures has no floor."""
+    await search.run(stage.dsn or None, stage.size(100_000))
+    return
+    yield
+
 
 BENCHMARKS: dict[str, Benchmark] = {
     "receive": receive.run,
@@ -21,6 +28,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "open": reading.open_session,
     "load": reading.load,
     "list": reading.list_sessions,
+    "search": _search,
     "queues": queues.run,
     "followers": followers.run,
     "memory": memory.run,
@@ -46,17 +54,25 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="What Keryx costs, beside a floor.")
-    parser.add_argument("benchmarks", nargs="*", choices=[*BENCHMARKS, []], help="all of them if none is named")
-    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not what it costs")
+    parser.add_argument("benchmarks", nargs="*", help=f"of {', '.join(BENCHMARKS)}; all if none is named")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes: shows that it runs, not what it costs"
+    )
     parser.add_argument("--postgres", metavar="DSN", help="measure there too; `start` starts a server for it")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the lines to a file too")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    for name in asked.benchmarks:
+        if name not in BENCHMARKS:
+            parser.error(f"there is no benchmark {name!r}")
+    return asked
 
 
 def _on(names: list[str], *, quick: bool, dsn: str = "") -> list[Line]:
     with tempfile.TemporaryDirectory(prefix="keryx-bench-") as folder:
         stage = Stage(Path(folder), dsn=dsn, quick=quick)
-        print(f"\n{stage.engine}{', quick sizes: the figures mean nothing' if quick else ''}\n\n{table.head()}")
+        print(
+            f"\n{stage.engine}{', quick sizes: the figures mean nothing' if quick else ''}\n\n{table.head()}"
+        )
         try:
             return asyncio.run(_run([BENCHMARKS[n] for n in names or BENCHMARKS], stage))
         finally:

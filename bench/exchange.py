@@ -61,4 +61,6 @@ async def _sustained(hub: Hub, adapter: NullAdapter, count: int, lanes: int) -> 
 
 def _units(database: MeteredDatabase) -> int:
     """Units of work that came with exchanges; heartbeats and sweeps come with time."""
-    return sum(m.units for label, m in database.meters.items() if label.startswith(("receive", "turn", "deliver")))
+    return sum(
+        m.units for label, m in database.meters.items() if label.startswith(("receive", "turn", "deliver"))
+    )

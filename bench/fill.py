@@ -92,9 +92,7 @@ def _lane(tx: Transaction, n: int) -> Filled:
         tx, profile=said.profile, platform=PLATFORM, person=str(n), name=f"Person {n}", now=at
     )
     lane = lane_store.ensure(tx, lanes.address(said), said, owner=owner, now=at)
-    session = sessions.create(
-        tx, profile=said.profile, owner=owner, surface=PLATFORM, origin=said, now=at
-    )
+    session = sessions.create(tx, profile=said.profile, owner=owner, surface=PLATFORM, origin=said, now=at)
     lane_store.move(tx, lane, session, why="first message", now=at)
     seq = messages.append(tx, session, Role.USER, words(_SAID), now=at, surface=PLATFORM)
     receipt = Receipt(duplicate=False, session=session, seq=seq)

@@ -38,6 +38,8 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
 
 async def _followed(place: Place, followers: int, seconds: float, *, rounds: int) -> tuple[int, Spread]:
     clock = SystemClock()
+    idle = 0
+    delays: list[float] = []
     async with place.database() as database, anyio.create_task_group() as group:
         feed = Feed(database, clock)
         hub = Hub(database, clock, policy=Policy(), feed=feed)
@@ -50,7 +52,6 @@ async def _followed(place: Place, followers: int, seconds: float, *, rounds: int
         before = _queries(database)
         await asyncio.sleep(seconds)
         idle = _queries(database) - before
-        delays: list[float] = []
         for _ in range(rounds):
             delays += await _message(hub, seen, followers)
         group.cancel_scope.cancel()

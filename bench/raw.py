@@ -41,7 +41,9 @@ update turns set state = 'running', attempts = attempts + 1, worker = 'raw', lea
 where id = :turn
 """
 _SERVED = "update sessions set turns = turns + 1, served_at = :now where id = :session"
-_DONE = "update turns set state = 'done', lease = null, lease_until = null, finished_at = :now where id = :turn"
+_DONE = (
+    "update turns set state = 'done', lease = null, lease_until = null, finished_at = :now where id = :turn"
+)
 _USAGE = """
 insert into usage (turn, session, profile, owner, surface, model, input, output, at)
 values (:turn, :session, :profile, :owner, 'bench', 'echo', 5, 5, :now)

@@ -15,7 +15,9 @@ from keryx.engine.hub import Hub
 from keryx.store.messages import COLUMNS
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
-_MESSAGES = f"select {', '.join(COLUMNS)} from messages where session = :session and seq > :after order by seq"
+_MESSAGES = (
+    f"select {', '.join(COLUMNS)} from messages where session = :session and seq > :after order by seq"
+)
 _LATEST = f"""
 select {", ".join(COLUMNS)} from messages where session = :session order by seq desc limit 50
 """
@@ -48,7 +50,7 @@ async def open_session(stage: Stage) -> AsyncIterator[Line]:
             )
         floor.close()
         size = f"{count:,} messages"
-        if base is None:
+        if base is None or count <= 100:
             yield line("open p50", size, ms(ours.p50), "ms", floor=ms(plain.p50))
         else:
             yield line(
@@ -61,7 +63,7 @@ async def open_session(stage: Stage) -> AsyncIterator[Line]:
                 most=1.5,
                 what="100 messages",
             )
-        base = ours if count == 100 or base is None else base
+        base = ours if count <= 100 else base
 
 
 async def load(stage: Stage) -> AsyncIterator[Line]:

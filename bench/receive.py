@@ -23,7 +23,13 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
         yield line("receive p95", size, ms(ours.p95), "ms", floor=ms(floor.p95))
         if ours is not first:
             yield line(
-                "receive p50, flat", size, ms(ours.p50), "ms", against=ms(first.p50), most=1.5, what="10 lanes"
+                "receive p50, flat",
+                size,
+                ms(ours.p50),
+                "ms",
+                against=ms(first.p50),
+                most=1.5,
+                what="10 lanes",
             )
         yield line(
             f"receive, {CALLERS} callers",

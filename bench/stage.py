@@ -12,8 +12,8 @@ import psycopg
 
 from bench import fill
 from bench.floor import Floor, PostgresFloor, SqliteFloor
-from keryx.core.ports import Inbound
 from keryx.core.messages import words
+from keryx.core.ports import Inbound
 from keryx.engine.clock import SystemClock
 from keryx.engine.feed import Feed
 from keryx.engine.hub import Hub
@@ -94,9 +94,7 @@ class Stage:
         if self.dsn:
             with psycopg.connect(self.dsn, autocommit=True) as connection:
                 for place in self._made:
-                    connection.execute(
-                        cast(LiteralString, f'drop schema if exists "{place.schema}" cascade')
-                    )
+                    connection.execute(cast(LiteralString, f'drop schema if exists "{place.schema}" cascade'))
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 from tests.agents.talk import TURN, Conversation, Tools, a_context, a_model, an_agent, asked, collect, spoken
 from tests.builders import until
@@ -474,6 +475,27 @@ async def test_a_cancel_passes_at_once_and_closes_the_connection(script: Script)
             with pytest.raises(asyncio.CancelledError):
                 await running
             await until(lambda: endpoint.dropped == 1)
+
+
+async def test_a_cancelled_scope_closes_the_connection_too() -> None:
+    with Endpoint([*says("Hel"), Stall()]) as endpoint:
+        async with an_agent(endpoint) as agent:
+            seen: list[Event] = []
+            async with anyio.create_task_group() as group:
+                group.start_soon(collect, agent, a_context(), seen)
+                await until(lambda: bool(seen))
+                group.cancel_scope.cancel()
+            await until(lambda: endpoint.dropped == 1)
+
+
+async def test_logs_hold_neither_the_key_nor_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with Endpoint(answer("the word is swordfish")) as endpoint:
+        async with an_agent(endpoint) as agent:
+            await collect(agent, a_context(asked("tell me about halibut")))
+    assert KEY not in caplog.text
+    assert "swordfish" not in caplog.text
+    assert "halibut" not in caplog.text
 
 
 async def test_an_agent_that_is_closed_between_two_words_closes_the_connection() -> None:

@@ -1,6 +1,9 @@
 """Talking, through a pipe and at a terminal."""
 
-from tests.cli.driver import Cli
+import subprocess
+from pathlib import Path
+
+from tests.cli.driver import WAIT, Cli, command, end
 
 
 def test_each_line_is_a_message_and_each_answer_a_line(keryx: Cli) -> None:
@@ -9,6 +12,30 @@ def test_each_line_is_a_message_and_each_answer_a_line(keryx: Cli) -> None:
     assert result.err == ""
     (entry,) = keryx.json("sessions", "list")["sessions"]
     assert entry["session"]["turns"] == 4
+
+
+def test_lines_are_answered_as_they_come(keryx: Cli) -> None:
+    process = keryx.start("chat")
+    assert process.stdin and process.stdout
+    try:
+        for text in ("first", "second", "ünïcode"):
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{text}\n"
+        process.stdin.close()
+        assert process.wait(WAIT) == 0
+    finally:
+        process.stdin = None
+        end(process)
+
+
+def test_a_file_is_read_like_a_pipe(keryx: Cli, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("one\ntwo")
+    with (tmp_path / "lines").open() as file:
+        done = subprocess.run(
+            command("chat"), env=keryx.environment(), stdin=file, capture_output=True, text=True, check=False
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "one\ntwo\n", "")
 
 
 def test_a_failed_turn_is_told_on_stderr(keryx: Cli) -> None:
@@ -162,3 +189,15 @@ def test_what_was_typed_is_remembered(keryx: Cli) -> None:
         terminal.see("›")
         terminal.type("\x1b[A")
         terminal.see("remember me")
+
+
+def test_an_agent_that_does_not_listen_is_left_behind(keryx: Cli) -> None:
+    with keryx.terminal("chat", "!deaf 60") as terminal:
+        terminal.see("Not listening.")
+        terminal.type("\x03")
+        terminal.see("[stopped]")
+        terminal.see("›")
+        terminal.type("\x04")
+        terminal.see("did not stop")
+        assert terminal.exit() == 1
+    assert keryx.ok("turns").out == "Nothing runs and nothing waits.\n"

@@ -94,6 +94,17 @@ def test_a_node_delivers_to_a_file(keryx: Cli) -> None:
     assert file.read_text() == "the night was quiet"
 
 
+def test_ctrl_c_ends_the_wait_for_the_input(keryx: Cli) -> None:
+    for arguments in (["send", "-"], ["chat"]):
+        process = keryx.start(*arguments, KERYX_LOG_LEVEL="info")
+        try:
+            time.sleep(0.8)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT) == 130
+        finally:
+            end(process)
+
+
 def test_a_sender_that_is_killed_loses_nothing(keryx: Cli) -> None:
     process = keryx.start("send", "--wait", "slow 1.5 one two three four five six")
     try:

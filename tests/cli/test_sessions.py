@@ -207,6 +207,18 @@ def test_a_noun_alone_shows_what_it_can_do(keryx: Cli, noun: str) -> None:
     assert keryx.ok(noun).out
 
 
+def test_search_finds_words_in_messages_and_titles(keryx: Cli) -> None:
+    session = keryx.session("the night train from Oslo")
+    keryx.session("something else")
+    hits = keryx.json("sessions", "search", '"night', 'train"')["hits"]
+    assert {hit["session"] for hit in hits} == {session}
+    assert f"{session}.1" in {hit["message"] for hit in hits}
+    assert hits[0]["snippet"][slice(*hits[0]["spans"][0])] == "night train"
+    assert session in keryx.ok("sessions", "search", "oslo").out
+    assert keryx.ok("sessions", "search", "-oslo", "(", '"').code == 0
+    assert keryx.ok("sessions", "search").out == "Nothing found.\n"
+
+
 def test_foreign_text_cannot_steer_the_terminal(keryx: Cli) -> None:
     sent = keryx.json_of("send", "--wait", "--json", "-", stdin="red \x1b[31malert\x1b]0;owned\x07 end")
     with keryx.terminal("sessions", "list", NO_COLOR="1") as terminal:

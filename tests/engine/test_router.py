@@ -14,7 +14,7 @@ from tests.engine.world import FAKE, OPERATORS, Pause, World, inbound, line, vie
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.errors import Invalid, KeryxError, NotFound
 from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
-from keryx.core.messages import Image, Role, Text, words
+from keryx.core.messages import Image, Role, Text
 from keryx.core.ports import Said
 from keryx.core.resets import ResetMode, ResetPolicy, Resets
 from keryx.core.sessions import EndReason, Listing, Settings, Viewer
@@ -22,7 +22,7 @@ from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine.hub import Hub
 from keryx.engine.policy import Policy
-from keryx.store import cursors, deliveries, inbox, lanes, messages
+from keryx.store import cursors, inbox, lanes
 from keryx.testing import FakeClock, ScriptedAgent
 
 HOUR = timedelta(hours=1)
@@ -409,7 +409,7 @@ async def test_any_text_survives_the_way_through(world: World, text: str) -> Non
 
 
 async def test_five_megabytes_survive_the_way_through(world: World) -> None:
-    text = "ä\x00\ud800" * (BIG // 3)
+    text = ("ä\x00\ud800" + "x" * 97) * (BIG // 100)
     turn = await world.ask(text)
     assert [m.text for m in (await world.open(turn.session)).messages] == [text, text]
     assert await world.sent() == [text]
@@ -504,15 +504,3 @@ async def test_the_fallback_person_of_a_channel_is_the_channel(world: World) -> 
     receipt = await world.hub.receive(inbound("post", source=source, principal=None))
     assert receipt.turn and isinstance(receipt.turn, str)
     assert (await world.turn(TurnId(receipt.turn))).asker
-
-
-async def test_a_reset_and_a_delivery_belong_to_the_commit_of_the_message(begin: Begin) -> None:
-    world = await begin(policy=IDLE)
-    first = await world.ask("a")
-    world.advance(2 * HOUR)
-    with pytest.raises(KeryxError):
-        await world.say("b", session=SessionId("nowhere"))
-    assert (await world.open(first.session)).session.ended_at is None
-    assert await world.read(messages.last_of_platform, first.session, "nothing") is None
-    assert len(await world.read(deliveries.of_session, first.session)) == 1
-    assert words("a")[0] == Text("a")

@@ -134,10 +134,14 @@ class Node:
         self._wire = wire
         self._ended = False
 
-    async def crash(self) -> None:
-        """Nothing is written from here on, nothing is handed back, nobody is told."""
+    def die(self) -> None:
+        """Nothing is written from here on; `crash` clears away what is left."""
         self._wire.cut()
         self._ended = True
+
+    async def crash(self) -> None:
+        """Nothing is written from here on, nothing is handed back, nobody is told."""
+        self.die()
         self.task.cancel()
         await asyncio.wait({self.task})
         # How a process that was killed fails is of no interest to anybody.

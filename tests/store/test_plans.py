@@ -107,7 +107,7 @@ class Recorder:
 
 
 def _uses_index(step: str) -> bool:
-    return " USING " in step or step.startswith(("SCAN CONSTANT ROW", "SCAN recent"))
+    return " USING " in step or step.startswith(("SCAN CONSTANT ROW", "SCAN recent", "SCAN oldest"))
 
 
 def fill(tx: Transaction) -> None:

@@ -374,3 +374,38 @@ async def test_a_burst_of_claims_takes_every_session_once(store: Store) -> None:
     taken = [turn for turn in found if turn is not None]
     assert taken
     assert len({t.session for t in taken}) == len({t.id for t in taken}) == len(taken)
+
+
+async def test_a_claim_takes_as_many_as_may_run_and_one_of_each_session(store: Store) -> None:
+    first = await store.write(a_turn)
+    second = await store.write(a_turn, await store.read(sessions.get, first.session), at=after(1))
+    other = await store.write(a_turn, at=after(2))
+    how: dict[str, Any] = {
+        "most": 5,
+        "worker": WORKER,
+        "now": after(3),
+        "lease": LEASE,
+        "per_principal": 9,
+    }
+    got = await store.write(turns.claim_many, **how)
+    assert [t.id for t in got.turns] == [first.id, other.id]
+    await store.write(turns.finish, got.turns[0], TurnState.DONE, now=after(4))
+    assert [t.id for t in (await store.write(turns.claim_many, **how)).turns] == [second.id]
+
+
+async def test_the_next_of_a_session_may_run_whatever_became_of_the_one_before(store: Store) -> None:
+    for end in (TurnState.CANCELLED, TurnState.EXPIRED):
+        first = await store.write(a_turn)
+        session = await store.read(sessions.get, first.session)
+        second = await store.write(a_turn, session, at=after(1))
+        await store.write(turns.close, first, end, now=after(2))
+        assert (await claimed(store, session=session.id, at=after(3))).id == second.id
+
+
+async def test_a_turn_that_is_put_back_runs_before_those_that_came_after_it(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    session = await store.read(sessions.get, turn.session)
+    await store.write(a_turn, session, at=after(1))
+    await store.write(turns.requeue, turn, now=after(2))
+    assert (await claimed(store, session=session.id, at=after(3))).id == turn.id
+    assert await store.write(claim, session=session.id, at=after(3)) is None

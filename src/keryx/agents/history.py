@@ -200,13 +200,13 @@ class _Opaque(msgspec.Struct, frozen=True):
 
 def sealed(details: list[Json], model: Model) -> str:
     """Opaque reasoning as it is kept: with the model it came from, since no other can read it."""
-    return msgspec.json.encode(_Opaque(model.id, details)).decode()
+    return json.dumps({"model": model.id, "reasoning_details": details})
 
 
 def _opened(opaque: str, model: Model) -> Json:
     try:
         kept = msgspec.json.decode(opaque, type=_Opaque)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeEncodeError):
         return {}
     return {"reasoning_details": kept.reasoning_details} if kept.model == model.id else {}
 

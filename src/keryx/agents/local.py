@@ -30,7 +30,7 @@ MODEL = Model(
     context=CONTEXT,
     prices=Prices(),
     tools=False,
-    options={"max_tokens": 768, "temperature": 0.2, "repeat_penalty": 1.1, "cache_prompt": True},
+    options={"max_tokens": 512, "temperature": 0.2, "repeat_penalty": 1.1, "cache_prompt": True},
 )
 
 
@@ -44,7 +44,8 @@ class LocalModel:
 
     def __init__(self, *, slots: int = 2, threads: int | None = None) -> None:
         self._slots = slots
-        self._threads = threads or max(1, min(4, os.cpu_count() or 1))
+        # Threads that wait for each other spin: on busy cores, one per core is ten times slower than half of them.
+        self._threads = threads or max(1, min(4, (os.cpu_count() or 2) // 2))
         self._key = secrets.token_urlsafe(24)
         self._loading: asyncio.Future[Any] | None = None
 

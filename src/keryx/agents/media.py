@@ -49,8 +49,8 @@ def render(part: Media, model: Model, data: Mapping[str, bytes]) -> Json | str:
 
 def _readable(part: Media, model: Model) -> bool:
     match part:
-        case Image():
-            return model.images
+        case Image(mime=mime):
+            return model.images and (not mime or mime.startswith("image/"))
         case Audio(mime=mime, transcript=transcript):
             return model.audio and not transcript.strip() and mime in _SOUNDS
         case File(mime=mime):

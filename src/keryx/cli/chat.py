@@ -14,6 +14,7 @@ from keryx.cli import output
 from keryx.cli.access import Access, application
 from keryx.cli.conversation import Conversation, conversation
 from keryx.cli.errors import INTERRUPTED
+from keryx.cli.lines import lines
 from keryx.cli.prompt import Line, pick, type_ahead
 from keryx.cli.stream import Stream
 from keryx.core.errors import Invalid, NotFound
@@ -161,13 +162,13 @@ async def _state(talk: Conversation, turn: TurnId) -> TurnState:
 async def _lines(first: str) -> AsyncIterator[str]:
     if first:
         yield first
-    if sys.stdin.isatty():
+    if first and sys.stdin.isatty():
         return
-    while line := await asyncio.to_thread(sys.stdin.readline):
+    async for line in lines():
         if line.strip() in LEAVE:
             return
         if line.strip():
-            yield line.rstrip("\n")
+            yield line
 
 
 class _Interrupts:

@@ -10,7 +10,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.app import App
-from keryx.cli import transcript
+from keryx.cli import ending, transcript
 from keryx.cli.stream import Stream
 from keryx.core import ids, lanes
 from keryx.core.changes import Change, Kind
@@ -151,7 +151,7 @@ class Conversation:
 @asynccontextmanager
 async def conversation(app: App, stream: Stream, *, kind: str) -> AsyncGenerator[Conversation]:
     """A conversation with the engine at work for it: its turns are run here unless a node is faster."""
-    async with app.service(kind) as service, anyio.create_task_group() as group:
+    async with ending.service(app, kind) as service, anyio.create_task_group() as group:
         yield Conversation(app, service, stream, group)
         group.cancel_scope.cancel()
 

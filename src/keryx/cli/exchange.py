@@ -53,9 +53,11 @@ async def export(
 ) -> None:
     """Write conversations to a file: complete as JSONL, or to be read as Markdown or one HTML page.
 
-    keryx sessions export oslo --output oslo.html
-    keryx sessions export --all --output everything.jsonl
-    keryx sessions export oslo --format md --redact
+    For example:
+
+        keryx sessions export oslo --output oslo.html
+        keryx sessions export --all --output everything.jsonl
+        keryx sessions export oslo --format md --redact
     """
     if bool(refs) == all_:
         raise Invalid("name the conversations to export, or give --all")

@@ -169,8 +169,10 @@ async def copy(
 async def stats(*, json: Json = False) -> None:
     """Count conversations, messages, turns, tokens and cost, and name the longest conversations.
 
-    keryx sessions stats
-    keryx sessions stats --json
+    For example:
+
+        keryx sessions stats
+        keryx sessions stats --json
     """
     app = application()
     async with app.database as database:

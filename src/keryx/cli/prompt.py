@@ -25,7 +25,7 @@ from keryx.engine.commands import COMMANDS
 
 MARK = "› "
 LEAVE_HINT = "Ctrl-C again or Ctrl-D leaves."
-_LOCAL = (("quit", "", "Leave."),)
+_LOCAL = (("quit", "Leave."),)
 _MENU = 6
 _LOCAL_MODES = 3
 _ROWS = 12
@@ -101,13 +101,10 @@ class _Commands(Completer):
         text = document.text_before_cursor
         if not text.startswith("/") or " " in text:
             return
-        for name, usage, about in (*((c.name, c.usage, c.help) for c in COMMANDS), *_LOCAL):
+        for name, about in (*((c.name, c.help) for c in COMMANDS), *_LOCAL):
             if name.startswith(text[1:]):
                 yield Completion(
-                    f"/{name}",
-                    start_position=-len(text),
-                    display=f"/{name} {usage}".strip(),
-                    display_meta=about,
+                    f"/{name}", start_position=-len(text), display=f"/{name}", display_meta=about
                 )
 
 

@@ -10,6 +10,7 @@ from keryx.cli.access import Json, hub, positive
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.search import Snippet
+from keryx.store.search import Hit
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,32 +44,36 @@ async def search(
         hits = await access.hub.search(
             access.viewer, " ".join(words), limit=positive(limit, "--limit"), offset=max(0, skip)
         )
-    found = [
-        Found(
-            session=hit.session.id,
-            title=hit.session.title,
-            message=hit.message.id if hit.message else None,
-            role=hit.message.role.value if hit.message else None,
-            snippet=hit.snippet.text,
-            spans=list(hit.snippet.spans),
-            before=_text(hit.before),
-            after=_text(hit.after),
-            score=hit.score,
-        )
-        for hit in hits
-    ]
     if json:
-        output.json({"hits": found})
+        output.json({"hits": [_found(hit) for hit in hits]})
         return
+    for hit in hits:
+        _print(hit)
     if not hits:
         output.write("Nothing found.")
-    for hit in hits:
-        who = transcript.speaker(hit.message) if hit.message else "title"
-        when = output.when(hit.message.at if hit.message else hit.session.active_at)
-        place = hit.message.id if hit.message else hit.session.id
-        title = output.styled(output.plain(hit.session.title, one_line=True) or "untitled", "bold")
-        output.write(f"{title} {output.styled(f'· {place} · {who} · {when}', 'dim')}")
-        output.write(f"  {_highlighted(hit.snippet)}")
+
+
+def _print(hit: Hit) -> None:
+    who = transcript.speaker(hit.message) if hit.message else "title"
+    when = output.when(hit.message.at if hit.message else hit.session.active_at)
+    facts = f" · {hit.message.id if hit.message else hit.session.id} · {who} · {when}"
+    title = output.cut(hit.session.title or "untitled", max(20, output.width() - len(facts)))
+    output.write(output.styled(title, "bold") + output.styled(facts, "dim"))
+    output.write(f"  {_highlighted(hit.snippet)}")
+
+
+def _found(hit: Hit) -> Found:
+    return Found(
+        session=hit.session.id,
+        title=hit.session.title,
+        message=hit.message.id if hit.message else None,
+        role=hit.message.role.value if hit.message else None,
+        snippet=hit.snippet.text,
+        spans=list(hit.snippet.spans),
+        before=_text(hit.before),
+        after=_text(hit.after),
+        score=hit.score,
+    )
 
 
 def _highlighted(snippet: Snippet) -> str:

@@ -1,5 +1,6 @@
 """Send: give the agent one message, and if wanted wait for its answer."""
 
+import asyncio
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from keryx.app import App
-from keryx.cli import output
+from keryx.cli import ending, output
 from keryx.cli.access import Access, Json, application, warn_if_alone
 from keryx.cli.conversation import fresh, source
 from keryx.core.deliveries import Target, parse_target
@@ -36,7 +37,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-async def send(
+def send(
     *text: Annotated[
         str, Parameter(allow_leading_hyphen=True, help="The message; `-` reads it from the input.")
     ],
@@ -62,6 +63,7 @@ async def send(
         git diff | keryx send --wait --session review -
         keryx send --event backup-2026-03-01 --target local:reports "sum up the night"
     """
+    # Read before any loop runs, so that Ctrl-C ends the reading.
     said, reply = words(_text(text)), _target(target)
     app = application()
     inbound = Inbound(
@@ -74,9 +76,9 @@ async def send(
         cwd=os.getcwd(),
         commands=False,
     )
-    return await (
-        _and_wait(app, inbound, session, timeout, json) if wait else _only(app, inbound, session, json)
-    )
+    if wait:
+        return asyncio.run(_and_wait(app, inbound, session, timeout, json))
+    return asyncio.run(_only(app, inbound, session, json))
 
 
 async def _only(app: App, inbound: Inbound, ref: str | None, json: bool) -> int:
@@ -89,7 +91,7 @@ async def _only(app: App, inbound: Inbound, ref: str | None, json: bool) -> int:
 
 
 async def _and_wait(app: App, inbound: Inbound, ref: str | None, timeout: float, json: bool) -> int:
-    async with app.service("send") as service:
+    async with ending.service(app, "send") as service:
         access = Access(service.hub, app.viewer)
         cursor = await access.hub.now()
         receipt = await access.hub.receive(await _directed(access, inbound, ref))

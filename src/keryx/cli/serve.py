@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated
@@ -22,6 +21,7 @@ from keryx import config
 from keryx.app import App, configure_logging
 from keryx.cli import locks, output
 from keryx.cli.access import Json
+from keryx.cli.ending import end_after, end_now
 from keryx.cli.settings import masked
 from keryx.cli.transcript import count
 from keryx.config import Settings
@@ -91,7 +91,7 @@ async def _drain(runner: Runner, seconds: float) -> None:
         output.warn(f"keryx: stopping; {running} may go on for {seconds:g} s, then back to the queue")
     await runner.drain(seconds)
     # All is recorded now. An agent or a task that does not end is not waited for.
-    _end_after(_GRACE_SECONDS, "some part did not end by itself; everything is recorded", code=0)
+    end_after(_GRACE_SECONDS, "some part did not end by itself; everything is recorded", code=0)
 
 
 def _chosen(settings: Settings, *, host: str | None, port: int | None, agent: str | None) -> Settings:
@@ -141,9 +141,9 @@ def _signals(stopping: anyio.Event, drain: float) -> Generator[None]:
 
     def stop() -> None:
         if stopping.is_set():
-            _end_now("ended at once; running turns are taken up again at the next start", code=1)
+            end_now("ended at once; running turns are taken up again at the next start", code=1)
         stopping.set()
-        _end_after(drain + _LAST_SECONDS, "some part did not end in time, so the process ends", code=1)
+        end_after(drain + _LAST_SECONDS, "some part did not end in time, so the process ends", code=1)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
@@ -152,19 +152,6 @@ def _signals(stopping: anyio.Event, drain: float) -> Generator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-
-
-def _end_after(seconds: float, reason: str, *, code: int) -> None:
-    """End the process after a time, unless it has ended by then."""
-    timer = threading.Timer(seconds, _end_now, [reason], {"code": code})
-    timer.daemon = True
-    timer.start()
-
-
-def _end_now(reason: str, *, code: int) -> None:
-    output.warn(f"keryx: {reason}")
-    logging.shutdown()
-    os._exit(code)
 
 
 class _Server(uvicorn.Server):

@@ -151,12 +151,8 @@ def sought(inbound: Inbound) -> str | None:
 
 
 def listed(hits: Sequence[Hit]) -> str:
-    """What /search replies."""
-    lines = [
-        f"{n}. {_name(hit.session)} · {hit.message.at if hit.message else hit.session.active_at:%Y-%m-%d}\n{hit.snippet.text}"
-        for n, hit in enumerate(hits, start=1)
-    ]
-    return "\n".join(lines)
+    """What /search replies: each hit with its conversation, its day and, of a message, the passage."""
+    return "\n".join(f"{n}. {_hit(hit)}" for n, hit in enumerate(hits, start=1))
 
 
 def _check(command: Command, call: Call) -> None:
@@ -394,6 +390,12 @@ def _help(call: Call) -> Done:
 
 def _name(session: Session) -> str:
     return f"“{session.title}”" if session.title else f"untitled {session.id}"
+
+
+def _hit(hit: Hit) -> str:
+    if hit.message is None:
+        return f"{_name(hit.session)} · {hit.session.active_at:%Y-%m-%d}"
+    return f"{_name(hit.session)} · {hit.message.at:%Y-%m-%d}\n{hit.snippet.text}"
 
 
 def _number(text: str, default: int) -> int:

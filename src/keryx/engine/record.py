@@ -13,10 +13,32 @@ from keryx.core.ports import Called, Event, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
 from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
-from keryx.store.database import Transaction
+from keryx.store.database import Transaction, Work
 
 NO_ANSWER = "The agent gave no answer."
 GONE = "The program that was to run this turn is gone. /retry asks again."
+
+
+class Written(msgspec.Struct, frozen=True):
+    """How far the record of a turn goes: its messages, and the length of its draft."""
+
+    messages: int = 0
+    draft: int = 0
+
+    def grown(self, events: Sequence[Event]) -> "Written":
+        """How far it goes once a batch of events has been stored."""
+        count, draft = self.messages, self.draft
+        for event in events:
+            match event:
+                case Said(text) | Thought(text):
+                    draft += len(text)
+                case Called():
+                    count, draft = count + 1, 0
+                case Returned():
+                    count += 1
+                case Used():
+                    pass
+        return Written(count, draft)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -26,6 +48,7 @@ class Reading(msgspec.Struct, frozen=True):
     history: list[Message]
     summary: str
     cancelling: bool
+    written: Written = Written()
 
 
 def read(tx: Transaction, turn: Turn) -> Reading:
@@ -39,7 +62,22 @@ def read(tx: Transaction, turn: Turn) -> Reading:
         core_messages.view(entries, waiting=waiting),
         epoch.summary if epoch else "",
         turns.get(tx, turn.id).cancelling,
+        _written(tx, turn) if turn.interrupted_at else Written(),
     )
+
+
+def unless_recorded(tx: Transaction, turn: Turn, *, before: Written, work: Work[None]) -> None:
+    """Do a unit of work of which nobody knows whether it was committed; `before` is how far the record went then."""
+    current = turns.get(tx, turn.id)
+    ended_here = current.state.finished and (current.worker, current.attempts) == (turn.worker, turn.attempts)
+    if not ended_here and (current.lease != turn.lease or _written(tx, turn) == before):
+        work(tx)
+
+
+def _written(tx: Transaction, turn: Turn) -> Written:
+    entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    own = [m for m in entries if m.role in (Role.ASSISTANT, Role.TOOL) and m.mark is not Mark.LATE]
+    return Written(len(own), sum(len(p.text) for p in drafts.pieces(tx, turn.id)))
 
 
 def progress(tx: Transaction, turn: Turn, events: Sequence[Event], *, now: datetime) -> None:
@@ -60,6 +98,13 @@ def steer(tx: Transaction, turn: Turn, *, now: datetime) -> list[Message]:
         turns.merge(tx, other, into=turn, now=now)
         given.append(messages.get(tx, turn.session, other.input_seq))
     return given
+
+
+def steer_again(tx: Transaction, turn: Turn, *, known: frozenset[int], now: datetime) -> list[Message]:
+    """Steer when nobody knows whether it was done before: gives everything that the turn was not given yet."""
+    steer(tx, turn, now=now)
+    entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    return [m for m in entries if m.role is Role.USER and m.seq not in known]
 
 
 def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event] = ()) -> None:

@@ -20,7 +20,7 @@ from keryx.engine import record
 from keryx.engine.alarm import signal_or_moment
 from keryx.engine.foreign import contained
 from keryx.engine.mailbox import Cancelled, End, Ended, HandedBack, Item, Mailbox, TimedOut
-from keryx.engine.record import Reading
+from keryx.engine.record import Reading, Written
 from keryx.store import turns
 from keryx.store.database import Database, Transaction, Work
 from keryx.store.turns import Claimed
@@ -168,7 +168,7 @@ class Runner:
         try:
             reading = await self._store(turn, "turn.read", partial(record.read, turn=turn), write=False)
         except Invalid as exc:
-            await self._write(turn, [], Ended(AgentFailed(str(exc))))
+            await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
             return
         if reading.cancelling:
             mailbox.put(Cancelled())
@@ -177,29 +177,31 @@ class Runner:
         group.start_soon(self._pump, turn, reading, mailbox, agent_scope)
         group.start_soon(pulse.watch, mailbox, watch_scope)
         try:
-            await self._follow_agent(turn, mailbox, pulse)
+            await self._follow_agent(turn, mailbox, pulse, reading.written)
         finally:
             # The end is recorded first; an agent that does not react is left to end by itself.
             agent_scope.cancel()
             watch_scope.cancel()
 
-    async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse") -> None:
+    async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse", written: Written) -> None:
         while True:
             items = await mailbox.take()
             pulse.beat()
             end = next((i for i in items if isinstance(i, End)), None)
             events = _events_before(items, end)
-            await self._write(turn, events, end)
+            await self._write(turn, events, end, written)
+            written = written.grown(events)
             mailbox.mark_stored(len(events))
             if end is not None:
                 return
 
-    async def _write(self, turn: Turn, events: list[Event], end: End | None) -> None:
+    async def _write(self, turn: Turn, events: list[Event], end: End | None, before: Written) -> None:
         """Record what has happened to a turn since the last time, its end included, in one unit of work."""
         now = self._clock.now()
         label, work = self._recording(turn, events, end, now)
+        again = partial(record.unless_recorded, turn=turn, before=before, work=work)
         try:
-            await self._store(turn, label, work)
+            await self._store(turn, label, work, again=again)
         except LeaseLost:
             if events:
                 await self._store(
@@ -239,10 +241,18 @@ class Runner:
             mailbox.put(ended)
 
     def _context(self, turn: Turn, reading: Reading) -> TurnContext:
+        known = {m.seq for m in reading.history if m.turn == turn.id}
+
         async def steer() -> Sequence[Message]:
-            return await self._store(
-                turn, "turn.steer", partial(record.steer, turn=turn, now=self._clock.now())
+            now = self._clock.now()
+            given = await self._store(
+                turn,
+                "turn.steer",
+                partial(record.steer, turn=turn, now=now),
+                again=partial(record.steer_again, turn=turn, known=frozenset(known), now=now),
             )
+            known.update(m.seq for m in given)
+            return given
 
         return TurnContext(
             session=turn.session,
@@ -256,13 +266,18 @@ class Runner:
             steer=steer,
         )
 
-    async def _store(self, turn: Turn, label: str, work: Work[T], *, write: bool = True) -> T:
-        """Run a unit of work for a turn. While the store is away, try again for as long as the lease may hold."""
+    async def _store(
+        self, turn: Turn, label: str, work: Work[T], *, again: Work[T] | None = None, write: bool = True
+    ) -> T:
+        """Run a unit of work for a turn. While the store is away, try again for as long as the lease may hold.
+
+        A commit may have been made of which nobody heard: `again` is the unit for every try but the first."""
         deadline = self._clock.monotonic() + self._limits.lease.total_seconds()
         while True:
             try:
                 return await (self._database.write if write else self._database.read)(label, work)
             except Retryable as exc:
+                work = again or work
                 if self._clock.monotonic() >= deadline:
                     raise LeaseLost(f"turn {turn.id}: the store was away for longer than the lease") from exc
                 await self._clock.sleep(0.2)

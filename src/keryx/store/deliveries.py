@@ -228,20 +228,20 @@ def _among_oldest(tx: Transaction, params: Params) -> list[Row]:
     """What may go, among the oldest: enough, unless very much waits for a place that is held up."""
     return tx.rows(
         """
-        select d.id
+        select oldest.id
         from (
           select id, target_key, position, not_before from deliveries
           where state = 'ready' and platform = :platform and account = :account
           order by position
           limit :oldest
-        ) d
-        where d.not_before <= :now
+        ) oldest
+        where oldest.not_before <= :now
           and not exists (
             select 1 from deliveries e
-            where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
+            where e.target_key = oldest.target_key and e.state in ('ready', 'sending') and e.position < oldest.position
           )
-          and not exists (select 1 from gates g where g.key = d.target_key and g.not_before > :now)
-        order by d.position
+          and not exists (select 1 from gates g where g.key = oldest.target_key and g.not_before > :now)
+        order by oldest.position
         limit 8
         """,
         params,

@@ -131,7 +131,7 @@ def restart(tx: Transaction, seen: str | None) -> Batch:
     until = row[0] if row and row[0] else 0
     witness = _witness(tx, cursor, "")
     state = State(format=FORMAT, cursor=cursor, witness=witness, filled=0, until=until, titled=SessionId(""))
-    return Batch(seen=seen, state=wire.dumps(state), reset=True, progress=(0, until))
+    return Batch(seen=seen, state=wire.dumps(state), reset=True)
 
 
 def _decoded(seen: str | None) -> State | None:

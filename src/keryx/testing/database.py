@@ -74,6 +74,7 @@ class CrashingDatabase:
         return result
 
     async def read(self, label: str, work: Work[T]) -> T:
+        self._meet(label, When.BEFORE)
         return await self._inner.read(label, work)
 
     async def __aenter__(self) -> Self:

@@ -9,7 +9,8 @@ import msgspec
 
 from keryx.surfaces.gateway.render.measure import inked
 from keryx.surfaces.gateway.render.parser import parse
-from keryx.surfaces.gateway.render.part import PLAIN, cut
+from keryx.surfaces.gateway.render.part import PLAIN
+from keryx.surfaces.gateway.render.split import split
 from keryx.surfaces.gateway.render.tree import (
     Block,
     Bold,
@@ -51,7 +52,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
 def parts(markdown: str, budget: int = BUDGET) -> list[Rendered]:
     """Parts that show something, in order; none if the whole shows nothing."""
-    pieces = cut(parse(markdown), _render, lambda part: size(part) / budget)
+    pieces = split(parse(markdown), _render, lambda part: size(part) / budget)
     return [part for part in pieces if inked(part.body)]
 
 

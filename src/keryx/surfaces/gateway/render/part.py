@@ -1,6 +1,5 @@
 """One part of a message for platforms that take text, and how parts travel as one string."""
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -11,7 +10,6 @@ from keryx.surfaces.gateway.render.parser import parse
 from keryx.surfaces.gateway.render.split import split
 from keryx.surfaces.gateway.render.tree import Document
 
-P = TypeVar("P")
 S = TypeVar("S", bound=msgspec.Struct)
 
 PLAIN = Dialect()
@@ -42,8 +40,4 @@ def rendered(markdown: str, dialect: Dialect, limit: Limit) -> list[Rendered]:
     def share(part: Rendered) -> float:
         return max(limit.share(part.text), limit.share(part.plain))
 
-    return [part for part in cut(parse(markdown), render, share) if inked(part.plain)]
-
-
-def cut(document: Document, render: Callable[[Document], P], share: Callable[[P], float]) -> list[P]:
-    return [render(part) for part in split(document, lambda stretch: share(render(stretch)))]
+    return [part for part in split(parse(markdown), render, share) if inked(part.plain)]

@@ -2,7 +2,8 @@
 
 from keryx.surfaces.gateway.render.measure import Limit, Unit, inked
 from keryx.surfaces.gateway.render.parser import parse
-from keryx.surfaces.gateway.render.part import PLAIN, cut
+from keryx.surfaces.gateway.render.part import PLAIN
+from keryx.surfaces.gateway.render.split import split
 
 LIMIT = Limit(4096, Unit.UTF16)
 
@@ -13,4 +14,4 @@ def text(markdown: str) -> str:
 
 
 def parts(markdown: str, limit: Limit = LIMIT) -> list[str]:
-    return [part for part in cut(parse(markdown), PLAIN.render, limit.share) if inked(part)]
+    return [part for part in split(parse(markdown), PLAIN.render, limit.share) if inked(part)]

@@ -4,7 +4,7 @@ The visible text of the parts, joined, is the visible text of the whole, charact
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from keryx.surfaces.gateway.render.measure import LONGEST_CLUSTER, glued, within
 from keryx.surfaces.gateway.render.stream import Leaf, Stream, common
@@ -21,8 +21,7 @@ from keryx.surfaces.gateway.render.tree import (
     Text,
 )
 
-Fill = Callable[[Document], float]
-"""How full a part is with a tree; above 1 it does not fit."""
+P = TypeVar("P")
 
 _FIRST_GUESS = 2000
 _FULL = 0.94
@@ -34,62 +33,67 @@ _SHARES = (0.4, 0.5, 0.5, 0.1)
 _BLOCK, _NESTED, _LINE, _WORD = range(4)
 
 
-def split(document: Document, fill: Fill) -> list[Document]:
-    """The parts in order; the whole if it fits. A single character that does not fit makes a part all the same."""
+def split(document: Document, render: Callable[[Document], P], share: Callable[[P], float]) -> list[P]:
+    """The rendered parts in order. A `share` above 1 means that a part does not fit.
+
+    A single character that does not fit makes a part all the same.
+    """
     stream = Stream(document)
-    parts: list[Document] = []
+    parts: list[P] = []
     start, guess = 0, _FIRST_GUESS
     while start < stream.end:
-        end = _Search(stream, fill, start).cut(guess)
-        parts.append(stream.document(start, end))
-        start, guess = end, max(end - start, 64)
+        search = _Search(stream, start, render, share)
+        end = search.cut(guess)
+        parts.append(search.part(end))
+        start, guess = end, max(end - start, LONGEST_CLUSTER)
     return parts
 
 
-@dataclass(slots=True)
-class _Search:
-    """For one part: `fits` is the farthest place known to fit, `fails` the nearest known not to."""
+class _Search(Generic[P]):
+    """One part: from a place in the stream to a place that is good to cut at, near the most that fits."""
 
-    stream: Stream
-    fill: Fill
-    start: int
+    def __init__(
+        self, stream: Stream, start: int, render: Callable[[Document], P], share: Callable[[P], float]
+    ) -> None:
+        self._stream, self._start = stream, start
+        self._render, self._share = render, share
+        self._seen: dict[int, P] = {}
+
+    def part(self, end: int) -> P:
+        if end not in self._seen:
+            self._seen[end] = self._render(self._stream.document(self._start, end))
+        return self._seen[end]
 
     def cut(self, guess: int) -> int:
-        """A place after the start: good to cut at, and near the most that fits."""
-        limit = self.stream.end + 1
+        fails = self._stream.end + 1
         while True:
-            reach = self._reach(guess, limit)
-            if reach == self.stream.end:
+            reach = self._reach(guess, fails)
+            if reach == self._stream.end:
                 return reach
-            place = _best(self.stream, self.start, reach)
-            if place >= reach or self._share(place) <= 1:
+            place = _best(self._stream, self._start, reach)
+            if place >= reach or self._share(self.part(place)) <= 1:
                 return place
-            limit = place
+            fails = place
 
     def _reach(self, guess: int, fails: int) -> int:
-        fits, tries = self.start, 0
-        size = guess
+        """A place that fits and is near the nearest known not to; the start if nothing fits."""
+        fits, size, tries = self._start, guess, 0
         while fails - fits > 1:
-            tries += 1
-            place = min(max(self.start + size, fits + 1), fails - 1)
-            share = self._share(place)
+            place = min(max(self._start + size, fits + 1), fails - 1)
+            share = self._share(self.part(place))
             if share <= 1:
                 fits = place
                 if share >= _FULL:
                     break
             else:
                 fails = place
-            size = self._next(place, share, fits, fails, tries)
+            tries += 1
+            size = self._next(place, share) if tries < _PATIENCE else (fits + fails) // 2 - self._start
         return fits
 
-    def _next(self, place: int, share: float, fits: int, fails: int, tries: int) -> int:
-        """As many places as would fill the part if the text went on alike; later the middle, which always ends."""
-        if tries <= _PATIENCE:
-            return int((place - self.start) * 0.97 / max(share, 0.1))
-        return (fits + fails) // 2 - self.start
-
-    def _share(self, place: int) -> float:
-        return self.fill(self.stream.document(self.start, place))
+    def _next(self, place: int, share: float) -> int:
+        """How many places would fill the part if the text went on alike."""
+        return int((place - self._start) * 0.97 / max(share, 0.1))
 
 
 def _best(stream: Stream, start: int, reach: int) -> int:

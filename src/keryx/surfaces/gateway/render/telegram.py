@@ -10,7 +10,8 @@ import msgspec
 from keryx.surfaces.gateway.render import table
 from keryx.surfaces.gateway.render.measure import Limit, Unit, inked, length
 from keryx.surfaces.gateway.render.parser import parse
-from keryx.surfaces.gateway.render.part import PLAIN, cut
+from keryx.surfaces.gateway.render.part import PLAIN
+from keryx.surfaces.gateway.render.split import split
 from keryx.surfaces.gateway.render.tree import (
     Block,
     Bold,
@@ -61,7 +62,7 @@ def parts(markdown: str, limit: Limit = LIMIT) -> list[Rendered]:
     def share(part: Rendered) -> float:
         return max(limit.share(part.text), limit.share(part.plain), len(part.entities) / MOST_ENTITIES)
 
-    return [part for part in cut(parse(markdown), render, share) if inked(part.plain)]
+    return [part for part in split(parse(markdown), render, share) if inked(part.plain)]
 
 
 def render(document: Document) -> Rendered:
@@ -69,7 +70,8 @@ def render(document: Document) -> Rendered:
     writer = _Writer()
     writer.blocks(document.blocks, "\n\n")
     text = "".join(writer.pieces).rstrip()
-    kept = (_trimmed(entity, length(text, Unit.UTF16)) for entity in writer.entities)
+    # An inner entity is recorded before the outer, also where both have the same place.
+    kept = (_trimmed(entity, length(text, Unit.UTF16)) for entity in reversed(writer.entities))
     entities = sorted(
         (entity for entity in kept if entity.length > 0), key=lambda one: (one.offset, -one.length)
     )
@@ -124,8 +126,14 @@ class _Writer:
     def blocks(self, blocks: Iterable[Block], gap: str) -> None:
         for index, block in enumerate(blocks):
             if index:
-                self.write(gap)
+                self.gap(gap, block)
             self.block(block)
+
+    def gap(self, gap: str, block: Block) -> None:
+        """Code is not moved to the right in a list."""
+        outer, self.margin = self.margin, "" if isinstance(block, CodeBlock | Table) else self.margin
+        self.write(gap)
+        self.margin = outer
 
     def block(self, block: Block) -> None:
         match block:
@@ -152,8 +160,12 @@ class _Writer:
 
     def item(self, item: Item) -> None:
         marker = "• " if item.number is None else f"{item.number}. "
-        outer, self.margin = self.margin, self.margin + " " * len(marker)
-        self.write(" " * len(marker) if item.continued else marker)
+        lead = " " * len(marker) if item.continued else marker
+        if item.blocks and isinstance(item.blocks[0], CodeBlock | Table):
+            lead = "" if item.continued else f"{marker.rstrip()}\n"
+        outer, self.margin = self.margin, ""
+        self.write(lead)
+        self.margin = outer + " " * len(marker)
         self.blocks(item.blocks, "\n")
         self.margin = outer
 

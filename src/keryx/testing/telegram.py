@@ -1,0 +1,272 @@
+"""A Telegram Bot API on loopback, as strict as the real one where it matters, with knobs for its faults."""
+
+import itertools
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from typing import Any, Self
+
+from keryx.testing.loopback import Loopback, Request, Response, as_json
+
+TOKEN = "424242:test-token"
+BOT = {"id": 424242, "is_bot": True, "first_name": "Keryx", "username": "keryx_bot"}
+LONGEST_TEXT = 4096
+_METHOD = re.compile(r"/bot([^/]+)/(\w+)\Z")
+_YES = {"setwebhook", "deletewebhook", "answercallbackquery"}
+_FILE = re.compile(r"/file/bot([^/]+)/(.+)\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """How often, as a share of requests: updates come again, a send is throttled, the server breaks before it
+    took a message, or the connection breaks after it took one."""
+
+    duplicate: float = 0
+    throttle: float = 0
+    broken: float = 0
+    lost_reply: float = 0
+    retry_after: int = 1
+
+
+@dataclass(slots=True)
+class Bubble:
+    """One message of the bot, as a person sees it now."""
+
+    chat: int
+    thread: int | None
+    id: int
+    text: str
+    entities: list[dict[str, Any]]
+    reply_to: int | None = None
+    edits: int = 0
+    media: str = ""
+
+
+@dataclass
+class FakeTelegram:
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
+    token: str = TOKEN
+
+    def __post_init__(self) -> None:
+        self.bubbles: list[Bubble] = []
+        self.actions: list[dict[str, Any]] = []
+        self.commands: list[dict[str, Any]] = []
+        self.files: dict[str, bytes] = {}
+        self.updates: list[dict[str, Any]] = []
+        self._ids = itertools.count(1)
+        self._update_ids = itertools.count(1000)
+        self._random = random.Random(self.seed)
+        self._lock = threading.Condition()
+        self._polling = 0
+        self._server = Loopback(self._handle)
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def __enter__(self) -> Self:
+        self._server.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.__exit__()
+
+    def say(
+        self, text: str, *, chat: int = 7, user: int | None = None, name: str = "Ann", **more: Any
+    ) -> int:
+        """A person writes; gives the message's id. `more` are further fields of the message."""
+        message = {
+            "message_id": next(self._ids),
+            "date": int(time.time()),
+            "chat": {"id": chat, "type": "private", "first_name": name},
+            "from": {"id": user or chat, "is_bot": False, "first_name": name},
+            "text": text,
+            **more,
+        }
+        return self.push("message", {k: v for k, v in message.items() if v is not None})
+
+    def push(self, kind: str, body: dict[str, Any]) -> int:
+        """An update of any kind, as it comes over the wire."""
+        with self._lock:
+            self.updates.append({"update_id": next(self._update_ids), kind: body})
+            self._lock.notify_all()
+        return int(body.get("message_id", 0))
+
+    def texts(self, chat: int = 7) -> list[str]:
+        with self._lock:
+            return [b.text for b in self.bubbles if b.chat == chat]
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 20) -> bool:
+        with self._lock:
+            return bool(self._lock.wait_for(condition, seconds))
+
+    def _handle(self, request: Request) -> Response | None:
+        found = _METHOD.match(request.path)
+        if found is None:
+            return self._file(request)
+        if found[1] != self.token:
+            return _error(401, "Unauthorized")
+        method = found[2].lower()
+        params = {**request.query, **_params(request)}
+        if method == "getupdates":
+            return self._get_updates(params)
+        if method == "getme":
+            return _ok(BOT)
+        if method in _YES:
+            return _ok(True)
+        known = self._methods.get(method)
+        return known(params) if known else _error(404, f"Not Found: method {method} not found")
+
+    @property
+    def _methods(self) -> dict[str, Callable[[dict[str, Any]], Response | None]]:
+        return {
+            "sendmessage": self._send,
+            "editmessagetext": self._edit,
+            "sendphoto": self._send,
+            "senddocument": self._send,
+            "sendvoice": self._send,
+            "sendaudio": self._send,
+            "sendchataction": self._action,
+            "setmycommands": self._set_commands,
+            "getfile": self._get_file,
+        }
+
+    def _get_updates(self, params: dict[str, Any]) -> Response | None:
+        offset = int(params.get("offset") or 0)
+        with self._lock:
+            if self._polling:
+                return _error(409, "Conflict: terminated by other getUpdates request")
+            self._polling += 1
+            try:
+                self.updates = [u for u in self.updates if u["update_id"] >= offset]
+                self._lock.wait_for(lambda: self.updates, min(float(params.get("timeout") or 0), 1.0))
+                batch = self.updates[: int(params.get("limit") or 100)]
+            finally:
+                self._polling -= 1
+            again = [u for u in batch if self._random.random() < self.faults.duplicate]
+            return _ok([*batch, *again])
+
+    def _send(self, params: dict[str, Any]) -> Response | None:
+        with self._lock:
+            refusal = self._refuse(params)
+            if refusal:
+                return refusal
+            reply: dict[str, Any] = params.get("reply_parameters") or {}
+            entities: list[dict[str, Any]] = params.get("entities") or params.get("caption_entities") or []
+            bubble = Bubble(
+                chat=int(params["chat_id"]),
+                thread=int(params["message_thread_id"]) if params.get("message_thread_id") else None,
+                id=next(self._ids),
+                text=str(params.get("text") or params.get("caption") or ""),
+                entities=entities,
+                reply_to=reply.get("message_id"),
+                media=next((k for k in ("photo", "document", "voice", "audio") if k in params), ""),
+            )
+            self.bubbles.append(bubble)
+            self._lock.notify_all()
+            if self._random.random() < self.faults.lost_reply:
+                return None
+            return _ok(_message(bubble))
+
+    def _edit(self, params: dict[str, Any]) -> Response | None:
+        with self._lock:
+            refusal = self._refuse(params)
+            if refusal:
+                return refusal
+            found = [
+                b
+                for b in self.bubbles
+                if b.id == int(params["message_id"]) and b.chat == int(params["chat_id"])
+            ]
+            if not found:
+                return _error(400, "Bad Request: message to edit not found")
+            bubble = found[0]
+            entities: list[dict[str, Any]] = params.get("entities") or []
+            if (bubble.text, bubble.entities) == (params["text"], entities):
+                return _error(400, "Bad Request: message is not modified")
+            bubble.text, bubble.entities, bubble.edits = params["text"], entities, bubble.edits + 1
+            self._lock.notify_all()
+            return _ok(_message(bubble))
+
+    def _refuse(self, params: dict[str, Any]) -> Response | None:
+        """What keeps the server from taking a message: load, breakage, or the message itself."""
+        roll = self._random.random()
+        if roll < self.faults.throttle:
+            after = self.faults.retry_after
+            return _error(429, f"Too Many Requests: retry after {after}", parameters={"retry_after": after})
+        if roll < self.faults.throttle + self.faults.broken:
+            return _error(502, "Bad Gateway")
+        text = str(params.get("text") or params.get("caption") or "")
+        size = len(text.encode("utf-16-le", "surrogatepass")) // 2
+        if size > LONGEST_TEXT:
+            return _error(400, "Bad Request: message is too long")
+        if not text.strip() and "text" in params:
+            return _error(400, "Bad Request: message text is empty")
+        entities: list[dict[str, Any]] = params.get("entities") or []
+        for entity in entities:
+            if entity["offset"] < 0 or entity["length"] < 1 or entity["offset"] + entity["length"] > size:
+                return _error(400, "Bad Request: entity beyond the end of the text")
+        return None
+
+    def _action(self, params: dict[str, Any]) -> Response:
+        with self._lock:
+            self.actions.append(params)
+            self._lock.notify_all()
+        return _ok(True)
+
+    def _set_commands(self, params: dict[str, Any]) -> Response:
+        self.commands = params["commands"]
+        return _ok(True)
+
+    def _get_file(self, params: dict[str, Any]) -> Response:
+        name = str(params["file_id"])
+        if name not in self.files:
+            return _error(400, "Bad Request: invalid file_id")
+        return _ok({"file_id": name, "file_path": f"files/{name}", "file_size": len(self.files[name])})
+
+    def _file(self, request: Request) -> Response:
+        found = _FILE.match(request.path)
+        name = found[2].removeprefix("files/") if found else ""
+        return Response(200, self.files[name]) if name in self.files else _error(404, "Not Found")
+
+
+def _params(request: Request) -> dict[str, Any]:
+    kind = request.headers.get("content-type", "")
+    if kind.startswith("application/json"):
+        return json.loads(request.body)
+    if not kind.startswith("multipart/form-data"):
+        return {}
+    whole = message_from_bytes(
+        b"content-type: " + kind.encode() + b"\r\n\r\n" + request.body, policy=policy.HTTP
+    )
+    found: dict[str, Any] = {}
+    for part in whole.iter_parts():
+        name = str(part.get_param("name", header="content-disposition"))
+        data = part.get_payload(decode=True)
+        assert isinstance(data, bytes)
+        text = data if part.get_filename() else data.decode()
+        found[name] = json.loads(text) if isinstance(text, str) and text[:1] in "[{" else text
+    return found
+
+
+def _message(bubble: Bubble) -> dict[str, Any]:
+    return {
+        "message_id": bubble.id,
+        "date": int(time.time()),
+        "chat": {"id": bubble.chat, "type": "private"},
+        "text": bubble.text,
+    }
+
+
+def _ok(result: object) -> Response:
+    return as_json({"ok": True, "result": result})
+
+
+def _error(code: int, description: str, **more: object) -> Response:
+    return as_json({"ok": False, "error_code": code, "description": description, **more}, code)

@@ -1,0 +1,82 @@
+"""Named models, their keys, and the waits between tries."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from keryx.agents import retry
+from keryx.agents.models import Model, Models, resolve
+from keryx.agents.retry import Retry
+from keryx.core.errors import AgentFailed, Invalid
+from keryx.testing import START
+
+
+def a_model(key: str = "") -> Model:
+    return Model(name="m", base_url="https://user:secret@api.example/v1", id="gpt", key=key)
+
+
+def test_a_key_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("from-file\n")
+    assert resolve(a_model("env:KEY"), {"KEY": " from-env "}).key == "from-env"
+    assert resolve(a_model(f"file:{file}"), {}).key == "from-file"
+    assert resolve(a_model(), {}).key == ""
+
+
+def test_a_key_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(Invalid, match=r"key of model 'm' is missing: set the variable KEY\."):
+        resolve(a_model("env:KEY"), {})
+    with pytest.raises(Invalid, match=r"cannot be read from .*/none: no such file or directory"):
+        resolve(a_model(f"file:{tmp_path}/none"), {})
+    with pytest.raises(Invalid, match="empty is empty"):
+        resolve(a_model(f"file:{tmp_path}/empty"), {})
+
+
+def test_a_key_in_clear_is_refused_and_not_repeated() -> None:
+    with pytest.raises(msgspec.ValidationError, match="write env:NAME or file:PATH") as caught:
+        msgspec.convert({"name": "m", "base_url": "x", "id": "y", "key": "sk-123"}, Model)
+    assert "sk-123" not in str(caught.value)
+
+
+def test_a_host_is_shown_without_the_password() -> None:
+    assert a_model().host == "api.example"
+
+
+def test_no_model_at_all_says_where_to_add_one() -> None:
+    with pytest.raises(AgentFailed, match=r"\[\[models\]\]"):
+        Models([]).pick(None)
+
+
+def test_waits_double_up_to_a_limit_and_differ_a_little() -> None:
+    plan = Retry(tries=8)
+    waits = [plan.wait(n, None, lambda: 0.5) for n in range(1, 9)]
+    assert waits == [*(timedelta(seconds=s) for s in (1, 2, 4, 8, 16, 30, 30)), None]
+    assert plan.wait(1, None, lambda: 0) == timedelta(seconds=0.75)
+
+
+def test_what_the_provider_asks_for_is_obeyed_within_patience() -> None:
+    assert Retry().wait(1, timedelta(seconds=100)) == timedelta(seconds=100)
+    assert Retry().wait(1, timedelta(seconds=121)) is None
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds", "wait"),
+    [
+        (None, "7", 7),
+        ("250", "7", 0.25),
+        (None, "Sun, 01 Mar 2026 12:00:30 GMT", 30),
+        (None, "Sun, 01 Mar 2026 11:00:00 GMT", 0),
+        (None, "soon", None),
+        (None, "-3", 0),
+        (None, "inf", None),
+        (None, None, None),
+    ],
+)
+def test_the_wait_that_a_provider_asks_for(
+    milliseconds: str | None, seconds: str | None, wait: float | None
+) -> None:
+    found = retry.asked(milliseconds, seconds, now=START)
+    assert found == (None if wait is None else timedelta(seconds=wait))

@@ -1,0 +1,106 @@
+"""Turns of the engine with the LLM agent: what people see after a crash, a failure, a cancel and a stall."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tests.agents.talk import Tools, an_agent
+from tests.engine.world import World
+
+from keryx.core.messages import INTERRUPTED_OUTPUT
+from keryx.core.turns import TurnState
+from keryx.store.sqlite import SqliteDatabase
+from keryx.testing import FakeClock
+from keryx.testing.endpoint import OVERFLOW, Endpoint, Script, Stall, answer, calls, says
+
+
+class Begin:
+    """Begins worlds whose agent talks to an endpoint with these scripts."""
+
+    def __init__(self, stack: AsyncExitStack, database: SqliteDatabase, clock: FakeClock) -> None:
+        self._stack = stack
+        self._database = database
+        self._clock = clock
+
+    async def __call__(self, *scripts: Script, tools: Tools | None = None) -> tuple[World, Endpoint]:
+        endpoint = self._stack.enter_context(Endpoint(*scripts))
+        agent = await self._stack.enter_async_context(an_agent(endpoint, toolbox=tools or Tools()))
+        world = World(self._database, self._clock, agent=agent)
+        self._stack.push_async_callback(world.close)
+        await world.start()
+        return world, endpoint
+
+
+@pytest.fixture
+async def begin(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Begin]:
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(SqliteDatabase(tmp_path / "keryx.db"))
+        yield Begin(stack, database, clock)
+
+
+async def test_a_crash_in_mid_answer_keeps_the_words_with_a_mark_and_asks_again(begin: Begin) -> None:
+    world, endpoint = await begin([*says("Half an"), Stall()], answer("A whole answer."), answer("Bye."))
+    said = await world.say("hi")
+    await world.drafted(said, "Half an")
+    await world.restart()
+    await world.settle(said)
+    assert await world.transcript(said.session) == [
+        "user: hi",
+        "assistant: Half an [interrupted]",
+        "assistant: A whole answer.",
+    ]
+    assert await world.sent() == ["A whole answer."]
+    await world.ask("bye")
+    assert endpoint.refused == []
+    assert [m["content"] for m in endpoint.requests[2]["messages"][1:]] == ["hi", "A whole answer.", "bye"]
+
+
+async def test_a_crash_inside_a_step_runs_only_what_may_be_repeated(begin: Begin) -> None:
+    tools = Tools()
+    tools.gate = asyncio.Event()
+    step = calls(("c1", "send", "{}"), ("c2", "slow", "{}"), ("c3", "look", "{}"))
+    world, endpoint = await begin(step, answer("Done."), tools=tools)
+    said = await world.say("go")
+    await world.eventually(lambda: len(tools.called) == 3)
+    await world.until(
+        lambda tx: (tx.row("select count(*) from messages where role = 'tool'") or (0,))[0] == 1
+    )
+    await world.restart()
+    await world.settle(said)
+    assert [name for name, _ in tools.called] == ["send", "slow", "look", "look"]
+    results = [m["content"] for m in endpoint.requests[-1]["messages"] if m["role"] == "tool"]
+    assert results == ["send found nothing", INTERRUPTED_OUTPUT, "look found nothing"]
+    assert endpoint.refused == []
+
+
+async def test_a_failure_is_a_notice_and_the_session_lives_on(begin: Begin) -> None:
+    world, endpoint = await begin(OVERFLOW, answer("Better."))
+    turn = await world.ask("hi")
+    assert turn.state is TurnState.FAILED
+    await world.ask("again")
+    lines = await world.transcript(turn.session)
+    assert lines[1].startswith("notice: The conversation no longer fits")
+    assert lines[-1] == "assistant: Better."
+    assert endpoint.requests[-1]["messages"][1:] == [{"role": "user", "content": "hi\n\nagain"}]
+
+
+async def test_a_cancel_in_mid_answer_keeps_what_was_shown_and_frees_the_connection(begin: Begin) -> None:
+    world, endpoint = await begin([*says("Half an"), Stall()], answer("Next."))
+    said = await world.say("hi")
+    await world.drafted(said, "Half an")
+    await world.say("/stop")
+    turn = await world.settle(said)
+    assert turn.state is TurnState.CANCELLED
+    await world.eventually(lambda: endpoint.dropped == 1)
+    assert (await world.transcript(said.session))[1] == "assistant: Half an [cancelled]"
+
+
+async def test_a_model_that_stands_still_for_ten_minutes_ends_the_turn(begin: Begin) -> None:
+    world, endpoint = await begin([*says("Half an"), Stall()])
+    said = await world.say("hi")
+    await world.drafted(said, "Half an")
+    turn = await world.flow(world.settle(said), step=60)
+    assert turn.state is TurnState.FAILED and "said nothing for 10 minutes" in (turn.error or "")
+    await world.eventually(lambda: endpoint.dropped == 1)

@@ -1,0 +1,161 @@
+"""Markdown to the tree: any input, linear time, no text lost."""
+
+import time
+
+import pytest
+
+from keryx.surfaces.gateway.render.parser import LONGEST_URL, parse
+from keryx.surfaces.gateway.render.tree import (
+    Block,
+    Bold,
+    Break,
+    Cell,
+    Code,
+    CodeBlock,
+    Document,
+    Heading,
+    Image,
+    Inline,
+    Italic,
+    Item,
+    Link,
+    List,
+    Paragraph,
+    Quote,
+    Row,
+    Rule,
+    Strike,
+    Table,
+    Text,
+    visible,
+)
+
+
+def inlines(markdown: str) -> tuple[Inline, ...]:
+    (block,) = parse(markdown).blocks
+    assert isinstance(block, Paragraph)
+    return block.children
+
+
+def only(markdown: str) -> Block:
+    (block,) = parse(markdown).blocks
+    return block
+
+
+def test_blocks() -> None:
+    assert parse("# a\n\n---\n\n> b") == Document(
+        (Heading((Text("a"),), 1), Rule(), Quote((Paragraph((Text("b"),)),)))
+    )
+    assert only("```python title=x\na\n\nb\n```") == CodeBlock("a\n\nb", "python")
+    assert only("    a\n    b") == CodeBlock("a\nb")
+
+
+def test_lists_keep_their_numbers_and_nesting() -> None:
+    inner = List((Item((Paragraph((Text("b"),)),), None),))
+    assert only("7. a\n   - b\n8. c") == List(
+        (Item((Paragraph((Text("a"),)), inner), 7), Item((Paragraph((Text("c"),)),), 8))
+    )
+
+
+def test_a_row_keeps_cells_beyond_the_header_and_drops_missing_ones() -> None:
+    assert only("|a|b|\n|-|-|\n|c|d|e|\n|f|") == Table(
+        (
+            Row((Cell((Text("a"),)), Cell((Text("b"),))), header=True),
+            Row((Cell((Text("c"),)), Cell((Text("d | e"),)))),
+            Row((Cell((Text("f"),)),)),
+        )
+    )
+
+
+def test_inline_styles() -> None:
+    assert inlines("**a *b*** ~~c~~ `d`\ne") == (
+        Bold((Text("a "), Italic((Text("b"),)))),
+        Text(" "),
+        Strike((Text("c"),)),
+        Text(" "),
+        Code("d"),
+        Break(),
+        Text("e"),
+    )
+    assert inlines("**a **b** c**") == (Bold((Text("a b c"),)),)
+
+
+def test_links() -> None:
+    assert inlines("[a](https://x.org)") == (Link((Text("a"),), "https://x.org"),)
+    assert inlines("<https://x.org>") == (Link((Text("https://x.org"),), "https://x.org", bare=True),)
+    assert inlines("![](https://x.org)") == (Image((Text("https://x.org"),), "https://x.org", bare=True),)
+    assert inlines("[![a](http://x)](http://y)") == (Link((Text("a"),), "http://y"),)
+    assert inlines("[a `]` [b](http://x) c](http://y)")[-2:] == (
+        Link((Text("b"),), "http://x"),
+        Text(" c](http://y)"),
+    )
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "JaVaScRiPt:x", "data:text/html,x", "file:///etc", "docs/a.md"]
+)
+def test_an_address_nobody_should_follow_is_text(url: str) -> None:
+    assert inlines(f"[a]({url})") == (Text(f"a ({url})"),)
+
+
+def test_an_address_too_long_to_keep_whole_is_text() -> None:
+    url = "https://x.org/" + "a" * LONGEST_URL
+    assert inlines(f"[a]({url})") == (Text(f"a ({url})"),)
+
+
+def test_html_and_reference_definitions_stay_visible() -> None:
+    assert visible(parse("<b>a</b> <!-- c -->\n\n[d]: http://x")) == "<b>a</b> <!-- c -->[d]: http://x"
+
+
+def test_characters_no_platform_takes_are_replaced_one_for_one() -> None:
+    assert visible(parse("a\x00b\ud800c\x1bd\r\ne")) == "a\ufffdb\ufffdc\ufffdd\ne"
+
+
+def test_what_is_nested_too_deep_stays_as_text() -> None:
+    assert visible(parse(">" * 500 + "a")).endswith(">>>>a")
+    assert visible(parse("- " * 500 + "a")).endswith("- - a")
+    assert visible(parse("![" * 500 + "a" + "](http://x)" * 500)).count("a") == 1
+
+
+SIZE = 20_000
+HOSTILE = {
+    "brackets": "[",
+    "pairs": "[]",
+    "open pairs": "[[]",
+    "links": "[a](",
+    "escapes": "[\\]",
+    "code in brackets": "[`]`",
+    "images": "![",
+    "stars": "*a",
+    "mixed marks": "**a *b _c ~~d ",
+    "stars and lines": "*_",
+    "quotes": ">",
+    "lists": "- ",
+    "numbers": "1. ",
+    "tags": "<a",
+    "addresses": "<http://a",
+    "entities": "&a",
+    "backslashes": "\\",
+    "lines": "a\n",
+    "items": "- a\n",
+    "quotes and items": "> a\n- b\n",
+    "fences": "```\n",
+    "definitions": "[a]: b\n",
+    "pipes": "|",
+    "titles": '[a](x "',
+    "tabs": "\t",
+}
+
+
+@pytest.mark.parametrize("pattern", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_input_takes_linear_time(pattern: str) -> None:
+    started = time.process_time()
+    parse(pattern * (SIZE // len(pattern)))
+    assert time.process_time() - started < 2
+
+
+def test_growing_runs_of_backticks_and_missing_cells_are_harmless() -> None:
+    started = time.process_time()
+    parse("".join("[" + "`" * size for size in range(1, 200)))
+    parse("|".join("a" * 150) + "\n" + "|".join("-" * 150) + "\n" + "a\n" * 150)
+    assert time.process_time() - started < 2
