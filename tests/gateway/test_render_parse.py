@@ -1,8 +1,11 @@
 """Markdown to the tree: any input, linear time, no text lost."""
 
+import re
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keryx.surfaces.gateway.render.parser import LONGEST_URL, parse
 from keryx.surfaces.gateway.render.tree import (
@@ -109,6 +112,50 @@ def test_html_and_reference_definitions_stay_visible() -> None:
 
 def test_characters_no_platform_takes_are_replaced_one_for_one() -> None:
     assert visible(parse("a\x00b\ud800c\x1bd\r\ne")) == "a\ufffdb\ufffdc\ufffdd\ne"
+
+
+prefixes = st.lists(
+    st.sampled_from(
+        [
+            *[
+                ">",
+                "-",
+                "1.",
+                "*",
+                "7)",
+                "#",
+                "`",
+                "**",
+                "_",
+                "~~",
+                "[",
+                "](",
+                "![",
+                "!",
+                "\\\\",
+                "<",
+                "&",
+                "|",
+                "|",
+            ],
+            "    ",
+            "  ",
+            "\t",
+        ]
+    ),
+    max_size=30,
+).map(" ".join)
+openers = st.sampled_from(["", "", "", "\n", "```\n", "~~~\n", "---\n", "===\n", "|-|\n|", "> ```\n> "])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(openers, prefixes, prefixes), max_size=12))
+def test_every_word_of_the_source_is_shown_once_and_in_order(lines: list[tuple[str, str, str]]) -> None:
+    words = [f"w{number:03}" for number in range(len(lines))]
+    source = "\n".join(
+        f"{opener}{before} {word} {after}" for (opener, before, after), word in zip(lines, words, strict=True)
+    )
+    assert re.findall(r"w\d{3}", visible(parse(source))) == words
 
 
 def test_what_is_nested_too_deep_stays_as_text() -> None:

@@ -176,30 +176,40 @@ def _without_overtaken(messages: list[Message]) -> list[Message]:
     return [
         m
         for m in messages
-        if not (m.mark is Mark.INTERRUPTED and not m.calls and m.turn and answered[m.turn] > m.seq)
+        if not (m.mark is Mark.INTERRUPTED and not m.calls and m.turn and answered.get(m.turn, 0) > m.seq)
         and m.mark is not Mark.LATE
     ]
 
 
 def _paired(messages: list[Message]) -> list[Message]:
+    """Results follow their calls at once: what a person said in between comes after them."""
     out: list[Message] = []
     open_calls: dict[str, ToolCall] = {}
+    held: list[Message] = []
     for m in messages:
-        if m.role is not Role.TOOL:
-            _close(out, open_calls)
+        if m.role is Role.TOOL:
+            results = tuple(p for p in m.parts if isinstance(p, ToolResult) and open_calls.pop(p.id, None))
+            if results:
+                out.append(msgspec.structs.replace(m, parts=results))
+        elif m.role is Role.USER and open_calls:
+            held.append(m)
+        else:
+            _close(out, open_calls, held)
             out.append(m)
             open_calls = {c.id: c for c in m.calls}
-            continue
-        results = tuple(p for p in m.parts if isinstance(p, ToolResult) and open_calls.pop(p.id, None))
-        if results:
-            out.append(msgspec.structs.replace(m, parts=results))
-    _close(out, open_calls)
+        if not open_calls:
+            _close(out, open_calls, held)
+    _close(out, open_calls, held)
     return out
 
 
-def _close(out: list[Message], open_calls: dict[str, ToolCall]) -> None:
-    if not open_calls:
-        return
-    results = tuple(ToolResult(c.id, c.name, INTERRUPTED_OUTPUT, failed=True) for c in open_calls.values())
-    out.append(msgspec.structs.replace(out[-1], role=Role.TOOL, parts=results, mark=Mark.INTERRUPTED))
+def _close(out: list[Message], open_calls: dict[str, ToolCall], held: list[Message]) -> None:
+    """Answer the calls that nobody answered, then let what was held back follow."""
+    if open_calls:
+        results = tuple(
+            ToolResult(c.id, c.name, INTERRUPTED_OUTPUT, failed=True) for c in open_calls.values()
+        )
+        out.append(msgspec.structs.replace(out[-1], role=Role.TOOL, parts=results, mark=Mark.INTERRUPTED))
+    out.extend(held)
     open_calls.clear()
+    held.clear()

@@ -62,7 +62,7 @@ def parts(markdown: str, limit: Limit = LIMIT) -> list[Rendered]:
     def share(part: Rendered) -> float:
         return max(limit.share(part.text), limit.share(part.plain), len(part.entities) / MOST_ENTITIES)
 
-    return [part for part in split(parse(markdown), render, share) if inked(part.plain)]
+    return [part for part in split(parse(markdown), render, share) if inked(part.text)]
 
 
 def render(document: Document) -> Rendered:

@@ -1,0 +1,160 @@
+"""The conversation as the model sees it, and the names of messages."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keryx.core.errors import Invalid
+from keryx.core.ids import SessionId, TurnId
+from keryx.core.messages import (
+    INTERRUPTED_OUTPUT,
+    Mark,
+    Message,
+    Notice,
+    Parts,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    join,
+    split_id,
+    view,
+)
+from keryx.testing import START
+
+A, B = TurnId("a"), TurnId("b")
+
+
+def conversation(
+    *entries: tuple[Role, TurnId | None, Parts] | tuple[Role, TurnId | None, Parts, Mark],
+) -> list[Message]:
+    return [
+        Message(
+            session=SessionId("s"),
+            seq=seq,
+            role=entry[0],
+            turn=entry[1],
+            parts=entry[2],
+            at=START + timedelta(seconds=seq),
+            mark=entry[3] if len(entry) == 4 else None,
+        )
+        for seq, entry in enumerate(entries, start=1)
+    ]
+
+
+def seqs(messages: Sequence[Message]) -> list[int]:
+    return [m.seq for m in messages]
+
+
+def said(text: str) -> Parts:
+    return (Text(text),)
+
+
+def called(*names: str) -> Parts:
+    return tuple(ToolCall(name, name, "{}") for name in names)
+
+
+def returned(name: str) -> Parts:
+    return (ToolResult(name, name, f"{name} done"),)
+
+
+def test_turns_stand_one_after_the_other_though_the_second_question_came_early() -> None:
+    talk = conversation(
+        (Role.USER, A, said("one")),
+        (Role.USER, B, said("two")),
+        (Role.ASSISTANT, A, said("1")),
+        (Role.ASSISTANT, B, said("2")),
+    )
+    assert seqs(view(talk)) == [1, 3, 2, 4]
+
+
+def test_what_still_waits_is_not_seen() -> None:
+    talk = conversation((Role.USER, A, said("one")), (Role.USER, B, said("two")))
+    assert seqs(view(talk, waiting=frozenset({B}))) == [1]
+
+
+def test_notices_are_for_people() -> None:
+    talk = conversation((Role.USER, A, said("one")), (Role.NOTICE, A, (Notice("failed"),)))
+    assert seqs(view(talk)) == [1]
+
+
+def test_a_partial_answer_gives_way_to_a_later_attempt() -> None:
+    talk = conversation(
+        (Role.USER, A, said("one")),
+        (Role.ASSISTANT, A, said("1/2"), Mark.INTERRUPTED),
+        (Role.ASSISTANT, A, said("1")),
+    )
+    assert seqs(view(talk)) == [1, 3]
+    assert seqs(view(talk[:2])) == [1, 2]
+
+
+def test_a_call_without_a_result_is_closed_as_interrupted() -> None:
+    talk = conversation(
+        (Role.USER, A, said("one")), (Role.ASSISTANT, A, called("grep")), (Role.USER, B, said("two"))
+    )
+    closed = view(talk)
+    assert [m.role for m in closed] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.USER]
+    assert closed[2].parts == (ToolResult("grep", "grep", INTERRUPTED_OUTPUT, failed=True),)
+
+
+def test_what_was_said_while_a_tool_ran_follows_its_result() -> None:
+    talk = conversation(
+        (Role.USER, A, said("one")),
+        (Role.ASSISTANT, A, called("x", "y")),
+        (Role.USER, A, said("and mind the gap")),
+        (Role.TOOL, A, returned("x")),
+        (Role.TOOL, A, returned("y")),
+        (Role.ASSISTANT, A, said("1")),
+    )
+    assert seqs(view(talk)) == [1, 2, 4, 5, 3, 6]
+
+
+def test_a_result_that_nobody_asked_for_is_left_out() -> None:
+    talk = conversation((Role.USER, A, said("one")), (Role.TOOL, A, returned("x")))
+    assert seqs(view(talk)) == [1]
+
+
+def test_neighbouring_text_and_reasoning_are_joined_but_opaque_forms_stay() -> None:
+    parts = join([Text("a"), Text("b"), Reasoning("c"), Reasoning("d"), Reasoning("e", '{"signed": 1}')])
+    assert parts == (Text("ab"), Reasoning("cd"), Reasoning("e", '{"signed": 1}'))
+
+
+@pytest.mark.parametrize("text", ["", "x", ".1", "s.", "s.x", "s.-1", "s.1e3", "s." + "9" * 20, "s.٣"])
+def test_what_is_no_message_id_is_refused(text: str) -> None:
+    with pytest.raises(Invalid):
+        split_id(text)
+
+
+TURNS = st.sampled_from([A, B])
+ENTRIES = st.one_of(
+    st.tuples(st.just(Role.USER), TURNS, st.just(said("?"))),
+    st.tuples(
+        st.just(Role.ASSISTANT),
+        TURNS,
+        st.sampled_from([said("!"), called("x"), called("x", "y"), called("y")]),
+    ),
+    st.tuples(st.just(Role.TOOL), TURNS, st.sampled_from([returned("x"), returned("y")])),
+)
+
+
+@given(st.lists(ENTRIES, max_size=12))
+def test_every_call_is_followed_by_its_results_and_nothing_else(
+    entries: list[tuple[Role, TurnId, Parts]],
+) -> None:
+    seen = view(conversation(*entries))
+    waiting: set[str] = set()
+    for message in seen:
+        if message.role is Role.TOOL:
+            for part in message.parts:
+                assert isinstance(part, ToolResult)
+                waiting.remove(part.id)
+        else:
+            assert not waiting
+            waiting = {c.id for c in message.calls}
+    assert not waiting
+    questions = [m for m in seen if m.role is Role.USER]
+    assert len(questions) == sum(e[0] is Role.USER for e in entries)
