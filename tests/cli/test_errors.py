@@ -50,7 +50,7 @@ from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, Leas
         (["chat", "--new", "--continue"], 2, "choose one"),
         (["serve", "--host", "0.0.0.0"], 2, "--public"),
         (["serve", "--port", "99999"], 2, "is not a port"),
-        (["serve", "--agent", "oracle"], 2, "use echo"),
+        (["serve", "--agent", "oracle"], 2, "use auto, echo"),
     ],
 )  # fmt: skip
 def test_wrong_input_gives_one_sentence_and_its_code(

@@ -7,7 +7,7 @@ from tests.engine.conftest import Begin
 from tests.engine.world import OPERATORS, World, inbound
 
 from keryx.core.deliveries import AGAIN, DeliveryState
-from keryx.core.errors import Retryable
+from keryx.core.errors import Retryable, Unavailable
 from keryx.core.messages import Mark, Role
 from keryx.core.ports import Inbound, Receipt
 from keryx.store.database import Database
@@ -119,7 +119,7 @@ async def test_a_process_that_dies_at_a_write_loses_and_doubles_nothing(
     def strike(_: str) -> None:
         world.node.die()
         struck.set()
-        raise Retryable("dead")
+        raise Unavailable("dead")
 
     receipts = await converse(world)
     fault = Fault(label, when, nth=2, strike=strike)

@@ -20,6 +20,7 @@ class Node:
             **{k: v for k, v in os.environ.items() if not k.startswith("KERYX_")},
             "KERYX_HOME": str(home),
             "KERYX_DATABASE": database,
+            "KERYX_AGENT": "echo",
             **environ,
         }
         self._log = tempfile.NamedTemporaryFile(prefix="keryx-node-", suffix=".log")  # noqa: SIM115 closed with the node

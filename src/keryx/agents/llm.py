@@ -80,6 +80,8 @@ class LlmAgent:
         scene = Scene(
             model=model,
             system=context.place,
+            summary=context.summary,
+            shared=context.shared,
             tools=bool(specs),
             turn=context.turn,
             data=await self._media(context.history, model),

@@ -107,7 +107,7 @@ async def _at_terminal(app: App, talk: Conversation, first: str) -> int:
     if not talk.session and not first:
         output.write(
             output.styled(
-                f"New conversation with {app.settings.agent}. /help lists commands, Ctrl-D leaves.", "dim"
+                f"New conversation with {app.settings.brain}. /help lists commands, Ctrl-D leaves.", "dim"
             )
         )
     watch = _Interrupts(talk)

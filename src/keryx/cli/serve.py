@@ -177,7 +177,7 @@ async def _http(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
 def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    started = Started(address=address, store=masked(settings.store), agent=settings.agent, pid=os.getpid())
+    started = Started(address=address, store=masked(settings.store), agent=settings.brain, pid=os.getpid())
     if json:
         output.json(started)
     else:

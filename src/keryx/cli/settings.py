@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -16,7 +16,11 @@ MEANINGS = {
     "database": "A file, or a postgresql:// address; empty means keryx.db in the home folder.",
     "host": "The address that `keryx serve` listens on.",
     "port": "The port that `keryx serve` listens on.",
-    "agent": "The agent that answers.",
+    "agent": "Who answers: echo (offline), llm (the configured models), local (a small model in this process), or package.module:object for your own; auto is llm where models are configured, else local where it is installed, else echo.",
+    "model": "The model of sessions that have chosen none; empty means the first one.",
+    "models": "Models behind OpenAI-compatible endpoints: tables of `name`, `base_url`, `id`, `key` (env:NAME or file:PATH), `context`, `prices` and more.",
+    "llm_base_url": "The endpoint of a single model, without a [[models]] table; its key is the variable KERYX_LLM_API_KEY.",
+    "llm_model": "The name of that model at its endpoint.",
     "profile": "The profile that the command line works in.",
     "busy": "What a message does while a turn runs: wait, steer it, join the waiting ones, or interrupt it.",
     "doubt": "What happens when nobody knows whether a part arrived: repeat it with a mark, or hold it for a person.",
@@ -124,7 +128,7 @@ def _fields(value: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]
 
 def _kind(hint: Any) -> str:
     if get_args(hint):
-        return "table"
+        return "tables" if get_origin(hint) is tuple else "table"
     if issubclass(hint, StrEnum):
         return " | ".join(item.value for item in hint)
     return {timedelta: "duration", bool: "true | false", int: "number", str: "text"}[hint]

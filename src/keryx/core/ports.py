@@ -61,7 +61,8 @@ Event: TypeAlias = Said | Thought | Called | Returned | Used
 
 class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     """All an agent may know of its turn. `history` ends with the messages to answer, and after an
-    interruption with what earlier attempts recorded. `steer` gives messages that arrived meanwhile for
+    interruption with what earlier attempts recorded; `summary` stands for what was compacted before it. `shared`:
+    several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
     this turn; call it between steps."""
 
     session: SessionId
@@ -69,6 +70,8 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     place: str
     history: Sequence[Message]
+    summary: str = ""
+    shared: bool = False
     settings: Settings
     cwd: str
     clock: Clock

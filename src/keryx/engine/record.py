@@ -47,6 +47,7 @@ class Reading(msgspec.Struct, frozen=True):
     session: Session
     history: list[Message]
     summary: str
+    shared: bool
     cancelling: bool
     written: Written = Written()
 
@@ -61,6 +62,7 @@ def read(tx: Transaction, turn: Turn) -> Reading:
         session,
         core_messages.view(entries, waiting=waiting),
         epoch.summary if epoch else "",
+        any(lane.shared for lane in lanes.of_session(tx, turn.session)),
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
     )

@@ -260,6 +260,8 @@ class Runner:
             attempt=turn.attempts,
             place=self._place(reading, turn),
             history=reading.history,
+            summary=reading.summary,
+            shared=reading.shared,
             settings=reading.session.settings,
             cwd=reading.session.cwd,
             clock=self._clock,

@@ -16,7 +16,7 @@ def lines(table: Table) -> list[str]:
     result: list[str] = []
     for row, cells in shown:
         result.append(_line(row, cells, widths))
-        if row.header and row is table.rows[-1 if len(table.rows) == 1 else 0]:
+        if row.header:
             result.append((LINE + CROSS + LINE).join(LINE * size for size in widths))
     return result
 

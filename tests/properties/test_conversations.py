@@ -1,0 +1,548 @@
+"""Conversations under every order of events: nothing is lost, doubled or reordered, and no stale lease writes.
+
+A machine of people, workers and crashes drives the engine's units of work, each in a transaction of its own, against
+a model made of plain lists."""
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, LiteralString, TypeVar, cast
+
+import msgspec
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,  # pyright: ignore[reportUnknownVariableType]
+)
+from tests.builders import NOW
+
+from keryx.core import messages as core_messages
+from keryx.core.errors import Conflict, KeryxError, LeaseLost, NotFound
+from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.messages import Role, ToolCall, ToolResult, words
+from keryx.core.ports import Called, Event, Inbound, Receipt, Returned, Said
+from keryx.core.sessions import Viewer
+from keryx.core.source import Source
+from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.engine import control, record, revisions, router
+from keryx.engine.policy import Policy
+from keryx.store import lanes, messages, migrate, sessions, turns
+from keryx.store.database import Transaction
+from keryx.store.postgres import PostgresTransaction
+from keryx.store.sqlite import SqliteTransaction, prepare
+
+T = TypeVar("T")
+Transact = Callable[[], AbstractContextManager[Transaction]]
+
+POLICY = Policy()
+LEASE = timedelta(seconds=15)
+FRESH = timedelta(hours=1)
+ANN = PrincipalId("ann")
+ANNS = Viewer(DEFAULT_PROFILE, ANN)
+CHATS = (0, 1)
+WORKERS = (WorkerId("one"), WorkerId("two"))
+chats = st.sampled_from(CHATS)
+texts = st.text("abc \x00\ud800é", min_size=1, max_size=4)
+_names = count()
+
+
+@dataclass
+class Entry:
+    role: Role
+    text: str
+    turn: TurnId | None
+    mark: str | None = None
+    undone: int = 0
+
+
+@dataclass
+class Waiting:
+    id: TurnId
+    mode: BusyMode
+    input_seq: int
+
+
+@dataclass
+class Talk:
+    """What the model knows of a session."""
+
+    id: SessionId
+    log: list[Entry] = field(default_factory=list[Entry])
+    queue: list[Waiting] = field(default_factory=list[Waiting])
+    running: Turn | None = None
+    input: Waiting | None = None
+    cancelling: bool = False
+    draft: str = ""
+    undos: int = 0
+
+    @property
+    def busy(self) -> bool:
+        return self.running is not None or bool(self.queue)
+
+    def say(self, role: Role, text: str, turn: TurnId | None, mark: str | None = None) -> None:
+        self.log.append(Entry(role, text, turn, mark))
+
+    def keep_draft(self, turn: TurnId, mark: str | None) -> None:
+        if self.draft:
+            self.say(Role.ASSISTANT, self.draft, turn, mark)
+        self.draft = ""
+
+    def end(self) -> None:
+        self.running, self.input, self.cancelling = None, None, False
+
+    def merge(self, waiting: Waiting, into: TurnId) -> None:
+        self.queue.remove(waiting)
+        for entry in self.log:
+            if entry.turn == waiting.id:
+                entry.turn = into
+
+    def last_turns(self, wanted: int) -> list[TurnId]:
+        """The last turns that stand, newest first, by their first question."""
+        first: dict[TurnId, int] = {}
+        for n, entry in enumerate(self.log):
+            if entry.role is Role.USER and entry.turn and not entry.undone:
+                first.setdefault(entry.turn, n)
+        return sorted(first, key=lambda turn: -first[turn])[:wanted]
+
+
+@dataclass
+class Place:
+    """What the model knows of a lane."""
+
+    session: SessionId | None = None
+    suspended: bool = False
+    had: list[SessionId] = field(default_factory=list[SessionId])
+
+
+class Conversations(RuleBasedStateMachine):
+    def __init__(self, transact: Transact) -> None:
+        super().__init__()
+        self._transact = transact
+        self._name = f"m{next(_names)}"
+        self._now = NOW
+        self._events: list[tuple[Inbound, Receipt]] = []
+        self._talks: dict[SessionId, Talk] = {}
+        self._places = {chat: Place() for chat in CHATS}
+        self._stale: list[Turn] = []
+        self._calls = count()
+
+    def do(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """One unit of work; one that raises changes nothing."""
+        self._now += timedelta(milliseconds=1)
+        with self._transact() as tx:
+            return work(tx, *args, **kwargs)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def inbound(self, chat: int, text: str, mode: BusyMode | None = None) -> Inbound:
+        number = f"{self._name}-{len(self._events)}"
+        source = Source(platform="fake", chat=f"{self._name}-{chat}", user="ann", message=number)
+        return Inbound(
+            event=number,
+            source=source,
+            parts=words(text),
+            surface="test",
+            principal=ANN,
+            busy=mode,
+            commands=False,
+        )
+
+    def talk(self, chat: int) -> Talk | None:
+        session = self._places[chat].session
+        return self._talks[session] if session else None
+
+    def at_work(self, chat: int) -> tuple[Talk, Turn] | None:
+        talk = self.talk(chat)
+        return (talk, talk.running) if talk and talk.running else None
+
+    @rule(chat=chats, text=texts, mode=st.sampled_from(BusyMode))
+    def receive(self, chat: int, text: str, mode: BusyMode) -> None:
+        message = self.inbound(chat, text, mode)
+        receipt = self.do(router.receive, message, policy=POLICY, now=self.now())
+        self._events.append((message, receipt))
+        place = self._places[chat]
+        if place.suspended:
+            place.session, place.suspended = None, False
+        assert receipt.session and receipt.turn and receipt.seq
+        if place.session is None:
+            assert receipt.session not in self._talks
+            self._talks[receipt.session] = Talk(receipt.session)
+            place.session = receipt.session
+            place.had.append(receipt.session)
+        assert receipt.session == place.session
+        talk = self._talks[receipt.session]
+        talk.say(Role.USER, text, receipt.turn)
+        talk.queue.append(Waiting(receipt.turn, mode, receipt.seq))
+        if mode is BusyMode.INTERRUPT and talk.running:
+            talk.cancelling = True
+
+    @precondition(lambda self: self._events)
+    @rule(data=st.data())
+    def receive_again(self, data: st.DataObject) -> None:
+        message, first = data.draw(st.sampled_from(self._events))
+        again = self.do(router.receive, message, policy=POLICY, now=self.now())
+        assert again.duplicate and msgspec.structs.replace(again, duplicate=False) == first
+
+    @rule(chat=chats, worker=st.sampled_from(WORKERS))
+    def claim(self, chat: int, worker: WorkerId) -> None:
+        talk = self.talk(chat)
+        if talk is None:
+            return
+        turn = self.do(
+            turns.claim,
+            worker=worker,
+            now=self.now(),
+            lease=LEASE,
+            per_principal=10_000,
+            scoped=True,
+            session=talk.id,
+        )
+        if talk.running or not talk.queue:
+            assert turn is None
+            return
+        first = talk.queue.pop(0)
+        assert turn is not None and turn.id == first.id
+        talk.running, talk.input = turn, first
+        while first.mode is BusyMode.COLLECT and talk.queue and talk.queue[0].mode is BusyMode.COLLECT:
+            talk.merge(talk.queue[0], into=turn.id)
+
+    @rule(chat=chats, text=texts)
+    def draft(self, chat: int, text: str) -> None:
+        self.progress(chat, [Said(text)])
+
+    @rule(chat=chats, text=texts, returned=st.booleans())
+    def step(self, chat: int, text: str, returned: bool) -> None:
+        call = ToolCall(f"c{next(self._calls)}", "tool", text)
+        result = [Returned(ToolResult(call.id, "tool", text))] if returned else []
+        self.progress(chat, [Called((call,)), *result])
+
+    def progress(self, chat: int, events: list[Event]) -> None:
+        found = self.at_work(chat)
+        if found is None:
+            return
+        talk, turn = found
+        self.do(record.progress, turn, events, now=self.now())
+        for event in events:
+            match event:
+                case Said(text):
+                    talk.draft += text
+                case Called():
+                    talk.say(Role.ASSISTANT, talk.draft, turn.id)
+                    talk.draft = ""
+                case Returned():
+                    talk.say(Role.TOOL, "", turn.id)
+                case _:
+                    pass
+
+    @rule(chat=chats)
+    def steer(self, chat: int) -> None:
+        found = self.at_work(chat)
+        if found is None:
+            return
+        talk, turn = found
+        expected: list[str] = []
+        while talk.queue and talk.queue[0].mode is BusyMode.STEER:
+            waiting = talk.queue[0]
+            expected.append(talk.log[waiting.input_seq - 1].text)
+            talk.merge(waiting, into=turn.id)
+        given = self.do(record.steer, turn, now=self.now())
+        assert [m.text for m in given] == expected
+
+    @rule(chat=chats)
+    def finish(self, chat: int) -> None:
+        found = self.at_work(chat)
+        if found is None:
+            return
+        talk, turn = found
+        self.do(record.finish, turn, now=self.now())
+        talk.keep_draft(turn.id, None)
+        own = [e for e in talk.log if e.turn == turn.id and e.role is Role.ASSISTANT and e.mark is None]
+        if not any(e.text for e in own):
+            talk.say(Role.NOTICE, record.NO_ANSWER, turn.id)
+        self.leave(talk, turn)
+
+    @rule(chat=chats)
+    def fail(self, chat: int) -> None:
+        found = self.at_work(chat)
+        if found is None:
+            return
+        talk, turn = found
+        self.do(record.fail, turn, "no luck", now=self.now())
+        talk.keep_draft(turn.id, "failed")
+        talk.say(Role.NOTICE, "no luck", turn.id)
+        self.leave(talk, turn)
+
+    @rule(chat=chats)
+    def stop(self, chat: int) -> None:
+        talk = self.talk(chat)
+        if talk is None:
+            return
+        stopped = self.do(control.stop, talk.id, now=self.now())
+        assert (stopped is None) == (talk.running is None)
+        talk.cancelling = talk.running is not None
+
+    @rule(chat=chats)
+    def cancel(self, chat: int) -> None:
+        found = self.at_work(chat)
+        if found is None or not found[0].cancelling:
+            return
+        talk, turn = found
+        self.do(record.cancel, turn, now=self.now())
+        talk.keep_draft(turn.id, "cancelled")
+        self.leave(talk, turn)
+
+    @rule(chat=chats)
+    def hand_back(self, chat: int) -> None:
+        found = self.at_work(chat)
+        if found is None:
+            return
+        talk, turn = found
+        self.do(record.hand_back, turn, now=self.now())
+        talk.keep_draft(turn.id, "interrupted")
+        assert talk.input
+        talk.queue.insert(0, talk.input)
+        self.leave(talk, turn)
+
+    @rule(chat=chats)
+    def crash(self, chat: int) -> None:
+        """The worker of a running turn dies, and somebody finds it."""
+        found = self.at_work(chat)
+        if found is None:
+            return
+        talk, held = found
+        turn = self.do(turns.get, held.id)
+        assert (turn.lease, turn.attempts, turn.cancelling) == (held.lease, held.attempts, talk.cancelling)
+        state = self.do(record.recover, turn, now=self.now(), fresh=FRESH, lease=LEASE)
+        talk.keep_draft(turn.id, "interrupted")
+        if talk.cancelling:
+            assert state is TurnState.CANCELLED
+        elif turn.attempts >= MAX_ATTEMPTS:
+            assert state is TurnState.PARKED
+            talk.say(Role.NOTICE, "parked", turn.id)
+            for place in self._places.values():
+                place.suspended = place.suspended or place.session == talk.id
+        else:
+            assert state is TurnState.QUEUED and talk.input
+            talk.queue.insert(0, talk.input)
+        self.leave(talk, turn)
+
+    def leave(self, talk: Talk, turn: Turn) -> None:
+        talk.end()
+        self._stale.append(turn)
+
+    @precondition(lambda self: self._stale)
+    @rule(data=st.data())
+    def a_stale_worker_can_write_nothing(self, data: st.DataObject) -> None:
+        turn = data.draw(st.sampled_from(self._stale))
+        now = self.now()
+        units: list[Callable[[Transaction], object]] = [
+            partial(record.progress, turn=turn, events=[Said("stale")], now=now),
+            partial(record.steer, turn=turn, now=now),
+            partial(record.finish, turn=turn, now=now),
+            partial(record.fail, turn=turn, error="stale", now=now),
+            partial(record.cancel, turn=turn, now=now),
+            partial(record.hand_back, turn=turn, now=now),
+            partial(record.recover, turn=turn, now=now, fresh=FRESH, lease=LEASE),
+        ]
+        for unit in units:
+            with pytest.raises(LeaseLost):
+                self.do(unit)
+
+    @rule(chat=chats, wanted=st.integers(1, 3))
+    def undo(self, chat: int, wanted: int) -> None:
+        talk = self.talk(chat)
+        if talk is None:
+            return
+        session = self.do(sessions.get, talk.id)
+        undone = talk.last_turns(wanted)
+        if talk.busy or not undone:
+            with pytest.raises(Conflict if talk.busy else NotFound):
+                self.do(revisions.undo, session, wanted, now=self.now())
+            return
+        text = self.do(revisions.undo, session, wanted, now=self.now())
+        question = next(e for e in talk.log if e.turn == undone[0] and e.role is Role.USER and not e.undone)
+        assert text == question.text
+        self.take_back(talk, undone)
+
+    def take_back(self, talk: Talk, undone: list[TurnId]) -> None:
+        talk.undos += 1
+        for entry in talk.log:
+            if entry.turn in undone and not entry.undone:
+                entry.undone = talk.undos
+
+    @rule(chat=chats)
+    def redo(self, chat: int) -> None:
+        talk = self.talk(chat)
+        if talk is None:
+            return
+        session = self.do(sessions.get, talk.id)
+        group = max((e.undone for e in talk.log), default=0)
+        first = next((n for n, e in enumerate(talk.log) if group and e.undone == group), 0)
+        said_since = any(e.role is Role.USER and not e.undone for e in talk.log[first + 1 :])
+        if talk.busy or not group or said_since:
+            with pytest.raises(Conflict if talk.busy else NotFound):
+                self.do(revisions.redo, session, now=self.now())
+            return
+        brought = [e for e in talk.log if e.undone == group]
+        assert self.do(revisions.redo, session, now=self.now()) == len(brought)
+        for entry in brought:
+            entry.undone = 0
+
+    @rule(chat=chats)
+    def retry(self, chat: int) -> None:
+        talk = self.talk(chat)
+        if talk is None or talk.busy:
+            return
+        session = self.do(sessions.get, talk.id)
+        last = talk.last_turns(1)
+        if not last:
+            with pytest.raises(NotFound):
+                self.do(revisions.retry, session, asker=ANN, surface="test", now=self.now())
+            return
+        question = next(e for e in talk.log if e.turn == last[0] and e.role is Role.USER and not e.undone)
+        receipt = self.do(revisions.retry, session, asker=ANN, surface="test", now=self.now())
+        self.take_back(talk, last)
+        assert receipt.turn and receipt.seq
+        talk.say(Role.USER, question.text, receipt.turn)
+        talk.queue.append(Waiting(receipt.turn, BusyMode.QUEUE, receipt.seq))
+
+    @rule(chat=chats)
+    def fork(self, chat: int) -> None:
+        talk = self.talk(chat)
+        if talk is None:
+            return
+        session = self.do(sessions.get, talk.id)
+        waiting = [w.input_seq for w in talk.queue] + ([talk.input.input_seq] if talk.input else [])
+        end = min(waiting, default=len(talk.log) + 1) - 1
+        if end < 1:
+            with pytest.raises(KeryxError):
+                self.do(revisions.fork, session, viewer=ANNS, surface="test", now=self.now())
+            return
+        child = self.do(revisions.fork, session, viewer=ANNS, surface="test", now=self.now())
+        assert (child.parent, child.parent_seq) == (talk.id, end)
+        copied = [Entry(e.role, e.text, e.turn, e.mark, e.undone) for e in talk.log[:end]]
+        self._talks[child.id] = Talk(child.id, log=copied, undos=talk.undos)
+        self._places[chat].had.append(child.id)
+
+    @rule(chat=chats)
+    def begin_anew(self, chat: int) -> None:
+        lane = self.lane(chat)
+        talk = self.talk(chat)
+        if lane is None or talk is None:
+            return
+        old = self.do(control.begin, lane, now=self.now())
+        assert old and old.id == talk.id
+        talk.queue.clear()
+        talk.cancelling = talk.running is not None
+        self._places[chat].session, self._places[chat].suspended = None, False
+
+    @rule(chat=chats, data=st.data())
+    def resume(self, chat: int, data: st.DataObject) -> None:
+        lane = self.lane(chat)
+        place = self._places[chat]
+        if lane is None or not place.had:
+            return
+        wanted = data.draw(st.sampled_from(place.had))
+        session = self.do(sessions.get, wanted)
+        self.do(control.switch, lane, session, why="resume", now=self.now())
+        place.session, place.suspended = wanted, False
+
+    def lane(self, chat: int) -> lanes.Lane | None:
+        source = self.inbound(chat, "").source
+        found = self.do(lanes.page, ANNS, limit=10_000)
+        return next((lane for lane in found if lane.source.chat == source.chat), None)
+
+    @invariant()
+    def the_store_agrees_with_the_model(self) -> None:
+        with self._transact() as tx:
+            for talk in self._talks.values():
+                self.check(tx, talk)
+            for place in self._places.values():
+                if place.session:
+                    found = lanes.of_session(tx, place.session)
+                    assert any(lane.suspended == place.suspended for lane in found)
+
+    def check(self, tx: Transaction, talk: Talk) -> None:
+        stored = messages.following(tx, talk.id, after=0)
+        assert [m.seq for m in stored] == list(range(1, len(stored) + 1))
+        assert [(m.role, m.turn, m.mark, m.undone) for m in stored] == [
+            (e.role, e.turn, e.mark, e.undone) for e in talk.log
+        ]
+        for message, entry in zip(stored, talk.log, strict=True):
+            assert message.text == entry.text or entry.text == "parked"
+        assert [t.id for t in turns.queued(tx, talk.id)] == [w.id for w in talk.queue]
+        running = tx.rows("select id from turns where session = :s and state = 'running'", {"s": talk.id})
+        assert [r[0] for r in running] == ([talk.running.id] if talk.running else [])
+        waiting = frozenset(w.id for w in talk.queue)
+        assert_paired(core_messages.view(stored, waiting=waiting))
+
+
+def assert_paired(view: list[core_messages.Message]) -> None:
+    """Every call is followed by its results, and no result stands without its call."""
+    open_calls: set[str] = set()
+    for message in view:
+        if message.role is not Role.TOOL:
+            assert not open_calls
+            open_calls = {c.id for c in message.calls}
+        else:
+            results = [p.id for p in message.parts if isinstance(p, ToolResult)]
+            assert results and set(results) <= open_calls
+            open_calls -= set(results)
+    assert not open_calls
+
+
+def run(transact: Transact, *, examples: int, steps: int) -> None:
+    chosen = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        deadline=None,
+    )
+
+    class Machine(Conversations):
+        def __init__(self) -> None:
+            super().__init__(transact)
+
+    run_state_machine_as_test(Machine, settings=chosen)
+
+
+def test_no_order_of_events_loses_doubles_or_reorders_anything(tmp_path: Path) -> None:
+    connection = prepare(tmp_path / "keryx.db")
+    connection.pragma("synchronous", "off")
+
+    @contextmanager
+    def transact() -> Generator[Transaction]:
+        with connection:
+            yield SqliteTransaction(connection)
+
+    try:
+        run(transact, examples=250, steps=60)
+    finally:
+        connection.close()
+
+
+def test_no_order_of_events_loses_doubles_or_reorders_anything_on_postgres(
+    postgres: str, schema: str
+) -> None:
+    with psycopg.connect(postgres, options=f"-c search_path={schema}", autocommit=True) as connection:
+        connection.execute(cast(LiteralString, f'create schema "{schema}"'))
+
+        @contextmanager
+        def transact() -> Generator[Transaction]:
+            with connection.transaction():
+                yield PostgresTransaction(connection)
+
+        with transact() as tx:
+            migrate.apply(tx, now=NOW)
+        run(transact, examples=25, steps=40)
