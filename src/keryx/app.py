@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import cached_property
 from importlib.metadata import entry_points
 
@@ -73,10 +73,10 @@ class App:
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
         """The verbs alone, for a command that asks one thing: nothing runs in the background."""
+        feed = Feed(self.database, self.clock)
         async with self.database:
-            yield Hub(
-                self.database, self.clock, policy=self.settings.policy, feed=Feed(self.database, self.clock)
-            )
+            with closing(Hub(self.database, self.clock, policy=self.settings.policy, feed=feed)) as hub:
+                yield hub
 
     @cached_property
     def _all_adapters(self) -> list[Adapter]:

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,  # pyright: ignore[reportUnknownVariableType]
+    run_state_machine_as_test,
 )
 from tests.builders import NOW
 
@@ -166,8 +166,38 @@ class Conversations(RuleBasedStateMachine):
         talk = self.talk(chat)
         return (talk, talk.running) if talk and talk.running else None
 
-    @rule(chat=chats, text=texts, mode=st.sampled_from(BusyMode))
-    def receive(self, chat: int, text: str, mode: BusyMode) -> None:
+    @rule(chat=chats, said=st.lists(st.tuples(texts, st.sampled_from(BusyMode)), min_size=1, max_size=3))
+    def receive(self, chat: int, said: list[tuple[str, BusyMode]]) -> None:
+        for text, mode in said:
+            self.take_in(chat, text, mode)
+
+    @rule(
+        chat=chats, mode=st.sampled_from([BusyMode.COLLECT, BusyMode.STEER]), worker=st.sampled_from(WORKERS)
+    )
+    def join(self, chat: int, mode: BusyMode, worker: WorkerId) -> None:
+        """Several messages that are meant for one turn, and the turn."""
+        for text in ("one", "two"):
+            self.take_in(chat, text, mode)
+        self.claim(chat, worker)
+        self.steer(chat)
+
+    @rule(chat=chats, text=texts, worker=st.sampled_from(WORKERS), ends=st.integers(1, 3))
+    def exchange(self, chat: int, text: str, worker: WorkerId, ends: int) -> None:
+        """A question and the ends of as many turns as there is time for."""
+        self.take_in(chat, text, BusyMode.QUEUE)
+        for _ in range(ends):
+            self.claim(chat, worker)
+            self.progress(chat, [Said(text)])
+            self.finish(chat)
+
+    @rule(chat=chats, wanted=st.lists(st.integers(1, 2), min_size=1, max_size=2))
+    def change_the_mind(self, chat: int, wanted: list[int]) -> None:
+        for number in wanted:
+            self.undo(chat, number)
+        for _ in wanted:
+            self.redo(chat)
+
+    def take_in(self, chat: int, text: str, mode: BusyMode) -> None:
         message = self.inbound(chat, text, mode)
         receipt = self.do(router.receive, message, policy=POLICY, now=self.now())
         self._events.append((message, receipt))
@@ -195,6 +225,9 @@ class Conversations(RuleBasedStateMachine):
         assert again.duplicate and msgspec.structs.replace(again, duplicate=False) == first
 
     @rule(chat=chats, worker=st.sampled_from(WORKERS))
+    def work(self, chat: int, worker: WorkerId) -> None:
+        self.claim(chat, worker)
+
     def claim(self, chat: int, worker: WorkerId) -> None:
         talk = self.talk(chat)
         if talk is None:
@@ -246,6 +279,9 @@ class Conversations(RuleBasedStateMachine):
                     pass
 
     @rule(chat=chats)
+    def look_for_more(self, chat: int) -> None:
+        self.steer(chat)
+
     def steer(self, chat: int) -> None:
         found = self.at_work(chat)
         if found is None:
@@ -260,6 +296,9 @@ class Conversations(RuleBasedStateMachine):
         assert [m.text for m in given] == expected
 
     @rule(chat=chats)
+    def answer(self, chat: int) -> None:
+        self.finish(chat)
+
     def finish(self, chat: int) -> None:
         found = self.at_work(chat)
         if found is None:
@@ -360,6 +399,9 @@ class Conversations(RuleBasedStateMachine):
                 self.do(unit)
 
     @rule(chat=chats, wanted=st.integers(1, 3))
+    def take_turns_back(self, chat: int, wanted: int) -> None:
+        self.undo(chat, wanted)
+
     def undo(self, chat: int, wanted: int) -> None:
         talk = self.talk(chat)
         if talk is None:
@@ -382,6 +424,9 @@ class Conversations(RuleBasedStateMachine):
                 entry.undone = talk.undos
 
     @rule(chat=chats)
+    def bring_turns_back(self, chat: int) -> None:
+        self.redo(chat)
+
     def redo(self, chat: int) -> None:
         talk = self.talk(chat)
         if talk is None:
@@ -519,7 +564,7 @@ def run(transact: Transact, *, examples: int, steps: int) -> None:
 
 def test_no_order_of_events_loses_doubles_or_reorders_anything(tmp_path: Path) -> None:
     connection = prepare(tmp_path / "keryx.db")
-    connection.pragma("synchronous", "off")
+    connection.execute("pragma synchronous = off")  # pyright: ignore[reportUnknownMemberType]
 
     @contextmanager
     def transact() -> Generator[Transaction]:

@@ -13,6 +13,7 @@ from keryx.core.ids import OPERATOR, SessionId, TurnId
 from keryx.core.messages import Parts, Text
 from keryx.core.ports import Inbound
 from keryx.core.sessions import Listing, Session, TitleBy, Viewer
+from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode
 from keryx.engine import control, revisions
 from keryx.engine.asking import Question, ask
@@ -147,7 +148,8 @@ def sought(inbound: Inbound) -> str | None:
     if not inbound.commands or inbound.observed or inbound.edits is not None:
         return None
     asked = parse(inbound.parts)
-    return asked.text or None if asked and asked.name == "search" else None
+    alone = inbound.source.chat_type is ChatType.DM
+    return asked.text or None if alone and asked and asked.name == "search" else None
 
 
 def listed(hits: Sequence[Hit]) -> str:
@@ -374,6 +376,8 @@ def _usage(call: Call) -> Done:
 
 
 def _search(call: Call) -> Done:
+    if call.inbound.source.chat_type is not ChatType.DM:
+        raise Forbidden("search in a direct chat: here others would read what is found")
     if not call.text:
         raise NotFound("say what to look for: /search oslo hotel")
     return Done(call.found or "Nothing found.", call.session.id if call.session else None)

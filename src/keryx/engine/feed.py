@@ -41,6 +41,8 @@ class Feed:
         """Read for ever. Everybody who follows depends on it."""
         seen = self._database.wake.count
         self._cursor = await self._database.read("feed.head", changes.head)
+        # Whoever followed before looks again: what came between their look and this one is not read here.
+        self._wake.signal()
         while True:
             await self._catch_up(self._cursor)
             self.reading = True

@@ -91,6 +91,14 @@ class Hub:
         """What the viewer may see of messages and titles that fit, best first. Any text is a query."""
         return await self._index.search(viewer, text, limit=limit, offset=offset, now=self._clock.now())
 
+    async def catch_up_index(self) -> None:
+        """Bring the search index up to date ahead of the next search, so that it need not wait."""
+        await self._index.catch_up()
+
+    def close(self) -> None:
+        """Let go of the search index. The database is closed by whoever opened it."""
+        self._index.close()
+
     async def open(
         self, viewer: Viewer, session: SessionId, *, limit: int = 50, before: int | None = None
     ) -> Snapshot:

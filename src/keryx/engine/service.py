@@ -24,6 +24,7 @@ from keryx.store.database import Database
 log = logging.getLogger(__name__)
 
 EXPIRY_SECONDS = 30
+INDEX_SECONDS = 60
 HOUSEKEEPING_SECONDS = 3600
 _LONGEST_PAUSE = 60.0
 
@@ -99,6 +100,7 @@ class Service:
                     await self.runner.drain(drain)
                 group.cancel_scope.cancel()
         await self.leases.leave()
+        self.hub.close()
 
     def _held(self) -> Held:
         sending = frozenset(delivery for d in self._dispatchers for delivery in d.held)
@@ -109,6 +111,7 @@ class Service:
         housekeeping = Housekeeping(self._database, self._clock, policy=self._policy)
         group.start_soon(self._every, EXPIRY_SECONDS, expiry.sweep)
         group.start_soon(self._every, HOUSEKEEPING_SECONDS, housekeeping.sweep)
+        group.start_soon(self._every, INDEX_SECONDS, self.hub.catch_up_index)
 
     async def _every(self, seconds: float, sweep: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -1,0 +1,245 @@
+"""Every command, through the door that every message takes."""
+
+import pytest
+from tests.engine.conftest import Begin
+from tests.engine.world import FAKE, OPERATORS, Pause, World, inbound
+
+from keryx.core.ids import PrincipalId
+from keryx.core.messages import Text, words
+from keryx.core.ports import Said
+from keryx.core.sessions import Listing, TitleBy
+from keryx.core.source import ChatType, Source
+from keryx.core.turns import BusyMode, TurnState
+from keryx.engine import commands
+from keryx.engine.commands import COMMANDS
+from keryx.store import sessions
+from keryx.testing import ScriptedAgent
+
+
+async def count_sessions(world: World) -> int:
+    return len((await world.hub.sessions(OPERATORS, Listing()))[0])
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.name)
+async def test_every_command_answers_in_a_conversation_and_outside_one(
+    world: World, command: commands.Command
+) -> None:
+    outside = await world.say(f"/{command.name}", chat="empty")
+    assert outside.reply
+    if command.session:
+        assert outside.reply == "There is no conversation here yet: say something first."
+    turn = await world.ask("hello")
+    inside = await world.say(f"/{command.name}")
+    assert inside.reply or inside.turn
+    assert (await world.turn(turn.id)).state is TurnState.DONE
+
+
+async def test_the_reply_of_a_command_is_delivered_where_it_was_given(world: World) -> None:
+    await world.command("/whoami")
+    assert await world.sent() == ["unnamed · ann · profile default"]
+
+
+async def test_an_unknown_command_says_so_and_makes_no_session(world: World) -> None:
+    assert await world.command("/frobnicate now") == "There is no command /frobnicate. /help lists them."
+    assert await count_sessions(world) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["/etc/hosts", "/ new", "//new", "/", "/1", "a /new", "/new_thing x", "/" + "a" * 40]
+)
+async def test_what_only_looks_like_a_command_is_speech(world: World, text: str) -> None:
+    assert (await world.ask(text)).state is TurnState.DONE
+    assert await world.sent() == [text]
+
+
+@pytest.mark.parametrize("text", ["/new", " /NEW ", "/new@keryx_bot", "/reset"])
+def test_a_command_is_known_however_it_is_written(text: str) -> None:
+    asked = commands.parse(words(text))
+    assert asked and asked.command and asked.command.name == "new"
+
+
+def test_a_message_of_several_parts_is_speech() -> None:
+    assert commands.parse((Text("/new"), Text("x"))) is None
+
+
+async def test_a_surface_can_have_commands_taken_as_speech(world: World) -> None:
+    await world.ask("/new", commands=False)
+    assert await world.sent() == ["/new"]
+
+
+async def test_new_ends_the_session_and_stops_its_work(world: World) -> None:
+    said = await world.say("!silence")
+    waiting = await world.say("later")
+    await world.running(said)
+    assert (await world.command("/new")).startswith("New conversation.")
+    assert (await world.settle(said)).state is TurnState.CANCELLED
+    assert (await world.settle(waiting)).state is TurnState.CANCELLED
+    assert (await world.ask("fresh")).session != said.session
+    assert await world.command("/new", chat="2") == "This is a new conversation already. Say something."
+
+
+async def test_resume_finds_only_what_the_asker_owns(world: World) -> None:
+    mine = await world.ask("Oslo hotels")
+    await world.ask("hi", user="bob", chat="2")
+    assert "no session" in await world.command("/resume Oslo hotels", user="bob", chat="2")
+    assert "no session" in await world.command(f"/resume {mine.session}", user="bob", chat="2")
+    assert "Oslo" not in await world.command("/sessions", user="bob", chat="2")
+    assert "Oslo" in await world.command("/resume")
+
+
+async def test_nobody_brings_a_private_session_of_another_into_a_shared_thread(world: World) -> None:
+    """The thread's lane belongs to whoever spoke first; what another asks for is looked up as that other."""
+    await world.ask("my secret plan")
+    thread = Source(platform=FAKE, chat="g", chat_type=ChatType.GROUP, thread="t", user="x")
+    await world.hub.receive(inbound("hi", user="ann", source=thread))
+    reply = (await world.hub.receive(inbound("/resume my secret plan", user="bob", source=thread))).reply
+    assert reply and "there is no session" in reply.lower()
+
+
+async def test_sessions_lists_the_newest_first(world: World) -> None:
+    for text in ("first", "second"):
+        await world.ask(text)
+        await world.command("/new")
+        world.advance(1)
+    reply = await world.command("/sessions")
+    assert reply.index("second") < reply.index("first")
+
+
+async def test_title_shows_sets_and_refuses(world: World) -> None:
+    turn = await world.ask("hello")
+    assert await world.command("/title") == "This is “hello”."
+    assert await world.command("/title  Oslo\u202e   trip ") == "Now called “Oslo trip”."
+    await world.ask("other", chat="2")
+    assert "already" in await world.command("/title oslo TRIP", chat="2")
+    assert "character" in await world.command("/title \u200b")
+    session = (await world.open(turn.session)).session
+    assert (session.title, session.title_by) == ("Oslo trip", TitleBy.PERSON)
+
+
+async def test_fork_moves_the_chat_into_a_copy(world: World) -> None:
+    first = await world.ask("base")
+    assert await world.command("/fork") == "You are in a copy now: “base #2”."
+    again = await world.ask("in the copy")
+    assert again.session != first.session
+    assert (await world.transcript(again.session))[:2] == ["user: base", "assistant: base"]
+    assert len(await world.transcript(first.session)) == 2
+
+
+async def test_a_fork_whose_title_is_taken_is_made_and_says_so(world: World) -> None:
+    await world.ask("base")
+    reply = await world.command("/fork base")
+    assert reply.startswith("You are in a copy now: “base #2”.") and "already" in reply
+    assert await world.command("/fork Plan B") == "You are in a copy now: “Plan B”."
+    assert await count_sessions(world) == 3
+
+
+async def test_undo_redo_and_retry(world: World) -> None:
+    turn = await world.ask("one")
+    await world.ask("two")
+    assert await world.command("/undo") == "Undone. It began with: two"
+    assert await world.command("/redo") == "2 messages are back."
+    assert await world.command("/redo") != "2 messages are back."
+    assert (await world.command("/undo 2")).endswith("two")
+    assert "nothing to undo" in await world.command("/undo")
+    assert await world.command("/redo") == "4 messages are back."
+    receipt = await world.say("/retry")
+    assert receipt.reply == "" and receipt.turn
+    await world.settle(receipt)
+    assert (await world.transcript(turn.session))[-1] == "assistant: two"
+
+
+@pytest.mark.parametrize("command", [c.name for c in COMMANDS if not c.busy])
+async def test_what_must_wait_for_the_answer_is_refused_while_a_turn_runs(world: World, command: str) -> None:
+    said = await world.say("!silence")
+    await world.running(said)
+    assert f"annot {command} while a turn runs" in await world.command(f"/{command}")
+    assert (await world.turn(said)).state is TurnState.RUNNING
+    assert len(await world.transcript(said.session)) == 1
+
+
+async def test_stop_stops_the_answer_and_keeps_the_queue(begin: Begin) -> None:
+    world = await begin(agent=ScriptedAgent([Said("half "), Pause()], [Said("next")]))
+    said = await world.say("a")
+    waiting = await world.say("b")
+    await world.drafted(said, "half ")
+    assert await world.command("/stop") == "Stopping. 1 more wait: /queue clear drops them."
+    assert (await world.settle(said)).state is TurnState.CANCELLED
+    assert (await world.settle(waiting)).state is TurnState.DONE
+    assert await world.command("/stop") == "Nothing is running."
+
+
+async def test_the_queue_is_shown_added_to_and_cleared(world: World) -> None:
+    said = await world.say("!silence")
+    await world.running(said)
+    assert await world.command("/queue") == "Nothing waits."
+    added = await world.say("/queue also this")
+    assert added.turn and (await world.turn(added)).mode is BusyMode.QUEUE
+    assert await world.command("/queue") == "1. also this"
+    assert await world.command("/queue clear") == "Dropped 1 waiting."
+    assert (await world.turn(added)).state is TurnState.CANCELLED
+
+
+async def test_steer_gives_the_running_turn_a_hint(world: World) -> None:
+    said = await world.say("!wait 5")
+    await world.drafted(said, "Waiting. ")
+    hint = await world.say("/steer in metres")
+    assert "say what to consider" in (await world.command("/steer")).lower()
+    await world.flow(world.settle(said))
+    assert (await world.turn(hint)).state is TurnState.MERGED
+    assert "Waiting. Steered: in metres" in await world.sent(2)
+
+
+async def test_busy_is_kept_per_session_and_checked(world: World) -> None:
+    turn = await world.ask("a")
+    assert await world.command("/busy") == "While a turn runs, messages: queue."
+    assert await world.command("/busy collect") == "While a turn runs, messages: collect."
+    assert (await world.command("/busy sometimes")).startswith("Choose one of queue")
+    assert (await world.open(turn.session)).session.settings.busy == "collect"
+
+
+async def test_pin_archive_model_and_project_are_kept(world: World) -> None:
+    turn = await world.ask("a")
+    assert [await world.command(t) for t in ("/pin", "/pin")] == ["Pinned.", "Unpinned."]
+    assert [await world.command(t) for t in ("/archive", "/archive")] == [
+        "Archived.",
+        "Back from the archive.",
+    ]
+    assert await world.command("/model gpt-x") == "Model: gpt-x."
+    assert await world.command("/model default") == "Model: default."
+    assert await world.command("/project") == "There are no projects yet."
+    assert "nowhere" in await world.command("/project nowhere")
+    assert await world.command("/project none") == "In no project now."
+    assert (await world.read(sessions.get, turn.session)).project is None
+
+
+async def test_delete_frees_every_chat_of_the_session(world: World) -> None:
+    turn = await world.ask("Oslo")
+    await world.command("/resume Oslo", chat="2")
+    assert await world.command("/delete") == "Deleted “Oslo”. It is erased in 30 days."
+    for chat in ("1", "2"):
+        assert (await world.ask("hello", chat=chat)).session != turn.session
+
+
+async def test_status_and_usage_tell_what_the_session_is(world: World) -> None:
+    assert await world.command("/status") == "No conversation here yet. Say something."
+    await world.ask("two words")
+    assert "idle, 0 waiting · 2 messages, 1 turns" in await world.command("/status")
+    assert await world.command("/usage") == (
+        "in 2, out 2, reasoning 0, cache read 0, write 0 · cost 0.0000 (actual)"
+    )
+
+
+async def test_help_lists_every_command(world: World) -> None:
+    reply = await world.command("/help")
+    assert all(f"/{c.name}" in reply for c in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "text", ["\x00", "\ud800", "../../etc", "x" * 5000, "'; drop table sessions; --", "%"]
+)
+async def test_odd_arguments_are_answered_with_a_sentence(world: World, text: str) -> None:
+    await world.ask("hello")
+    for command in ("resume", "title", "fork", "undo", "queue", "project", "model", "search", "busy"):
+        receipt = await world.say(f"/{command} {text}", user="ann")
+        assert receipt.reply or receipt.turn
+    assert (await world.ask("still here", principal=PrincipalId("ann"))).state is TurnState.DONE
