@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound
+from keryx.core.errors import Conflict, Forbidden, Invalid, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, SessionId, TurnId
 from keryx.core.messages import Parts, Text
 from keryx.core.ports import Inbound

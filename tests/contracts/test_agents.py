@@ -1,0 +1,168 @@
+"""What the engine relies on in every agent."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+from tests.contracts.agents import CASES, Case, Scene
+
+from keryx.core import ids
+from keryx.core.errors import AgentFailed
+from keryx.core.ids import SessionId, TurnId
+from keryx.core.messages import Message, Role, words
+from keryx.core.ports import Agent, Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.sessions import Settings
+from keryx.engine.clock import SystemClock
+from keryx.testing import START
+
+SECONDS = 10
+
+
+def playing(*scenes: Scene) -> pytest.MarkDecorator:
+    """Run over every agent that can play one of these scenes."""
+    cases = [pytest.param(c, c.scenes[s], id=f"{c}-{s}") for c in CASES for s in scenes if s in c.scenes]
+    return pytest.mark.parametrize(("case", "question"), cases)
+
+
+async def nobody() -> Sequence[Message]:
+    return []
+
+
+def context(question: str, *, before: Sequence[Message] = ()) -> TurnContext:
+    session, turn = SessionId(ids.new(START)), TurnId(ids.new(START))
+    asked = Message(
+        session=session, seq=len(before) + 1, role=Role.USER, parts=words(question), at=START, turn=turn
+    )
+    return TurnContext(
+        session=session,
+        turn=turn,
+        attempt=1,
+        place="a test",
+        history=[*before, asked],
+        settings=Settings(),
+        cwd="",
+        clock=SystemClock(),
+        steer=nobody,
+    )
+
+
+@asynccontextmanager
+async def asked(case: Case, question: str) -> AsyncIterator[AsyncIterator[Event]]:
+    async with asyncio.timeout(SECONDS), case.make() as agent, aclosing(run(agent, question)) as events:
+        yield events
+
+
+def run(agent: Agent, question: str):
+    return agent.run(context(question))
+
+
+async def collect(case: Case, question: str) -> list[Event]:
+    async with asked(case, question) as events:
+        return [event async for event in events]
+
+
+@playing("answer", "think", "stream")
+async def test_an_answer_is_text_and_the_iterator_ends(case: Case, question: str) -> None:
+    events = await collect(case, question)
+    assert "".join(e.text for e in events if isinstance(e, Said)).strip()
+    assert all(isinstance(e, Said | Thought | Called | Returned | Used) for e in events)
+
+
+@playing("think")
+async def test_reasoning_comes_before_the_answer_it_led_to(case: Case, question: str) -> None:
+    kinds = [type(e) for e in await collect(case, question) if isinstance(e, Said | Thought)]
+    assert kinds.index(Thought) < kinds.index(Said)
+
+
+@playing("stream")
+async def test_a_long_answer_comes_in_pieces(case: Case, question: str) -> None:
+    assert len([e for e in await collect(case, question) if isinstance(e, Said)]) > 1
+
+
+@playing("tool", "tools")
+async def test_every_call_is_announced_before_its_result_and_gets_exactly_one(
+    case: Case, question: str
+) -> None:
+    waiting: dict[str, str] = {}
+    called = 0
+    for event in await collect(case, question):
+        if isinstance(event, Called):
+            assert not waiting, "a step begins when the one before has its results"
+            waiting = {c.id: c.name for c in event.calls}
+            called += len(event.calls)
+            assert len(waiting) == len(event.calls)
+        if isinstance(event, Returned):
+            assert waiting.pop(event.result.id) == event.result.name
+    assert called and not waiting
+
+
+@playing("answer", "tool")
+async def test_usage_is_told_and_never_negative(case: Case, question: str) -> None:
+    for event in await collect(case, question):
+        if isinstance(event, Used):
+            used = event.usage
+            assert min(used.input, used.output, used.reasoning, used.cache_read, used.cache_write) >= 0
+
+
+@playing("fail")
+async def test_a_failure_is_one_sentence_for_a_person(case: Case, question: str) -> None:
+    with pytest.raises(AgentFailed) as failure:
+        await collect(case, question)
+    assert str(failure.value).strip() and "\n" not in str(failure.value)
+
+
+@playing("fail", "crash")
+async def test_nothing_comes_after_a_failure(case: Case, question: str) -> None:
+    async with asked(case, question) as events:
+        with pytest.raises(Exception):  # noqa: B017 any failure will do
+            async for _ in events:
+                pass
+        assert [event async for event in events] == []
+
+
+@playing("silence", "stream", "answer")
+async def test_a_cancel_ends_the_agent_soon(case: Case, question: str) -> None:
+    async def follow() -> None:
+        async with asked(case, question) as events:
+            async for _ in events:
+                pass
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(follow())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=2)
+    assert done and task.cancelled()
+
+
+@playing("silence")
+async def test_silence_blocks_nobody_else(case: Case, question: str) -> None:
+    task = asyncio.create_task(collect(case, question))
+    await asyncio.wait_for(asyncio.sleep(0.01), 1)
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@playing("empty")
+async def test_an_empty_answer_ends_without_text(case: Case, question: str) -> None:
+    assert not [e for e in await collect(case, question) if isinstance(e, Said) and e.text]
+
+
+@playing("stream", "answer")
+async def test_an_agent_may_be_left_in_the_middle(case: Case, question: str) -> None:
+    async with asked(case, question) as events:
+        async for _ in events:
+            break
+
+
+@playing("answer")
+async def test_turns_of_one_agent_run_side_by_side(case: Case, question: str) -> None:
+    async with asyncio.timeout(SECONDS), case.make() as agent:
+
+        async def one() -> str:
+            return "".join([e.text async for e in agent.run(context(question)) if isinstance(e, Said)])
+
+        answers = await asyncio.gather(*(one() for _ in range(5)))
+    assert all(answers)

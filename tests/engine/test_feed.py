@@ -1,0 +1,154 @@
+"""Following: from a snapshot on, nothing is missed and nothing comes twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from tests.engine.conftest import Begin
+from tests.engine.world import OPERATORS, SECONDS, Pause, World, viewer
+
+from keryx.core.changes import Change, Kind
+from keryx.core.errors import CursorExpired, Invalid
+from keryx.core.ids import Cursor, SessionId
+from keryx.core.messages import Role
+from keryx.core.ports import Said
+from keryx.engine.housekeeping import Housekeeping
+from keryx.store import changes, messages
+from keryx.testing import ScriptedAgent
+
+
+async def until(
+    following: AsyncIterator[Change], *, session: SessionId | None = None, answers: int
+) -> list[Change]:
+    """The changes up to the one that tells of this many answers."""
+    seen: list[Change] = []
+    async with asyncio.timeout(SECONDS):
+        async for change in following:
+            seen.append(change)
+            told = [c for c in seen if c.message and c.message.role is Role.ASSISTANT and c.note == "added"]
+            if len(told) == answers:
+                return seen
+    raise AssertionError("the feed has ended")
+
+
+def texts(seen: list[Change]) -> list[str]:
+    return [c.message.text for c in seen if c.message and c.note == "added"]
+
+
+async def test_a_follower_sees_an_exchange_in_the_order_it_was_written(world: World) -> None:
+    cursor = await world.hub.now()
+    await world.say("slow 2 a b")
+    seen = await world.flow(until(world.hub.follow(OPERATORS, cursor), answers=1))
+    kinds = [(c.kind, c.note) for c in seen if c.kind in (Kind.MESSAGE, Kind.TURN)]
+    assert kinds[:3] == [(Kind.MESSAGE, "added"), (Kind.TURN, "queued"), (Kind.TURN, "running")]
+    assert texts(seen) == ["slow 2 a b", "a b"]
+    assert len({c.cursor for c in seen}) == len(seen)
+
+
+async def test_what_a_snapshot_shows_and_what_follows_make_the_whole(begin: Begin) -> None:
+    """Live view and reload agree: the draft of the snapshot and the pieces after it are the answer."""
+    pause = Pause()
+    world = await begin(agent=ScriptedAgent([Said("one "), pause, Said("two "), Said("three")]))
+    said = await world.say("a")
+    await world.drafted(said, "one ")
+    snapshot = await world.open(said.session)
+    following = world.hub.follow(OPERATORS, snapshot.cursor, session=said.session)
+    pause.go_on()
+    seen = await until(following, answers=1)
+    live = "".join(p.text for p in snapshot.draft) + "".join(c.piece.text for c in seen if c.piece)
+    assert "one two three".startswith(live) and texts(seen) == ["one two three"]
+
+
+async def test_followers_that_begin_anywhere_miss_nothing_and_see_nothing_twice(world: World) -> None:
+    """Snapshots are taken while eight chats talk; each one with what follows it is the whole conversation."""
+    total = 40
+
+    async def talk(chat: int) -> None:
+        for n in range(total // 8):
+            await world.ask(f"{chat}.{n}", chat=str(chat))
+
+    async def follow() -> list[str]:
+        known = await world.read(
+            lambda tx: (
+                changes.head(tx),
+                [
+                    m
+                    for (s,) in tx.rows("select id from sessions")
+                    for m in messages.following(tx, s, after=0)
+                ],
+            )
+        )
+        cursor, before = known
+        had = [m.text for m in before if m.role is Role.ASSISTANT]
+        if len(had) == total:
+            return had
+        seen = await until(world.hub.follow(OPERATORS, cursor), answers=total - len(had))
+        return had + [c.message.text for c in seen if c.message and c.message.role is Role.ASSISTANT]
+
+    async with asyncio.TaskGroup() as group:
+        talking = [group.create_task(talk(chat)) for chat in range(8)]
+        followers = [group.create_task(follow())]
+        for _ in range(6):
+            await asyncio.sleep(0.01)
+            followers.append(group.create_task(follow()))
+    assert all(t.done() for t in talking)
+    expected = sorted(f"{chat}.{n}" for chat in range(8) for n in range(total // 8))
+    for follower in followers:
+        assert sorted(follower.result()) == expected
+
+
+async def test_many_followers_see_the_same(world: World) -> None:
+    cursor = await world.hub.now()
+    tasks = [asyncio.create_task(until(world.hub.follow(OPERATORS, cursor), answers=3)) for _ in range(30)]
+    for n in range(3):
+        await world.ask(f"q{n}")
+    seen = await asyncio.gather(*tasks)
+    assert all(texts(s) == texts(seen[0]) for s in seen) and len(texts(seen[0])) == 6
+
+
+async def test_a_follower_that_is_slow_misses_nothing(world: World) -> None:
+    """More happens than the process keeps at hand; the rest is read from the store."""
+    cursor = await world.hub.now()
+    following = world.hub.follow(OPERATORS, cursor)
+    await world.ask("first")
+    first = await anext(aiter(following))
+
+    def busy(tx: changes.Transaction) -> None:
+        for n in range(2_500):
+            changes.note(
+                tx, Kind.SESSION, str(n), profile="default", owner="ann", at=world.clock.now(), note="busy"
+            )
+
+    await world.write(busy)
+    await world.ask("last")
+    seen = [first, *await until(following, answers=2)]
+    assert [c.subject for c in seen if c.note == "busy"] == [str(n) for n in range(2_500)]
+    assert texts(seen) == ["first", "first", "last", "last"]
+
+
+async def test_a_follower_of_one_session_sees_no_other(world: World) -> None:
+    turn = await world.ask("mine")
+    cursor = await world.hub.now()
+    await world.ask("other", chat="2")
+    await world.ask("more")
+    seen = await until(world.hub.follow(viewer("ann"), cursor, session=turn.session), answers=1)
+    assert {c.session for c in seen} == {turn.session}
+
+
+async def test_a_cursor_from_before_the_trim_is_refused_and_a_new_one_works(world: World) -> None:
+    old = await world.hub.now()
+    await world.ask("a")
+    world.advance(timedelta(days=8))
+    await Housekeeping(world.database, world.clock, policy=world.policy).sweep()
+    with pytest.raises(CursorExpired):
+        await anext(aiter(world.hub.follow(OPERATORS, old)))
+    cursor = await world.hub.now()
+    await world.ask("b")
+    assert texts(await until(world.hub.follow(OPERATORS, cursor), answers=1)) == ["b", "b"]
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.2.3", "9" * 40, "'"])
+async def test_a_cursor_that_keryx_never_gave_is_refused(world: World, text: str) -> None:
+    with pytest.raises((Invalid, CursorExpired)):
+        await anext(aiter(world.hub.follow(OPERATORS, Cursor(text))))
