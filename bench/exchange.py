@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-from bench import raw
+from bench import fill, raw
 from bench.node import NullAdapter, node
 from bench.spread import beside, ms
 from bench.stage import Stage, inbound
@@ -19,7 +19,8 @@ _LANES = 10_000
 async def run(stage: Stage) -> AsyncIterator[Line]:
     lanes = stage.size(_LANES)
     size = f"{lanes:,} lanes"
-    place, filled = await stage.lanes(lanes)
+    # A store of its own: where messages were only received, their turns still wait and would be answered here.
+    place, filled = await stage.filled("exchange", lambda db: fill.lanes_with_sessions(db, lanes))
     floor = stage.floor(place)
 
     def bare(n: int) -> None:

@@ -22,23 +22,26 @@ from keryx.store.metered import MeteredDatabase
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
 _IDLE_SECONDS = 3.0
+_JOIN_SECONDS = 1.0
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
     place, _ = await stage.filled("followers", lambda db: fill.lanes_with_sessions(db, 10))
     seconds = 0.5 if stage.quick else _IDLE_SECONDS
     for followers in (1, 50, stage.size(1000)):
-        idle, delays = await _followed(place, followers, seconds, rounds=stage.count(400) // 4)
+        joining, idle, delays = await _followed(place, followers, seconds, rounds=stage.count(400) // 4)
         size = f"{followers:,} followers"
+        yield line("queries to join", size, joining, "")
         yield none_of(f"queries in {seconds:g} s of silence", size, idle)
         yield line("commit to follower p50", size, ms(delays.p50), "ms")
         yield line("commit to follower p95", size, ms(delays.p95), "ms")
     yield line("queries of an idle node", f"{seconds:g} s", await _idle_node(stage.place(), seconds), "")
 
 
-async def _followed(place: Place, followers: int, seconds: float, *, rounds: int) -> tuple[int, Spread]:
+async def _followed(place: Place, followers: int, seconds: float, *, rounds: int) -> tuple[int, int, Spread]:
+    """The queries while everybody joins, those in a silence after it, and the delays of messages after that."""
     clock = SystemClock()
-    idle = 0
+    joining = idle = 0
     delays: list[float] = []
     async with place.database() as database, anyio.create_task_group() as group:
         feed = Feed(database, clock)
@@ -48,14 +51,17 @@ async def _followed(place: Place, followers: int, seconds: float, *, rounds: int
         seen: asyncio.Queue[float] = asyncio.Queue()
         for _ in range(followers):
             group.start_soon(_follow, hub, cursor, seen)
+        start = _queries(database)
         await _message(hub, seen, followers)
+        await asyncio.sleep(_JOIN_SECONDS)
         before = _queries(database)
+        joining = before - start
         await asyncio.sleep(seconds)
         idle = _queries(database) - before
         for _ in range(rounds):
             delays += await _message(hub, seen, followers)
         group.cancel_scope.cancel()
-    return idle, spread(delays)
+    return joining, idle, spread(delays)
 
 
 async def _follow(hub: Hub, cursor: Cursor, seen: asyncio.Queue[float]) -> None:

@@ -70,7 +70,7 @@ class Stage:
         return made
 
     async def filled(self, name: str, filler: Filler[T]) -> tuple[Place, T]:
-        """A store filled under this name, once. It may be written to: nobody relies on more than the filling."""
+        """A store filled under this name, once. It may be written to, so whoever minds takes a name of its own."""
         if name not in self._filled:
             place = self.place()
             async with place.database() as database:

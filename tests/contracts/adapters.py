@@ -1,7 +1,7 @@
 """The adapters that the contract is run over. A new adapter adds one `Case`: how it is made with a platform around it,
 how to read what a person sees there, and how a person writes there, if the platform has a way in."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ class Case:
 
 
 @asynccontextmanager
-async def _local(folder: Path) -> AsyncIterator[Setting]:
+async def _local(folder: Path) -> AsyncGenerator[Setting]:
     def seen(chat: str) -> list[str]:
         files = sorted((folder / chat).glob("*.md"))
         return [f.read_bytes().decode("utf-8", "surrogatepass") for f in files]
@@ -41,7 +41,7 @@ async def _local(folder: Path) -> AsyncIterator[Setting]:
 
 
 @asynccontextmanager
-async def _recording(folder: Path) -> AsyncIterator[Setting]:
+async def _recording(folder: Path) -> AsyncGenerator[Setting]:
     adapter = RecordingAdapter(capabilities=Capabilities(idempotency=Idempotency.NATIVE), limit=50)
     yield Setting(
         adapter=adapter, seen=lambda chat: [p.text for p in adapter.arrived if p.target.chat == chat]
@@ -49,7 +49,7 @@ async def _recording(folder: Path) -> AsyncIterator[Setting]:
 
 
 @asynccontextmanager
-async def _platform(folder: Path, *, native: bool) -> AsyncIterator[Setting]:
+async def _platform(folder: Path, *, native: bool) -> AsyncGenerator[Setting]:
     with Platform(idempotent=native) as platform:
         adapter = PlatformAdapter(platform.url, native=native)
         try:

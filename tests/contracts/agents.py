@@ -1,7 +1,7 @@
 """The agents that the contract is run over. A new agent adds one `Case`: how it is made, and what to ask it so that
 it answers, uses a tool, fails, stays silent and says nothing. A scene that an agent cannot play is left out."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -24,12 +24,12 @@ class Case:
 
 
 @asynccontextmanager
-async def _echo() -> AsyncIterator[Agent]:
+async def _echo() -> AsyncGenerator[Agent]:
     yield EchoAgent()
 
 
 @asynccontextmanager
-async def _scripted() -> AsyncIterator[Agent]:
+async def _scripted() -> AsyncGenerator[Agent]:
     yield ScriptedAgent([Said("hello")])
 
 

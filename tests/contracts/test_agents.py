@@ -1,7 +1,7 @@
 """What the engine relies on in every agent."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -11,7 +11,7 @@ from keryx.core import ids
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Message, Role, words
-from keryx.core.ports import Agent, Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.ports import Called, Event, Returned, Said, Thought, TurnContext, Used
 from keryx.core.sessions import Settings
 from keryx.engine.clock import SystemClock
 from keryx.testing import START
@@ -48,13 +48,13 @@ def context(question: str, *, before: Sequence[Message] = ()) -> TurnContext:
 
 
 @asynccontextmanager
-async def asked(case: Case, question: str) -> AsyncIterator[AsyncIterator[Event]]:
-    async with asyncio.timeout(SECONDS), case.make() as agent, aclosing(run(agent, question)) as events:
+async def asked(case: Case, question: str) -> AsyncGenerator[AsyncGenerator[Event, None]]:
+    async with (
+        asyncio.timeout(SECONDS),
+        case.make() as agent,
+        aclosing(agent.run(context(question))) as events,
+    ):
         yield events
-
-
-def run(agent: Agent, question: str):
-    return agent.run(context(question))
 
 
 async def collect(case: Case, question: str) -> list[Event]:

@@ -73,11 +73,11 @@ async def test_the_labels_below_are_those_of_an_exchange(begin: Begin, database:
 
 @pytest.mark.parametrize("when", list(When))
 @pytest.mark.parametrize("label", WRITES)
-@pytest.mark.parametrize("nth", [1, 2])
 async def test_a_fault_at_a_write_loses_and_doubles_nothing(
-    begin: Begin, database: Database, label: str, when: When, nth: int
+    begin: Begin, database: Database, label: str, when: When
 ) -> None:
-    fault = Fault(label, when, nth=nth)
+    # The first claim of a node finds nothing; the second is for the first message.
+    fault = Fault(label, when, nth=2 if label.endswith("claim") else 1)
     world = await begin(database=CrashingDatabase(database, fault))
     await check(world, await converse(world))
 

@@ -19,7 +19,7 @@ from keryx.core.ports import Said
 from keryx.core.resets import ResetMode, ResetPolicy, Resets
 from keryx.core.sessions import EndReason, Listing, Settings, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.core.turns import BusyMode, TurnState
+from keryx.core.turns import BusyMode, Limits, TurnState
 from keryx.engine.hub import Hub
 from keryx.engine.policy import Policy
 from keryx.store import cursors, inbox, lanes
@@ -242,7 +242,8 @@ async def test_a_suspended_lane_starts_afresh_and_says_why(world: World) -> None
 
 async def test_a_lane_at_work_is_not_reset(begin: Begin) -> None:
     pause = Pause()
-    world = await begin(policy=IDLE, agent=ScriptedAgent([Said("x"), pause], [Said("y")]))
+    patient = msgspec.structs.replace(IDLE, limits=Limits(silence=9 * HOUR, total=9 * HOUR))
+    world = await begin(policy=patient, agent=ScriptedAgent([Said("x"), pause], [Said("y")]))
     first = await world.say("a")
     await pause.reached()
     world.advance(2 * HOUR - timedelta(minutes=1))

@@ -230,7 +230,7 @@ async def test_a_cancel_keeps_what_was_shown_with_a_mark(begin: Begin) -> None:
 
 async def test_a_cancel_takes_effect_within_two_seconds_when_the_agent_is_deaf(begin: Begin) -> None:
     world = await begin(clock=SystemClock())
-    said = await world.say("!deaf 3")
+    said = await world.say("!deaf 2.1")
     await world.drafted(said, "Not listening. ")
     began = monotonic()
     assert said.session
@@ -282,10 +282,10 @@ async def test_a_dropped_question_is_never_run(world: World) -> None:
 async def test_an_agent_that_never_speaks_is_ended_by_the_first_deadline(
     begin: Begin, clock: FakeClock
 ) -> None:
-    world = await begin(policy=limits(first_byte=timedelta(seconds=60)))
-    said = await world.say("!silence")
-    await world.running(said)
-    await world.eventually(lambda: clock.sleepers >= 5)
+    pause = Pause()
+    world = await begin(agent=ScriptedAgent([pause]), policy=limits(first_byte=timedelta(seconds=60)))
+    said = await world.say("a")
+    await pause.reached()
     clock.advance(59.9)
     await asyncio.sleep(0.02)
     assert (await world.turn(said)).state is TurnState.RUNNING

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from keryx.core import resets
-from keryx.core.ids import OPERATOR
+from keryx.core.lanes import Address
 from keryx.core.ports import Clock
-from keryx.core.sessions import EndReason, Session, Viewer
+from keryx.core.sessions import EndReason, Session
 from keryx.engine import router
 from keryx.engine.policy import Policy
 from keryx.store import finals, lanes, sessions, turns
@@ -66,7 +66,8 @@ class Expiry:
 
 def _expire(tx: Transaction, *, lane: Lane, policy: Policy, now: datetime) -> None:
     """End the lane's session if it is due. The lane moves, and the person is told, with the next message."""
-    current = lanes.get(tx, lane.key, viewer=Viewer(lane.profile, OPERATOR))
+    address = Address(key=lane.key, shared=lane.shared)
+    current = lanes.ensure(tx, address, lane.source, owner=lane.owner, now=now)
     reason = router.due(tx, current, policy, now)
     if reason is None:
         running = turns.running(tx, current.session) if current.session else None
@@ -80,6 +81,7 @@ def _expire(tx: Transaction, *, lane: Lane, policy: Policy, now: datetime) -> No
         lanes.postpone(tx, current, again if current.session else None)
         return
     assert current.session is not None
+    sessions.lock(tx, current.session)
     session = sessions.get(tx, current.session, deleted=True)
     if session.ended_at is None:
         sessions.end(tx, session, EndReason(reason.value), now=now)

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
 
 from keryx.core.changes import Change
 from keryx.core.errors import Retryable
@@ -37,8 +39,9 @@ class Feed:
         self._cursor: Cursor | None = None
         self.reading = False
 
-    async def run(self) -> None:
-        """Read for ever. Everybody who follows depends on it."""
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Read for ever; started once the feed has been read up to now. Everybody who follows depends on it."""
+        began = False
         seen = self._database.wake.count
         self._cursor = await self._database.read("feed.head", changes.head)
         # Whoever followed before looks again: what came between their look and this one is not read here.
@@ -46,6 +49,9 @@ class Feed:
         while True:
             await self._catch_up(self._cursor)
             self.reading = True
+            if not began:
+                began = True
+                task_status.started()
             seen = await self._database.wake.wait(seen)
 
     async def follow(

@@ -84,7 +84,7 @@ class Service:
         await self.leases.sweep()
         cursor = await self.hub.now()
         async with anyio.create_task_group() as group:
-            group.start_soon(self.feed.run)
+            await group.start(self.feed.run)
             group.start_soon(self.leases.run)
             group.start_soon(self.runner.run, self.feed.follow(None, cursor))
             for dispatcher in self._dispatchers:

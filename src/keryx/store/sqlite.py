@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 APPLICATION_ID = 0x4B657279
 BATCH = 256
 READERS = 4
+# Every reader fills its own cache in time: four of the writer's size would be most of the memory of the process.
+READER_CACHE_KILOBYTES = 4000
 PROBE_SECONDS = 0.02
 BUSY_MILLISECONDS = 15_000
 SLOW_SECONDS = 0.5
@@ -152,6 +154,7 @@ class SqliteDatabase:
         if not hasattr(self._local, "connection"):
             self._local.connection = connect(self.path)
             self._local.connection.execute("pragma query_only = on")
+            self._local.connection.execute(f"pragma cache_size = -{READER_CACHE_KILOBYTES}")
             self._connections.append(self._local.connection)
         return self._local.connection
 

@@ -130,6 +130,9 @@ class PlatformAdapter:
         self.capabilities = Capabilities(idempotency=Idempotency.NATIVE if native else Idempotency.NONE)
         self._client = httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(10, connect=5))
 
+    async def close(self) -> None:
+        await self._client.aclose()
+
     async def listen(self, receive: Callable[[Inbound], Awaitable[Receipt]], cursor: str | None) -> None:
         offset = int(cursor or "1")
         while True:
@@ -159,7 +162,7 @@ class PlatformAdapter:
     async def send(self, parcel: Parcel) -> str:
         body = {"chat": parcel.target.chat, "text": parcel.text, "key": parcel.key}
         try:
-            answer = await self._client.post("/", json=body)
+            answer = await self._client.post("/", content=json.dumps(body))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
             raise NotSent(f"the platform cannot be reached: {exc}") from exc
         except httpx.HTTPError as exc:
