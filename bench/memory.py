@@ -23,7 +23,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 class Sample(msgspec.Struct, frozen=True):
     messages: int
-    megabytes: float
+    mebibytes: float
     files: int
 
 
@@ -35,13 +35,14 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     for sample in samples:
         size = f"after {sample.messages:,} messages"
         if sample is first:
-            yield line("RSS", size, sample.megabytes, "MB", under=100)
+            yield line("RSS", size, sample.mebibytes, "MiB")
             yield line("open files", size, sample.files, "")
         else:
             yield line(
-                "RSS", size, sample.megabytes, "MB", against=first.megabytes, most=1.1, what="the first step"
+                "RSS", size, sample.mebibytes, "MiB", against=first.mebibytes, most=1.1, what="the first step"
             )
     last = samples[-1]
+    yield line("RSS at the end", f"after {last.messages:,} messages", last.mebibytes, "MiB", under=100)
     yield line(
         "open files", f"after {last.messages:,} messages", last.files, "", against=first.files, most=1,
         what="the first step",
@@ -79,7 +80,7 @@ async def _measure(place: Place, messages: int) -> list[Sample]:
 
 def _sample(messages: int) -> Sample:
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
-    return Sample(messages, resident / 1_000_000, len(os.listdir("/proc/self/fd")))
+    return Sample(messages, resident / 1024**2, len(os.listdir("/proc/self/fd")))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ _HEADS = ("measured", "size", "Keryx", "floor", "ratio", "target", "")
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """`unit` is ms, /s, MB or empty for a count. A line without a target is there to be read, not judged."""
+    """`unit` is ms, /s, MiB or empty for a count. A line without a target is there to be read, not judged."""
 
     name: str
     size: str

@@ -9,6 +9,7 @@ from tests.engine.world import Pause, Scenes, World
 from keryx.core.errors import Throttled
 from keryx.core.ports import Said
 from keryx.core.turns import TurnState
+from keryx.store import gates
 from keryx.testing import FakeClock
 
 
@@ -17,7 +18,7 @@ async def test_a_throttled_chat_does_not_wait_a_day_when_the_clock_goes_back_a_d
 ) -> None:
     world.fake.before.append(Throttled("slow down", after=timedelta(seconds=30)))
     await world.ask("hello")
-    await world.eventually(lambda: not world.fake.before)
+    await world.until(lambda tx: gates.next_opening(tx, now=clock.now()) is not None)
     clock.jump(timedelta(days=-1))
     await world.flow(world.fake.wait_for(1), step=5)
     assert world.fake.texts == ["hello"]

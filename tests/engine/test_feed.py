@@ -139,8 +139,10 @@ async def test_a_follower_of_one_session_sees_no_other(world: World) -> None:
 async def test_a_cursor_from_before_the_trim_is_refused_and_a_new_one_works(world: World) -> None:
     old = await world.hub.now()
     await world.ask("a")
+    await world.node.stop()
     world.advance(timedelta(days=8))
     await Housekeeping(world.database, world.clock, policy=world.policy).sweep()
+    await world.start()
     with pytest.raises(CursorExpired):
         await anext(aiter(world.hub.follow(OPERATORS, old)))
     cursor = await world.hub.now()

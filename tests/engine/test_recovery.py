@@ -33,6 +33,7 @@ def another_worker(world: World) -> Leases:
         policy=world.policy,
         idempotency={},
         held=lambda: Held(frozenset(), frozenset()),
+        look_again=lambda: None,
     )
 
 

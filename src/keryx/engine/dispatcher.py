@@ -47,6 +47,10 @@ class Dispatcher:
         """The deliveries that are being sent."""
         return frozenset(self._sending)
 
+    def look_again(self) -> None:
+        """Something that waited for a moment may be due sooner than was thought."""
+        self._work.signal()
+
     async def run(self, changes: AsyncIterator[Change]) -> None:
         """Send until cancelled. `changes` is the live feed: it tells of new deliveries."""
         async with anyio.create_task_group() as group:

@@ -48,6 +48,7 @@ class Leases:
         policy: Policy,
         idempotency: dict[str, Idempotency],
         held: Callable[[], Held],
+        look_again: Callable[[], None],
     ) -> None:
         self._database = database
         self._clock = clock
@@ -55,7 +56,9 @@ class Leases:
         self._policy = policy
         self._idempotency = idempotency
         self._held = held
+        self._look_again = look_again
         self._last = (clock.now(), clock.monotonic())
+        self._capping_until = 0.0
 
     async def run(self) -> None:
         seconds = self._policy.limits.lease.total_seconds() / 3
@@ -76,7 +79,11 @@ class Leases:
         lease = self._policy.limits.lease
         if self._went_back(now):
             log.warning("the clock was set back: nothing waits for a moment that was meant to be sooner")
+            self._capping_until = self._clock.monotonic() + _LONGEST_WAIT.total_seconds()
+        # Work that was under way at the jump may still write a moment of the old time: cap for a while.
+        if self._clock.monotonic() < self._capping_until:
             await self._database.write("waits.cap", partial(_cap_waits, until=now + _LONGEST_WAIT))
+            self._look_again()
         await self._database.write(
             "leases.renew", partial(_renew, me=self._me, held=self._held(), now=now, lease=lease)
         )

@@ -80,6 +80,10 @@ class Runner:
         self._session = session
         self._work.signal()
 
+    def look_again(self) -> None:
+        """Something that waited for a moment may be due sooner than was thought."""
+        self._work.signal()
+
     async def run(self, changes: AsyncIterator[Change]) -> None:
         """Run turns until cancelled. `changes` is the live feed: it tells of new turns and of cancels."""
         async with anyio.create_task_group() as group:

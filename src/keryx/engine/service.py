@@ -71,6 +71,7 @@ class Service:
             policy=policy,
             idempotency={a.platform: a.capabilities.idempotency for a in adapters},
             held=self._held,
+            look_again=self._look_again,
         )
         self._dispatchers = [
             Dispatcher(database, clock, adapter, worker=self.worker.id, policy=policy)
@@ -105,6 +106,11 @@ class Service:
     def _held(self) -> Held:
         sending = frozenset(delivery for d in self._dispatchers for delivery in d.held)
         return Held(self.runner.held, sending)
+
+    def _look_again(self) -> None:
+        self.runner.look_again()
+        for dispatcher in self._dispatchers:
+            dispatcher.look_again()
 
     def _start_sweeps(self, group: TaskGroup) -> None:
         expiry = Expiry(self._database, self._clock, policy=self._policy, hooks=self._hooks)
