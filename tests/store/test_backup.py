@@ -121,7 +121,7 @@ async def test_restoring_keeps_the_old_store_aside(tmp_path: Path) -> None:
     for file, titles in ((path, 0), (aside, 1)):
         async with SqliteDatabase(file) as database:
             found = await Store(database).read(lambda tx: sessions.page(tx, OPERATORS, sessions.Listing()))
-            assert sum(s.title == "Later" for s in found[0]) == titles
+            assert sum(s.session.title == "Later" for s in found[0]) == titles
 
 
 async def test_restoring_over_a_damaged_store_keeps_it_too(tmp_path: Path) -> None:

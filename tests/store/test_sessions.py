@@ -37,7 +37,7 @@ from keryx.store.database import Transaction
 async def titles_of(store: Store, viewer: Viewer = ANNS, **filters: Any) -> list[str]:
     listing = Listing(**filters)
     found, _ = await store.read(sessions.page, viewer, listing)
-    return [session.title for session in found]
+    return [entry.session.title for entry in found]
 
 
 def several(tx: Transaction, count: int) -> list[Session]:
@@ -127,7 +127,7 @@ async def test_pages_neither_repeat_nor_skip_while_sessions_are_added(store: Sto
     cursor: str | None = None
     while True:
         found, cursor = await store.read(sessions.page, ANNS, Listing(after=cursor, limit=2))
-        seen += [session.title for session in found]
+        seen += [entry.session.title for entry in found]
         await store.write(a_session, title=f"new {len(seen)}", at=after(100 + len(seen)))
         if cursor is None:
             break
@@ -141,7 +141,7 @@ async def test_pages_tell_sessions_of_the_same_moment_apart(store: Store) -> Non
     cursor: str | None = None
     while cursor or not seen:
         found, cursor = await store.read(sessions.page, ANNS, Listing(after=cursor, limit=1))
-        seen += [session.title for session in found]
+        seen += [entry.session.title for entry in found]
     assert sorted(seen) == [f"s{n}" for n in range(5)]
 
 

@@ -8,8 +8,7 @@ from cyclopts import App, Parameter
 from keryx.cli import output, transcript
 from keryx.cli.access import Json, Ref, hub, positive, since
 from keryx.core.messages import Message
-from keryx.core.sessions import Activity, Listing, Session
-from keryx.engine.hub import Listed
+from keryx.core.sessions import Activity, Listed, Listing, Session
 
 app = App(name="sessions", help="List, read, search and change conversations.")
 for place in (

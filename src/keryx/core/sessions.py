@@ -86,6 +86,13 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     context_limit: int | None = None
 
 
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a list: a session, and what it does now."""
+
+    session: Session
+    activity: Activity
+
+
 class Viewer(msgspec.Struct, frozen=True):
     """Who asks. The operator sees every session of the profile; anybody else only their own."""
 

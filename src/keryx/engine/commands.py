@@ -201,7 +201,8 @@ def _undo_reset(call: Call) -> Done:
 
 
 def _sessions(call: Call) -> Done:
-    found, more = sessions.page(call.tx, call.viewer, Listing(limit=_SHOWN))
+    listed, more = sessions.page(call.tx, call.viewer, Listing(limit=_SHOWN))
+    found = [entry.session for entry in listed]
     if not found:
         return Done("You have no conversations yet. Say something.")
     lines = [f"{n}. {_name(s)} · {s.messages} messages · {s.id}" for n, s in enumerate(found, start=1)]

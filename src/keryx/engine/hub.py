@@ -13,7 +13,7 @@ from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
 from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
-from keryx.core.sessions import Activity, EndReason, Listing, Session, Settings, TitleBy, Viewer
+from keryx.core.sessions import Activity, EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
 from keryx.engine import commands, control, revisions, router, story, worker
 from keryx.engine.feed import Feed
@@ -59,11 +59,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: list[Delivery]
     epochs: list[Epoch]
     cursor: Cursor
-
-
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    session: Session
-    activity: Activity
 
 
 class Hub:
@@ -127,7 +122,7 @@ class Hub:
 
     async def sessions(self, viewer: Viewer, listing: Listing) -> tuple[list[Listed], str | None]:
         """One page of sessions, and the cursor of the next."""
-        return await self._database.read("sessions", partial(_listed, viewer=viewer, listing=listing))
+        return await self._database.read("sessions", lambda tx: sessions.page(tx, viewer, listing))
 
     async def messages(
         self, viewer: Viewer, session: SessionId, *, after: int = 0, limit: int = 1000
@@ -426,8 +421,3 @@ def _snapshot(tx: Transaction, *, viewer: Viewer, id_: SessionId, limit: int, be
         epochs=epochs.every(tx, id_),
         cursor=changes.head(tx),
     )
-
-
-def _listed(tx: Transaction, *, viewer: Viewer, listing: Listing) -> tuple[list[Listed], str | None]:
-    found, more = sessions.page(tx, viewer, listing)
-    return [Listed(session=s, activity=sessions.activity(tx, s.id)) for s in found], more

@@ -48,7 +48,7 @@ def visible(tx: Transaction, viewer: Viewer) -> Iterator[Session]:
     after: str | None = None
     while True:
         found, after = sessions.page(tx, viewer, Listing(archived=None, jobs=True, limit=PAGE, after=after))
-        yield from found
+        yield from (entry.session for entry in found)
         if after is None:
             return
 

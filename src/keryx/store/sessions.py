@@ -13,6 +13,7 @@ from keryx.core.sessions import (
     JOB_SURFACE,
     Activity,
     EndReason,
+    Listed,
     Listing,
     Session,
     Settings,
@@ -36,6 +37,10 @@ _RUNNING = "exists (select 1 from turns t where t.session = s.id and t.state = '
 _WAITING = "exists (select 1 from turns t where t.session = s.id and t.state = 'queued')"
 _FAILED = """
 (select t.state from turns t where t.session = s.id order by t.position desc limit 1) in ('failed', 'parked', 'expired')
+"""
+
+_ACTIVITY = f"""
+case when {_RUNNING} then 'running' when {_WAITING} then 'waiting' when {_FAILED} then 'failed' else 'idle' end
 """
 
 
@@ -113,7 +118,7 @@ def resolve(tx: Transaction, viewer: Viewer, text: str) -> Session:
     raise NotFound(f"there is no session {name!r}: `keryx sessions list` shows them")
 
 
-def page(tx: Transaction, viewer: Viewer, listing: Listing) -> tuple[list[Session], str | None]:
+def page(tx: Transaction, viewer: Viewer, listing: Listing) -> tuple[list[Listed], str | None]:
     """One page of sessions, pinned first, then by last message; and the cursor of the next page."""
     pinned, active_at, last = _position(listing.after)
     limit = max(1, min(listing.limit, 500))
@@ -132,21 +137,20 @@ def page(tx: Transaction, viewer: Viewer, listing: Listing) -> tuple[list[Sessio
     ]
     where += _filters(viewer, listing, params)
     rows = tx.rows(
-        f"{_SELECT} where {' and '.join(where)} order by s.pinned desc, s.active_at desc, s.id desc limit :limit",
+        f"""
+        select {_COLUMNS}, {_ACTIVITY} from sessions s
+        where {" and ".join(where)}
+        order by s.pinned desc, s.active_at desc, s.id desc
+        limit :limit
+        """,
         params,
     )
-    found = [_session(row) for row in rows[:limit]]
-    return found, _cursor(found[-1]) if len(rows) > limit else None
+    found = [Listed(session=_session(row[:-1]), activity=Activity(row[-1])) for row in rows[:limit]]
+    return found, _cursor(found[-1].session) if len(rows) > limit else None
 
 
 def activity(tx: Transaction, session: SessionId) -> Activity:
-    row = tx.row(
-        f"""
-        select case when {_RUNNING} then 'running' when {_WAITING} then 'waiting' when {_FAILED} then 'failed' else 'idle' end
-        from sessions s where s.id = :id
-        """,
-        {"id": session},
-    )
+    row = tx.row(f"select {_ACTIVITY} from sessions s where s.id = :id", {"id": session})
     return Activity(row[0]) if row else Activity.IDLE
 
 

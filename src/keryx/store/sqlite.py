@@ -237,7 +237,7 @@ def connect(path: Path) -> apsw.Connection:
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     connection.execute("pragma foreign_keys = on")
     connection.execute("pragma synchronous = full")
-    connection.execute("pragma cache_size = -16000")
+    connection.execute("pragma cache_size = -4000")
     connection.execute("pragma temp_store = memory")
     return connection
 
