@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 from tests.conftest import Open
-from tests.engine.world import World
+from tests.engine.world import AT_ONCE, World
 
 from keryx.core.ports import Adapter, Agent, Clock
 from keryx.engine.expiry import Hook
@@ -21,7 +21,7 @@ class Begin(Protocol):
         *,
         agent: Agent | None = None,
         adapters: Sequence[Adapter] | None = None,
-        policy: Policy = Policy(),
+        policy: Policy = AT_ONCE,
         hooks: Sequence[Hook] = (),
         clock: Clock | None = None,
         database: Database | None = None,
@@ -50,7 +50,7 @@ async def begin(database: Database, clock: FakeClock) -> AsyncIterator[Begin]:
             *,
             agent: Agent | None = None,
             adapters: Sequence[Adapter] | None = None,
-            policy: Policy = Policy(),
+            policy: Policy = AT_ONCE,
             hooks: Sequence[Hook] = (),
             clock: Clock | None = None,
             database: Database | None = None,

@@ -127,6 +127,18 @@ async def test_a_message_that_kills_the_process_is_set_aside_after_three_tries(b
     assert lane.suspended
 
 
+async def test_the_last_try_waits_until_the_node_has_settled(begin: Begin) -> None:
+    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()]}), policy=Policy())
+    said = await world.say("kill")
+    for _ in range(2):
+        await world.drafted(said, "x")
+        await world.restart()
+    assert (await world.ask("others go on", chat="2")).state is TurnState.DONE
+    assert (await world.turn(said)).state is TurnState.QUEUED
+    world.advance(Limits().settle)
+    assert (await world.running(said)).attempts == 3
+
+
 async def test_a_lane_goes_on_in_a_new_session_after_a_message_was_set_aside(begin: Begin) -> None:
     world = await begin(agent=Scenes({"kill": [Said("x"), Pause()]}))
     said = await world.say("kill")

@@ -18,7 +18,7 @@ from keryx.core.messages import Message, Role, ToolResult, words
 from keryx.core.ports import Adapter, Agent, Clock, Event, Inbound, Receipt, TurnContext
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.core.turns import Turn
+from keryx.core.turns import Limits, Turn
 from keryx.engine.expiry import Hook
 from keryx.engine.hub import Hub, Snapshot
 from keryx.engine.policy import Policy
@@ -35,6 +35,7 @@ SECONDS = 15
 FAKE = "fake"
 ECHO = EchoAgent()
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
+AT_ONCE = Policy(limits=Limits(settle=timedelta(0)))
 
 
 def viewer(user: str) -> Viewer:
@@ -174,7 +175,7 @@ class World:
         *,
         agent: Agent | None = None,
         adapters: Sequence[Adapter] | None = None,
-        policy: Policy = Policy(),
+        policy: Policy = AT_ONCE,
         hooks: Sequence[Hook] = (),
     ) -> None:
         self.database = database

@@ -100,7 +100,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many turns at once, and how long one may take. `fresh`: an interrupted turn is taken up again
-    for this long after the interruption."""
+    for this long after the interruption. `settle`: a node must have been up for this long before it begins the last
+    try of a turn, so that a turn is not set aside because somebody restarts nodes again and again."""
 
     at_once: int = 32
     per_principal: int = 8
@@ -109,3 +110,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     total: timedelta = timedelta(hours=2)
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)
+    settle: timedelta = timedelta(seconds=5)

@@ -120,7 +120,7 @@ class Leases:
             if delivery.id in self._held().deliveries:
                 continue
             known = self._idempotency.get(delivery.target.platform, Idempotency.NONE)
-            step = outcome.uncertain(delivery, known, self._policy.doubt, now=now, error="the sender died")
+            step = outcome.orphaned(delivery, known, self._policy.doubt, now=now)
             await self._try(
                 "delivery.recover",
                 partial(outcome.settle, delivery=delivery, lease=lease, step=step, now=now),

@@ -12,6 +12,7 @@ from keryx.store.database import Transaction
 
 _FIRST_DELAY = timedelta(seconds=1)
 _LONGEST_DELAY = timedelta(minutes=2)
+_QUICK_TRIES = 5
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,12 @@ def uncertain(
     if doubt is Doubt.HOLD:
         return Step(state=DeliveryState.UNKNOWN, error=error)
     return Step(state=DeliveryState.READY, error=error, not_before=later, again=True)
+
+
+def orphaned(delivery: Delivery, idempotency: Idempotency, doubt: Doubt, *, now: datetime) -> Step:
+    """The sender died: in doubt like any other, but nothing to wait for unless it happens again and again."""
+    step = uncertain(delivery, idempotency, doubt, now=now, error="the sender died")
+    return step if delivery.attempts > _QUICK_TRIES else msgspec.structs.replace(step, not_before=None)
 
 
 def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: Step, now: datetime) -> None:

@@ -65,6 +65,7 @@ class Runner:
         self._claiming = False
         self._draining = False
         self._work = Wake()
+        self._began = clock.monotonic()
 
     @property
     def busy(self) -> int:
@@ -142,6 +143,7 @@ class Runner:
 
     def _claim_all(self, tx: Transaction, *, most: int) -> tuple[Claimed, datetime | None]:
         now = self._clock.now()
+        settled = now + self._limits.settle - timedelta(seconds=self._clock.monotonic() - self._began)
         claimed = turns.claim_many(
             tx,
             most=most,
@@ -151,8 +153,10 @@ class Runner:
             per_principal=self._limits.per_principal,
             scoped=self._scoped,
             session=self._session,
+            last_tries=settled <= now,
         )
-        return claimed, turns.next_at(tx, now=now) if len(claimed.turns) < most else None
+        moments = [m for m in (turns.next_at(tx, now=now), settled) if m and m > now]
+        return claimed, min(moments, default=None) if len(claimed.turns) < most else None
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""

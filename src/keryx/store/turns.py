@@ -169,13 +169,14 @@ def claim_many(
     per_principal: int,
     scoped: bool = False,
     session: SessionId | None = None,
+    last_tries: bool = True,
 ) -> Claimed:
-    """Claim up to `most` turns, one after the other."""
+    """Claim up to `most` turns, one after the other. Without `last_tries`, those that have one try left are let wait."""
     found: list[Turn] = []
     passed_over = False
     while len(found) < most:
         turn, busy = _claim(
-            tx, _candidates(tx, worker, now, per_principal, scoped, session), worker, now, lease
+            tx, _candidates(tx, worker, now, per_principal, scoped, session, last_tries), worker, now, lease
         )
         passed_over = passed_over or busy
         if turn is None:
@@ -330,6 +331,7 @@ def _candidates(
     per_principal: int,
     scoped: bool,
     session: SessionId | None,
+    last_tries: bool = True,
 ) -> list[Row]:
     return tx.rows(
         """
@@ -352,7 +354,7 @@ def _candidates(
             "session": session or "",
             "per_principal": per_principal,
             "scoped": int(scoped),
-            "most": MAX_ATTEMPTS,
+            "most": MAX_ATTEMPTS if last_tries else MAX_ATTEMPTS - 1,
         },
     )
 
