@@ -53,7 +53,7 @@ class Storm:
     said: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def run(
-        self, kills: int, *, between: tuple[float, float] = (0.05, 0.6), progress: bool = False
+        self, kills: int, *, between: tuple[float, float] = (0.05, 2.0), progress: bool = False
     ) -> Report:
         rng = random.Random(self.seed)
         over = threading.Event()
@@ -83,7 +83,7 @@ class Storm:
             self.said.setdefault(chat, []).append(text)
             self.platform.say(chat, text)
 
-    def _settle(self, seconds: float = 90) -> None:
+    def _settle(self, seconds: float = 300) -> None:
         """Wait until everything said is answered, or nothing new has come for long."""
         expected = sum(map(len, self.said.values()))
         self.platform.wait_for(lambda: len({bare(s.text) for s in self.platform.shown}) >= expected, seconds)

@@ -13,7 +13,7 @@ ROUGH = Faults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
 
 def test_a_few_kills_lose_nothing_and_double_nothing_on_sqlite(tmp_path: Path) -> None:
     with Platform(ROUGH, seed=7) as platform, Node(platform.url, tmp_path) as node:
-        report = Storm(platform, node, seed=7).run(8)
+        report = Storm(platform, node, seed=7).run(8, between=(0.05, 0.6))
     assert report.clean, f"{report}\n{report.lost[:5]} {report.silent_duplicates[:5]} {report.inversions[:5]}"
     assert report.said > 20
 
@@ -23,7 +23,7 @@ def test_a_few_kills_lose_nothing_and_double_nothing_on_postgresql(
 ) -> None:
     database = f"{postgres}?options=-c%20search_path%3D{schema}"
     with Platform(ROUGH, seed=8) as platform, Node(platform.url, tmp_path, database=database) as node:
-        report = Storm(platform, node, seed=8).run(6)
+        report = Storm(platform, node, seed=8).run(6, between=(0.05, 0.6))
     assert report.clean, f"{report}\n{report.lost[:5]} {report.silent_duplicates[:5]} {report.inversions[:5]}"
     assert report.said > 20
 
@@ -32,7 +32,7 @@ def test_a_platform_with_its_own_keys_shows_no_repeat_at_all(tmp_path: Path) -> 
     faults = Faults(duplicate=0.05, lost_reply=0.1)
     with Platform(faults, seed=9, idempotent=True) as platform:
         with Node(platform.url, tmp_path, KERYX_TEST_NATIVE="1") as node:
-            report = Storm(platform, node, seed=9).run(5)
+            report = Storm(platform, node, seed=9).run(5, between=(0.05, 0.6))
     assert report.clean, str(report)
     assert report.marked == 0
 

@@ -12,7 +12,7 @@ from keryx.store.database import Transaction
 
 _FIRST_DELAY = timedelta(seconds=1)
 _LONGEST_DELAY = timedelta(minutes=2)
-_QUICK_TRIES = 5
+_QUICK_TRIES = 50
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
