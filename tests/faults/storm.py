@@ -17,7 +17,8 @@ from pathlib import Path
 from tests.faults.node import Node
 
 from keryx.core.deliveries import AGAIN
-from keryx.testing.platform import Faults, Platform
+from keryx.testing.faults import Faults
+from keryx.testing.platform import Platform
 
 
 @dataclass

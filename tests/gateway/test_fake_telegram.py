@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from keryx.testing.telegram import TOKEN, FakeTelegram, Faults
+from keryx.testing.faults import Faults
+from keryx.testing.telegram import TOKEN, FakeTelegram
 
 
 @pytest.fixture

@@ -167,10 +167,6 @@ def of_message(message: Message) -> MessageRecord:
     return MessageRecord(**msgspec.structs.asdict(message))
 
 
-def to_message(record: MessageRecord) -> Message:
-    return Message(**msgspec.structs.asdict(record))
-
-
 def lost(session: SessionId, seq: int, *, at: datetime, epoch: int) -> MessageRecord:
     """What stands in the place of a message whose line could not be read, so that the numbers stay whole."""
     return MessageRecord(

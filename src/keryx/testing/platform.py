@@ -20,22 +20,11 @@ from keryx.core.errors import NotSent, Refused, Throttled, Uncertain
 from keryx.core.messages import words
 from keryx.core.ports import Capabilities, Inbound, Parcel, Receipt
 from keryx.core.source import Source
+from keryx.testing.faults import Faults
 from keryx.testing.loopback import Loopback, Request, Response, as_json
 
 PLATFORM = "fake"
 _POLL_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
-    """How often, as a share of requests: an update comes twice, a send is throttled, refused by a broken server
-    before or after it was accepted."""
-
-    duplicate: float = 0
-    throttle: float = 0
-    broken: float = 0
-    lost_reply: float = 0
-    retry_after: float = 0.05
 
 
 @dataclass(slots=True)

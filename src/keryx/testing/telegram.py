@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import random
 import re
 import threading
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from typing import Any, Self
 
+from keryx.testing.faults import Faults
 from keryx.testing.loopback import Loopback, Request, Response, as_json
 
 TOKEN = "424242:test-token"
@@ -19,18 +21,6 @@ LONGEST_TEXT = 4096
 _METHOD = re.compile(r"/bot([^/]+)/(\w+)\Z")
 _YES = {"setwebhook", "deletewebhook", "answercallbackquery"}
 _FILE = re.compile(r"/file/bot([^/]+)/(.+)\Z")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
-    """How often, as a share of requests: updates come again, a send is throttled, the server breaks before it
-    took a message, or the connection breaks after it took one."""
-
-    duplicate: float = 0
-    throttle: float = 0
-    broken: float = 0
-    lost_reply: float = 0
-    retry_after: int = 1
 
 
 @dataclass(slots=True)
@@ -198,7 +188,7 @@ class FakeTelegram:
         """What keeps the server from taking a message: load, breakage, or the message itself."""
         roll = self._random.random()
         if roll < self.faults.throttle:
-            after = self.faults.retry_after
+            after = math.ceil(self.faults.retry_after)
             return _error(429, f"Too Many Requests: retry after {after}", parameters={"retry_after": after})
         if roll < self.faults.throttle + self.faults.broken:
             return _error(502, "Bad Gateway")
