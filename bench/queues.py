@@ -9,7 +9,7 @@ from bench.spread import Spread, ms, spread
 from bench.stage import Stage
 from bench.table import Line, line
 from keryx.core.ids import SessionId, WorkerId
-from keryx.store import deliveries, gates, turns
+from keryx.store import claims, deliveries, gates
 from keryx.store.database import Database, Transaction
 
 Fill = Callable[[Database, int], Awaitable[object]]
@@ -94,7 +94,7 @@ async def _in_a_closed_chat(database: Database, count: int) -> None:
 
 
 def _claim_turn(tx: Transaction, only: SessionId | None = None) -> object:
-    return turns.claim(
+    return claims.claim(
         tx,
         worker=_WORKER,
         now=datetime.now(UTC),

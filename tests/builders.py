@@ -13,7 +13,7 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, Tu
 from keryx.core.messages import Message, Role, words
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.turns import BusyMode, Turn
-from keryx.store import deliveries, messages, sessions, turns
+from keryx.store import claims, deliveries, messages, sessions, turns
 from keryx.store.database import Database, Transaction
 from keryx.testing import START as NOW
 
@@ -127,7 +127,7 @@ def claim(
     scoped: bool = False,
 ) -> Turn | None:
     """Claim as a worker of everything, or with `session` or `scoped` as one of that session and its pins."""
-    return turns.claim(
+    return claims.claim(
         tx,
         worker=worker,
         now=at,

@@ -36,7 +36,7 @@ from keryx.engine import revisions
 from keryx.engine.exchange import html
 from keryx.engine.exchange.export import Format, export
 from keryx.engine.exchange.load import Report, load
-from keryx.store import epochs, imported, messages, projects, sessions, turns, usage
+from keryx.store import epochs, imported, lookup, messages, projects, sessions, turns, usage
 from keryx.store.database import Database, Transaction
 from keryx.store.sqlite import SqliteDatabase
 from keryx.store.verify import verify
@@ -106,7 +106,7 @@ async def test_an_export_comes_back_the_same(store: Store, tmp_path: Path) -> No
         assert (report.created, report.damage, report.skipped) == (1, 0, 0)
         assert await exported(other) == first
         assert await verify(other) == []
-        found = await other.read("test", lambda tx: sessions.resolve(tx, OPERATORS, "old-id"))
+        found = await other.read("test", lambda tx: lookup.resolve(tx, OPERATORS, "old-id"))
         assert found.id == session
 
 
@@ -184,7 +184,7 @@ async def test_an_id_of_somebody_else_makes_way_and_leads_to_the_new_one(store: 
         report = await loaded(store.database, text)
         assert (report.created, report.skipped) == (created, 0)
     bobs = Viewer(DEFAULT_PROFILE, PrincipalId("bob"))
-    found = await store.read(sessions.resolve, bobs, session.id)
+    found = await store.read(lookup.resolve, bobs, session.id)
     assert found.id != session.id
     assert found.messages == 2
     assert await verify(store.database) == []
@@ -195,7 +195,7 @@ async def test_sessions_come_into_the_profile_of_whoever_imports(store: Store, t
     await store.write(an_answer, session)
     work = Viewer(ProfileId("work"), OPERATORS.principal)
     await loaded(store.database, await exported(store.database), viewer=work)
-    found = await store.read(sessions.resolve, work, "Trip")
+    found = await store.read(lookup.resolve, work, "Trip")
     assert (found.profile, found.id == session.id) == ("work", False)
 
 

@@ -20,9 +20,10 @@ from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import Limits, Turn
 from keryx.engine.expiry import Hook
-from keryx.engine.hub import Hub, Snapshot
+from keryx.engine.hub import Hub
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
+from keryx.engine.snapshot import Snapshot
 from keryx.store import deliveries, turns
 from keryx.store.database import Database, Transaction, Work
 from keryx.testing import FakeClock, RecordingAdapter, ScriptedAgent

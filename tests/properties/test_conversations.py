@@ -36,7 +36,7 @@ from keryx.core.source import Source
 from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
 from keryx.engine import control, record, revisions, router
 from keryx.engine.policy import Policy
-from keryx.store import lanes, messages, migrate, sessions, turns
+from keryx.store import claims, lanes, messages, migrate, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.postgres import PostgresTransaction
 from keryx.store.sqlite import SqliteTransaction, prepare
@@ -233,7 +233,7 @@ class Conversations(RuleBasedStateMachine):
         if talk is None:
             return
         turn = self.do(
-            turns.claim,
+            claims.claim,
             worker=worker,
             now=self.now(),
             lease=LEASE,

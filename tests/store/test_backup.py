@@ -8,7 +8,8 @@ import pytest
 from tests.builders import NOW, OPERATORS, Store, a_message, a_session
 
 from keryx.core.errors import Conflict, Invalid, StoreBroken
-from keryx.store import backup, pages, sessions
+from keryx.core.sessions import Listing
+from keryx.store import backup, listings, pages
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.sqlite import SqliteDatabase
 from keryx.store.verify import verify
@@ -120,7 +121,7 @@ async def test_restoring_keeps_the_old_store_aside(tmp_path: Path) -> None:
     assert not (tmp_path / "keryx-search.db").exists()
     for file, titles in ((path, 0), (aside, 1)):
         async with SqliteDatabase(file) as database:
-            found = await Store(database).read(lambda tx: sessions.page(tx, OPERATORS, sessions.Listing()))
+            found = await Store(database).read(lambda tx: listings.page(tx, OPERATORS, Listing()))
             assert sum(s.session.title == "Later" for s in found[0]) == titles
 
 

@@ -12,7 +12,19 @@ from keryx.core.lanes import Address
 from keryx.core.messages import Role, words
 from keryx.core.sessions import Listing, TitleBy
 from keryx.core.source import Source
-from keryx.store import deliveries, feed, finals, inbox, lanes, messages, sessions, turns
+from keryx.store import (
+    claims,
+    deliveries,
+    feed,
+    finals,
+    inbox,
+    lanes,
+    listings,
+    lookup,
+    messages,
+    sessions,
+    turns,
+)
 from keryx.store.database import NOTHING, Database, Engine, Params, Row, Transaction, micros
 
 ROWS = 2000
@@ -134,8 +146,8 @@ def read_feed(tx: Transaction) -> object:
 
 
 def next_page(tx: Transaction) -> object:
-    _, cursor = sessions.page(tx, ANNS, Listing(limit=10))
-    return sessions.page(tx, ANNS, Listing(limit=10, after=cursor))
+    _, cursor = listings.page(tx, ANNS, Listing(limit=10))
+    return listings.page(tx, ANNS, Listing(limit=10, after=cursor))
 
 
 def rename(tx: Transaction) -> object:
@@ -144,10 +156,10 @@ def rename(tx: Transaction) -> object:
 
 Case = tuple[str, Callable[[Transaction], object], Sequence[str]]
 CASES: list[Case] = [
-    ("sessions by activity", lambda tx: sessions.page(tx, OPERATORS, Listing()), ["sessions_activity"]),
-    ("sessions of an owner", lambda tx: sessions.page(tx, ANNS, Listing()), ["sessions_owner"]),
+    ("sessions by activity", lambda tx: listings.page(tx, OPERATORS, Listing()), ["sessions_activity"]),
+    ("sessions of an owner", lambda tx: listings.page(tx, ANNS, Listing()), ["sessions_owner"]),
     ("the next page of sessions", next_page, ["sessions_owner"]),
-    ("a session by title", lambda tx: sessions.resolve(tx, OPERATORS, "t9"), ["sessions_line"]),
+    ("a session by title", lambda tx: lookup.resolve(tx, OPERATORS, "t9"), ["sessions_line"]),
     ("a free title", rename, ["sessions_title", "sessions_line"]),
     ("sessions to erase", lambda tx: sessions.due_for_erasure(tx, now=NOW), ["sessions_erase"]),
     ("the last messages", lambda tx: messages.latest(tx, SESSION, limit=50), ["messages_seq"]),
@@ -163,7 +175,7 @@ CASES: list[Case] = [
     ("waiting turns", lambda tx: turns.queued(tx, SESSION), ["turns_queued"]),
     ("the running turn", lambda tx: turns.running(tx, SESSION), ["turns_running"]),
     ("turns of a session", lambda tx: turns.of_session(tx, SESSION), ["turns_session"]),
-    ("abandoned turns", lambda tx: turns.abandoned(tx, now=after(1), workers=[]), ["turns_lease"]),
+    ("abandoned turns", lambda tx: claims.abandoned(tx, now=after(1), workers=[]), ["turns_lease"]),
     ("the next delivery", claim_delivery, ["deliveries_ready", "deliveries_open", "deliveries_id"]),
     ("deliveries of a turn", lambda tx: deliveries.of_turn(tx, TurnId("t5")), ["deliveries_turn"]),
     ("deliveries of a session", lambda tx: deliveries.of_session(tx, SESSION), ["deliveries_session"]),

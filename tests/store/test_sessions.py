@@ -30,13 +30,24 @@ from keryx.core.messages import Role, Text, words
 from keryx.core.sessions import Activity, EndReason, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.turns import TurnState
-from keryx.store import changes, deliveries, drafts, feed, messages, projects, sessions, turns
+from keryx.store import (
+    changes,
+    deliveries,
+    drafts,
+    feed,
+    listings,
+    lookup,
+    messages,
+    projects,
+    sessions,
+    turns,
+)
 from keryx.store.database import Transaction
 
 
 async def titles_of(store: Store, viewer: Viewer = ANNS, **filters: Any) -> list[str]:
     listing = Listing(**filters)
-    found, _ = await store.read(sessions.page, viewer, listing)
+    found, _ = await store.read(listings.page, viewer, listing)
     return [entry.session.title for entry in found]
 
 
@@ -90,7 +101,7 @@ async def test_a_session_of_another_owner_or_profile_does_not_exist(store: Store
             await store.read(sessions.get, session.id, viewer=viewer)
         for name in (session.id, session.id[:14], "Trip"):
             with pytest.raises(NotFound):
-                await store.read(sessions.resolve, viewer, name)
+                await store.read(lookup.resolve, viewer, name)
         assert await titles_of(store, viewer) == []
 
 
@@ -126,7 +137,7 @@ async def test_pages_neither_repeat_nor_skip_while_sessions_are_added(store: Sto
     seen: list[str] = []
     cursor: str | None = None
     while True:
-        found, cursor = await store.read(sessions.page, ANNS, Listing(after=cursor, limit=2))
+        found, cursor = await store.read(listings.page, ANNS, Listing(after=cursor, limit=2))
         seen += [entry.session.title for entry in found]
         await store.write(a_session, title=f"new {len(seen)}", at=after(100 + len(seen)))
         if cursor is None:
@@ -140,7 +151,7 @@ async def test_pages_tell_sessions_of_the_same_moment_apart(store: Store) -> Non
     seen: list[str] = []
     cursor: str | None = None
     while cursor or not seen:
-        found, cursor = await store.read(sessions.page, ANNS, Listing(after=cursor, limit=1))
+        found, cursor = await store.read(listings.page, ANNS, Listing(after=cursor, limit=1))
         seen += [entry.session.title for entry in found]
     assert sorted(seen) == [f"s{n}" for n in range(5)]
 
@@ -164,7 +175,7 @@ async def test_a_page_cursor_that_keryx_did_not_give_is_refused(
     ]:
         with subtests.test(ascii(cursor)):
             with pytest.raises(Invalid, match="page cursor"):
-                await store.read(sessions.page, ANNS, Listing(after=cursor))
+                await store.read(listings.page, ANNS, Listing(after=cursor))
 
 
 async def test_a_list_can_be_filtered(store: Store) -> None:
@@ -201,7 +212,7 @@ async def test_a_session_tells_what_it_does_now(store: Store) -> None:
         return [idle, waiting, running, failed]
 
     made = await store.write(arrange)
-    found = [await store.read(sessions.activity, session.id) for session in made]
+    found = [await store.read(listings.activity, session.id) for session in made]
     assert found == [Activity.IDLE, Activity.WAITING, Activity.RUNNING, Activity.FAILED]
     for session, activity in zip(made[1:], found[1:], strict=True):
         assert await titles_of(store, activity=activity) == [session.title]
@@ -221,7 +232,7 @@ async def test_a_session_is_found_by_id_prefix_title_and_alias(store: Store) -> 
         "trip TO rome",
         "20250101_old-id",
     ):
-        assert (await store.read(sessions.resolve, ANNS, name)).id == session.id
+        assert (await store.read(lookup.resolve, ANNS, name)).id == session.id
 
 
 async def test_a_bare_title_finds_the_newest_of_its_line_and_a_numbered_one_itself(store: Store) -> None:
@@ -229,19 +240,19 @@ async def test_a_bare_title_finds_the_newest_of_its_line_and_a_numbered_one_itse
     second = await store.write(a_session, title="Trip #2", at=after(1))
     third = await store.write(a_session, title="Trip #3", at=after(2))
     await store.write(a_message, second.id, at=after(9))
-    assert (await store.read(sessions.resolve, ANNS, "trip")).id == second.id
-    assert (await store.read(sessions.resolve, ANNS, "Trip #3")).id == third.id
+    assert (await store.read(lookup.resolve, ANNS, "trip")).id == second.id
+    assert (await store.read(lookup.resolve, ANNS, "Trip #3")).id == third.id
     with pytest.raises(NotFound):
-        await store.read(sessions.resolve, ANNS, "Trip #4")
-    assert (await store.read(sessions.resolve, ANNS, first.id)).id == first.id
+        await store.read(lookup.resolve, ANNS, "Trip #4")
+    assert (await store.read(lookup.resolve, ANNS, first.id)).id == first.id
 
 
 async def test_a_prefix_that_fits_several_sessions_is_ambiguous(store: Store) -> None:
     made = await store.write(several, 2)
     with pytest.raises(Ambiguous):
-        await store.read(sessions.resolve, ANNS, made[0].id[:6])
+        await store.read(lookup.resolve, ANNS, made[0].id[:6])
     with pytest.raises(NotFound):
-        await store.read(sessions.resolve, ANNS, made[0].id[:3])
+        await store.read(lookup.resolve, ANNS, made[0].id[:3])
 
 
 async def test_sessions_of_others_do_not_make_a_name_ambiguous(store: Store) -> None:
@@ -251,7 +262,7 @@ async def test_sessions_of_others_do_not_make_a_name_ambiguous(store: Store) -> 
         return a_session(tx, title="Trip", at=after(1))
 
     session = await store.write(arrange)
-    assert (await store.read(sessions.resolve, ANNS, session.id[:4])).id == session.id
+    assert (await store.read(lookup.resolve, ANNS, session.id[:4])).id == session.id
 
 
 async def test_many_sessions_of_others_do_not_hide_a_title(store: Store) -> None:
@@ -262,14 +273,14 @@ async def test_many_sessions_of_others_do_not_hide_a_title(store: Store) -> None
         return mine
 
     session = await store.write(arrange)
-    assert (await store.read(sessions.resolve, ANNS, "hello")).id == session.id
+    assert (await store.read(lookup.resolve, ANNS, "hello")).id == session.id
 
 
 async def test_a_name_that_could_be_a_path_is_refused(store: Store, subtests: pytest.Subtests) -> None:
     for name in ["", "..", ".", "~root", "../etc", "a\\b", "a\x00b", "x" * 201, "\n"]:
         with subtests.test(ascii(name)):
             with pytest.raises(Invalid):
-                await store.read(sessions.resolve, ANNS, name)
+                await store.read(lookup.resolve, ANNS, name)
 
 
 async def test_no_name_breaks_the_search_for_a_session(store: Store, subtests: pytest.Subtests) -> None:
@@ -277,14 +288,14 @@ async def test_no_name_breaks_the_search_for_a_session(store: Store, subtests: p
     for name in ["half \ud83d", "%", "' or 1=1 --", "*", ":name", "📎", "0000"]:
         with subtests.test(ascii(name)):
             with pytest.raises((NotFound, Invalid)):
-                await store.read(sessions.resolve, ANNS, name)
+                await store.read(lookup.resolve, ANNS, name)
 
 
 async def test_an_alias_leads_to_the_session_that_had_it_first(store: Store) -> None:
     first, second = await store.write(several, 2)
     await store.write(sessions.add_alias, first, "old")
     await store.write(sessions.add_alias, second, "old")
-    assert (await store.read(sessions.resolve, ANNS, "old")).id == first.id
+    assert (await store.read(lookup.resolve, ANNS, "old")).id == first.id
 
 
 async def test_a_title_is_unique_for_its_owner_whatever_its_case(store: Store) -> None:
@@ -361,7 +372,7 @@ async def test_a_deleted_session_is_gone_from_every_list_and_can_come_back(store
     assert await titles_of(store, archived=None) == []
     for name in (session.id, session.id[:14], "Trip"):
         with pytest.raises(NotFound):
-            await store.read(sessions.resolve, ANNS, name)
+            await store.read(lookup.resolve, ANNS, name)
     with pytest.raises(NotFound):
         await store.read(sessions.get, session.id)
     hidden = await store.read(sessions.get, session.id, deleted=True)

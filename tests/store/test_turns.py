@@ -27,7 +27,7 @@ from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, TurnId, WorkerId
 from keryx.core.sessions import Session
 from keryx.core.turns import BusyMode, Turn, TurnState
-from keryx.store import changes, feed, messages, sessions, turns
+from keryx.store import changes, claims, feed, messages, sessions, turns
 from keryx.store.database import Transaction
 
 
@@ -128,9 +128,9 @@ async def test_a_turn_that_is_held_back_waits_for_its_moment(store: Store) -> No
     turn = await store.write(a_running_turn)
     await store.write(turns.requeue, turn, now=NOW, not_before=after(30))
     assert await store.write(claim, at=after(29)) is None
-    assert await store.read(turns.next_at, now=after(29)) == after(30)
+    assert await store.read(claims.next_at, now=after(29)) == after(30)
     assert (await claimed(store, at=after(30))).id == turn.id
-    assert await store.read(turns.next_at, now=after(30)) is None
+    assert await store.read(claims.next_at, now=after(30)) is None
 
 
 async def test_a_turn_ends_under_its_lease(store: Store) -> None:
@@ -210,30 +210,30 @@ async def test_a_waiting_turn_can_be_closed_once(store: Store) -> None:
 async def test_turns_are_abandoned_when_their_lease_ran_out_or_their_worker_died(store: Store) -> None:
     turn = await store.write(a_running_turn)
     end = NOW + LEASE
-    assert await store.read(turns.abandoned, now=end, workers=[]) == []
+    assert await store.read(claims.abandoned, now=end, workers=[]) == []
     late = end + timedelta(microseconds=1)
-    assert [t.id for t in await store.read(turns.abandoned, now=late, workers=[])] == [turn.id]
-    assert [t.id for t in await store.read(turns.abandoned, now=NOW, workers=[WORKER])] == [turn.id]
-    assert len(await store.read(turns.abandoned, now=late, workers=[WORKER])) == 1
-    assert await store.read(turns.abandoned, now=NOW, workers=[OTHER_WORKER]) == []
+    assert [t.id for t in await store.read(claims.abandoned, now=late, workers=[])] == [turn.id]
+    assert [t.id for t in await store.read(claims.abandoned, now=NOW, workers=[WORKER])] == [turn.id]
+    assert len(await store.read(claims.abandoned, now=late, workers=[WORKER])) == 1
+    assert await store.read(claims.abandoned, now=NOW, workers=[OTHER_WORKER]) == []
 
 
 async def test_a_worker_renews_the_leases_it_still_holds(store: Store) -> None:
     turn = await store.write(a_running_turn)
     other = await store.write(a_running_turn)
     both = [turn.id, other.id]
-    assert await store.write(turns.renew, WORKER, both, until=after(100)) == 2
-    assert await store.read(turns.abandoned, now=after(99), workers=[]) == []
+    assert await store.write(claims.renew, WORKER, both, until=after(100)) == 2
+    assert await store.read(claims.abandoned, now=after(99), workers=[]) == []
     await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
-    assert await store.write(turns.renew, WORKER, both, until=after(200)) == 1
-    assert await store.write(turns.renew, OTHER_WORKER, both, until=after(200)) == 0
+    assert await store.write(claims.renew, WORKER, both, until=after(200)) == 1
+    assert await store.write(claims.renew, OTHER_WORKER, both, until=after(200)) == 0
 
 
 async def test_a_turn_that_its_worker_lost_track_of_runs_out(store: Store) -> None:
     lost = await store.write(a_running_turn)
     held = await store.write(a_running_turn)
-    await store.write(turns.renew, WORKER, [held.id], until=after(100))
-    assert [t.id for t in await store.read(turns.abandoned, now=after(50), workers=[])] == [lost.id]
+    await store.write(claims.renew, WORKER, [held.id], until=after(100))
+    assert [t.id for t in await store.read(claims.abandoned, now=after(50), workers=[])] == [lost.id]
 
 
 async def test_a_cancellation_reaches_the_worker_by_row_and_by_feed(store: Store) -> None:
@@ -387,10 +387,10 @@ async def test_a_claim_takes_as_many_as_may_run_and_one_of_each_session(store: S
         "lease": LEASE,
         "per_principal": 9,
     }
-    got = await store.write(turns.claim_many, **how)
+    got = await store.write(claims.claim_many, **how)
     assert [t.id for t in got.turns] == [first.id, other.id]
     await store.write(turns.finish, got.turns[0], TurnState.DONE, now=after(4))
-    assert [t.id for t in (await store.write(turns.claim_many, **how)).turns] == [second.id]
+    assert [t.id for t in (await store.write(claims.claim_many, **how)).turns] == [second.id]
 
 
 async def test_the_next_of_a_session_may_run_whatever_became_of_the_one_before(store: Store) -> None:

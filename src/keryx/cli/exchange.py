@@ -17,7 +17,7 @@ from keryx.core.errors import Invalid
 from keryx.engine.exchange import export as exporting
 from keryx.engine.exchange import load as loading
 from keryx.engine.exchange.export import Exported, Format
-from keryx.store import sessions
+from keryx.store import lookup
 
 _STDIO = "-"
 _FLAG = Parameter(negative="", show_default=False)
@@ -67,7 +67,7 @@ async def export(
     app = application()
     async with app.database as database:
         found = [
-            await database.read("resolve", lambda tx, ref=ref: sessions.resolve(tx, app.viewer, ref))
+            await database.read("resolve", lambda tx, ref=ref: lookup.resolve(tx, app.viewer, ref))
             for ref in refs
         ]
         with bar() as progress, _writer(output_) as write:

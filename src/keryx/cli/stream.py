@@ -7,7 +7,7 @@ from keryx.cli import output, transcript
 from keryx.core.changes import Change, Kind, Piece
 from keryx.core.ids import TurnId
 from keryx.core.messages import Message, Reasoning, Role, Text, ToolCall, ToolResult
-from keryx.engine.hub import Snapshot
+from keryx.engine.snapshot import Snapshot
 
 _Segment = tuple[str, bool]
 

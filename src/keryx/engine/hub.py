@@ -5,28 +5,27 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-import msgspec
-
-from keryx.core.changes import Change, Piece
+from keryx.core.changes import Change
 from keryx.core.deliveries import Delivery, DeliveryState
 from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
 from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
-from keryx.core.sessions import Activity, EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
+from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import commands, control, revisions, router, story, worker
+from keryx.engine import commands, control, revisions, router, snapshot, story, worker
 from keryx.engine.feed import Feed
 from keryx.engine.policy import Policy
+from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
 from keryx.store import (
     changes,
     cursors,
     deliveries,
-    drafts,
-    epochs,
     gauges,
     lanes,
+    listings,
+    lookup,
     messages,
     projects,
     sessions,
@@ -34,7 +33,6 @@ from keryx.store import (
     workers,
 )
 from keryx.store.database import Database, Transaction
-from keryx.store.epochs import Epoch
 from keryx.store.gauges import Gauges
 from keryx.store.lanes import Lane, Move
 from keryx.store.projects import Project
@@ -44,21 +42,6 @@ from keryx.store.workers import Worker
 T = TypeVar("T")
 
 NODE = "serve"
-
-
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as one read saw it. Following from `cursor` misses nothing and repeats nothing."""
-
-    session: Session
-    activity: Activity
-    messages: list[Message]
-    earlier: bool
-    running: Turn | None
-    draft: list[Piece]
-    queue: list[Turn]
-    deliveries: list[Delivery]
-    epochs: list[Epoch]
-    cursor: Cursor
 
 
 class Hub:
@@ -99,7 +82,7 @@ class Hub:
     ) -> Snapshot:
         """A session with its last messages (below `before`), all from one read."""
         return await self._database.read(
-            "open", partial(_snapshot, viewer=viewer, id_=session, limit=limit, before=before)
+            "open", partial(snapshot.take, viewer=viewer, id_=session, limit=limit, before=before)
         )
 
     def follow(
@@ -118,11 +101,11 @@ class Hub:
 
     async def resolve(self, viewer: Viewer, text: str) -> Session:
         """Find a session by id, unique prefix, title or alias."""
-        return await self._database.read("resolve", lambda tx: sessions.resolve(tx, viewer, text))
+        return await self._database.read("resolve", lambda tx: lookup.resolve(tx, viewer, text))
 
     async def sessions(self, viewer: Viewer, listing: Listing) -> tuple[list[Listed], str | None]:
         """One page of sessions, and the cursor of the next."""
-        return await self._database.read("sessions", lambda tx: sessions.page(tx, viewer, listing))
+        return await self._database.read("sessions", lambda tx: listings.page(tx, viewer, listing))
 
     async def messages(
         self, viewer: Viewer, session: SessionId, *, after: int = 0, limit: int = 1000
@@ -403,21 +386,3 @@ class Hub:
         return await self._database.write(
             label, lambda tx: work(tx, sessions.get(tx, session, viewer=viewer))
         )
-
-
-def _snapshot(tx: Transaction, *, viewer: Viewer, id_: SessionId, limit: int, before: int | None) -> Snapshot:
-    session = sessions.get(tx, id_, viewer=viewer)
-    window = messages.latest(tx, id_, limit=limit, before=before)
-    running = turns.running(tx, id_)
-    return Snapshot(
-        session=session,
-        activity=sessions.activity(tx, id_),
-        messages=window,
-        earlier=bool(window) and window[0].seq > 1,
-        running=running,
-        draft=drafts.pieces(tx, running.id) if running else [],
-        queue=turns.queued(tx, id_),
-        deliveries=deliveries.of_session(tx, id_, unfinished=True),
-        epochs=epochs.every(tx, id_),
-        cursor=changes.head(tx),
-    )

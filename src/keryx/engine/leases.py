@@ -15,7 +15,7 @@ from keryx.core.ports import Clock
 from keryx.core.turns import Turn
 from keryx.engine import outcome, record, worker
 from keryx.engine.policy import Policy
-from keryx.store import deliveries, gates, turns, workers
+from keryx.store import claims, deliveries, gates, turns, workers
 from keryx.store.database import Database, Transaction
 from keryx.store.workers import Worker
 
@@ -99,7 +99,7 @@ class Leases:
         now = self._clock.now()
         gone = await self._database.read("leases.gone", _gone)
         held = await self._database.read(
-            "leases.abandoned", lambda tx: turns.abandoned(tx, now=now, workers=gone)
+            "leases.abandoned", lambda tx: claims.abandoned(tx, now=now, workers=gone)
         )
         limits = self._policy.limits
         for turn in held:
@@ -140,12 +140,12 @@ class Leases:
 
 def _renew(tx: Transaction, *, me: Worker, held: Held, now: datetime, lease: timedelta) -> None:
     workers.see(tx, msgspec.structs.replace(me, seen_at=now))
-    turns.renew(tx, me.id, held.turns, until=now + lease)
+    claims.renew(tx, me.id, held.turns, until=now + lease)
     deliveries.renew(tx, me.id, held.deliveries, until=now + lease)
 
 
 def _cap_waits(tx: Transaction, *, until: datetime) -> None:
-    turns.cap_waits(tx, until=until)
+    claims.cap_waits(tx, until=until)
     deliveries.cap_waits(tx, until=until)
     gates.cap_waits(tx, until=until)
 

@@ -11,7 +11,7 @@ from keryx.core.messages import Message
 from keryx.core.records import EpochRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
 from keryx.core.sessions import Listing, Session, Viewer
 from keryx.core.turns import BusyMode, TurnState
-from keryx.store import epochs, messages, sessions
+from keryx.store import epochs, listings, messages, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, moment
 
 PAGE = 100
@@ -47,7 +47,7 @@ def visible(tx: Transaction, viewer: Viewer) -> Iterator[Session]:
     """Every session that a viewer may see, archived ones and those of jobs included."""
     after: str | None = None
     while True:
-        found, after = sessions.page(tx, viewer, Listing(archived=None, jobs=True, limit=PAGE, after=after))
+        found, after = listings.page(tx, viewer, Listing(archived=None, jobs=True, limit=PAGE, after=after))
         yield from (entry.session for entry in found)
         if after is None:
             return

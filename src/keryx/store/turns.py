@@ -1,33 +1,23 @@
 """Turns: the queue of agent work. Every write of a running turn is fenced by its lease."""
 
-from collections.abc import Iterable
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any
 
-from keryx.core import ids, wire
+from keryx.core import wire
 from keryx.core.changes import Kind
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
-from keryx.core.turns import MAX_ATTEMPTS, MOVES, BusyMode, Turn, TurnState
+from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 
-_COLUMNS = """
+COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
   t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq,
   t.asker, t.lease_until
 """
-# SQLite knows no alias in a returning clause.
-_RETURNED = _COLUMNS.replace("t.", "")
-_SELECT = f"select {_COLUMNS} from turns t"
-
-
-class Claimed(NamedTuple):
-    """Turns that a worker got. `passed_over`: another waits whose session somebody else was just writing to."""
-
-    turns: list[Turn]
-    passed_over: bool
+SELECT = f"select {COLUMNS} from turns t"
 
 
 def enqueue(
@@ -92,108 +82,44 @@ def get(tx: Transaction, turn: TurnId) -> Turn:
 
 def find(tx: Transaction, turn: TurnId) -> Turn | None:
     """A turn, or `None` for one that another store ran: messages of forks and imports keep their turn's id."""
-    row = tx.row(f"{_SELECT} where t.id = :id", {"id": turn})
-    return None if row is None else _turn(row)
+    row = tx.row(f"{SELECT} where t.id = :id", {"id": turn})
+    return None if row is None else from_row(row)
 
 
 def running(tx: Transaction, session: SessionId) -> Turn | None:
-    row = tx.row(f"{_SELECT} where t.session = :session and t.state = 'running'", {"session": session})
-    return None if row is None else _turn(row)
+    row = tx.row(f"{SELECT} where t.session = :session and t.state = 'running'", {"session": session})
+    return None if row is None else from_row(row)
 
 
 def queued(tx: Transaction, session: SessionId) -> list[Turn]:
     """The waiting turns of a session, in the order they will run."""
     rows = tx.rows(
-        f"{_SELECT} where t.session = :session and t.state = 'queued' order by t.position",
+        f"{SELECT} where t.session = :session and t.state = 'queued' order by t.position",
         {"session": session},
     )
-    return [_turn(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 def of_session(tx: Transaction, session: SessionId, *, limit: int = 100) -> list[Turn]:
     """The last turns of a session, newest first."""
     rows = tx.rows(
-        f"{_SELECT} where t.session = :session order by t.position desc limit :limit",
+        f"{SELECT} where t.session = :session order by t.position desc limit :limit",
         {"session": session, "limit": limit},
     )
-    return [_turn(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 def active(tx: Transaction, *, profile: str, owner: str | None) -> list[Turn]:
     """Every running or waiting turn that a viewer may see, oldest first."""
     rows = tx.rows(
         f"""
-        {_SELECT}
+        {SELECT}
         where t.state in ('queued', 'running') and t.profile = :profile and t.owner = coalesce(cast(:owner as text), t.owner)
         order by t.position limit 1000
         """,
         {"profile": profile, "owner": owner},
     )
-    return [_turn(row) for row in rows]
-
-
-def claim(
-    tx: Transaction,
-    *,
-    worker: WorkerId,
-    now: datetime,
-    lease: timedelta,
-    per_principal: int,
-    scoped: bool = False,
-    session: SessionId | None = None,
-) -> Turn | None:
-    """Lease the next turn whose session has none running. Safe to call concurrently.
-
-    Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
-    here, before any work. A scoped worker takes only turns of `session`, and those pinned to it."""
-    claimed = claim_many(
-        tx,
-        most=1,
-        worker=worker,
-        now=now,
-        lease=lease,
-        per_principal=per_principal,
-        scoped=scoped,
-        session=session,
-    )
-    return claimed.turns[0] if claimed.turns else None
-
-
-def claim_many(
-    tx: Transaction,
-    *,
-    most: int,
-    worker: WorkerId,
-    now: datetime,
-    lease: timedelta,
-    per_principal: int,
-    scoped: bool = False,
-    session: SessionId | None = None,
-    last_tries: bool = True,
-) -> Claimed:
-    """Claim up to `most` turns, one after the other. Without `last_tries`, those that have one try left are let wait."""
-    found: list[Turn] = []
-    passed_over = False
-    while len(found) < most:
-        turn, busy = _claim(
-            tx, _candidates(tx, worker, now, per_principal, scoped, session, last_tries), worker, now, lease
-        )
-        passed_over = passed_over or busy
-        if turn is None:
-            break
-        found.append(turn)
-    return Claimed(found, passed_over)
-
-
-def renew(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, until: datetime) -> int:
-    """Prolong the leases of turns that a worker runs; gives how many it still holds."""
-    return sum(
-        tx.run(
-            "update turns set lease_until = :until where id = :id and worker = :worker and state = 'running'",
-            {"id": turn, "worker": worker, "until": micros(until)},
-        )
-        for turn in turns
-    )
+    return [from_row(row) for row in rows]
 
 
 def hold(tx: Transaction, turn: Turn) -> None:
@@ -226,7 +152,7 @@ def finish(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, erro
     if not changed:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
     _let_next(tx, turn.session)
-    _note(tx, turn, state.value, now)
+    note(tx, turn, state.value, now)
 
 
 def close(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, error: str | None = None) -> None:
@@ -254,19 +180,6 @@ def requeue(
         },
         now,
     )
-
-
-def abandoned(tx: Transaction, *, now: datetime, workers: list[WorkerId], limit: int = 50) -> list[Turn]:
-    """Running turns whose lease ran out, or whose worker is among those known to be dead."""
-    rows = tx.rows(
-        f"{_SELECT} where t.state = 'running' and t.lease_until < :now order by t.lease_until limit :limit",
-        {"now": micros(now), "limit": limit},
-    )
-    found = [_turn(row) for row in rows]
-    if workers:
-        rows = tx.rows(f"{_SELECT} where t.state = 'running' order by t.position")
-        found += [t for t in map(_turn, rows) if t.worker in workers and t.id not in {f.id for f in found}]
-    return found
 
 
 def request_cancel(tx: Transaction, turn: Turn, *, now: datetime) -> None:
@@ -301,166 +214,13 @@ def merge(tx: Transaction, turn: Turn, *, into: Turn, now: datetime) -> None:
 def pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
     """Waiting turns that only one worker may run."""
     rows = tx.rows(
-        f"{_SELECT} where t.state = 'queued' and t.pin is not null order by t.position limit :limit",
+        f"{SELECT} where t.state = 'queued' and t.pin is not null order by t.position limit :limit",
         {"limit": limit},
     )
-    return [_turn(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
-def cap_waits(tx: Transaction, *, until: datetime) -> None:
-    """Let nothing wait longer than until a moment: for a clock that was set back."""
-    tx.run(
-        "update turns set not_before = :until where state = 'queued' and not_before > :until",
-        {"until": micros(until)},
-    )
-
-
-def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
-    """When the next waiting turn that is held back may run."""
-    row = tx.row(
-        "select min(not_before) from turns where state = 'queued' and not_before > 0 and not_before > :now",
-        {"now": micros(now)},
-    )
-    return maybe_moment(row[0]) if row else None
-
-
-def _candidates(
-    tx: Transaction,
-    worker: WorkerId,
-    now: datetime,
-    per_principal: int,
-    scoped: bool,
-    session: SessionId | None,
-    last_tries: bool = True,
-) -> list[Row]:
-    return tx.rows(
-        """
-        select t.id, t.session
-        from turns t
-        where t.state = 'queued'
-          and t.ready_at is not null
-          and t.not_before <= :now
-          and t.attempts < :most
-          and (t.pin = :worker or (t.pin is null and (:scoped = 0 or t.session = :session)))
-          and (
-            select count(*) from turns r where r.profile = t.profile and r.asker = t.asker and r.state = 'running'
-          ) < :per_principal
-        order by t.ready_at, t.position
-        limit 8
-        """,
-        {
-            "worker": worker,
-            "now": micros(now),
-            "session": session or "",
-            "per_principal": per_principal,
-            "scoped": int(scoped),
-            "most": MAX_ATTEMPTS if last_tries else MAX_ATTEMPTS - 1,
-        },
-    )
-
-
-def _claim(
-    tx: Transaction, candidates: list[Row], worker: WorkerId, now: datetime, lease: timedelta
-) -> tuple[Turn | None, bool]:
-    """Take the first candidate whose session is free; and whether one was passed over."""
-    passed_over = False
-    for candidate, session in candidates:
-        if not tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session}):
-            passed_over = True
-            continue
-        turn = _take(tx, candidate, worker, now, lease)
-        if turn:
-            sessions.count_turn(tx, turn.session, now=now)
-            _note(tx, turn, TurnState.RUNNING.value, now)
-            return _collected(tx, turn, now), passed_over
-    return None, passed_over
-
-
-def _take(tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease: timedelta) -> Turn | None:
-    row = tx.row(
-        f"""
-        update turns as t
-        set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
-            started_at = :now, cancelling = 0, ready_at = null
-        where t.id = :id and t.state = 'queued' and t.attempts < :most
-        returning {_RETURNED}
-        """,
-        {
-            "id": turn,
-            "worker": worker,
-            "lease": ids.token(),
-            "until": micros(now + lease),
-            "now": micros(now),
-            "most": MAX_ATTEMPTS,
-        },
-    )
-    return None if row is None else _turn(row)
-
-
-def _collected(tx: Transaction, turn: Turn, now: datetime) -> Turn:
-    """Join the waiting turns behind this one that ask for it, come from the same person and go to the same place."""
-    if turn.mode is not BusyMode.COLLECT:
-        return turn
-    place = turn.reply and turn.reply.key
-    for other in queued(tx, turn.session):
-        if (
-            other.mode is not BusyMode.COLLECT
-            or other.asker != turn.asker
-            or other.pin != turn.pin
-            or (other.reply and other.reply.key) != place
-        ):
-            break
-        merge(tx, other, into=turn, now=now)
-    return turn
-
-
-def _move(
-    tx: Transaction, turn: Turn, state: TurnState, extra: str, params: dict[str, Any], now: datetime
-) -> None:
-    if state not in MOVES[turn.state]:
-        raise Conflict(f"turn {turn.id} is {turn.state}: it cannot become {state}")
-    changed = tx.run(
-        f"""
-        update turns
-        set state = :state, lease = null, lease_until = null, ready_at = null, {extra}
-        where id = :id and state = :old and coalesce(lease, '') = :lease
-        """,
-        {
-            **params,
-            "id": turn.id,
-            "state": state.value,
-            "old": turn.state.value,
-            "lease": turn.lease or "",
-            "now": micros(now),
-        },
-    )
-    if not changed:
-        raise Conflict(f"turn {turn.id} has moved on: look again")
-    _let_next(tx, turn.session)
-    _note(tx, turn, state.value, now)
-
-
-def _let_next(tx: Transaction, session: SessionId) -> None:
-    """Put the first waiting turn of a session that has none running into the line of all sessions.
-
-    Only that turn has `ready_at`, so a claim looks at one turn per session however many wait behind it. Its place
-    is the moment when it was asked or when its session was last served, whichever is later."""
-    tx.run(
-        """
-        update turns
-        set ready_at = (
-          select case when s.served_at > turns.created_at then s.served_at else turns.created_at end
-          from sessions s where s.id = turns.session
-        )
-        where position = (select min(q.position) from turns q where q.session = :session and q.state = 'queued')
-          and ready_at is null
-          and not exists (select 1 from turns r where r.session = :session and r.state = 'running')
-        """,
-        {"session": session},
-    )
-
-
-def _note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
+def note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
     changes.note(
         tx,
         Kind.TURN,
@@ -474,7 +234,7 @@ def _note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
     )
 
 
-def _turn(row: Row) -> Turn:
+def from_row(row: Row) -> Turn:
     (
         id_, session, profile, owner, state, mode, attempts, created_at, surface, started_at, finished_at,
         reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until,
@@ -502,4 +262,50 @@ def _turn(row: Row) -> Turn:
         input_seq=input_seq_,
         asker=asker,
         lease_until=maybe_moment(lease_until),
+    )
+
+
+def _move(
+    tx: Transaction, turn: Turn, state: TurnState, extra: str, params: dict[str, Any], now: datetime
+) -> None:
+    if state not in MOVES[turn.state]:
+        raise Conflict(f"turn {turn.id} is {turn.state}: it cannot become {state}")
+    changed = tx.run(
+        f"""
+        update turns
+        set state = :state, lease = null, lease_until = null, ready_at = null, {extra}
+        where id = :id and state = :old and coalesce(lease, '') = :lease
+        """,
+        {
+            **params,
+            "id": turn.id,
+            "state": state.value,
+            "old": turn.state.value,
+            "lease": turn.lease or "",
+            "now": micros(now),
+        },
+    )
+    if not changed:
+        raise Conflict(f"turn {turn.id} has moved on: look again")
+    _let_next(tx, turn.session)
+    note(tx, turn, state.value, now)
+
+
+def _let_next(tx: Transaction, session: SessionId) -> None:
+    """Put the first waiting turn of a session that has none running into the line of all sessions.
+
+    Only that turn has `ready_at`, so a claim looks at one turn per session however many wait behind it. Its place
+    is the moment when it was asked or when its session was last served, whichever is later."""
+    tx.run(
+        """
+        update turns
+        set ready_at = (
+          select case when s.served_at > turns.created_at then s.served_at else turns.created_at end
+          from sessions s where s.id = turns.session
+        )
+        where position = (select min(q.position) from turns q where q.session = :session and q.state = 'queued')
+          and ready_at is null
+          and not exists (select 1 from turns r where r.session = :session and r.state = 'running')
+        """,
+        {"session": session},
     )

@@ -1,0 +1,59 @@
+"""Commands that tell: what this conversation is, uses and costs, who asks, and what can be asked."""
+
+import msgspec
+
+from keryx.engine.commands.call import Call, Done, Run, label
+from keryx.engine.commands.table import COMMANDS
+from keryx.store import listings, principals, sessions, turns
+
+
+def _model(call: Call) -> Done:
+    session = call.current
+    if not call.text:
+        return Done(f"Model: {session.settings.model or 'default'}.", session.id)
+    model = None if call.text == "default" else call.text[:200]
+    settings = msgspec.structs.replace(session.settings, model=model)
+    sessions.set_settings(call.tx, session, settings, now=call.now)
+    return Done(f"Model: {model or 'default'}.", session.id)
+
+
+def _status(call: Call) -> Done:
+    session = call.session
+    if session is None:
+        return Done("No conversation here yet. Say something.")
+    activity = listings.activity(call.tx, session.id)
+    waiting = len(turns.queued(call.tx, session.id))
+    lines = [
+        f"{label(session)} · {session.id}",
+        f"{activity.value}, {waiting} waiting · {session.messages} messages, {session.turns} turns",
+        f"model {session.settings.model or 'default'} · since {session.created_at:%Y-%m-%d %H:%M} UTC",
+    ]
+    return Done("\n".join(lines), session.id)
+
+
+def _usage(call: Call) -> Done:
+    s = call.current
+    cost = "unknown" if s.cost is None else f"{s.cost / 1_000_000:.4f} ({s.cost_status})"
+    t = s.tokens
+    return Done(
+        f"in {t.input}, out {t.output}, reasoning {t.reasoning}, cache read {t.cache_read}, write {t.cache_write} · cost {cost}",
+        s.id,
+    )
+
+
+def _whoami(call: Call) -> Done:
+    name = principals.name(call.tx, call.viewer.principal)
+    return Done(f"{name or 'unnamed'} · {call.viewer.principal} · profile {call.viewer.profile}")
+
+
+def _help(call: Call) -> Done:
+    return Done("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in COMMANDS))
+
+
+RUN: dict[str, Run] = {
+    "model": _model,
+    "status": _status,
+    "usage": _usage,
+    "whoami": _whoami,
+    "help": _help,
+}

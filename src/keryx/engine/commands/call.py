@@ -1,0 +1,61 @@
+"""Call: what a command is given, what it gives back, and the words that several of them use."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from keryx.core.errors import NotFound
+from keryx.core.ids import SessionId, TurnId
+from keryx.core.ports import Inbound
+from keryx.core.sessions import Session, Viewer
+from keryx.engine.policy import Policy
+from keryx.store.database import Transaction
+from keryx.store.lanes import Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a command may know and touch."""
+
+    tx: Transaction
+    inbound: Inbound
+    lane: Lane | None
+    session: Session | None
+    viewer: Viewer
+    policy: Policy
+    now: datetime
+    text: str
+    found: str | None = None
+
+    @property
+    def current(self) -> Session:
+        if self.session is None:
+            raise NotFound("there is no conversation here yet: say something first")
+        return self.session
+
+    @property
+    def place(self) -> Lane:
+        if self.lane is None:
+            raise NotFound("this works in a chat only: here, open the session you want")
+        return self.lane
+
+
+class Done(msgspec.Struct, frozen=True):
+    reply: str
+    session: SessionId | None = None
+    turn: TurnId | None = None
+    seq: int | None = None
+
+
+Run: TypeAlias = Callable[[Call], Done]
+
+
+def label(session: Session) -> str:
+    return f"“{session.title}”" if session.title else f"untitled {session.id}"
+
+
+def sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

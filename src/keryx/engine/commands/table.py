@@ -1,0 +1,78 @@
+"""Table: every command as data, the same for every surface, and how one is written."""
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from keryx.core.messages import Parts, Text
+
+_COMMAND = re.compile(r"/([a-z][a-z-]{0,31})(?:@\S+)?(?:\s+(.*))?\Z", re.S | re.I)
+
+
+class Who(StrEnum):
+    EVERYONE = "everyone"
+    OPERATOR = "operator"
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """`busy`: may be given while a turn runs. `session`: has a meaning only within a conversation."""
+
+    name: str
+    help: str
+    usage: str = ""
+    aliases: tuple[str, ...] = ()
+    busy: bool = True
+    session: bool = True
+    who: Who = Who.EVERYONE
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A command as it was written. `command` is `None` for one that does not exist."""
+
+    name: str
+    command: Command | None
+    text: str
+
+
+COMMANDS = (
+    Command(name="new", aliases=("reset",), help="Start a new conversation here.", session=False),
+    Command(name="resume", usage="[title or id]", help="Go on with an earlier conversation.", session=False),
+    Command(name="undo-reset", help="Go back to the conversation before the last reset.", session=False),
+    Command(name="sessions", help="List your last conversations.", session=False),
+    Command(name="title", usage="[text]", help="Show or set the title."),
+    Command(name="fork", usage="[title]", help="Go on in a copy of this conversation."),
+    Command(name="undo", usage="[n]", help="Take back the last turns.", busy=False),
+    Command(name="redo", help="Bring back what the last undo took.", busy=False),
+    Command(name="retry", help="Ask the last question again.", busy=False),
+    Command(name="stop", help="Stop the running answer; what was said so far stays."),
+    Command(name="queue", usage="[clear | text]", help="Show what waits, clear it, or add to it."),
+    Command(name="steer", usage="text", help="Give the running turn something to consider."),
+    Command(
+        name="busy",
+        usage="[queue | steer | collect | interrupt]",
+        help="What a message does while a turn runs.",
+    ),
+    Command(name="pin", help="Pin or unpin this conversation."),
+    Command(name="archive", help="Archive or unarchive this conversation."),
+    Command(name="project", usage="[name | none]", help="Put this conversation into a project."),
+    Command(name="delete", help="Delete this conversation; it is erased after a grace period.", busy=False),
+    Command(name="model", usage="[name | default]", help="Show or set the model of this conversation."),
+    Command(name="status", help="What this conversation is and does.", session=False),
+    Command(name="usage", help="Tokens and cost of this conversation."),
+    Command(name="search", usage="words", help="Search your conversations.", session=False),
+    Command(name="whoami", help="How Keryx knows you.", session=False),
+    Command(name="help", help="List the commands.", session=False),
+)
+_BY_NAME = {name: c for c in COMMANDS for name in (c.name, *c.aliases)}
+
+
+def parse(parts: Parts) -> Asked | None:
+    """The command that a message gives, or `None` for ordinary speech. A path such as /etc/hosts is speech."""
+    if len(parts) != 1 or not isinstance(parts[0], Text):
+        return None
+    match = _COMMAND.match(parts[0].text.strip())
+    if match is None:
+        return None
+    name = match[1].lower()
+    return Asked(name, _BY_NAME.get(name), (match[2] or "").strip())

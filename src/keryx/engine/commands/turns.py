@@ -1,0 +1,97 @@
+"""Commands on turns: take them back, ask again, stop them, and say what a message does while one runs."""
+
+import msgspec
+
+from keryx.core.errors import NotFound
+from keryx.core.messages import Text
+from keryx.core.turns import BusyMode
+from keryx.engine import control, revisions
+from keryx.engine.asking import Question, ask
+from keryx.engine.commands.call import Call, Done, Run
+from keryx.store import messages, sessions, turns
+
+
+def _undo(call: Call) -> Done:
+    text = revisions.undo(call.tx, call.current, _number(call.text, 1), now=call.now)
+    return Done(f"Undone. It began with: {text[:300]}", call.current.id)
+
+
+def _redo(call: Call) -> Done:
+    count = revisions.redo(call.tx, call.current, now=call.now)
+    return Done(f"{count} messages are back.", call.current.id)
+
+
+def _retry(call: Call) -> Done:
+    receipt = revisions.retry(
+        call.tx, call.current, asker=call.viewer.principal, surface=call.inbound.surface, now=call.now
+    )
+    return Done("", call.current.id, receipt.turn, receipt.seq)
+
+
+def _stop(call: Call) -> Done:
+    stopped = control.stop(call.tx, call.current.id, now=call.now)
+    waiting = len(turns.queued(call.tx, call.current.id))
+    left = f" {waiting} more wait: /queue clear drops them." if waiting else ""
+    return Done(("Stopping." if stopped else "Nothing is running.") + left, call.current.id)
+
+
+def _queue(call: Call) -> Done:
+    if call.text == "clear":
+        return Done(
+            f"Dropped {control.clear(call.tx, call.current.id, now=call.now)} waiting.", call.current.id
+        )
+    if call.text:
+        return _say(call, BusyMode.QUEUE)
+    waiting = turns.queued(call.tx, call.current.id)
+    if not waiting:
+        return Done("Nothing waits.", call.current.id)
+    texts = [messages.get(call.tx, t.session, t.input_seq).text for t in waiting]
+    return Done("\n".join(f"{n}. {t[:120]}" for n, t in enumerate(texts, start=1)), call.current.id)
+
+
+def _steer(call: Call) -> Done:
+    if not call.text:
+        raise NotFound("say what to consider: /steer use the metric system")
+    return _say(call, BusyMode.STEER)
+
+
+def _say(call: Call, mode: BusyMode) -> Done:
+    asked = Question(
+        parts=(Text(call.text),),
+        asker=call.viewer.principal,
+        surface=call.inbound.surface,
+        mode=mode,
+        author=call.inbound.source.user_name or "",
+        reply=call.inbound.reply,
+        pin=call.inbound.pin,
+    )
+    receipt = ask(call.tx, call.current, asked, now=call.now)
+    return Done("", call.current.id, receipt.turn, receipt.seq)
+
+
+def _busy(call: Call) -> Done:
+    session = call.current
+    if not call.text:
+        return Done(
+            f"While a turn runs, messages: {session.settings.busy or call.policy.busy.value}.", session.id
+        )
+    if call.text not in {m.value for m in BusyMode}:
+        raise NotFound(f"choose one of {', '.join(m.value for m in BusyMode)}")
+    settings = msgspec.structs.replace(session.settings, busy=call.text)
+    sessions.set_settings(call.tx, session, settings, now=call.now)
+    return Done(f"While a turn runs, messages: {call.text}.", session.id)
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else default
+
+
+RUN: dict[str, Run] = {
+    "undo": _undo,
+    "redo": _redo,
+    "retry": _retry,
+    "stop": _stop,
+    "queue": _queue,
+    "steer": _steer,
+    "busy": _busy,
+}

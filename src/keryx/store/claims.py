@@ -1,0 +1,206 @@
+"""Claims: which waiting turn a worker may run next, and the leases on those that run."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from keryx.core import ids
+from keryx.core.ids import SessionId, TurnId, WorkerId
+from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.store import sessions, turns
+from keryx.store.database import Row, Transaction, maybe_moment, micros
+from keryx.store.turns import COLUMNS, SELECT, from_row
+
+# SQLite knows no alias in a returning clause.
+_RETURNED = COLUMNS.replace("t.", "")
+
+
+class Claimed(NamedTuple):
+    """Turns that a worker got. `passed_over`: another waits whose session somebody else was just writing to."""
+
+    turns: list[Turn]
+    passed_over: bool
+
+
+def claim(
+    tx: Transaction,
+    *,
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    per_principal: int,
+    scoped: bool = False,
+    session: SessionId | None = None,
+) -> Turn | None:
+    """Lease the next turn whose session has none running. Safe to call concurrently.
+
+    Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
+    here, before any work. A scoped worker takes only turns of `session`, and those pinned to it."""
+    claimed = claim_many(
+        tx,
+        most=1,
+        worker=worker,
+        now=now,
+        lease=lease,
+        per_principal=per_principal,
+        scoped=scoped,
+        session=session,
+    )
+    return claimed.turns[0] if claimed.turns else None
+
+
+def claim_many(
+    tx: Transaction,
+    *,
+    most: int,
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    per_principal: int,
+    scoped: bool = False,
+    session: SessionId | None = None,
+    last_tries: bool = True,
+) -> Claimed:
+    """Claim up to `most` turns, one after the other. Without `last_tries`, those that have one try left are let wait."""
+    found: list[Turn] = []
+    passed_over = False
+    while len(found) < most:
+        turn, busy = _claim(
+            tx, _candidates(tx, worker, now, per_principal, scoped, session, last_tries), worker, now, lease
+        )
+        passed_over = passed_over or busy
+        if turn is None:
+            break
+        found.append(turn)
+    return Claimed(found, passed_over)
+
+
+def renew(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, until: datetime) -> int:
+    """Prolong the leases of turns that a worker runs; gives how many it still holds."""
+    return sum(
+        tx.run(
+            "update turns set lease_until = :until where id = :id and worker = :worker and state = 'running'",
+            {"id": turn, "worker": worker, "until": micros(until)},
+        )
+        for turn in turns
+    )
+
+
+def abandoned(tx: Transaction, *, now: datetime, workers: list[WorkerId], limit: int = 50) -> list[Turn]:
+    """Running turns whose lease ran out, or whose worker is among those known to be dead."""
+    rows = tx.rows(
+        f"{SELECT} where t.state = 'running' and t.lease_until < :now order by t.lease_until limit :limit",
+        {"now": micros(now), "limit": limit},
+    )
+    found = [from_row(row) for row in rows]
+    if workers:
+        rows = tx.rows(f"{SELECT} where t.state = 'running' order by t.position")
+        found += [t for t in map(from_row, rows) if t.worker in workers and t.id not in {f.id for f in found}]
+    return found
+
+
+def cap_waits(tx: Transaction, *, until: datetime) -> None:
+    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    tx.run(
+        "update turns set not_before = :until where state = 'queued' and not_before > :until",
+        {"until": micros(until)},
+    )
+
+
+def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
+    """When the next waiting turn that is held back may run."""
+    row = tx.row(
+        "select min(not_before) from turns where state = 'queued' and not_before > 0 and not_before > :now",
+        {"now": micros(now)},
+    )
+    return maybe_moment(row[0]) if row else None
+
+
+def _candidates(
+    tx: Transaction,
+    worker: WorkerId,
+    now: datetime,
+    per_principal: int,
+    scoped: bool,
+    session: SessionId | None,
+    last_tries: bool = True,
+) -> list[Row]:
+    return tx.rows(
+        """
+        select t.id, t.session
+        from turns t
+        where t.state = 'queued'
+          and t.ready_at is not null
+          and t.not_before <= :now
+          and t.attempts < :most
+          and (t.pin = :worker or (t.pin is null and (:scoped = 0 or t.session = :session)))
+          and (
+            select count(*) from turns r where r.profile = t.profile and r.asker = t.asker and r.state = 'running'
+          ) < :per_principal
+        order by t.ready_at, t.position
+        limit 8
+        """,
+        {
+            "worker": worker,
+            "now": micros(now),
+            "session": session or "",
+            "per_principal": per_principal,
+            "scoped": int(scoped),
+            "most": MAX_ATTEMPTS if last_tries else MAX_ATTEMPTS - 1,
+        },
+    )
+
+
+def _claim(
+    tx: Transaction, candidates: list[Row], worker: WorkerId, now: datetime, lease: timedelta
+) -> tuple[Turn | None, bool]:
+    """Take the first candidate whose session is free; and whether one was passed over."""
+    passed_over = False
+    for candidate, session in candidates:
+        if not tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session}):
+            passed_over = True
+            continue
+        turn = _take(tx, candidate, worker, now, lease)
+        if turn:
+            sessions.count_turn(tx, turn.session, now=now)
+            turns.note(tx, turn, TurnState.RUNNING.value, now)
+            return _collected(tx, turn, now), passed_over
+    return None, passed_over
+
+
+def _take(tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease: timedelta) -> Turn | None:
+    row = tx.row(
+        f"""
+        update turns as t
+        set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
+            started_at = :now, cancelling = 0, ready_at = null
+        where t.id = :id and t.state = 'queued' and t.attempts < :most
+        returning {_RETURNED}
+        """,
+        {
+            "id": turn,
+            "worker": worker,
+            "lease": ids.token(),
+            "until": micros(now + lease),
+            "now": micros(now),
+            "most": MAX_ATTEMPTS,
+        },
+    )
+    return None if row is None else from_row(row)
+
+
+def _collected(tx: Transaction, turn: Turn, now: datetime) -> Turn:
+    """Join the waiting turns behind this one that ask for it, come from the same person and go to the same place."""
+    if turn.mode is not BusyMode.COLLECT:
+        return turn
+    place = turn.reply and turn.reply.key
+    for other in turns.queued(tx, turn.session):
+        if (
+            other.mode is not BusyMode.COLLECT
+            or other.asker != turn.asker
+            or other.pin != turn.pin
+            or (other.reply and other.reply.key) != place
+        ):
+            break
+        turns.merge(tx, other, into=turn, now=now)
+    return turn
