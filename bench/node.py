@@ -1,14 +1,14 @@
 """Node: the whole engine at work over a store, with the echo agent and an adapter that sends nowhere."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from bench import fill
 from keryx.agents.echo import EchoAgent
 from keryx.core import prompt
-from keryx.core.deliveries import Idempotency
-from keryx.core.ports import Capabilities, Inbound, Parcel, Receipt
+from keryx.core.deliveries import Idempotency, Target
+from keryx.core.ports import Capabilities, Door, Parcel
 from keryx.core.turns import Turn
 from keryx.engine.clock import SystemClock
 from keryx.engine.hub import Hub
@@ -23,14 +23,18 @@ class NullAdapter:
 
     platform = fill.PLATFORM
     account = fill.ACCOUNT
+    hook = None
     capabilities = Capabilities(idempotency=Idempotency.NATIVE)
 
     def __init__(self) -> None:
         self.sent = 0
         self._waiting: dict[str, asyncio.Future[None]] = {}
 
-    async def listen(self, receive: Callable[[Inbound], Awaitable[Receipt]], cursor: str | None) -> None:
+    async def listen(self, door: Door) -> None:
         await asyncio.Event().wait()
+
+    async def typing(self, target: Target) -> None:
+        """Nobody looks."""
 
     def parts(self, text: str) -> Sequence[str]:
         return [text]

@@ -13,6 +13,7 @@ from keryx.core.errors import SendError
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
 from keryx.core.ports import Inbound, Parcel, Receipt
+from keryx.testing import RecordingDoor
 
 SECONDS = 10
 
@@ -71,10 +72,7 @@ async def test_the_parts_of_a_text_lose_nothing_and_are_never_none(setting: Sett
 
 
 async def test_listening_goes_on_until_it_is_cancelled(setting: Setting) -> None:
-    async def receive(inbound: Inbound) -> Receipt:
-        return Receipt(duplicate=False)
-
-    task = asyncio.create_task(setting.adapter.listen(receive, None))
+    task = asyncio.create_task(setting.adapter.listen(RecordingDoor()))
     await asyncio.sleep(0.02)
     assert not task.done()
     task.cancel()
@@ -110,24 +108,15 @@ async def test_an_event_that_could_not_be_taken_in_comes_again(setting: Setting)
 
     async with asyncio.timeout(SECONDS):
         with pytest.raises(RuntimeError):
-            await setting.adapter.listen(refuse, None)
+            await setting.adapter.listen(RecordingDoor(receive=refuse))
     assert len(await heard(setting, 1, None)) == 1
 
 
 async def heard(setting: Setting, count: int, cursor: str | None) -> list[Inbound]:
     """Listen until this many events have come."""
-    events: list[Inbound] = []
-    enough = asyncio.Event()
-
-    async def receive(inbound: Inbound) -> Receipt:
-        events.append(inbound)
-        if len(events) >= count:
-            enough.set()
-        return Receipt(duplicate=False)
-
-    task = asyncio.create_task(setting.adapter.listen(receive, cursor))
-    async with asyncio.timeout(SECONDS):
-        await enough.wait()
+    door = RecordingDoor(cursor)
+    task = asyncio.create_task(setting.adapter.listen(door))
+    events = await door.wait_for(count, seconds=SECONDS)
     task.cancel()
     await asyncio.wait({task})
     return events

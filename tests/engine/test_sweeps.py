@@ -1,7 +1,6 @@
 """What happens by itself: expiry with its hooks, housekeeping, the story of a message, and the service around it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from itertools import pairwise
 
@@ -12,7 +11,7 @@ from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound, v
 
 from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import NotFound, Refused
-from keryx.core.ports import Inbound, Receipt, Said
+from keryx.core.ports import Door, Said
 from keryx.core.resets import ResetMode, ResetPolicy, Resets
 from keryx.core.sessions import EndReason, Listing, Session
 from keryx.core.turns import BusyMode, Limits
@@ -208,17 +207,14 @@ async def test_the_story_tells_of_interruptions_and_refusals(begin: Begin) -> No
     assert "interrupted" in told and "the chat is gone" in told and "attempt 2 began" in told
 
 
-Receive = Callable[[Inbound], Awaitable[Receipt]]
-
-
 async def test_an_adapter_that_fails_is_started_again_where_it_was(begin: Begin) -> None:
     began: list[str | None] = []
 
     class Failing(RecordingAdapter):
-        async def listen(self, receive: Receive, cursor: str | None) -> None:
-            began.append(cursor)
+        async def listen(self, door: Door) -> None:
+            began.append(door.cursor)
             number = len(began)
-            await receive(inbound(f"m{number}", cursor=(f"{FAKE}:", str(number))))
+            await door.receive(inbound(f"m{number}", cursor=(f"{FAKE}:", str(number))))
             match number:
                 case 1:
                     raise RuntimeError("lost the connection")
@@ -240,7 +236,7 @@ async def test_the_pause_before_an_adapter_is_started_again_grows(begin: Begin) 
     began: list[float] = []
 
     class Failing(RecordingAdapter):
-        async def listen(self, receive: Receive, cursor: str | None) -> None:
+        async def listen(self, door: Door) -> None:
             began.append(world.clock.monotonic() if ready else 0.0)
             raise RuntimeError("no network")
 

@@ -13,6 +13,7 @@
     │   ├── NotSent        the platform was never reached: safe to repeat
     │   ├── Throttled      the platform asks to wait until `after`
     │   ├── Refused        the platform will never take this
+    │   ├── Gone           the message to edit is no longer there: send it afresh
     │   └── Uncertain      nobody knows whether it arrived
     └── Unavailable        a part outside Keryx does not work now
         ├── Retryable      try again, not before `after`
@@ -76,6 +77,10 @@ class Throttled(SendError):
 
 
 class Refused(SendError):
+    pass
+
+
+class Gone(SendError):
     pass
 
 

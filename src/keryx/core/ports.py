@@ -3,15 +3,17 @@
 An agent yields events and never writes. An adapter parses, sends and declares what its platform can do.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
-from keryx.core.messages import Message, Parts, ToolCall, ToolResult
+from keryx.core.messages import Audio, File, Image, Message, Parts, ToolCall, ToolResult
+from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Usage
@@ -53,17 +55,28 @@ class Returned(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
+    """What a call of a model used, and for which task: `answer`, `title` or `summary`."""
+
     usage: Usage
+    task: str = "answer"
 
 
-Event: TypeAlias = Said | Thought | Called | Returned | Used
+class Noted(msgspec.Struct, frozen=True):
+    """Something a person should know that is no part of the answer: shown as a notice, never given to the model."""
+
+    text: str
+    kind: str = ""
+
+
+Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted
 
 
 class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     """All an agent may know of its turn. `history` ends with the messages to answer, and after an
     interruption with what earlier attempts recorded; `summary` stands for what was compacted before it. `shared`:
     several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
-    this turn; call it between steps."""
+    this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
+    and gives the id of the chosen option (or the free text), `None` when nobody answered in time."""
 
     session: SessionId
     turn: TurnId
@@ -76,6 +89,7 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     clock: Clock
     steer: Callable[[], Awaitable[Sequence[Message]]]
+    ask: Ask = nobody
 
 
 class Agent(Protocol):
@@ -87,7 +101,8 @@ class Agent(Protocol):
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
     platform position that may move once this event is stored. `session` sends it to that session instead of
-    the one of its lane; `principal` is set by local transports, which know who they speak for."""
+    the one of its lane; `principal` is set by local transports, which know who they speak for. `addressed`: the
+    agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text it replies to."""
 
     event: str
     source: Source
@@ -98,7 +113,9 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId | None = None
     principal: PrincipalId | None = None
     busy: BusyMode | None = None
+    addressed: bool = True
     observed: bool = False
+    quote: str = ""
     edits: str | None = None
     pin: WorkerId | None = None
     cwd: str = ""
@@ -116,34 +133,125 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     reply: str | None = None
 
 
+class Unit(StrEnum):
+    """What a platform counts when it limits the length of a text."""
+
+    CHARACTERS = "characters"
+    UTF16 = "utf16"
+    BYTES = "bytes"
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform can do. `limit` counts `unit`s of one part; `media` takes attachments; the intervals are
+    the platform's rates; `notes` are told to the agent."""
+
     idempotency: Idempotency = Idempotency.NONE
     edit: bool = False
     threads: bool = False
     typing: bool = False
+    reactions: bool = False
+    media: bool = False
     limit: int = 4096
+    unit: Unit = Unit.CHARACTERS
     chat_interval: timedelta = timedelta(0)
     account_interval: timedelta = timedelta(0)
     pii_safe: bool = False
     notes: tuple[str, ...] = ()
 
 
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture, sound or file with its bytes, on its way in or out."""
+
+    name: str
+    mime: str
+    body: bytes
+
+
 class Parcel(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a delivery. `key` is the same for every attempt at this part."""
+    """One part of a delivery: a piece that `parts` gave, or an attachment. `key` is the same for every attempt at
+    this part. `again`: it may have arrived already, so the adapter shows `deliveries.AGAIN` before it. `edits` is
+    the platform's id of a message that this part replaces; `Gone` if that is no longer there."""
 
     delivery: DeliveryId
     part: int
     key: str
     target: Target
-    text: str
+    text: str = ""
+    attachment: Attachment | None = None
+    again: bool = False
+    edits: str = ""
+
+
+class Link(StrEnum):
+    """How an adapter stands with its platform."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    THROTTLED = "throttled"
+    REFUSED = "refused"
+    BROKEN = "broken"
+
+
+class MenuItem(msgspec.Struct, frozen=True):
+    """A command as a platform's menu shows it."""
+
+    name: str
+    help: str
+
+
+class Door(Protocol):
+    """What an adapter that listens may ask of Keryx. `cursor` is the position that the last stored event moved to;
+    `menu` holds the commands for platforms that list them."""
+
+    @property
+    def cursor(self) -> str | None: ...
+
+    @property
+    def menu(self) -> Sequence[MenuItem]: ...
+
+    async def receive(self, inbound: Inbound) -> Receipt: ...
+
+    async def keep(self, attachment: Attachment) -> Image | File | Audio:
+        """Store what came with an event; gives the part that shows it. `Invalid` when it is too large."""
+        ...
+
+    async def allowed(self, source: Source) -> bool:
+        """Whether this person may talk here, for platforms that ask before the first message, as by an invitation."""
+        ...
+
+    def report(self, link: Link, detail: str = "") -> None:
+        """Say how the connection stands, in a sentence fit for a person."""
+        ...
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """An HTTP request to an adapter's hook. Header names are lower-case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    status: int = 200
+    body: bytes = b""
+    mime: str = "text/plain; charset=utf-8"
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a platform posts events: `/hooks/<path>`. A body above `limit` bytes is refused before it is read."""
+
+    path: str
+    answer: Callable[[Request], Awaitable[Response]]
+    limit: int = 1_000_000
 
 
 class Adapter(Protocol):
     """One account on one platform.
 
-    `listen` runs until cancelled and acknowledges an event only after `receive` has returned.
-    `send` returns the platform's id of what was sent, or raises `NotSent`, `Throttled`, `Refused` or
-    `Uncertain`.
+    `listen` runs until cancelled and acknowledges an event only after `receive` has returned; `Forbidden` from it says
+    that the platform refuses the credentials. `parts` cuts an answer into what `send` takes one by one; it depends
+    on the text alone. `send` returns the platform's id of what was sent, or raises `NotSent`, `Throttled`,
+    `Refused`, `Gone` or `Uncertain`. `typing` shows for some seconds that an answer is being written.
     """
 
     @property
@@ -155,8 +263,13 @@ class Adapter(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    async def listen(self, receive: Callable[[Inbound], Awaitable[Receipt]], cursor: str | None) -> None: ...
+    @property
+    def hook(self) -> Hook | None: ...
+
+    async def listen(self, door: Door) -> None: ...
 
     def parts(self, text: str) -> Sequence[str]: ...
 
     async def send(self, parcel: Parcel) -> str: ...
+
+    async def typing(self, target: Target) -> None: ...

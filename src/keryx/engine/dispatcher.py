@@ -10,7 +10,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.core.changes import Change, Kind
-from keryx.core.deliveries import AGAIN, Delivery
+from keryx.core.deliveries import Delivery
 from keryx.core.errors import KeryxError, LeaseLost, SendError, Uncertain
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
@@ -156,7 +156,8 @@ class Dispatcher:
             part=number,
             key=f"{delivery.id}.{number}",
             target=delivery.target,
-            text=AGAIN + text if delivery.again else text,
+            text=text,
+            again=delivery.again,
         )
         try:
             with anyio.fail_after(self._policy.send_timeout.total_seconds()), contained():

@@ -9,7 +9,7 @@ from keryx.core import messages as core_messages
 from keryx.core import titles
 from keryx.core.errors import LeaseLost
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
-from keryx.core.ports import Called, Event, Returned, Said, Thought, Used
+from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
 from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
@@ -36,7 +36,7 @@ class Written(msgspec.Struct, frozen=True):
                     count, draft = count + 1, 0
                 case Returned():
                     count += 1
-                case Used():
+                case Used() | Noted():
                     pass
         return Written(count, draft)
 
@@ -213,8 +213,10 @@ def _steps(tx: Transaction, turn: Turn, events: Sequence[Event], now: datetime) 
                 fresh.clear()
             case Returned(result):
                 messages.append(tx, turn.session, Role.TOOL, (result,), now=now, turn=turn.id)
-            case Used(used):
-                usage.add(tx, turn, used, now=now)
+            case Used(used, task):
+                usage.add(tx, turn, used, now=now, task=task)
+            case Noted(text, kind):
+                messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
     return [p for p in core_messages.join(fresh) if isinstance(p, Text | Reasoning)]
 
 

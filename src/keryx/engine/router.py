@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+import msgspec
+
 from keryx.core import identity, ids, lanes, resets
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
@@ -48,6 +50,8 @@ def receive(
 def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, found: str | None) -> Receipt:
     person = _person(tx, inbound, now)
     viewer = Viewer(inbound.source.profile, person)
+    if not inbound.addressed:
+        inbound = msgspec.structs.replace(inbound, observed=True)
     lane = None if inbound.session else lane_of(tx, inbound, policy, person, now)
     if inbound.edits is not None:
         return _edit(tx, inbound, lane, viewer, now)

@@ -21,9 +21,9 @@ from keryx.engine.alarm import signal_or_moment
 from keryx.engine.foreign import contained
 from keryx.engine.mailbox import Cancelled, End, Ended, HandedBack, Item, Mailbox, TimedOut
 from keryx.engine.record import Reading, Written
-from keryx.store import turns
+from keryx.store import claims
+from keryx.store.claims import Claimed
 from keryx.store.database import Database, Transaction, Work
-from keryx.store.turns import Claimed
 from keryx.store.wake import Wake
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Runner:
     def _claim_all(self, tx: Transaction, *, most: int) -> tuple[Claimed, datetime | None]:
         now = self._clock.now()
         settled = now + self._limits.settle - timedelta(seconds=self._clock.monotonic() - self._began)
-        claimed = turns.claim_many(
+        claimed = claims.claim_many(
             tx,
             most=most,
             worker=self._worker,
@@ -155,7 +155,7 @@ class Runner:
             session=self._session,
             last_tries=settled <= now,
         )
-        moments = [m for m in (turns.next_at(tx, now=now), settled) if m and m > now]
+        moments = [m for m in (claims.next_at(tx, now=now), settled) if m and m > now]
         return claimed, min(moments, default=None) if len(claimed.turns) < most else None
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:

@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 
 from keryx.core.errors import KeryxError
 from keryx.core.ports import Adapter, Clock
+from keryx.engine import doors
 from keryx.engine.dispatcher import Dispatcher
 from keryx.engine.expiry import Expiry, Hook
 from keryx.engine.feed import Feed
@@ -133,9 +134,9 @@ class Service:
         while True:
             began = self._clock.monotonic()
             try:
-                position = await self.hub.position(f"{adapter.platform}:{adapter.account}")
+                door = await doors.opened(self.hub, adapter)
                 with contained():
-                    await adapter.listen(self.hub.receive, position)
+                    await adapter.listen(door)
             except KeryxError as exc:
                 log.warning("the %s adapter waits %.0f s: %s", adapter.platform, pause, exc)
             except Exception:

@@ -8,17 +8,17 @@ import asyncio
 import json
 import random
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
 
 import httpx
 
-from keryx.core.deliveries import Idempotency, Target
+from keryx.core.deliveries import AGAIN, Idempotency, Target
 from keryx.core.errors import NotSent, Refused, Throttled, Uncertain
 from keryx.core.messages import words
-from keryx.core.ports import Capabilities, Inbound, Parcel, Receipt
+from keryx.core.ports import Capabilities, Door, Inbound, Link, Parcel
 from keryx.core.source import Source
 from keryx.testing.faults import Faults
 from keryx.testing.loopback import Loopback, Request, Response, as_json
@@ -113,6 +113,7 @@ class PlatformAdapter:
 
     platform = PLATFORM
     account = ""
+    hook = None
 
     def __init__(self, url: str, *, native: bool = False) -> None:
         self._url = url
@@ -122,17 +123,22 @@ class PlatformAdapter:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def listen(self, receive: Callable[[Inbound], Awaitable[Receipt]], cursor: str | None) -> None:
-        offset = int(cursor or "1")
+    async def typing(self, target: Target) -> None:
+        """The platform shows nothing of the kind."""
+
+    async def listen(self, door: Door) -> None:
+        offset = int(door.cursor or "1")
         while True:
             try:
                 answer = await self._client.get("/", params={"offset": offset})
             except httpx.HTTPError:
+                door.report(Link.CONNECTING)
                 await asyncio.sleep(0.1)
                 continue
+            door.report(Link.CONNECTED)
             for update in answer.json():
                 offset = max(offset, update["id"] + 1)
-                await receive(self._inbound(update, offset))
+                await door.receive(self._inbound(update, offset))
 
     def _inbound(self, update: dict[str, Any], offset: int) -> Inbound:
         chat = str(update["chat"])
@@ -149,7 +155,8 @@ class PlatformAdapter:
         return [text]
 
     async def send(self, parcel: Parcel) -> str:
-        body = {"chat": parcel.target.chat, "text": parcel.text, "key": parcel.key}
+        text = (AGAIN if parcel.again else "") + parcel.text
+        body = {"chat": parcel.target.chat, "text": text, "key": parcel.key}
         try:
             answer = await self._client.post("/", content=json.dumps(body))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
