@@ -34,7 +34,7 @@ MEANINGS = {
     "limits.total": "How long a turn may take in all.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",
-    "limits.settle": "How long a node must have been up before it begins the last try of a turn that was interrupted twice.",
+    "limits.settle": "How long a node must have been up before it begins a try of an interrupted turn that could be its last.",
     "sharing.groups_per_person": "In a group each person talks to a session of their own.",
     "sharing.threads_shared": "In a thread all people talk to one session.",
     "resets.default.mode": "When a place starts a new conversation by itself.",

@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from keryx.core import blame, titles
 from keryx.core import messages as core_messages
-from keryx.core import titles
-from keryx.core.errors import LeaseLost
+from keryx.core.ids import TurnId
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
 from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
-from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.core.turns import BusyMode, Turn, TurnState
 from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
 
@@ -56,11 +56,11 @@ def read(tx: Transaction, turn: Turn) -> Reading:
     session = sessions.get(tx, turn.session, deleted=True)
     epoch = epochs.current(tx, turn.session)
     first = epoch.first_seq if epoch else 1
-    waiting = frozenset(t.id for t in turns.queued(tx, turn.session))
+    aside = frozenset(turns.set_aside(tx, turn.session))
     entries = messages.following(tx, turn.session, after=first - 1)
     return Reading(
         session,
-        core_messages.view(entries, waiting=waiting),
+        core_messages.view(entries, aside=aside),
         epoch.summary if epoch else "",
         any(lane.shared for lane in lanes.of_session(tx, turn.session)),
         turns.get(tx, turn.id).cancelling,
@@ -158,12 +158,31 @@ def keep_late(tx: Transaction, turn: Turn, events: Sequence[Event], *, now: date
         )
 
 
-def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lease: timedelta) -> TurnState:
-    """A turn whose worker is gone: back to the queue while it is fresh and has tries left, else closed with a mark."""
+def recover(
+    tx: Transaction, ran: Sequence[Turn], *, now: datetime, fresh: timedelta, lease: timedelta
+) -> list[TurnState]:
+    """All that a worker which is gone was running: each back to the queue while it is fresh and not to blame, else
+    closed with a mark. In one unit of work, for who is to blame depends on who else ran."""
+    still = [t for t in sorted(ran, key=lambda t: t.session) if _still_held(tx, t)]
+    guilty = blame.blamed(still)
+    return [_recover(tx, t, guilty=guilty, now=now, fresh=fresh, lease=lease) for t in still]
+
+
+def _still_held(tx: Transaction, turn: Turn) -> bool:
     sessions.lock(tx, turn.session)
     current = turns.get(tx, turn.id)
-    if current.state is not TurnState.RUNNING or current.lease != turn.lease:
-        raise LeaseLost(f"turn {turn.id} has moved on")
+    return current.state is TurnState.RUNNING and current.lease == turn.lease
+
+
+def _recover(
+    tx: Transaction,
+    turn: Turn,
+    *,
+    guilty: frozenset[TurnId],
+    now: datetime,
+    fresh: timedelta,
+    lease: timedelta,
+) -> TurnState:
     _keep_draft(tx, turn, Mark.INTERRUPTED, now)
     seen = (turn.lease_until or now) - lease
     if turn.cancelling:
@@ -173,7 +192,8 @@ def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lea
         return _close(
             tx, turn, TurnState.FAILED, "The program that ran this turn is gone. /retry asks again.", now
         )
-    if turn.attempts >= MAX_ATTEMPTS:
+    blames = turn.blame + (turn.id in guilty)
+    if blame.poisonous(turn.attempts, blames):
         for lane in lanes.of_session(tx, turn.session):
             lanes.suspend(tx, lane, True, now=now)
         text = f"This message was tried {turn.attempts} times and the process died each time. It is set aside; the next message starts afresh."
@@ -182,7 +202,8 @@ def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lea
         return _close(
             tx, turn, TurnState.EXPIRED, "This turn was interrupted long ago. /retry asks again.", now
         )
-    turns.requeue(tx, turn, now=now)
+    counted = turn.id in guilty or not guilty
+    turns.requeue(tx, turn, now=now, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames)
     return TurnState.QUEUED
 
 

@@ -141,7 +141,8 @@ def due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> ResetReas
     if lane.session is None:
         return None
     if lane.suspended:
-        return ResetReason.SUSPENDED
+        # What waits is answered first: two conversations at once would answer in one chat out of order.
+        return None if turns.open_in(tx, lane.session) else ResetReason.SUSPENDED
     rule = _policy_of(lane, policy)
     if resets.due(rule, last_active=lane.active_at, now=now) is None:
         return None

@@ -153,7 +153,7 @@ class Runner:
             per_principal=self._limits.per_principal,
             scoped=self._scoped,
             session=self._session,
-            last_tries=settled <= now,
+            settled=settled <= now,
         )
         moments = [m for m in (claims.next_at(tx, now=now), settled) if m and m > now]
         return claimed, min(moments, default=None) if len(claimed.turns) < most else None

@@ -227,18 +227,18 @@ def add_usage(tx: Transaction, session: SessionId, usage: Usage) -> None:
     )
 
 
-def copy_counters(tx: Transaction, *, source: SessionId, target: SessionId, through: int) -> None:
-    """Let a fork continue the numbering, epoch and undo groups of its parent."""
+def copy_counters(tx: Transaction, *, source: SessionId, target: SessionId) -> None:
+    """Let a fork continue the numbering, epoch and undo groups of what was copied."""
     tx.run(
         """
         update sessions
-        set last_seq = :through,
+        set last_seq = (select coalesce(max(seq), 0) from messages where session = :target),
             messages = (select count(*) from messages where session = :target),
             epoch = (select coalesce(max(epoch), 0) from messages where session = :target),
             undo = (select p.undo from sessions p where p.id = :source)
         where id = :target
         """,
-        {"source": source, "target": target, "through": through},
+        {"source": source, "target": target},
     )
 
 

@@ -165,8 +165,8 @@ def _view(tx: Transaction, session: Any) -> Iterator[Problem]:
     try:
         epoch = epochs.current(tx, session)
         entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
-        waiting = frozenset(t.id for t in turns.queued(tx, session))
-        broken = _unpaired(view(entries, waiting=waiting))
+        aside = frozenset(turns.set_aside(tx, session))
+        broken = _unpaired(view(entries, aside=aside))
     except (Invalid, LookupError, ValueError) as exc:
         broken = f"cannot be made: {exc}"
     if broken:
