@@ -95,7 +95,10 @@ def _sqlite() -> Finding:
 
 def _variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     known = {row.variable for row in settings.rows()} | _OTHER_VARIABLES
-    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+    foreign = tuple(f"{PREFIX}{name.upper()}_" for name in config.installed())
+    unknown = sorted(
+        n for n in environ if n.startswith(PREFIX) and n not in known and not n.startswith(foreign)
+    )
     for name in unknown:
         near = difflib.get_close_matches(name, known, n=1)
         yield _warning(

@@ -64,7 +64,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of the settings file."""
+    """Every setting, in the order of the settings file; those of platforms are told with their adapters."""
     return [
         Row(
             name=name,
@@ -74,6 +74,7 @@ def rows() -> list[Row]:
             meaning=MEANINGS[name],
         )
         for name, hint, value in _fields(Settings(), "")
+        if name != "platforms"
     ]
 
 
