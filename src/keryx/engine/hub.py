@@ -16,6 +16,7 @@ from keryx.core.turns import Turn
 from keryx.engine import commands, control, revisions, router, snapshot, story, worker
 from keryx.engine.feed import Feed
 from keryx.engine.policy import Policy
+from keryx.engine.questions import Questions
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
 from keryx.store import (
@@ -55,6 +56,7 @@ class Hub:
         self._policy = policy
         self._feed = feed
         self._index = index or Index(database)
+        self.questions = Questions(database, clock)
 
     async def receive(self, inbound: Inbound) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""
