@@ -18,7 +18,7 @@ from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import Keep, Policy
+from keryx.engine.policy import Files, Keep, Policy
 
 PREFIX = "KERYX_"
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
+    media: Files = Files()
 
     @property
     def folder(self) -> Path:
@@ -94,6 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             doubt=self.doubt,
             limits=self.limits,
             keep=self.keep,
+            media=self.media,
         )
 
 
