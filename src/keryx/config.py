@@ -19,7 +19,7 @@ from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import Keep, Policy
+from keryx.engine.policy import Files, Keep, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
 
 PREFIX = "KERYX_"
@@ -58,6 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     resets: Resets = Resets()
     keep: Keep = Keep()
     platforms: dict[str, dict[str, Any]] = {}
+    media: Files = Files()
 
     @property
     def folder(self) -> Path:
@@ -99,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             doubt=self.doubt,
             limits=self.limits,
             keep=self.keep,
+            media=self.media,
         )
 
 

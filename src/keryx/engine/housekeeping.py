@@ -2,7 +2,7 @@
 
 from keryx.core.ports import Clock
 from keryx.engine.policy import Policy
-from keryx.store import changes, gates, inbox, lanes, sessions
+from keryx.store import changes, gates, inbox, lanes, media, sessions
 from keryx.store.database import Database
 
 
@@ -25,3 +25,12 @@ class Housekeeping:
             await self._database.write(
                 "session.erase", lambda tx, gone=session: sessions.erase(tx, gone, now=now)
             )
+        await self._remove_files()
+
+    async def _remove_files(self) -> None:
+        """Remove the files that nobody has come to use, each in a unit of its own."""
+        before = self._clock.now() - self._keep.files
+        await self._database.write("media.let_go", lambda tx: media.let_go(tx, before=before))
+        while unused := await self._database.read("media.unused", lambda tx: media.unused(tx, before=before)):
+            for id_ in unused:
+                await self._database.write("media.remove", lambda tx, id_=id_: media.remove_unused(tx, id_))

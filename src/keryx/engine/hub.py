@@ -15,6 +15,7 @@ from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, T
 from keryx.core.turns import Turn
 from keryx.engine import commands, control, revisions, router, snapshot, story, worker
 from keryx.engine.feed import Feed
+from keryx.engine.media import Media
 from keryx.engine.policy import Policy
 from keryx.engine.questions import Questions
 from keryx.engine.snapshot import Snapshot
@@ -57,6 +58,7 @@ class Hub:
         self._feed = feed
         self._index = index or Index(database)
         self.questions = Questions(database, clock)
+        self.media = Media(database, clock, limit=policy.media.limit)
 
     async def receive(self, inbound: Inbound) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""

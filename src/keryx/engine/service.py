@@ -63,6 +63,7 @@ class Service:
             choose=choose,
             place=place,
             limits=policy.limits,
+            media=self.hub.media,
             scoped=not everything,
         )
         self.leases = Leases(

@@ -17,7 +17,7 @@ from keryx.core.sessions import (
 )
 from keryx.core.source import Source
 from keryx.core.turns import Usage
-from keryx.store import changes
+from keryx.store import changes, media
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 
 COLUMNS = """
@@ -173,6 +173,7 @@ def unhide(tx: Transaction, session: Session, *, now: datetime) -> None:
 def erase(tx: Transaction, session: Session, *, now: datetime) -> None:
     """Remove a session and everything of it for good."""
     tx.run("delete from pieces where turn in (select id from turns where session = :id)", {"id": session.id})
+    media.forget(tx, session.id, profile=session.profile, owner=session.owner)
     tx.run("delete from sessions where id = :id", {"id": session.id})
     _note_gone(tx, session, now)
 
