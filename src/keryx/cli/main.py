@@ -37,6 +37,7 @@ for place in (
     "lanes:app",
     "deliveries:app",
     "projects:app",
+    "pairing:app",
     "maintenance:verify",
     "maintenance:backup",
     "maintenance:restore",

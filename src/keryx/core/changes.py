@@ -19,6 +19,7 @@ class Kind(StrEnum):
     DELIVERY = "delivery"
     LANE = "lane"
     PROJECT = "project"
+    ACCESS = "access"
 
 
 class Piece(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -63,6 +63,7 @@ class Service:
             choose=choose,
             place=place,
             limits=policy.limits,
+            rules=policy.access,
             scoped=not everything,
         )
         self.leases = Leases(

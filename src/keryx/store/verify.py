@@ -12,6 +12,7 @@ from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult, view
 from keryx.core.ports import Receipt
 from keryx.core.progress import Progress, silent
 from keryx.core.sessions import Settings
+from keryx.core.source import Source
 from keryx.store import changes, cursors, epochs, messages, turns
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.invariants import MOST, QUESTIONS, Check, Problem
@@ -71,6 +72,10 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("deliveries", "id", "error", str),
     ("cursors", "name", "value", str),
     ("principals", "id", "name", str),
+    ("turns", "id", "source", Source),
+    ("lanes", "key", "target", Target),
+    ("lanes", "key", "instructions", str),
+    ("projects", "id", "instructions", str),
 )
 
 
