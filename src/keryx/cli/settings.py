@@ -27,6 +27,8 @@ MEANINGS = {
     "drain": "How long running turns may go on when `keryx serve` is asked to stop.",
     "log_level": "What is logged at least: debug, info, warning or error.",
     "log_format": "How the log is written.",
+    "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention` and `observe`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
+    "profiles": "What is set for a profile, by its name: a table of `rules` (which places belong to it), `instructions` and `hide_ids`.",
     "limits.at_once": "How many turns run at once in one process.",
     "limits.per_principal": "How many turns of one person run at once.",
     "limits.first_byte": "How long a turn may take to say its first word.",

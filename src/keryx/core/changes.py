@@ -21,6 +21,7 @@ class Kind(StrEnum):
     QUESTION = "question"
     LANE = "lane"
     PROJECT = "project"
+    ACCESS = "access"
 
 
 class Piece(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,7 +29,7 @@ class HubDoor:
         return await self._hub.media.keep(owner, attachment)
 
     async def allowed(self, source: Source) -> bool:
-        return True
+        return await self._hub.people.allowed(source)
 
     def report(self, link: Link, detail: str = "") -> None:
         log.info("%s:%s is %s %s", self._adapter.platform, self._adapter.account, link.value, detail)

@@ -7,13 +7,15 @@ import msgspec
 
 from keryx.core import blame, media, titles
 from keryx.core import messages as core_messages
+from keryx.core.access import NO_RULES, Rules
+from keryx.core.errors import Forbidden
 from keryx.core.ids import TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
 from keryx.core.ports import Called, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.turns import BusyMode, Turn, TurnState
-from keryx.engine import questions
+from keryx.engine import access, questions
 from keryx.engine.mailbox import Kept, Recordable
 from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
@@ -58,7 +60,9 @@ class Reading(msgspec.Struct, frozen=True):
     unbegun: frozenset[str] = frozenset()
 
 
-def read(tx: Transaction, turn: Turn) -> Reading:
+def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
+    """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
+    access.recheck(tx, turns.author(tx, turn.id), rules)
     session = sessions.get(tx, turn.session, deleted=True)
     epoch = epochs.current(tx, turn.session)
     first = epoch.first_seq if epoch else 1
@@ -97,21 +101,28 @@ def progress(tx: Transaction, turn: Turn, events: Sequence[Recordable], *, now: 
         drafts.grow(tx, turn, fresh, now=now)
 
 
-def steer(tx: Transaction, turn: Turn, *, now: datetime) -> list[Message]:
+def steer(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> list[Message]:
     """Give the running turn the waiting messages that are meant for it; their own turns are merged into it."""
     turns.hold(tx, turn)
     given: list[Message] = []
     for other in turns.queued(tx, turn.session):
         if other.mode is not BusyMode.STEER:
             break
+        try:
+            access.recheck(tx, turns.author(tx, other.id), rules)
+        except Forbidden as exc:
+            _close(tx, other, TurnState.CANCELLED, str(exc), now)
+            continue
         turns.merge(tx, other, into=turn, now=now)
         given.append(messages.get(tx, turn.session, other.input_seq))
     return given
 
 
-def steer_again(tx: Transaction, turn: Turn, *, known: frozenset[int], now: datetime) -> list[Message]:
+def steer_again(
+    tx: Transaction, turn: Turn, *, known: frozenset[int], now: datetime, rules: Rules = NO_RULES
+) -> list[Message]:
     """Steer when nobody knows whether it was done before: gives everything that the turn was not given yet."""
-    steer(tx, turn, now=now)
+    steer(tx, turn, now=now, rules=rules)
     entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
     return [m for m in entries if m.role is Role.USER and m.seq not in known]
 

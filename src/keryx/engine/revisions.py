@@ -7,6 +7,7 @@ from keryx.core.ids import PrincipalId, SessionId, TurnId
 from keryx.core.messages import Message, Role
 from keryx.core.ports import Receipt
 from keryx.core.sessions import Session, TitleBy, Viewer
+from keryx.core.source import Source
 from keryx.engine.asking import Question, ask
 from keryx.store import epochs, messages, sessions, turns
 from keryx.store.database import Transaction
@@ -45,7 +46,15 @@ def redo(tx: Transaction, session: Session, *, now: datetime) -> int:
     return brought
 
 
-def retry(tx: Transaction, session: Session, *, asker: PrincipalId, surface: str, now: datetime) -> Receipt:
+def retry(
+    tx: Transaction,
+    session: Session,
+    *,
+    asker: PrincipalId,
+    surface: str,
+    now: datetime,
+    source: Source | None = None,
+) -> Receipt:
     """Take the last turn back and ask its question again, to be answered where it was asked."""
     sessions.lock(tx, session.id)
     _refuse_while_busy(tx, session.id, "retry")
@@ -64,6 +73,7 @@ def retry(tx: Transaction, session: Session, *, asker: PrincipalId, surface: str
         platform_id=question.platform_id,
         reply=before.reply if before else None,
         pin=before.pin if before else None,
+        source=source,
     )
     return ask(tx, session, again, now=now)
 

@@ -10,8 +10,9 @@ from typing import TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
+from keryx.core.access import NO_RULES, Rules
 from keryx.core.changes import Change, Kind
-from keryx.core.errors import AgentFailed, Conflict, Invalid, KeryxError, LeaseLost, Retryable
+from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, KeryxError, LeaseLost, Retryable
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.messages import Message
 from keryx.core.ports import Agent, Attached, Attachment, Called, Clock, Event, Noted, Returned, TurnContext
@@ -65,6 +66,7 @@ class Runner:
         place: Placer,
         limits: Limits,
         media: Media,
+        rules: Rules = NO_RULES,
         scoped: bool = False,
     ) -> None:
         self._database = database
@@ -74,6 +76,7 @@ class Runner:
         self._place = place
         self._limits = limits
         self._media = media
+        self._rules = rules
         self._scoped = scoped
         self._session: SessionId | None = None
         self._running: dict[TurnId, Mailbox] = {}
@@ -191,8 +194,9 @@ class Runner:
 
     async def _drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         try:
-            reading = await self._store(turn, "turn.read", partial(record.read, turn=turn), write=False)
-        except Invalid as exc:
+            read = partial(record.read, turn=turn, rules=self._rules)
+            reading = await self._store(turn, "turn.read", read, write=False)
+        except (Forbidden, Invalid) as exc:
             await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
             return
         if reading.cancelling:
@@ -301,8 +305,10 @@ class Runner:
             given = await self._store(
                 turn,
                 "turn.steer",
-                partial(record.steer, turn=turn, now=now),
-                again=partial(record.steer_again, turn=turn, known=frozenset(known), now=now),
+                partial(record.steer, turn=turn, now=now, rules=self._rules),
+                again=partial(
+                    record.steer_again, turn=turn, known=frozenset(known), now=now, rules=self._rules
+                ),
             )
             known.update(m.seq for m in given)
             return given

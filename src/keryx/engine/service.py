@@ -64,6 +64,7 @@ class Service:
             place=place,
             limits=policy.limits,
             media=self.hub.media,
+            rules=policy.access,
             scoped=not everything,
         )
         self.leases = Leases(

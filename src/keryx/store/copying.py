@@ -34,6 +34,12 @@ class Table(msgspec.Struct, frozen=True):
 TABLES = (
     Table("principals", ("id",)),
     Table("identities", ("profile", "platform", "person")),
+    Table("grants", ("profile", "platform", "person")),
+    Table("pairings", ("profile", "platform", "person")),
+    Table("links", ("profile", "principal")),
+    Table("guesses", ("key",)),
+    Table("person_aliases", ("profile", "platform", "alias")),
+    Table("homes", ("profile", "platform")),
     Table("projects", ("id",)),
     Table("sessions", ("id",)),
     Table("aliases", ("profile", "alias")),

@@ -3,11 +3,13 @@
 from datetime import datetime
 from typing import Any
 
+from keryx.core import source as sources
 from keryx.core import wire
 from keryx.core.changes import Kind
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
+from keryx.core.source import Source
 from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
@@ -34,14 +36,16 @@ def enqueue(
     id: TurnId,
     reply: Target | None = None,
     pin: WorkerId | None = None,
+    source: Source | None = None,
 ) -> None:
-    """Queue a turn for the message `input_seq`, behind everything queued in its session."""
+    """Queue a turn for the message `input_seq`, behind everything queued in its session. `source` is its author,
+    whose rights are looked at again before it runs."""
     tx.run(
         """
         insert into turns
-          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, pin, created_at, ready_at)
+          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, pin, source, created_at, ready_at)
         values
-          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :pin, :now, case
+          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :pin, :source, :now, case
              when exists (select 1 from turns q where q.session = :session and q.state = 'queued') then null
              when exists (select 1 from turns r where r.session = :session and r.state = 'running') then null
              else cast(:now as bigint) end)
@@ -57,6 +61,7 @@ def enqueue(
             "input_seq": input_seq,
             "reply": reply and wire.dumps(reply),
             "pin": pin,
+            "source": source and sources.encode(source),
             "now": micros(now),
         },
     )
@@ -84,6 +89,12 @@ def find(tx: Transaction, turn: TurnId) -> Turn | None:
     """A turn, or `None` for one that another store ran: messages of forks and imports keep their turn's id."""
     row = tx.row(f"{SELECT} where t.id = :id", {"id": turn})
     return None if row is None else from_row(row)
+
+
+def author(tx: Transaction, turn: TurnId) -> Source | None:
+    """Who asked and where, for a turn that came in through a platform."""
+    row = tx.row("select source from turns where id = :id", {"id": turn})
+    return sources.decode(row[0]) if row and row[0] else None
 
 
 def running(tx: Transaction, session: SessionId) -> Turn | None:

@@ -14,6 +14,7 @@ from keryx.core.ports import Receipt
 from keryx.core.progress import Progress, silent
 from keryx.core.questions import Question
 from keryx.core.sessions import Settings
+from keryx.core.source import Source
 from keryx.store import changes, cursors, epochs, media, messages, turns
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.invariants import MOST, QUESTIONS, Check, Problem
@@ -76,6 +77,10 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("questions", "id", "body", Question),
     ("questions", "id", "answer", str),
     ("principals", "id", "name", str),
+    ("turns", "id", "source", Source),
+    ("lanes", "key", "target", Target),
+    ("lanes", "key", "instructions", str),
+    ("projects", "id", "instructions", str),
 )
 
 
