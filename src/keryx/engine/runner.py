@@ -20,7 +20,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.turns import Limits, Turn, TurnState
 from keryx.engine import record
 from keryx.engine.alarm import signal_or_moment
-from keryx.engine.foreign import contained
+from keryx.engine.foreign import apart, contained
 from keryx.engine.mailbox import (
     Cancelled,
     End,
@@ -202,7 +202,7 @@ class Runner:
         if reading.cancelling:
             mailbox.put(Cancelled())
         pulse = _Pulse(self._clock, self._limits)
-        agent_scope, watch_scope = anyio.CancelScope(), anyio.CancelScope()
+        watch_scope = anyio.CancelScope()
         interview = Interview(
             turn,
             shared=reading.shared,
@@ -212,13 +212,13 @@ class Runner:
             answers=mailbox.answers,
             patience=pulse.patient,
         )
-        group.start_soon(self._pump, turn, reading, mailbox, interview, agent_scope)
+        agent = apart(self._pump(turn, reading, mailbox, interview))
         group.start_soon(pulse.watch, mailbox, watch_scope)
         try:
             await self._follow_agent(turn, mailbox, pulse, reading.written)
         finally:
             # The end is recorded first; an agent that does not react is left to end by itself.
-            agent_scope.cancel()
+            agent.cancel()
             watch_scope.cancel()
 
     async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse", written: Written) -> None:
@@ -271,21 +271,19 @@ class Runner:
         reading: Reading,
         mailbox: Mailbox,
         interview: Interview,
-        scope: anyio.CancelScope,
     ) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed."""
         ended = Ended()
-        with scope:
-            try:
-                with contained():
-                    context = self._context(turn, reading, interview)
-                    async with aclosing(self._choose(reading).run(context)) as events:
-                        async for event in events:
-                            step = await self._kept(turn, event)
-                            await mailbox.put_event(step, until_stored=isinstance(step, Called | Returned))
-            except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
-                ended = Ended(exc)
-            mailbox.put(ended)
+        try:
+            with contained():
+                context = self._context(turn, reading, interview)
+                async with aclosing(self._choose(reading).run(context)) as events:
+                    async for event in events:
+                        step = await self._kept(turn, event)
+                        await mailbox.put_event(step, until_stored=isinstance(step, Called | Returned))
+        except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
+            ended = Ended(exc)
+        mailbox.put(ended)
 
     async def _kept(self, turn: Turn, event: Event) -> Recordable:
         """A file is stored before the message that shows it; one that cannot be is told of in its place."""
