@@ -16,6 +16,7 @@ from keryx.agents import local
 from keryx.agents.models import Model
 from keryx.core import profiles
 from keryx.core.access import Rule
+from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep: Keep = Keep()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
+    compaction: Compaction = Compaction()
 
     @property
     def folder(self) -> Path:
