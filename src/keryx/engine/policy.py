@@ -9,6 +9,9 @@ from keryx.core.lanes import Sharing
 from keryx.core.resets import BUSY_LIMIT, Resets
 from keryx.core.turns import BusyMode, Limits
 
+BUILTIN_TOOLS = "keryx"
+"""How the set of built-in tools is called where sessions switch it on and off."""
+
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long things are remembered. `erase`: the grace period of a deleted session."""
@@ -20,6 +23,8 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """`tools` names the sets of tools that a session can switch on and off."""
+
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     busy: BusyMode = BusyMode.QUEUE
@@ -30,3 +35,4 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5
+    tools: tuple[str, ...] = (BUILTIN_TOOLS,)

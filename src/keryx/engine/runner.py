@@ -295,7 +295,11 @@ class Runner:
             clock=self._clock,
             steer=steer,
             ask=interview.ask,
-            unbegun=reading.unbegun,
+            answered=reading.answered,
+            profile=turn.profile,
+            owner=turn.owner,
+            asker=turn.asker,
+            surface=turn.surface,
         )
 
     async def _store(
