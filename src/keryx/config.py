@@ -18,6 +18,7 @@ from keryx.agents.tools import Permission
 from keryx.agents.toolserver import ToolServer
 from keryx.core import profiles
 from keryx.core.access import Rule
+from keryx.core.budgets import Budgets
 from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
@@ -71,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
     compaction: Compaction = Compaction()
+    budgets: Budgets = Budgets()
 
     def __post_init__(self) -> None:
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
@@ -118,6 +120,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             limits=self.limits,
             keep=self.keep,
             media=self.media,
+            budgets=self.budgets,
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),

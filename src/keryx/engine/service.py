@@ -65,6 +65,7 @@ class Service:
             limits=policy.limits,
             media=self.hub.media,
             rules=policy.access,
+            budgets=policy.budgets,
             scoped=not everything,
         )
         self.leases = Leases(
