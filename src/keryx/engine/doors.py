@@ -25,6 +25,9 @@ class HubDoor:
     async def receive(self, inbound: Inbound) -> Receipt:
         return await self._hub.receive(inbound)
 
+    async def begin(self, position: str) -> None:
+        await self._hub.begin(_name(self._adapter), position)
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         raise Invalid("files are not kept yet")
 
@@ -36,5 +39,8 @@ class HubDoor:
 
 
 async def opened(hub: Hub, adapter: Adapter) -> HubDoor:
-    position = await hub.position(f"{adapter.platform}:{adapter.account}")
-    return HubDoor(hub, adapter, position)
+    return HubDoor(hub, adapter, await hub.position(_name(adapter)))
+
+
+def _name(adapter: Adapter) -> str:
+    return f"{adapter.platform}:{adapter.account}"

@@ -99,6 +99,16 @@ class Hub:
         """How far a platform has come."""
         return await self._database.read("cursor", lambda tx: cursors.get(tx, name))
 
+    async def begin(self, name: str, value: str) -> None:
+        """Store where a platform begins; once it has a position, that stays."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> None:
+            if cursors.get(tx, name) is None:
+                cursors.move(tx, name, value, now=now)
+
+        await self._database.write("cursor.begin", work)
+
     async def resolve(self, viewer: Viewer, text: str) -> Session:
         """Find a session by id, unique prefix, title or alias."""
         return await self._database.read("resolve", lambda tx: lookup.resolve(tx, viewer, text))
