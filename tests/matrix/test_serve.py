@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def keryx(synapse: Synapse, bot: Person, tmp_path: Path) -> Cli:
 
 
 @contextmanager
-def killed(keryx: Cli) -> Iterator[Node]:
+def killed(keryx: Cli) -> Generator[Node]:
     """A node that is killed at the end of the block."""
     with keryx.serving() as node:
         yield node

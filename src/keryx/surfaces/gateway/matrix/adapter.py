@@ -1,12 +1,13 @@
 """The Matrix adapter: listens by sync, sends under transaction ids, which the homeserver takes once only."""
 
+import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
@@ -15,7 +16,7 @@ from keryx.core.ports import Adapter, Capabilities, Door, Parcel, Unit
 from keryx.surfaces.gateway.matrix import content
 from keryx.surfaces.gateway.matrix.api import Homeserver
 from keryx.surfaces.gateway.matrix.events import unsigned_of
-from keryx.surfaces.gateway.matrix.listening import Listener
+from keryx.surfaces.gateway.matrix.listening import Listener, Sleep
 from keryx.surfaces.gateway.matrix.parse import PLATFORM
 from keryx.surfaces.gateway.render import matrix as render
 from keryx.surfaces.gateway.render import part
@@ -24,7 +25,7 @@ from keryx.surfaces.gateway.settings import Secret, Setup
 log = logging.getLogger(__name__)
 
 _TYPING_SECONDS = 8.0
-_MOST_EDITED = 1000
+_CLOSE_SECONDS = 2.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,18 +74,31 @@ class MatrixAdapter:
         notes=("Each room is apart: nothing said in another room is known here.",),
     )
 
-    def __init__(self, server: Homeserver, user: str, *, download: int = Settings().download) -> None:
+    def __init__(
+        self,
+        server: Homeserver,
+        user: str,
+        *,
+        download: int = Settings().download,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
         self.account = user
         self._server = server
         self._download = download
         self._typing: set[str] = set()
-        self._edited: OrderedDict[str, tuple[int, str]] = OrderedDict()
+        self._sleep = sleep
 
     async def close(self) -> None:
-        await self._server.close()
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            await self._server.close()
 
     async def listen(self, door: Door) -> None:
-        await Listener(self._server, self.account, door, limit=self._download).run()
+        listener = Listener(self._server, self.account, door, limit=self._download, sleep=self._sleep)
+        try:
+            await listener.run()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
 
     def parts(self, text: str) -> Sequence[str]:
         return [part.dumps(piece) for piece in render.parts(text)]
@@ -99,9 +113,7 @@ class MatrixAdapter:
         room = parcel.target.chat
         if parcel.edits:
             await self._still_there(room, parcel.edits)
-            await self._server.send(
-                room, self._revision(parcel, message), content.edit(message, parcel.edits)
-            )
+            await self._server.send(room, _revision(parcel, message), content.edit(message, parcel.edits))
             return parcel.edits
         placed = content.placed(message, parcel.target, first=parcel.part == 0)
         sent = await self._server.send(room, parcel.key, placed)
@@ -124,16 +136,6 @@ class MatrixAdapter:
         if found is None or unsigned_of(found).redacted:
             raise Gone("the message to edit is not there")
 
-    def _revision(self, parcel: Parcel, message: Mapping[str, Any]) -> str:
-        """The transaction of an edit: the same for the same text twice in a row, and never that of an older text."""
-        digest = hashlib.sha256(msgspec.json.encode(message)).hexdigest()[:16]
-        number, last = self._edited.pop(parcel.edits, (0, ""))
-        number += digest != last
-        self._edited[parcel.edits] = (number, digest)
-        while len(self._edited) > _MOST_EDITED:
-            self._edited.popitem(last=False)
-        return f"{parcel.key}.{number}.{digest}"
-
     async def _stop_typing(self, room: str) -> None:
         """Homeservers show that somebody writes until its time is over, even when the message has come."""
         if room not in self._typing:
@@ -143,3 +145,9 @@ class MatrixAdapter:
             await self._server.typing(room, self.account, seconds=0)
         except KeryxError as exc:
             log.info("cannot stop typing in %s: %s", room, exc)
+
+
+def _revision(parcel: Parcel, message: Mapping[str, Any]) -> str:
+    """The transaction of an edit: the same for the same text under the same key."""
+    digest = hashlib.sha256(msgspec.json.encode(message)).hexdigest()[:16]
+    return f"{parcel.key}.edit.{digest}"

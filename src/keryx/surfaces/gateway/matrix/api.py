@@ -40,6 +40,10 @@ class Paused(Retryable):
     """The homeserver takes no more requests for a while."""
 
 
+class Away(Unavailable):
+    """The homeserver cannot be reached, or does not work now."""
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """How a homeserver says no."""
 
@@ -94,16 +98,26 @@ class _Uploaded(msgspec.Struct, frozen=True):
 
 
 class Homeserver:
-    """One account's view of its homeserver. The token goes into a header, and into nothing that is raised or logged."""
+    """One account's view of its homeserver. The token goes into a header, and into nothing that is raised or logged.
+    Connections are opened when they are needed; `close` lets them go."""
 
     def __init__(self, url: str, token: str = "") -> None:
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx.AsyncClient(
-            base_url=checked(url), headers=headers, timeout=httpx.Timeout(_SECONDS, connect=10)
-        )
+        self._url = checked(url)
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._opened: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
-        await self._client.aclose()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.aclose()
+
+    @property
+    def _client(self) -> httpx.AsyncClient:
+        if self._opened is None:
+            self._opened = httpx.AsyncClient(
+                base_url=self._url, headers=self._headers, timeout=httpx.Timeout(_SECONDS, connect=10)
+            )
+        return self._opened
 
     async def whoami(self) -> str:
         """The user whom the token belongs to."""
@@ -181,7 +195,7 @@ class Homeserver:
             async with self._client.stream("GET", path, timeout=_MEDIA_SECONDS) as answer:
                 if answer.status_code != 200:
                     await answer.aread()
-                    raise _failure(answer)
+                    raise Unavailable(f"the homeserver does not give it out ({_problem(answer)})")
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
@@ -206,7 +220,10 @@ class Homeserver:
             raise NotSent(f"the file could not be uploaded: {_problem(answer)}")
         if answer.status_code != 200:
             raise _send_failure(answer)
-        return _decoded(answer.content, _Uploaded).content_uri
+        try:
+            return msgspec.json.decode(answer.content, type=_Uploaded).content_uri
+        except msgspec.DecodeError as exc:
+            raise NotSent("the homeserver's answer to an upload cannot be read") from exc
 
     async def send(self, room: str, transaction: str, content: Mapping[str, Any]) -> str:
         """Send a message, once per transaction; gives the event's id. Raises one of the `SendError`s."""
@@ -254,7 +271,7 @@ class Homeserver:
                 timeout=httpx.Timeout(seconds, connect=10),
             )
         except httpx.HTTPError as exc:
-            raise Unavailable(f"the homeserver cannot be reached: {_named(exc)}") from exc
+            raise Away(f"the homeserver cannot be reached: {_named(exc)}") from exc
         if answer.status_code != 200:
             raise _failure(answer)
         return answer.content
@@ -281,7 +298,7 @@ def _failure(answer: httpx.Response) -> KeryxError:
     if problem.status in (403, 404):
         return NotFound(f"the homeserver does not give it out ({problem})")
     if problem.status >= 500:
-        return Unavailable(f"the homeserver has a problem ({problem})")
+        return Away(f"the homeserver has a problem ({problem})")
     return Invalid(f"the homeserver refuses the request ({problem})")
 
 
@@ -316,7 +333,7 @@ def _decoded(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeError) as exc:
-        raise Unavailable("the homeserver's answer cannot be read: is the address right?") from exc
+        raise Away("the homeserver's answer cannot be read: is its address right?") from exc
 
 
 def _named(exc: httpx.HTTPError) -> str:

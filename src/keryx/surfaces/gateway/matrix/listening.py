@@ -1,8 +1,9 @@
 """Listening: the sync loop. The stored position moves only with a stored event, so a crash repeats and never skips."""
 
-import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import TypeAlias
 
 import msgspec
 
@@ -10,7 +11,7 @@ from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailab
 from keryx.core.messages import Part, Text
 from keryx.core.ports import Attachment, Door, Link
 from keryx.surfaces.gateway.matrix import content, parse
-from keryx.surfaces.gateway.matrix.api import Homeserver, Paused
+from keryx.surfaces.gateway.matrix.api import Away, Homeserver, Paused
 from keryx.surfaces.gateway.matrix.events import (
     ENCRYPTED,
     MEMBER,
@@ -32,6 +33,8 @@ from keryx.surfaces.gateway.matrix.rooms import Rooms
 
 log = logging.getLogger(__name__)
 
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
 LONGEST_GAP = 10_000
 """Events of one room that are fetched after a time away. What is beyond is told in the log."""
 
@@ -39,6 +42,8 @@ CANNOT_READ = "I cannot read encrypted messages. Please write to me in a room wi
 _TOLD = "org.keryx.told_encrypted"
 _WAIT = timedelta(seconds=30)
 _PAGE = 100
+_MOST_STORED = 50
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _TIMELINE = {"types": [MESSAGE, STICKER, ENCRYPTED, MEMBER, NAME, TOPIC]}
 _NOTHING = {"types": list[str]()}
 
@@ -66,32 +71,41 @@ _GAP = msgspec.json.encode(_TIMELINE).decode()
 class Listener:
     """Hears one account for as long as it runs. `limit` is in bytes of one file."""
 
-    def __init__(self, server: Homeserver, user: str, door: Door, *, limit: int) -> None:
+    def __init__(self, server: Homeserver, user: str, door: Door, *, limit: int, sleep: Sleep) -> None:
         self._server = server
         self._door = door
         self._limit = limit
+        self._sleep = sleep
         self._me = Me(user)
         self._rooms = Rooms(server, self._me)
         self._menu = frozenset(item.name for item in door.menu)
         self._told: set[str] = set()
+        self._link: Link | None = None
         self._waiting = ""
+        self._stored: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Listen until cancelled. `Forbidden` if the homeserver refuses the token, `Unavailable` if it is away."""
-        self._door.report(Link.CONNECTING)
+        """Listen until cancelled, however often the homeserver goes away. `Forbidden` if it refuses the token."""
         since: str | None = None
-        connected = False
+        pause = _FIRST_PAUSE
         while True:
             try:
                 since = await self._begin() if since is None else await self._step(since)
             except Paused as exc:
-                connected = False
-                self._door.report(Link.THROTTLED, f"{exc}: {exc.after.total_seconds():g} s")
-                await asyncio.sleep(exc.after.total_seconds())
-                continue
-            if not connected:
-                connected = True
-                self._door.report(Link.CONNECTED, self._waiting)
+                self._report(Link.THROTTLED, f"{exc}: {exc.after.total_seconds():g} s")
+                await self._sleep(exc.after.total_seconds())
+            except Away as exc:
+                self._report(Link.CONNECTING, str(exc))
+                await self._sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                self._report(Link.CONNECTED, self._waiting)
+                pause = _FIRST_PAUSE
+
+    def _report(self, link: Link, detail: str) -> None:
+        if link is not self._link:
+            self._link = link
+            self._door.report(link, detail)
 
     async def _begin(self) -> str:
         """Where to go on: the stored position, or for an account that never listened the present, which is stored.
@@ -105,12 +119,15 @@ class Listener:
         present = await self._server.sync(None, filter=_START, wait=timedelta(0))
         await self._answer_invitations(present)
         if self._door.cursor is not None:
-            return self._door.cursor
+            since, *stored = self._door.cursor.split(" ")
+            self._stored = tuple(stored)
+            return since
         await self._door.begin(present.next_batch)
         return present.next_batch
 
     async def _step(self, since: str) -> str:
-        """Take in what one sync brings. The last event moves the position; before it, a crash repeats the batch."""
+        """Take in what one sync brings. Its last event moves the position; those before it add themselves to the old
+        one, so that after a crash the batch comes again without them."""
         batch = await self._server.sync(since, filter=_LIVE, wait=_WAIT)
         # Before the position moves: an invitation is told once only.
         await self._answer_invitations(batch)
@@ -120,7 +137,12 @@ class Listener:
         for room, joined in batch.rooms.join.items():
             heard += [(room, event) for event in await self._timeline(room, joined, since)]
         for number, (room, event) in enumerate(heard, 1):
-            await self._hear(room, event, batch.next_batch if number == len(heard) else since)
+            if event.id not in self._stored:
+                stored = (*self._stored, event.id)[-_MOST_STORED:]
+                last = number == len(heard)
+                await self._hear(room, event, batch.next_batch if last else " ".join((since, *stored)))
+                self._stored = stored
+        self._stored = ()
         for room, event in {room: event for room, event in heard if event.type != MEMBER}.items():
             await self._mark_read(room, event)
         return batch.next_batch
@@ -131,7 +153,10 @@ class Listener:
         raws: list[msgspec.Raw] = []
         if timeline.limited and timeline.prev_batch:
             self._rooms.forget(room)
-            raws = await self._gap(room, since, timeline.prev_batch)
+            try:
+                raws = await self._gap(room, since, timeline.prev_batch)
+            except (NotFound, Invalid) as exc:
+                log.warning("what was said in %s meanwhile cannot be had: %s", room, exc)
         events = {event.id: event for event in map(event_of, (*raws, *timeline.events)) if event}
         if len(events) < len(raws) + len(timeline.events):
             log.info("some events in a room of Matrix are repeated or malformed, and are passed over")
@@ -201,9 +226,7 @@ class Listener:
                 raise Invalid(f"it is larger than {self._limit} bytes")
             body = await self._server.download(said.url, limit=self._limit)
             return (await self._door.keep(Attachment(name=name, mime=said.info.mimetype, body=body)),)
-        except Paused:
-            raise
-        except (Invalid, NotFound, Unavailable) as exc:
+        except (Invalid, Unavailable) as exc:
             log.info("a file of Matrix could not be fetched: %s", exc)
             return (Text(f"(A file came with this message, {name!r}, but could not be fetched: {exc}.)"),)
 
@@ -242,6 +265,7 @@ class Listener:
         else:
             log.warning("%s invites Keryx to %s and may not talk to it: not joined", asked.sender, room)
             self._waiting = f"an invitation by {asked.sender} waits: they may not talk to Keryx"
+            self._link = Link.CONNECTED
             self._door.report(Link.CONNECTED, self._waiting)
 
     def _is_mine(self, event: Event) -> bool:
@@ -250,5 +274,7 @@ class Listener:
     async def _join(self, room: str) -> None:
         try:
             await self._server.join(room)
-        except (NotFound, Invalid) as exc:
+        except Paused:
+            raise
+        except (NotFound, Invalid, Unavailable) as exc:
             log.warning("cannot join %s: %s", room, exc)
