@@ -8,22 +8,26 @@ from datetime import timedelta
 from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
 from keryx.agents import local
 from keryx.agents.models import Model
+from keryx.core import profiles
+from keryx.core.access import Rule
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
+from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import Keep, Policy
+from keryx.engine.policy import Files, Keep, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
 
 PREFIX = "KERYX_"
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
+ALLOW = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SECRET = re.compile(r"token|secret|password|key\Z")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
@@ -53,11 +57,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     drain: timedelta = timedelta(seconds=20)
     log_level: str = "warning"
     log_format: LogFormat = LogFormat.TEXT
+    access: dict[str, Rule] = {}
+    profiles: dict[str, Profile] = {}
     limits: Limits = Limits()
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
     platforms: dict[str, dict[str, Any]] = {}
+    media: Files = Files()
 
     @property
     def folder(self) -> Path:
@@ -99,6 +106,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             doubt=self.doubt,
             limits=self.limits,
             keep=self.keep,
+            media=self.media,
+            access=self.access,
+            profiles=self.profiles,
         )
 
 
@@ -174,7 +184,7 @@ def _merged(environ: Mapping[str, str]) -> dict[str, Any]:
         *path, last = name.split(".")
         for part in path:
             target = target.setdefault(part, {})
-        target[last] = text
+        target[last] = _listed(text) if path[:1] == ["access"] else text
     return values
 
 
@@ -232,7 +242,14 @@ def _file(home: Path) -> dict[str, Any]:
 def _variables(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The settings that variables give, by dotted name: KERYX_LIMITS_AT_ONCE is limits.at_once."""
     names = {f"{PREFIX}{name.replace('.', '_').upper()}": name for name in _names(Settings)}
+    for key in environ:
+        if (match := ALLOW.match(key)) and key not in names:
+            names[key] = f"access.{match[1].lower()}.allow"
     return {names[key]: (key, value) for key, value in environ.items() if key in names and value}
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
@@ -247,11 +264,27 @@ def _names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
 
 def _convert(values: dict[str, Any]) -> Settings:
     try:
-        return msgspec.convert(_spans(values, Settings), Settings, strict=False)
+        settings = msgspec.convert(_spans(_ids_as_text(values), Settings), Settings, strict=False)
+        for name in settings.profiles:
+            profiles.parse(name)
+        return settings
     except msgspec.ValidationError as exc:
         raise Invalid(
             f"the configuration is wrong: {_readable(str(exc))}. `keryx config` shows every setting"
         ) from exc
+
+
+def _ids_as_text(values: dict[str, Any]) -> dict[str, Any]:
+    """Ids of people and chats may be written as numbers, as most platforms show them."""
+
+    def text(value: Any) -> Any:
+        if isinstance(value, list):
+            return [text(item) for item in cast(list[Any], value)]
+        if isinstance(value, dict):
+            return {key: text(item) for key, item in cast(dict[str, Any], value).items()}
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return {key: text(value) if key in ("access", "profiles") else value for key, value in values.items()}
 
 
 def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
