@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from keryx.core import source as sources
+from keryx.core import wire
 from keryx.core.changes import Kind
 from keryx.core.errors import NotFound
 from keryx.core.ids import LaneKey, PrincipalId, ProfileId, SessionId
@@ -94,6 +95,18 @@ def page(tx: Transaction, viewer: Viewer, *, since: datetime | None = None, limi
 
 def of_session(tx: Transaction, session: SessionId) -> list[Lane]:
     return [_lane(row) for row in tx.rows(f"{_SELECT} where session = :session", {"session": session})]
+
+
+def of_chat(tx: Transaction, *, platform: str, account: str, chat: str) -> list[Lane]:
+    """The lanes of one chat, of every profile. Reads all lanes: for what happens to a chat once in its life."""
+    name = wire.dumps(chat).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    rows = tx.rows(f"{_SELECT} where source like :name escape '\\' order by key", {"name": f"%{name}%"})
+    found = [_lane(row) for row in rows]
+    return [
+        lane
+        for lane in found
+        if (lane.source.platform, lane.source.account, lane.source.chat) == (platform, account, chat)
+    ]
 
 
 def history(tx: Transaction, key: LaneKey, *, limit: int = 100) -> list[Move]:
