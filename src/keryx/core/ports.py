@@ -244,6 +244,10 @@ class Door(Protocol):
         """Whether this person may talk here, for platforms that ask before the first message, as by an invitation."""
         ...
 
+    async def moved(self, old: str, new: str) -> None:
+        """A chat has another id from now on: who talks there goes on with the same conversation."""
+        ...
+
     def report(self, link: Link, detail: str = "") -> None:
         """Say how the connection stands, in a sentence fit for a person."""
         ...

@@ -34,6 +34,9 @@ class HubDoor:
     async def allowed(self, source: Source) -> bool:
         return await self._hub.people.allowed(source)
 
+    async def moved(self, old: str, new: str) -> None:
+        await self._hub.move_chat(self._adapter.platform, self._adapter.account, old, new)
+
     def report(self, link: Link, detail: str = "") -> None:
         log.info("%s:%s is %s %s", self._adapter.platform, self._adapter.account, link.value, detail)
 

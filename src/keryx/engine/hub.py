@@ -15,7 +15,7 @@ from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import commands, control, revisions, router, snapshot, story, worker
+from keryx.engine import chats, commands, control, revisions, router, snapshot, story, worker
 from keryx.engine.feed import Feed
 from keryx.engine.media import Media
 from keryx.engine.people import People
@@ -277,6 +277,21 @@ class Hub:
         now = self._clock.now()
         await self._database.write(
             "lane.reset", lambda tx: control.begin(tx, lanes.get(tx, key, viewer=viewer), now=now)
+        )
+
+    async def move_chat(self, platform: str, account: str, old: str, new: str) -> None:
+        """A chat has another id on its platform: its lanes go on under that. Doing it twice changes nothing."""
+        await self._database.write(
+            "lane.chat",
+            partial(
+                chats.move,
+                platform=platform,
+                account=account,
+                old=old,
+                new=new,
+                sharing=self._policy.sharing,
+                now=self._clock.now(),
+            ),
         )
 
     async def suspend_lane(self, viewer: Viewer, key: str, suspended: bool) -> None:
