@@ -142,7 +142,9 @@ async def test_a_file_arrives_with_its_bytes(setting: Setting) -> None:
     assert setting.adapter.capabilities.media
     for number, mime in enumerate(("image/png", "application/pdf", "audio/ogg", "text/plain")):
         attachment = Attachment(name=f"f{number}.bin", mime=mime, body=b"\x00\xff bytes %d" % number)
-        sent = msgspec.structs.replace(parcel(setting, ""), part=number, attachment=attachment)
+        sent = msgspec.structs.replace(
+            parcel(setting, ""), part=number, key=f"d1.{number}", attachment=attachment
+        )
         assert await setting.adapter.send(sent)
     assert setting.files(setting.chats[0]) == [b"\x00\xff bytes %d" % n for n in range(4)]
 
@@ -187,7 +189,7 @@ async def test_an_event_that_could_not_be_taken_in_comes_again(setting: Setting)
         asked.set()
         raise Unavailable("the store is away")
 
-    listening = asyncio.create_task(listened(setting, RecordingDoor(receive=refuse)))
+    listening = asyncio.create_task(listened(setting, RecordingDoor(setting.start, receive=refuse)))
     async with asyncio.timeout(SECONDS):
         await asked.wait()
     await asyncio.sleep(0.02)
@@ -245,7 +247,7 @@ async def test_a_file_of_a_person_is_kept_with_its_bytes(setting: Setting) -> No
         pytest.skip("people cannot send files on this platform")
     attachment = Attachment(name="report.pdf", mime="application/pdf", body=b"%PDF \x00\xff")
     setting.attach(setting.chats[0], "look", attachment)
-    door = RecordingDoor()
+    door = RecordingDoor(setting.start)
     [event] = await heard(setting, 1, None, door=door)
     assert texts([event]) == ["look"] and len(event.parts) == 2
     assert [(a.mime, a.body) for a in door.kept] == [("application/pdf", b"%PDF \x00\xff")]
@@ -255,7 +257,7 @@ async def test_a_file_that_cannot_be_kept_becomes_a_sentence(setting: Setting) -
     if setting.attach is None:
         pytest.skip("people cannot send files on this platform")
     setting.attach(setting.chats[0], "look", Attachment(name="a.bin", mime="", body=b"far too long"))
-    [event] = await heard(setting, 1, None, door=RecordingDoor(limit=1))
+    [event] = await heard(setting, 1, None, door=RecordingDoor(setting.start, limit=1))
     assert all(isinstance(p, Text) for p in event.parts)
     assert "look" in texts([event])[0] and "a.bin" in texts([event])[0]
     refuse_secrets(setting, ValueError(texts([event])[0]))
@@ -310,7 +312,7 @@ async def heard(
     setting: Setting, count: int, cursor: str | None, *, door: RecordingDoor | None = None
 ) -> list[Inbound]:
     """Listen until this many events have come."""
-    door = door or RecordingDoor(cursor)
+    door = door or RecordingDoor(setting.start if cursor is None else cursor)
     task = asyncio.create_task(listened(setting, door))
     waiting = asyncio.create_task(door.wait_for(count, seconds=SECONDS))
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -90,6 +90,10 @@ class Person:
         """Everything at once. The time differs from call to call, because homeservers keep answers for a while."""
         return self.call("GET", "/client/v3/sync", timeout=str(next(self._numbers)))
 
+    def has_read(self, room: str, event: str) -> bool:
+        data = self.sync()["rooms"]["join"][room]["account_data"]["events"]
+        return event in [e["content"].get("event_id") for e in data if e["type"] == "m.fully_read"]
+
     def events(self, room: str) -> list[dict[str, Any]]:
         """All events of a room, oldest first."""
         found: list[dict[str, Any]] = []

@@ -300,12 +300,7 @@ async def test_what_was_heard_is_marked_as_read(adapter: MatrixAdapter, ann: Per
     async with listening(adapter, RecordingDoor()) as door:
         said = ann.say(room, "hello")
         await heard(door, 1)
-
-        def read() -> bool:
-            data = bot.sync()["rooms"]["join"][room]["account_data"]["events"]
-            return said in [e["content"].get("event_id") for e in data if e["type"] == "m.fully_read"]
-
-        await until(read, seconds=SECONDS)
+        await until(lambda: bot.has_read(room, said), seconds=SECONDS)
 
 
 async def test_typing_shows_until_the_message_comes(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:

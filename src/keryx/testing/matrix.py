@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from urllib.parse import unquote
 
@@ -48,6 +48,7 @@ class FakeMatrix:
         self.files: dict[str, bytes] = {}
         self.typing: list[dict[str, Any]] = []
         self.read: dict[str, str] = {}
+        self.unjoinable: set[str] = set()
         self._members: dict[str, dict[str, str]] = {}
         self._data: dict[str, Any] = {}
         self._transactions: dict[str, str] = {}
@@ -191,7 +192,8 @@ class FakeMatrix:
                     lambda: self.invitations or any(e.position > start for e in self.entries),
                     min(int(request.query.get("timeout") or 0) / 1000, 1.0),
                 )
-            return as_json(self._batch(start or 0, timeline))
+            whole = as_json(self._batch(start or 0, timeline))
+            return replace(whole, torn=start is not None and self._random.random() < self.faults.torn)
 
     def _batch(self, start: int, timeline: dict[str, Any]) -> dict[str, Any]:
         fresh = [e for e in self.entries if e.position > start and e.event["type"] in timeline["types"]]
@@ -242,6 +244,8 @@ class FakeMatrix:
             return as_json({"joined": {u: {"display_name": name} for u, name in members.items()}})
 
     def _join(self, request: Request, room: str) -> Response:
+        if room in self.unjoinable:
+            return _error(502, "M_UNKNOWN", "Can't join remote room")
         with self._lock:
             invited = self.invitations.pop(room, None)
         if invited is None:
