@@ -133,7 +133,9 @@ class FakeMatrix:
         return next((e.event for e in self.entries if e.room == room and e.event["event_id"] == event), None)
 
     def _handle(self, request: Request) -> Answer:
-        if request.path == f"{_CLIENT}/login":
+        if request.path == "/.well-known/matrix/client":
+            return as_json({"m.homeserver": {"base_url": f"{self.url}/"}})
+        if request.path == f"{_CLIENT}/login" and request.method == "POST":
             return self._login(request)
         given = request.headers.get("authorization", "")
         if not given:

@@ -97,6 +97,14 @@ class _Uploaded(msgspec.Struct, frozen=True):
     content_uri: str
 
 
+class _Base(msgspec.Struct, frozen=True):
+    base_url: str
+
+
+class _WellKnown(msgspec.Struct, frozen=True):
+    homeserver: _Base = msgspec.field(name="m.homeserver")
+
+
 class Homeserver:
     """One account's view of its homeserver. The token goes into a header, and into nothing that is raised or logged.
     Connections are opened when they are needed; `close` lets them go."""
@@ -286,6 +294,20 @@ def checked(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.username or parts.query:
         raise Invalid("this is not the address of a homeserver: write it like https://matrix.example.org")
     return url.rstrip("/")
+
+
+async def discovered(text: str) -> str:
+    """The address of the homeserver that a domain, or an address, stands for: domains may point elsewhere."""
+    url = checked(text if "://" in text else f"https://{text}")
+    try:
+        async with httpx.AsyncClient(timeout=_SECONDS, follow_redirects=True) as client:
+            answer = await client.get(f"{url}/.well-known/matrix/client")
+        known = msgspec.json.decode(answer.content, type=_WellKnown) if answer.status_code == 200 else None
+    except httpx.HTTPError as exc:
+        raise Away(f"{url} cannot be reached: {_named(exc)}") from exc
+    except (msgspec.DecodeError, UnicodeError):
+        known = None
+    return checked(known.homeserver.base_url) if known else url
 
 
 def _failure(answer: httpx.Response) -> KeryxError:
