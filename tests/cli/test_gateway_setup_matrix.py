@@ -62,9 +62,8 @@ def test_the_page_shows_what_the_command_says(keryx: Cli, matrix: FakeMatrix) ->
 
 def test_a_token_is_taken_from_a_file_or_a_variable(keryx: Cli, matrix: FakeMatrix, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(matrix.token)
-    keryx.ok(
-        "gateway", "setup", "matrix", "--homeserver", matrix.url, "--token-file", str(tmp_path / "token")
-    )
+    given = ("--homeserver", matrix.url, "--token-file", str(tmp_path / "token"))
+    assert keryx.json("gateway", "setup", "matrix", *given)["user"] == matrix.user
     assert settings(keryx)["matrix"]["user"] == matrix.user
     other = Cli(tmp_path / "other", KERYX_MATRIX_TOKEN=matrix.token)
     done = other.ok("gateway", "setup", "matrix", "--homeserver", matrix.url)

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from keryx import config
 from keryx.cli import output, settings_file
+from keryx.cli.access import Json
 from keryx.core.errors import Forbidden, Invalid
 from keryx.surfaces.gateway.matrix.api import Homeserver, discovered
 
@@ -35,6 +36,7 @@ async def matrix(
         list[str] | None,
         Parameter(negative="", help="Who may talk to Keryx, such as @you:example.org; may be repeated."),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Connect an account on Matrix.
 
@@ -55,7 +57,10 @@ async def matrix(
     path = settings_file.change(home, "matrix", {"homeserver": address, "user": account, "token": reference})
     if people:
         settings_file.change(home, "access.matrix", {"allow": people})
-    _tell(account, reference, path, people)
+    if json:
+        output.json({"user": account, "homeserver": address, "settings": str(path), "allow": people})
+    else:
+        _tell(account, reference, path, people)
 
 
 async def _account(
