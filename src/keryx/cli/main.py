@@ -38,6 +38,7 @@ for place in (
     "deliveries:app",
     "questions:app",
     "gateway:app",
+    "tools:app",
     "projects:app",
     "pairing:app",
     "maintenance:verify",
