@@ -1,8 +1,17 @@
 """Foreign: code of agents and adapters runs in our tasks, and must not end more than itself."""
 
 import asyncio
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import timedelta
+
+import anyio
+
+from keryx.core.errors import SendError, Uncertain
+from keryx.core.ports import Adapter, Parcel
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -17,3 +26,18 @@ def contained() -> Generator[None]:
         if task is None or task.cancelling():
             raise
         raise RuntimeError("it cancelled itself") from exc
+
+
+async def send(adapter: Adapter, parcel: Parcel, timeout: timedelta) -> str:
+    """Send through an adapter. Whatever it does, only a `SendError` comes out; what is no such error leaves it in
+    doubt whether the part arrived."""
+    try:
+        with anyio.fail_after(timeout.total_seconds()), contained():
+            return await adapter.send(parcel)
+    except SendError:
+        raise
+    except TimeoutError as exc:
+        raise Uncertain(f"{adapter.platform} did not answer in time") from exc
+    except Exception as exc:
+        log.exception("the %s adapter failed with delivery %s", adapter.platform, parcel.delivery)
+        raise Uncertain(f"the {adapter.platform} adapter failed: {type(exc).__name__}") from exc

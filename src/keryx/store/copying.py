@@ -45,6 +45,7 @@ TABLES = (
     Table("media_links", ("session", "media")),
     Table("turns", ("position",), "position"),
     Table("pieces", ("turn", "n")),
+    Table("previews", ("turn",)),
     Table("usage", ("id",), "id"),
     Table("inbox", ("platform", "account", "event")),
     Table("lanes", ("key",)),
@@ -54,6 +55,7 @@ TABLES = (
     Table("gates", ("key",)),
     Table("cursors", ("name",)),
     Table("workers", ("id",)),
+    Table("connections", ("platform", "account", "worker")),
     Table("changes", ("position",), "position"),
 )
 

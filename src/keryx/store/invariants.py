@@ -122,6 +122,15 @@ QUESTIONS = (
         """,
     ),
     _ask(
+        "previews",
+        "is {0} and does not look it: as {1}",
+        """
+        select p.turn, p.state, case when p.receipt = '' then 'nothing' else p.receipt end from previews p
+        where (p.state = 'shown') <> (p.receipt <> '')
+          or not exists (select 1 from turns t where t.id = p.turn)
+        """,
+    ),
+    _ask(
         "deliveries",
         "is {0} and does not look it: lease {1}, sent {2}",
         """
