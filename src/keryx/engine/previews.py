@@ -213,7 +213,8 @@ class Previews:
         receipt = ""
         try:
             receipt = await foreign.send(watch.adapter, _parcel(begun, text), SEND)
-            watch.shown = text
+            # Sent once more under its key, it still shows what it showed the first time.
+            watch.shown = text if begun.receipt or not begun.revision else ""
         except SendError as exc:
             error = exc
         await self._write(

@@ -41,7 +41,9 @@ def begin(tx: Transaction, turn: Turn, target: Target, *, worker: WorkerId, now:
         """
         insert into previews (turn, target, target_key, state, token, worker, at)
         values (:turn, :target, :target_key, 'sending', :token, :worker, :now)
-        on conflict (turn) do update set state = 'sending', receipt = '', token = excluded.token, worker = excluded.worker
+        on conflict (turn) do update
+        set state = 'sending', receipt = '', revision = previews.revision + 1, token = excluded.token,
+            worker = excluded.worker
         """,
         {
             "turn": turn.id,
