@@ -31,6 +31,8 @@ async def status(*, json: Json = False) -> None:
         return
     if not nodes:
         output.write("No node runs, so nothing is connected: start one with `keryx serve`.")
+    elif not found:
+        output.write("No platform has reported yet: ask again in a moment.")
     if found:
         output.table(_HEADS, map(_row, found), flexible=8, right=(4, 5, 6, 7))
     _print_hints(found)

@@ -76,6 +76,7 @@ class Connections:
             await self._database.write("connections.put", partial(_put, changed=list(changed.values())))
         except KeryxError as exc:
             log.warning("how the platforms stand cannot be written now: %s", exc)
+            self._counted.signal()
         else:
             self._written |= changed
 

@@ -129,6 +129,11 @@ class Service:
         await self.leases.leave()
         self.hub.close()
 
+    @property
+    def adapters(self) -> Sequence[Adapter]:
+        """The platforms that this process serves."""
+        return self._adapters
+
     def listening(self, adapter: Adapter) -> bool:
         """Whether an adapter can be given events now."""
         found = self._listening.get(adapter_key(adapter))

@@ -53,8 +53,10 @@ def health(
     meters: Meters,
     stopping: Callable[[], bool],
     connections: Callable[[], Sequence[Connection]] = list,
+    beside: Sequence[Route] = (),
 ) -> Starlette:
-    """Three pages without secrets and without message text: /healthz, /readyz and /metrics."""
+    """Three pages without secrets and without message text: /healthz, /readyz and /metrics; `beside` them, what
+    else is served."""
     began = time.monotonic()
 
     async def healthz(_: Request) -> Response:
@@ -74,7 +76,7 @@ def health(
         return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
 
     return Starlette(
-        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics), *beside]
     )
 
 
