@@ -25,7 +25,7 @@ async def opened(settings: Settings) -> AsyncGenerator[Agent]:
     small = LocalModel()
     default = local.MODEL.name if settings.brain == "local" else settings.model
     every = Models((*models, local.MODEL) if local.installed() else models, default=default)
-    async with LlmAgent(every, local=small.endpoint) as agent:
+    async with LlmAgent(every, local=small.endpoint, compaction=settings.compaction) as agent:
         try:
             yield agent
         finally:

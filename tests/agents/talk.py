@@ -81,7 +81,14 @@ def a_context(
 
 def a_model(endpoint: Endpoint | str, **fields: Any) -> Model:
     base_url = endpoint if isinstance(endpoint, str) else endpoint.base_url
-    given: dict[str, Any] = {"name": "test", "id": MODEL, "key": f"env:{VARIABLE}", "context": 8192, **fields}
+    given: dict[str, Any] = {
+        "name": "test",
+        "id": MODEL,
+        "key": f"env:{VARIABLE}",
+        "context": 8192,
+        "titles": False,
+        **fields,
+    }
     return Model(base_url=base_url, **given)
 
 

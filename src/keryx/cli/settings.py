@@ -27,14 +27,17 @@ MEANINGS = {
     "drain": "How long running turns may go on when `keryx serve` is asked to stop.",
     "log_level": "What is logged at least: debug, info, warning or error.",
     "log_format": "How the log is written.",
+    "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention` and `observe`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
+    "profiles": "What is set for a profile, by its name: a table of `rules` (which places belong to it), `instructions` and `hide_ids`.",
     "limits.at_once": "How many turns run at once in one process.",
     "limits.per_principal": "How many turns of one person run at once.",
     "limits.first_byte": "How long a turn may take to say its first word.",
     "limits.silence": "How long a turn may be silent after that.",
+    "limits.question": "How long a question of an agent waits for a person; then the answer is no.",
     "limits.total": "How long a turn may take in all.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",
-    "limits.settle": "How long a node must have been up before it begins the last try of a turn that was interrupted twice.",
+    "limits.settle": "How long a node must have been up before it begins a try of an interrupted turn that could be its last.",
     "sharing.groups_per_person": "In a group each person talks to a session of their own.",
     "sharing.threads_shared": "In a thread all people talk to one session.",
     "resets.default.mode": "When a place starts a new conversation by itself.",
@@ -66,7 +69,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of the settings file."""
+    """Every setting, in the order of the settings file; those of platforms are told with their adapters."""
     return [
         Row(
             name=name,
@@ -76,6 +79,7 @@ def rows() -> list[Row]:
             meaning=MEANINGS[name],
         )
         for name, hint, value in _fields(Settings(), "")
+        if name != "platforms"
     ]
 
 
@@ -134,7 +138,7 @@ def _kind(hint: Any) -> str:
         return "tables" if get_origin(hint) is tuple else "table"
     if issubclass(hint, StrEnum):
         return " | ".join(item.value for item in hint)
-    return {timedelta: "duration", bool: "true | false", int: "number", str: "text"}[hint]
+    return {timedelta: "duration", bool: "true | false", int: "number", float: "number", str: "text"}[hint]
 
 
 def _written(value: Any) -> Any:

@@ -18,8 +18,10 @@ class Kind(StrEnum):
     TURN = "turn"
     CANCEL = "cancel"
     DELIVERY = "delivery"
+    QUESTION = "question"
     LANE = "lane"
     PROJECT = "project"
+    ACCESS = "access"
 
 
 class Piece(msgspec.Struct, frozen=True, omit_defaults=True):

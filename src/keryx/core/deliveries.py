@@ -76,6 +76,11 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
         """The key of the gate that everything of one account shares."""
         return f"{ids.plain(self.platform)}:{ids.plain(self.account)}"
 
+    @property
+    def place(self) -> "Target":
+        """The same place, without the message that asked."""
+        return msgspec.structs.replace(self, reply_to="") if self.reply_to else self
+
     def __str__(self) -> str:
         return ":".join(p for p in (self.platform, self.chat, self.thread) if p)
 

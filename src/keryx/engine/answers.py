@@ -55,12 +55,12 @@ def deliver(tx: Transaction, turn: Turn, answer: Answer, *, now: datetime) -> No
     """Send an answer to the place that asked, if there is one."""
     if turn.reply is None:
         return
-    # Words take the place of the preview, so there must be some.
-    lacking = not answer.text and previews.find(tx, turn.id) is not None
-    deliveries.enqueue(
+    shown = previews.find(tx, turn.id) is not None
+    delivery = deliveries.enqueue(
         tx,
         turn.reply,
-        FILES if lacking else answer.text,
+        # Words take the place of the preview, so there must be some.
+        answer.text or (FILES if shown else ""),
         media=answer.media,
         profile=turn.profile,
         owner=turn.owner,
@@ -68,6 +68,8 @@ def deliver(tx: Transaction, turn: Turn, answer: Answer, *, now: datetime) -> No
         turn=turn.id,
         now=now,
     )
+    if shown:
+        previews.end(tx, turn.id, delivery)
 
 
 def tell(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:

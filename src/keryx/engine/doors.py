@@ -30,7 +30,7 @@ class HubDoor:
         return await self._hub.media.keep(owner, attachment)
 
     async def allowed(self, source: Source) -> bool:
-        return True
+        return await self._hub.people.allowed(source)
 
     def report(self, link: Link, detail: str = "") -> None:
         self._connections.report(self._adapter, link, detail)

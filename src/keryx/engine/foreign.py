@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import anyio
 
@@ -12,6 +13,8 @@ from keryx.core.errors import SendError, Uncertain
 from keryx.core.ports import Adapter, Parcel
 
 log = logging.getLogger(__name__)
+
+_apart: set[asyncio.Task[None]] = set()
 
 
 @contextmanager
@@ -26,6 +29,15 @@ def contained() -> Generator[None]:
         if task is None or task.cancelling():
             raise
         raise RuntimeError("it cancelled itself") from exc
+
+
+def apart(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run foreign code as a task that belongs to no group. A group cancels without pause until a task reacts, which
+    takes a whole core where foreign code is deaf; this one is asked once and then left to end by itself."""
+    task = asyncio.create_task(work)
+    _apart.add(task)
+    task.add_done_callback(_apart.discard)
+    return task
 
 
 async def send(adapter: Adapter, parcel: Parcel, timeout: timedelta) -> str:

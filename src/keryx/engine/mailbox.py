@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from keryx.core.media import Media
-from keryx.core.ports import Called, Noted, Returned, Said, Thought, Used
+from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
 from keryx.store.wake import Wake
 
 _AHEAD = 64
@@ -19,7 +19,7 @@ class Kept(msgspec.Struct, frozen=True):
     part: Media
 
 
-Recordable: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Kept
+Recordable: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Kept | Compacted | NotCompacted
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -45,7 +45,9 @@ Item: TypeAlias = Recordable | End
 
 
 class Mailbox:
-    """An agent may run ahead of the store by a few events, then waits. Everything else never waits."""
+    """An agent may run ahead of the store by a few events, then waits. Everything else never waits.
+
+    `answers` is signalled when something became of a question of the turn."""
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
@@ -53,6 +55,7 @@ class Mailbox:
         self._put = 0
         self._stored = 0
         self._progress = Wake()
+        self.answers = Wake()
 
     def put(self, item: Item) -> None:
         self._items.append(item)

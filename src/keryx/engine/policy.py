@@ -5,9 +5,13 @@ from typing import Annotated
 
 import msgspec
 
+from keryx.core import profiles
+from keryx.core.access import Rules
 from keryx.core.deliveries import Doubt
 from keryx.core.lanes import Sharing
+from keryx.core.profiles import Profiles
 from keryx.core.resets import BUSY_LIMIT, Resets
+from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Limits
 
 
@@ -29,6 +33,10 @@ class Files(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """`access` holds the rule of each platform; one without a rule is closed."""
+
+    access: Rules = {}
+    profiles: Profiles = {}
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     busy: BusyMode = BusyMode.QUEUE
@@ -40,3 +48,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5
+
+    def placed(self, source: Source) -> Source:
+        """The source with the profile that its place belongs to."""
+        profile = profiles.choose(source, self.profiles)
+        return source if profile == source.profile else msgspec.structs.replace(source, profile=profile)

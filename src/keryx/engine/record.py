@@ -5,15 +5,17 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from keryx.core import blame, titles
 from keryx.core import messages as core_messages
-from keryx.core import titles
-from keryx.core.errors import LeaseLost
+from keryx.core.access import NO_RULES, Rules
+from keryx.core.errors import Forbidden
+from keryx.core.ids import TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
-from keryx.core.ports import Called, Noted, Returned, Said, Thought, Used
+from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
-from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
-from keryx.engine import answers
+from keryx.core.turns import BusyMode, Turn, TurnState, Usage
+from keryx.engine import access, answers, compaction, questions
 from keryx.engine.mailbox import Kept, Recordable
 from keryx.store import drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
@@ -41,7 +43,7 @@ class Written(msgspec.Struct, frozen=True):
                     count += 1
                 case Kept():
                     draft += 1
-                case Used() | Noted():
+                case Used() | Noted() | Compacted() | NotCompacted():
                     pass
         return Written(count, draft)
 
@@ -55,21 +57,29 @@ class Reading(msgspec.Struct, frozen=True):
     shared: bool
     cancelling: bool
     written: Written = Written()
+    unbegun: frozenset[str] = frozenset()
+    compact: str | None = None
+    may_compact: bool = True
 
 
-def read(tx: Transaction, turn: Turn) -> Reading:
+def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> Reading:
+    """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
+    access.recheck(tx, turns.author(tx, turn.id), rules)
     session = sessions.get(tx, turn.session, deleted=True)
     epoch = epochs.current(tx, turn.session)
     first = epoch.first_seq if epoch else 1
-    waiting = frozenset(t.id for t in turns.queued(tx, turn.session))
+    aside = frozenset(turns.set_aside(tx, turn.session))
     entries = messages.following(tx, turn.session, after=first - 1)
     return Reading(
         session,
-        core_messages.view(entries, waiting=waiting),
+        core_messages.view(entries, aside=aside),
         epoch.summary if epoch else "",
         any(lane.shared for lane in lanes.of_session(tx, turn.session)),
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
+        questions.unbegun(tx, turn.id) if turn.interrupted_at else frozenset(),
+        compaction.focus(tx, turn),
+        epochs.may_begin(tx, turn.session, now=now),
     )
 
 
@@ -95,21 +105,28 @@ def progress(tx: Transaction, turn: Turn, events: Sequence[Recordable], *, now: 
         drafts.grow(tx, turn, fresh, now=now)
 
 
-def steer(tx: Transaction, turn: Turn, *, now: datetime) -> list[Message]:
+def steer(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> list[Message]:
     """Give the running turn the waiting messages that are meant for it; their own turns are merged into it."""
     turns.hold(tx, turn)
     given: list[Message] = []
     for other in turns.queued(tx, turn.session):
         if other.mode is not BusyMode.STEER:
             break
+        try:
+            access.recheck(tx, turns.author(tx, other.id), rules)
+        except Forbidden as exc:
+            _close(tx, other, TurnState.CANCELLED, str(exc), now)
+            continue
         turns.merge(tx, other, into=turn, now=now)
         given.append(messages.get(tx, turn.session, other.input_seq))
     return given
 
 
-def steer_again(tx: Transaction, turn: Turn, *, known: frozenset[int], now: datetime) -> list[Message]:
+def steer_again(
+    tx: Transaction, turn: Turn, *, known: frozenset[int], now: datetime, rules: Rules = NO_RULES
+) -> list[Message]:
     """Steer when nobody knows whether it was done before: gives everything that the turn was not given yet."""
-    steer(tx, turn, now=now)
+    steer(tx, turn, now=now, rules=rules)
     entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
     return [m for m in entries if m.role is Role.USER and m.seq not in known]
 
@@ -119,6 +136,9 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recor
     turns.hold(tx, turn)
     _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
     turns.finish(tx, turn, TurnState.DONE, now=now)
+    if compaction.focus(tx, turn) is not None:
+        answers.deliver(tx, turn, answers.Answer(compaction.told(tx, turn)), now=now)
+        return
     answer = answers.given(tx, turn)
     if answer.text or answer.media:
         answers.deliver(tx, turn, answer, now=now)
@@ -169,12 +189,31 @@ def _late(event: Said | Kept) -> Text | Media:
     return Text(event.text) if isinstance(event, Said) else event.part
 
 
-def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lease: timedelta) -> TurnState:
-    """A turn whose worker is gone: back to the queue while it is fresh and has tries left, else closed with a mark."""
+def recover(
+    tx: Transaction, ran: Sequence[Turn], *, now: datetime, fresh: timedelta, lease: timedelta
+) -> list[TurnState]:
+    """All that a worker which is gone was running: each back to the queue while it is fresh and not to blame, else
+    closed with a mark. In one unit of work, for who is to blame depends on who else ran."""
+    still = [t for t in sorted(ran, key=lambda t: t.session) if _still_held(tx, t)]
+    guilty = blame.blamed(still)
+    return [_recover(tx, t, guilty=guilty, now=now, fresh=fresh, lease=lease) for t in still]
+
+
+def _still_held(tx: Transaction, turn: Turn) -> bool:
     sessions.lock(tx, turn.session)
     current = turns.get(tx, turn.id)
-    if current.state is not TurnState.RUNNING or current.lease != turn.lease:
-        raise LeaseLost(f"turn {turn.id} has moved on")
+    return current.state is TurnState.RUNNING and current.lease == turn.lease
+
+
+def _recover(
+    tx: Transaction,
+    turn: Turn,
+    *,
+    guilty: frozenset[TurnId],
+    now: datetime,
+    fresh: timedelta,
+    lease: timedelta,
+) -> TurnState:
     _keep_draft(tx, turn, Mark.INTERRUPTED, now)
     seen = (turn.lease_until or now) - lease
     if turn.cancelling:
@@ -185,7 +224,8 @@ def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lea
         return _close(
             tx, turn, TurnState.FAILED, "The program that ran this turn is gone. /retry asks again.", now
         )
-    if turn.attempts >= MAX_ATTEMPTS:
+    blames = turn.blame + (turn.id in guilty)
+    if blame.poisonous(turn.attempts, blames):
         for lane in lanes.of_session(tx, turn.session):
             lanes.suspend(tx, lane, True, now=now)
         text = f"This message was tried {turn.attempts} times and the process died each time. It is set aside; the next message starts afresh."
@@ -194,7 +234,8 @@ def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lea
         return _close(
             tx, turn, TurnState.EXPIRED, "This turn was interrupted long ago. /retry asks again.", now
         )
-    turns.requeue(tx, turn, now=now)
+    counted = turn.id in guilty or not guilty
+    turns.requeue(tx, turn, now=now, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames)
     return TurnState.QUEUED
 
 
@@ -233,6 +274,10 @@ def _steps(
                 usage.add(tx, turn, used, now=now, task=task)
             case Noted(text, kind):
                 messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
+            case Compacted():
+                compaction.begin(tx, turn, event, now=now)
+            case NotCompacted():
+                compaction.fail(tx, turn, event, now=now)
     return [p for p in core_messages.join(fresh) if isinstance(p, Text | Reasoning | Media)]
 
 
@@ -257,6 +302,14 @@ def _tell(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
     """A notice in the conversation, and to the place that asked."""
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), now=now, turn=turn.id)
     answers.tell(tx, turn, text, now=now)
+
+
+def entitle(tx: Transaction, turn: Turn, title: str, used: Usage, *, now: datetime) -> None:
+    """Give a conversation the title that a model found for it, unless a person was faster."""
+    usage.add(tx, turn, used, now=now, task="title")
+    session = sessions.get(tx, turn.session, deleted=True)
+    if session.title_by is TitleBy.RULE:
+        sessions.rename(tx, session, title, by=TitleBy.MODEL, now=now)
 
 
 def _give_title(tx: Transaction, turn: Turn, now: datetime) -> None:

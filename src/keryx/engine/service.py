@@ -74,6 +74,7 @@ class Service:
             limits=policy.limits,
             media=self.hub.media,
             watcher=self._previews,
+            rules=policy.access,
             scoped=not everything,
         )
         self.leases = Leases(

@@ -35,15 +35,19 @@ def enqueue(
     session: SessionId | None = None,
     turn: TurnId | None = None,
     media: Sequence[Media] = (),
+    secret: bool = False,
 ) -> DeliveryId:
-    """Write a delivery, behind everything that waits for the same target."""
+    """Write a delivery, behind everything that waits for the same target. The text of a `secret` one is
+    forgotten as soon as it has arrived or is given up."""
     delivery = DeliveryId(ids.new(now))
     tx.run(
         """
         insert into deliveries
-          (id, profile, owner, session, turn, target, target_key, platform, account, body, media, state, created_at)
+          (id, profile, owner, session, turn, target, target_key, platform, account, body, media, secret, state,
+           created_at)
         values
-          (:id, :profile, :owner, :session, :turn, :target, :target_key, :platform, :account, :body, :media, 'ready', :now)
+          (:id, :profile, :owner, :session, :turn, :target, :target_key, :platform, :account, :body, :media, :secret, 'ready',
+           :now)
         """,
         {
             "id": delivery,
@@ -57,6 +61,7 @@ def enqueue(
             "account": ids.plain(target.account),
             "body": wire.dumps(text),
             "media": wire.dumps(media),
+            "secret": int(secret),
             "now": micros(now),
         },
     )
@@ -160,7 +165,8 @@ def settle(
         lease,
         """
         state = :state, lease = null, lease_until = null, error = :error, not_before = :not_before, again = :again,
-        sent_at = :sent_at
+        sent_at = :sent_at,
+        body = case when secret = 1 and :state in ('sent', 'failed', 'dead') then '""' else body end
         """,
         {
             "state": state.value,
@@ -200,7 +206,8 @@ def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: da
     changed = tx.run(
         """
         update deliveries
-        set state = :state, attempts = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end
+        set state = :state, attempts = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end,
+          body = case when secret = 1 and :state = 'discarded' then '""' else body end
         where id = :id and state = :old
         """,
         {"id": delivery.id, "state": state.value, "old": delivery.state.value},

@@ -12,6 +12,9 @@ from keryx.core.messages import Mark, Message, Part, Parts, Role
 from keryx.store import changes, media
 from keryx.store.database import Row, Transaction, micros, moment
 
+CLOSED = """not exists (
+  select 1 from turns where turns.id = messages.turn and turns.state in ('queued', 'running')
+)"""
 COLUMNS = (
     "session",
     "seq",
@@ -224,14 +227,16 @@ def restore(tx: Transaction, session: SessionId, group: int) -> int:
 
 
 def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int) -> int:
-    """Copy the messages up to `through` into an empty session, numbers and all; gives how many."""
+    """Copy the messages up to `through` into an empty session, without those of turns that run or wait; gives how
+    many. They are numbered from one, without gaps."""
     copied = tx.run(
-        """
+        f"""
         insert into messages
           (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact)
-        select :target, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact
+        select :target, row_number() over (order by seq), role, parts, at, turn, epoch, author, surface, platform_id,
+          mark, observed, undone, exact
         from messages
-        where session = :source and seq <= :through
+        where session = :source and seq <= :through and {CLOSED}
         order by seq
         """,
         {"source": source, "target": target, "through": through},

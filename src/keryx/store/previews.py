@@ -4,7 +4,7 @@ from datetime import datetime
 
 from keryx.core import ids, wire
 from keryx.core.deliveries import Delivery, Target
-from keryx.core.ids import LeaseToken, TurnId, WorkerId
+from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
 from keryx.core.previews import Preview, PreviewState
 from keryx.core.turns import Turn
 from keryx.store.database import Transaction, micros
@@ -31,16 +31,27 @@ def replaced_by(tx: Transaction, delivery: Delivery) -> Preview | None:
     """The preview whose place the first part of a delivery takes, if it has one."""
     if delivery.turn is None or delivery.parts_sent:
         return None
-    found = find(tx, delivery.turn)
-    return found if found and found.target.key == delivery.target.key else None
+    row = tx.row(
+        "select 1 from previews where turn = :turn and delivery = :delivery",
+        {"turn": delivery.turn, "delivery": delivery.id},
+    )
+    return find(tx, delivery.turn) if row else None
+
+
+def end(tx: Transaction, turn: TurnId, delivery: DeliveryId) -> None:
+    """A turn is over, and a delivery says how: its first part takes the place of the preview."""
+    tx.run(
+        "update previews set delivery = :delivery where turn = :turn and delivery is null",
+        {"turn": turn, "delivery": delivery},
+    )
 
 
 def begin(tx: Transaction, turn: Turn, target: Target, *, worker: WorkerId, now: datetime) -> Preview:
     """A preview is about to be sent for the first time, or once more under the same key. The caller holds the turn."""
     tx.run(
         """
-        insert into previews (turn, target, target_key, state, token, worker, at)
-        values (:turn, :target, :target_key, 'sending', :token, :worker, :now)
+        insert into previews (turn, target, state, token, worker, at)
+        values (:turn, :target, 'sending', :token, :worker, :now)
         on conflict (turn) do update
         set state = 'sending', receipt = '', revision = previews.revision + 1, token = excluded.token,
             worker = excluded.worker
@@ -48,7 +59,6 @@ def begin(tx: Transaction, turn: Turn, target: Target, *, worker: WorkerId, now:
         {
             "turn": turn.id,
             "target": wire.dumps(target),
-            "target_key": target.key,
             "token": ids.token(),
             "worker": worker,
             "now": micros(now),
@@ -92,8 +102,8 @@ def replace(tx: Transaction, delivery: Delivery) -> None:
     """The answer has taken the place of its preview, if it had one."""
     if delivery.turn is not None:
         tx.run(
-            "delete from previews where turn = :turn and target_key = :key",
-            {"turn": delivery.turn, "key": delivery.target.key},
+            "delete from previews where turn = :turn and delivery = :delivery",
+            {"turn": delivery.turn, "delivery": delivery.id},
         )
 
 

@@ -12,7 +12,9 @@ from keryx.core.media import Media
 from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult, view
 from keryx.core.ports import Receipt
 from keryx.core.progress import Progress, silent
+from keryx.core.questions import Question
 from keryx.core.sessions import Settings
+from keryx.core.source import Source
 from keryx.store import changes, cursors, epochs, media, messages, turns
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.invariants import MOST, QUESTIONS, Check, Problem
@@ -74,7 +76,13 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("previews", "turn", "target", Target),
     ("previews", "turn", "receipt", str),
     ("cursors", "name", "value", str),
+    ("questions", "id", "body", Question),
+    ("questions", "id", "answer", str),
     ("principals", "id", "name", str),
+    ("turns", "id", "source", Source),
+    ("lanes", "key", "target", Target),
+    ("lanes", "key", "instructions", str),
+    ("projects", "id", "instructions", str),
 )
 
 
@@ -169,8 +177,8 @@ def _view(tx: Transaction, session: Any) -> Iterator[Problem]:
     try:
         epoch = epochs.current(tx, session)
         entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
-        waiting = frozenset(t.id for t in turns.queued(tx, session))
-        broken = _unpaired(view(entries, waiting=waiting))
+        aside = frozenset(turns.set_aside(tx, session))
+        broken = _unpaired(view(entries, aside=aside))
     except (Invalid, LookupError, ValueError) as exc:
         broken = f"cannot be made: {exc}"
     if broken:

@@ -1,12 +1,12 @@
 create table previews (
   turn text primary key references turns (id) on delete cascade,
   target text not null,
-  target_key text not null,
   state text not null check (state in ('sending', 'shown', 'lost')),
   receipt text not null default '',
   revision integer not null default 0,
   token text not null,
   worker text not null,
+  delivery text,
   at integer not null,
   check ((state = 'shown') = (receipt <> ''))
 ) strict;
