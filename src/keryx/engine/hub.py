@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from keryx.core.changes import Change
+from keryx.core.connections import ClosedGate, Connection
 from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
@@ -25,8 +26,10 @@ from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
 from keryx.store import (
     changes,
+    connections,
     cursors,
     deliveries,
+    gates,
     gauges,
     lanes,
     listings,
@@ -399,6 +402,21 @@ class Hub:
             return [w for w in nodes if w.seen_at >= earliest and not worker.dead(w)]
 
         return await self._database.read("nodes", alive)
+
+    async def connections(self) -> list[Connection]:
+        """How each process that is alive stands with each platform."""
+        earliest = self._clock.now() - self._policy.limits.lease
+
+        def alive(tx: Transaction) -> list[Connection]:
+            there = {w.id for w in workers.every(tx) if w.seen_at >= earliest and not worker.dead(w)}
+            return [c for c in connections.every(tx) if c.worker in there]
+
+        return await self._database.read("connections", alive)
+
+    async def closed_gates(self) -> list[ClosedGate]:
+        """The chats and accounts that nothing is sent to now, and until when."""
+        now = self._clock.now()
+        return await self._database.read("gates", lambda tx: gates.closed(tx, now=now))
 
     async def gauges(self) -> Gauges:
         """How much there is and how much of it waits, over all profiles and owners."""
