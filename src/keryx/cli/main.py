@@ -38,7 +38,6 @@ for place in (
     "deliveries:app",
     "gateway:app",
     "questions:app",
-    "gateway:app",
     "tools:app",
     "projects:app",
     "pairing:app",
