@@ -49,7 +49,7 @@ def report(
     tx: Transaction, viewer: Viewer, *, by: By, since: datetime, until: datetime, limit: int = 1000
 ) -> list[Line]:
     """What the viewer may see of the usage in a span of time. Days in order, anything else the costliest first."""
-    order = "1" if by is By.DAY else "sum(u.cost) desc, 3 desc"
+    order = "1" if by is By.DAY else "coalesce(sum(u.cost), 0) desc, 3 desc, 1"
     rows = tx.rows(
         f"""
         select {_KEYS[by]}, count(*), sum(u.input + u.output + u.reasoning), sum(u.input), sum(u.output),
