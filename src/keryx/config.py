@@ -8,22 +8,29 @@ from datetime import timedelta
 from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
 from keryx.agents import local
 from keryx.agents.models import Model
+from keryx.agents.tools import Permission
+from keryx.agents.toolserver import ToolServer
+from keryx.core import profiles
+from keryx.core.access import Rule
+from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
+from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import Keep, Policy
+from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
 
 PREFIX = "KERYX_"
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
+ALLOW = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SECRET = re.compile(r"token|secret|password|key\Z")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
@@ -45,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     agent: str = "auto"
     model: str = ""
     models: tuple[Model, ...] = ()
+    tools: tuple[ToolServer, ...] = ()
+    permissions: dict[str, Permission | dict[str, Permission]] = {}
     llm_base_url: str = ""
     llm_model: str = ""
     profile: str = "default"
@@ -53,11 +62,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     drain: timedelta = timedelta(seconds=20)
     log_level: str = "warning"
     log_format: LogFormat = LogFormat.TEXT
+    access: dict[str, Rule] = {}
+    profiles: dict[str, Profile] = {}
     limits: Limits = Limits()
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
     platforms: dict[str, dict[str, Any]] = {}
+    media: Files = Files()
+    compaction: Compaction = Compaction()
+
+    def __post_init__(self) -> None:
+        names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
+        if twice := next((n for n in names if names.count(n) > 1), None):
+            raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
 
     @property
     def folder(self) -> Path:
@@ -99,6 +117,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             doubt=self.doubt,
             limits=self.limits,
             keep=self.keep,
+            media=self.media,
+            access=self.access,
+            profiles=self.profiles,
+            tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
         )
 
 
@@ -174,7 +196,7 @@ def _merged(environ: Mapping[str, str]) -> dict[str, Any]:
         *path, last = name.split(".")
         for part in path:
             target = target.setdefault(part, {})
-        target[last] = text
+        target[last] = _listed(text) if path[:1] == ["access"] else text
     return values
 
 
@@ -207,7 +229,9 @@ def _refuse_secrets(platform: str, table: object) -> None:
 def _platforms_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """The variables of installed platforms, by platform."""
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _names(Settings)}
-    foreign = sorted(k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known)
+    foreign = sorted(
+        k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known and not ALLOW.match(k)
+    )
     found: dict[str, list[str]] = {}
     for platform in installed() if foreign else ():
         if mine := [key for key in foreign if key.startswith(_prefix(platform))]:
@@ -232,7 +256,14 @@ def _file(home: Path) -> dict[str, Any]:
 def _variables(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The settings that variables give, by dotted name: KERYX_LIMITS_AT_ONCE is limits.at_once."""
     names = {f"{PREFIX}{name.replace('.', '_').upper()}": name for name in _names(Settings)}
+    for key in environ:
+        if (match := ALLOW.match(key)) and key not in names:
+            names[key] = f"access.{match[1].lower()}.allow"
     return {names[key]: (key, value) for key, value in environ.items() if key in names and value}
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
@@ -247,11 +278,27 @@ def _names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
 
 def _convert(values: dict[str, Any]) -> Settings:
     try:
-        return msgspec.convert(_spans(values, Settings), Settings, strict=False)
+        settings = msgspec.convert(_spans(_ids_as_text(values), Settings), Settings, strict=False)
+        for name in settings.profiles:
+            profiles.parse(name)
+        return settings
     except msgspec.ValidationError as exc:
         raise Invalid(
             f"the configuration is wrong: {_readable(str(exc))}. `keryx config` shows every setting"
         ) from exc
+
+
+def _ids_as_text(values: dict[str, Any]) -> dict[str, Any]:
+    """Ids of people and chats may be written as numbers, as most platforms show them."""
+
+    def text(value: Any) -> Any:
+        if isinstance(value, list):
+            return [text(item) for item in cast(list[Any], value)]
+        if isinstance(value, dict):
+            return {key: text(item) for key, item in cast(dict[str, Any], value).items()}
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return {key: text(value) if key in ("access", "profiles") else value for key, value in values.items()}
 
 
 def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -264,6 +311,8 @@ def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]
             out[key] = _timedelta(key, value)
         elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
             out[key] = _spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
+        elif hint == tuple[ToolServer, ...] and isinstance(value, list):
+            out[key] = [_spans(v, ToolServer) if isinstance(v, dict) else v for v in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             out[key] = value
     return out

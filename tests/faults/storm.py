@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -29,8 +28,6 @@ class Stage(Protocol):
     def say(self, chat: str, text: str) -> None: ...
 
     def texts(self, chat: str) -> list[str]: ...
-
-    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool: ...
 
 
 @dataclass
@@ -114,17 +111,21 @@ class Storm:
             self.said.setdefault(chat, []).append(text)
             self.platform.say(chat, text)
 
-    def _settle(self, seconds: float = 300) -> None:
+    def _settle(self, seconds: float = 60) -> None:
         """Wait until everything said is answered, or nothing new has come for long."""
-
-        def answered() -> bool:
-            return all(
-                set(said) <= {bare(text) for text in self.platform.texts(chat)}
-                for chat, said in self.said.items()
-            )
-
-        self.platform.wait_for(answered, seconds)
+        last, count = time.monotonic(), 0
+        while time.monotonic() - last < seconds and self._unanswered():
+            shown = sum(len(self.platform.texts(chat)) for chat in self.said)
+            if shown > count:
+                last, count = time.monotonic(), shown
+            time.sleep(0.5)
         time.sleep(1)
+
+    def _unanswered(self) -> bool:
+        return any(
+            not set(said) <= {bare(text) for text in self.platform.texts(chat)}
+            for chat, said in self.said.items()
+        )
 
     def report(self) -> Report:
         report = Report(said=sum(map(len, self.said.values())))

@@ -7,7 +7,6 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.node import Node
@@ -33,9 +32,6 @@ class Chats:
 
     def texts(self, chat: str) -> list[str]:
         return self._telegram.texts(_id(chat))
-
-    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
-        return self._telegram.wait_for(condition, seconds)
 
 
 def run(

@@ -5,17 +5,32 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from keryx.core.changes import Change
-from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
 from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import chats, commands, control, revisions, router, snapshot, story, worker
+from keryx.engine import (
+    chats,
+    commands,
+    control,
+    posts,
+    revisions,
+    router,
+    snapshot,
+    story,
+    worker,
+)
 from keryx.engine.feed import Feed
+from keryx.engine.media import Media
+from keryx.engine.people import People
 from keryx.engine.policy import Policy
+from keryx.engine.questions import Questions
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
 from keryx.store import (
@@ -55,10 +70,15 @@ class Hub:
         self._policy = policy
         self._feed = feed
         self._index = index or Index(database)
+        self.questions = Questions(database, clock)
+        self.media = Media(database, clock, limit=policy.media.limit)
+        self.people = People(database, clock, policy=policy)
 
     async def receive(self, inbound: Inbound) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""
         now = self._clock.now()
+        if inbound.principal is None:
+            inbound = msgspec.structs.replace(inbound, source=self._policy.placed(inbound.source))
         sought = commands.sought(inbound)
         found = await self._look_up(inbound, sought) if sought else None
         return await self._database.write(
@@ -304,6 +324,17 @@ class Hub:
         await self._database.write(
             "delivery.decide",
             lambda tx: deliveries.decide(tx, deliveries.get(tx, delivery, viewer=viewer), state, now=now),
+        )
+
+    async def post(
+        self, viewer: Viewer, turn: TurnId, target: str, text: str, *, alone: bool = True
+    ) -> list[Target]:
+        """Send a text in the name of a running turn; gives where it goes. `Invalid` for a place that is not the viewer's;
+        without `alone`, only the place that asked is allowed."""
+        now = self._clock.now()
+        return await self._database.write(
+            "post",
+            lambda tx: posts.post(tx, turns.get(tx, turn), viewer, target, text, alone=alone, now=now),
         )
 
     async def projects(self, viewer: Viewer) -> list[Project]:
