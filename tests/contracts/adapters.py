@@ -15,12 +15,16 @@ from pathlib import Path
 from keryx.core.deliveries import LOCAL, Idempotency
 from keryx.core.ports import Adapter, Attachment, Capabilities
 from keryx.surfaces.gateway.local import LocalAdapter
+from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
+from keryx.surfaces.gateway.matrix.api import Homeserver
 from keryx.surfaces.gateway.render import part
+from keryx.surfaces.gateway.render.matrix import Rendered as MatrixRendered
 from keryx.surfaces.gateway.render.telegram import Rendered
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
 from keryx.surfaces.gateway.webhook import WebhookAdapter, WebhookSettings
 from keryx.testing import RecordingAdapter
 from keryx.testing.faults import Faults
+from keryx.testing.matrix import FakeMatrix
 from keryx.testing.platform import Platform, PlatformAdapter
 from keryx.testing.telegram import TOKEN, FakeTelegram
 from keryx.testing.webhook import KEY, FakeWebhooks
@@ -35,7 +39,8 @@ class Setting:
     kind whose platform does not listen.
     In: `say` lets a person write, `edit` change their last message, `attach` send a file with a text; `junk` lets
     the platform send something broken; `post` hands over what waits, for platforms that post to us.
-    `spoil` sets the faults of the wire. `secret` must be in no error and no log.
+    `spoil` sets the faults of the wire. `secret` must be in no error and no log. `start` is the position of an account
+    that has listened before, for platforms on which one that has not hears nothing of what was said earlier.
     """
 
     adapter: Adapter
@@ -52,6 +57,7 @@ class Setting:
     spoil: Callable[[Faults], None] | None = None
     unreachable: Adapter | None = None
     secret: str = ""
+    start: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +210,71 @@ class _Said:
         self._telegram.push("hologram", {"depth": 3})
 
 
+@asynccontextmanager
+async def _matrix(folder: Path) -> AsyncGenerator[Setting]:
+    with FakeMatrix(anywhere=True) as matrix:
+        adapter = MatrixAdapter(Homeserver(matrix.url, matrix.token), matrix.user, sleep=_soon)
+        nowhere = MatrixAdapter(Homeserver(NOWHERE, matrix.token), matrix.user, sleep=_soon)
+        said = _Written(matrix)
+
+        def spoil(faults: Faults) -> None:
+            matrix.faults = faults
+
+        def files(chat: str) -> list[bytes]:
+            return [matrix.files[str(c["url"]).rpartition("/")[2]] for c in matrix.shown(chat) if "url" in c]
+
+        try:
+            yield Setting(
+                adapter=adapter,
+                chats=("!one:fake.test", "!two:fake.test"),
+                seen=lambda chat: [str(c["body"]) for c in matrix.shown(chat) if "url" not in c],
+                read=lambda text: part.loads(text, MatrixRendered).body,
+                files=files,
+                typed=lambda: len(matrix.typing),
+                say=said.say,
+                edit=said.edit,
+                attach=said.attach,
+                junk=said.junk,
+                spoil=spoil,
+                unreachable=nowhere,
+                secret=matrix.token,
+                start="s0",
+            )
+        finally:
+            await adapter.close()
+            await nowhere.close()
+
+
+class _Written:
+    """What a person does on Matrix; every event has a field of the future."""
+
+    def __init__(self, matrix: FakeMatrix) -> None:
+        self._matrix = matrix
+        self._last = ""
+
+    def say(self, chat: str, text: str) -> None:
+        self._last = self._matrix.say(chat, text, hologram={"depth": 3})
+
+    def edit(self, chat: str, text: str) -> None:
+        relation = {"rel_type": "m.replace", "event_id": self._last}
+        new = {"msgtype": "m.text", "body": text}
+        edit = {"msgtype": "m.text", "body": f"* {text}", "m.new_content": new, "m.relates_to": relation}
+        self._matrix.push(chat, edit)
+
+    def attach(self, chat: str, text: str, attachment: Attachment) -> None:
+        self._matrix.files[attachment.name] = attachment.body
+        content = {"msgtype": "m.file", "body": text, "filename": attachment.name}
+        info = {"mimetype": attachment.mime, "size": len(attachment.body)}
+        self._matrix.push(chat, {**content, "url": f"mxc://fake.test/{attachment.name}", "info": info})
+
+    def junk(self) -> None:
+        broken: tuple[object, ...] = ({"msgtype": "m.text", "body": 3}, {}, list[str](), "words", None)
+        for content in broken:
+            self._matrix.push("!one:fake.test", content)
+        self._matrix.push("!one:fake.test", {"msgtype": "m.text", "body": "x"}, event_id=["$odd"])
+        self._matrix.push("!one:fake.test", {"depth": 3}, kind="org.example.hologram")
+
+
 async def _soon(seconds: float) -> None:
     """Pauses of the adapter, without their length."""
     await asyncio.sleep(0)
@@ -214,6 +285,7 @@ CASES = (
     Case(name="recording", make=_recording),
     Case(name="platform", make=lambda folder: _platform(folder, native=False)),
     Case(name="native", make=lambda folder: _platform(folder, native=True)),
+    Case(name="matrix", make=_matrix),
     Case(name="telegram", make=_telegram),
     Case(name="webhook", make=lambda folder: _webhook(folder, idempotent=False)),
     Case(name="idempotent webhook", make=lambda folder: _webhook(folder, idempotent=True)),

@@ -142,7 +142,9 @@ async def test_a_file_arrives_with_its_bytes(setting: Setting) -> None:
     assert setting.adapter.capabilities.media
     for number, mime in enumerate(("image/png", "application/pdf", "audio/ogg", "text/plain")):
         attachment = Attachment(name=f"f{number}.bin", mime=mime, body=b"\x00\xff bytes %d" % number)
-        sent = msgspec.structs.replace(parcel(setting, ""), part=number, attachment=attachment)
+        sent = msgspec.structs.replace(
+            parcel(setting, ""), part=number, key=f"d1.{number}", attachment=attachment
+        )
         assert await setting.adapter.send(sent)
     assert setting.files(setting.chats[0]) == [b"\x00\xff bytes %d" % n for n in range(4)]
 
@@ -187,7 +189,7 @@ async def test_an_event_that_could_not_be_taken_in_comes_again(setting: Setting)
         refused.append(inbound)
         raise Unavailable("the store is away")
 
-    listening = asyncio.create_task(listened(setting, RecordingDoor(receive=refuse)))
+    listening = asyncio.create_task(listened(setting, RecordingDoor(setting.start, receive=refuse)))
     await until(lambda: bool(refused), seconds=SECONDS)
     listening.cancel()
     await asyncio.wait({listening})
@@ -249,7 +251,7 @@ async def test_a_file_of_a_person_is_kept_with_its_bytes(setting: Setting) -> No
         pytest.skip("people cannot send files on this platform")
     attachment = Attachment(name="report.pdf", mime="application/pdf", body=b"%PDF \x00\xff")
     setting.attach(setting.chats[0], "look", attachment)
-    door = Brink(1)
+    door = Brink(1, setting.start)
     [event] = await heard(setting, 1, door=door)
     assert texts([event]) == ["look"] and len(event.parts) == 2
     assert [(a.mime, a.body) for a in door.kept] == [("application/pdf", b"%PDF \x00\xff")]
@@ -259,7 +261,7 @@ async def test_a_file_that_cannot_be_kept_becomes_a_sentence(setting: Setting) -
     if setting.attach is None:
         pytest.skip("people cannot send files on this platform")
     setting.attach(setting.chats[0], "look", Attachment(name="a.bin", mime="", body=b"far too long"))
-    [event] = await heard(setting, 1, door=Brink(1, limit=1))
+    [event] = await heard(setting, 1, door=Brink(1, setting.start, limit=1))
     assert all(isinstance(p, Text) for p in event.parts)
     assert "look" in texts([event])[0] and "a.bin" in texts([event])[0]
     refuse_secrets(setting, ValueError(texts([event])[0]))
@@ -338,7 +340,7 @@ async def heard(
     distinct: bool = False,
 ) -> list[Inbound]:
     """What was stored when the process ends with this many events, `distinct` ones if asked for."""
-    door = door or Brink(count, cursor, distinct=distinct)
+    door = door or Brink(count, setting.start if cursor is None else cursor, distinct=distinct)
     task = asyncio.create_task(listened(setting, door))
     await until(lambda: task.done() or door.reached.is_set(), seconds=SECONDS)
     if task.done():

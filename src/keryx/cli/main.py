@@ -36,6 +36,7 @@ for place in (
     "turns:why",
     "lanes:app",
     "deliveries:app",
+    "gateway:app",
     "questions:app",
     "tools:app",
     "projects:app",

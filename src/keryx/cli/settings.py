@@ -140,7 +140,7 @@ def _kind(hint: Any) -> str:
         return "tables" if get_origin(hint) is tuple else "table"
     if issubclass(hint, StrEnum):
         return " | ".join(item.value for item in hint)
-    return {timedelta: "duration", bool: "true | false", int: "number", str: "text"}[hint]
+    return {timedelta: "duration", bool: "true | false", int: "number", float: "number", str: "text"}[hint]
 
 
 def _written(value: Any) -> Any:

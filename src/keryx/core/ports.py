@@ -275,6 +275,10 @@ class Door(Protocol):
 
     async def receive(self, inbound: Inbound) -> Receipt: ...
 
+    async def begin(self, position: str) -> None:
+        """Store the position at which an account begins to listen, before any event has come."""
+        ...
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         """Store what came with an event; gives the part that shows it. `Invalid` when it is too large."""
         ...

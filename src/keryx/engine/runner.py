@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import aclosing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -65,6 +65,14 @@ Chooser = Callable[[Reading], Agent]
 Placer = Callable[[Reading, Turn], str]
 
 
+class Watcher(Protocol):
+    """Is told of the turns that run here. Must not wait and must not raise."""
+
+    def began(self, turn: Turn) -> None: ...
+
+    def ended(self, turn: Turn) -> None: ...
+
+
 class Runner:
     """Runs up to `limits.at_once` turns. A scoped runner takes only turns of the session it is told to `serve`,
     and those pinned to this worker."""
@@ -79,6 +87,7 @@ class Runner:
         place: Placer,
         limits: Limits,
         media: Media,
+        watcher: Watcher,
         rules: Rules = NO_RULES,
         scoped: bool = False,
     ) -> None:
@@ -89,6 +98,7 @@ class Runner:
         self._place = place
         self._limits = limits
         self._media = media
+        self._watcher = watcher
         self._rules = rules
         self._scoped = scoped
         self._session: SessionId | None = None
@@ -193,6 +203,7 @@ class Runner:
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
+        self._watcher.began(turn)
         try:
             await self._drive(turn, mailbox, group)
         except LeaseLost as exc:
@@ -200,6 +211,7 @@ class Runner:
         except Exception:
             log.exception("turn %s could not be recorded; its lease will run out", turn.id)
         finally:
+            self._watcher.ended(turn)
             # A turn that was lost to a sweep may run here again by now, under another lease.
             if self._running.get(turn.id) is mailbox:
                 del self._running[turn.id]

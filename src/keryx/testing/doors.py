@@ -39,6 +39,9 @@ class RecordingDoor:
             self._changed.notify_all()
         return receipt
 
+    async def begin(self, position: str) -> None:
+        self.cursor = position
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         if len(attachment.body) > self._limit:
             raise Invalid(f"{attachment.name} is too large")
