@@ -232,7 +232,9 @@ def _refuse_secrets(platform: str, table: object) -> None:
 def _platforms_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """The variables of installed platforms, by platform."""
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _names(Settings)}
-    foreign = sorted(k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known)
+    foreign = sorted(
+        k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known and not ALLOW.match(k)
+    )
     found: dict[str, list[str]] = {}
     for platform in installed() if foreign else ():
         if mine := [key for key in foreign if key.startswith(_prefix(platform))]:
