@@ -57,7 +57,7 @@ class Reading(msgspec.Struct, frozen=True):
     shared: bool
     cancelling: bool
     written: Written = Written()
-    unbegun: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
     compact: str | None = None
     may_compact: bool = True
 
@@ -77,7 +77,7 @@ def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES)
         any(lane.shared for lane in lanes.of_session(tx, turn.session)),
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
-        questions.unbegun(tx, turn.id) if turn.interrupted_at else frozenset(),
+        questions.taken(tx, turn.id) if turn.interrupted_at else frozenset(),
         compaction.focus(tx, turn),
         epochs.may_begin(tx, turn.session, now=now),
     )

@@ -349,9 +349,13 @@ class Runner:
             clock=self._clock,
             steer=steer,
             ask=interview.ask,
-            unbegun=reading.unbegun,
             fetch=partial(self._media.of_session, turn.session),
             may_compact=reading.may_compact,
+            answered=reading.answered,
+            profile=turn.profile,
+            owner=turn.owner,
+            asker=turn.asker,
+            surface=turn.surface,
         )
 
     async def _store(
