@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from unittest import mock
 
 from tests.agents.talk import VARIABLE, Tools, an_agent
@@ -21,7 +21,7 @@ from keryx.core.ports import Agent, Called, Event, Returned, Said, Thought, Turn
 from keryx.core.questions import Question
 from keryx.core.turns import Usage
 from keryx.testing import ScriptedAgent
-from keryx.testing.endpoint import KEY, Endpoint, Refusal, Script, Stall, answer, calls, finish, says, thinks
+from keryx.testing.endpoint import KEY, Endpoint, Refusal, Script, Stall, answer, calls, thinks
 
 Scene = Literal[
     "answer", "think", "tool", "tools", "ask", "fail", "crash", "silence", "empty", "stream", "usage"
@@ -103,7 +103,6 @@ _SCRIPTS: dict[str, list[Script]] = {
     "send": [calls(("c1", "send", "{}")), answer("I see.")],
     "fail": [Refusal(status=402, message="Insufficient credits")],
     "silence": [[Stall()]],
-    "empty": [[*says(""), *finish()]],
 }
 
 
@@ -124,7 +123,7 @@ class _Rehearsed:
 
 @asynccontextmanager
 async def _llm() -> AsyncGenerator[Agent]:
-    toolbox: Any = ToolSets({"test": _AskingTools()}, rules={})
+    toolbox = ToolSets({"test": _AskingTools()}, rules={})
     with mock.patch.dict("os.environ", {VARIABLE: KEY}), Endpoint(answer("Hello.")) as endpoint:
         async with an_agent(endpoint, toolbox=toolbox, retry=Retry(tries=1)) as agent:
             yield _Rehearsed(agent, endpoint)
