@@ -30,7 +30,7 @@ async def opened(settings: Settings, builtin: Toolbox, clock: Clock) -> AsyncGen
     every = Models((*models, local.MODEL) if local.installed() else models, default=default)
     async with (
         opened_tools(settings, builtin, clock) as toolbox,
-        LlmAgent(every, toolbox=toolbox, local=small.endpoint) as agent,
+        LlmAgent(every, toolbox=toolbox, local=small.endpoint, compaction=settings.compaction) as agent,
     ):
         try:
             yield agent

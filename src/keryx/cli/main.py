@@ -39,6 +39,7 @@ for place in (
     "questions:app",
     "tools:app",
     "projects:app",
+    "pairing:app",
     "maintenance:verify",
     "maintenance:backup",
     "maintenance:restore",

@@ -44,6 +44,11 @@ COMMANDS = (
     Command(name="fork", usage="[title]", help="Go on in a copy of this conversation."),
     Command(name="undo", usage="[n]", help="Take back the last turns.", busy=False),
     Command(name="redo", help="Bring back what the last undo took.", busy=False),
+    Command(
+        name="compact",
+        usage="[what to keep]",
+        help="Let a summary stand for the old part of this conversation.",
+    ),
     Command(name="retry", help="Ask the last question again.", busy=False),
     Command(name="stop", help="Stop the running answer; what was said so far stays."),
     Command(name="queue", usage="[clear | text]", help="Show what waits, clear it, or add to it."),
