@@ -70,6 +70,9 @@ MEANINGS = {
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
 
 
+_GIVEN = re.compile(r"^(text:|https?://[^?]*\?).+", re.S)
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One setting: its dotted name, what it may be, its default, its variable if it has one, and its meaning."""
 
@@ -121,18 +124,29 @@ def config_json(value: object) -> str:
 
 
 def masked(text: str) -> str:
-    """An address without its password."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] else f"{found[2]}***", text)
+    """A text without the password and the query of an address, and without a value that was given in place of a reference."""
+    text = _PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] else f"{found[2]}***", text)
+    return _GIVEN.sub(r"\1***", text)
 
 
 def shown() -> dict[str, config.Origin]:
     """The settings in force and where each comes from, without secrets."""
     return {
-        name: msgspec.structs.replace(origin, value=masked(origin.value))
-        if isinstance(origin.value, str)
-        else origin
+        name: msgspec.structs.replace(origin, value=_without_secrets(origin.value))
         for name, origin in config.explain().items()
     }
+
+
+def _without_secrets(value: Any) -> Any:
+    match value:
+        case str():
+            return masked(value)
+        case list() | tuple():
+            return [_without_secrets(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case dict():
+            return {key: _without_secrets(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
 
 
 def _fields(value: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]]:
