@@ -50,6 +50,7 @@ MEANINGS = {
     "keep.feed": "For how long changes are kept for readers that fell behind.",
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
+    "notices.restart": "Home channels are told when Keryx has started again.",
 }
 
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")

@@ -23,6 +23,12 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     erase: timedelta = timedelta(days=30)
 
 
+class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What people are told without having asked. `restart`: home channels hear that Keryx is back."""
+
+    restart: bool = False
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`access` holds the rule of each platform; one without a rule is closed."""
 
@@ -35,6 +41,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     doubt: Doubt = Doubt.REPEAT
     keep: Keep = Keep()
+    notices: Notices = Notices()
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5

@@ -13,7 +13,8 @@ from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, T
 from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
-from keryx.engine import access
+from keryx.engine import access, mirror, place
+from keryx.engine.place import Surroundings
 from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
 
@@ -49,15 +50,21 @@ class Reading(msgspec.Struct, frozen=True):
     session: Session
     history: list[Message]
     summary: str
-    shared: bool
+    around: Surroundings
     cancelling: bool
     written: Written = Written()
+
+    @property
+    def shared(self) -> bool:
+        """Whether several people talk here."""
+        return self.around.shared
 
 
 def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
     """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
     access.recheck(tx, turns.author(tx, turn.id), rules)
     session = sessions.get(tx, turn.session, deleted=True)
+    around = place.look(tx, session, turn)
     epoch = epochs.current(tx, turn.session)
     first = epoch.first_seq if epoch else 1
     waiting = frozenset(t.id for t in turns.queued(tx, turn.session))
@@ -66,7 +73,7 @@ def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
         session,
         core_messages.view(entries, waiting=waiting),
         epoch.summary if epoch else "",
-        any(lane.shared for lane in lanes.of_session(tx, turn.session)),
+        around,
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
     )
@@ -128,7 +135,7 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event
     said = _said(tx, turn)
     if not said:
         _tell(tx, turn, NO_ANSWER, now=now)
-    elif turn.reply:
+    else:
         _deliver(tx, turn, said, now)
     _give_title(tx, turn, now)
 
@@ -247,22 +254,23 @@ def _keep_draft(
 def _tell(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
     """A notice in the conversation, and to the place that asked."""
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), now=now, turn=turn.id)
-    if turn.reply:
-        _deliver(tx, turn, text, now)
+    _deliver(tx, turn, text, now)
 
 
 def _deliver(tx: Transaction, turn: Turn, text: str, now: datetime) -> None:
-    assert turn.reply is not None
-    deliveries.enqueue(
-        tx,
-        turn.reply,
-        text,
-        profile=turn.profile,
-        owner=turn.owner,
-        session=turn.session,
-        turn=turn.id,
-        now=now,
-    )
+    """To the place that asked, if it waits for an answer, and to the chats that mirror the session."""
+    if turn.reply:
+        deliveries.enqueue(
+            tx,
+            turn.reply,
+            text,
+            profile=turn.profile,
+            owner=turn.owner,
+            session=turn.session,
+            turn=turn.id,
+            now=now,
+        )
+    mirror.answer(tx, turn, text, now=now)
 
 
 def _said(tx: Transaction, turn: Turn) -> str:

@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 
 from keryx.core.errors import KeryxError
 from keryx.core.ports import Adapter, Clock
-from keryx.engine import doors
+from keryx.engine import doors, homes
 from keryx.engine.dispatcher import Dispatcher
 from keryx.engine.expiry import Expiry, Hook
 from keryx.engine.feed import Feed
@@ -86,6 +86,9 @@ class Service:
         await self.leases.renew()
         await self.leases.sweep()
         cursor = await self.hub.now()
+        if self._everything and self._policy.notices.restart:
+            now = self._clock.now()
+            await self._database.write("notices.restart", lambda tx: homes.tell_back(tx, now=now))
         async with anyio.create_task_group() as group:
             await group.start(self.feed.run)
             group.start_soon(self.leases.run)
