@@ -72,7 +72,8 @@ async def test_home_channels_are_told_that_keryx_is_back_once_in_a_while(begin: 
     world.advance(timedelta(minutes=6))
     await world.node.stop()
     await world.start()
-    assert (await world.sent(2))[1:] == [BACK]
+    await world.delivered(2)
+    assert world.fake.texts[1:] == [BACK]
     await world.node.stop()
     await world.start()
     await world.ask("hello")

@@ -38,6 +38,7 @@ for place in (
     "deliveries:app",
     "projects:app",
     "pairing:app",
+    "people:app",
     "maintenance:verify",
     "maintenance:backup",
     "maintenance:restore",

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
+from keryx.core import identity
 from keryx.core.access import Verdict
 from keryx.core.errors import Forbidden, NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
@@ -91,7 +92,9 @@ class People:
         await self._write(
             "people.deny",
             viewer,
-            lambda tx: pairing.deny(tx, profile=viewer.profile, platform=platform, person=person, now=now),
+            lambda tx: pairing.deny(
+                tx, profile=viewer.profile, platform=platform, person=identity.typed(person), now=now
+            ),
         )
 
     async def revoke(self, viewer: Viewer, platform: str, person: str) -> None:
@@ -100,7 +103,9 @@ class People:
         await self._write(
             "people.revoke",
             viewer,
-            lambda tx: pairing.revoke(tx, profile=viewer.profile, platform=platform, person=person, now=now),
+            lambda tx: pairing.revoke(
+                tx, profile=viewer.profile, platform=platform, person=identity.typed(person), now=now
+            ),
         )
 
     async def every(self, viewer: Viewer) -> list[Person]:
@@ -137,7 +142,9 @@ class People:
         return await self._write(
             "people.unlink",
             viewer,
-            lambda tx: kinship.split(tx, profile=viewer.profile, platform=platform, handle=handle, now=now),
+            lambda tx: kinship.split(
+                tx, profile=viewer.profile, platform=platform, handle=identity.typed(handle), now=now
+            ),
         )
 
     async def learn_alias(self, viewer: Viewer, platform: str, one: str, other: str) -> None:
@@ -184,7 +191,7 @@ def _check(viewer: Viewer) -> None:
 
 
 def _holder(tx: Transaction, profile: ProfileId, platform: str, handle: str) -> PrincipalId:
-    found = principals.holder(tx, profile=profile, platform=platform, handle=handle)
+    found = principals.holder(tx, profile=profile, platform=platform, handle=identity.typed(handle))
     if found is None:
         raise NotFound(f"{handle} on {platform} has not talked here: `keryx people list` shows who has")
     return found
