@@ -9,16 +9,19 @@ from importlib.metadata import entry_points
 
 import msgspec
 
+from keryx import config
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
+from keryx.agents.tools import Toolbox
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
-from keryx.core.ports import Adapter, Agent
+from keryx.core.ports import Adapter, Agent, Clock
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.engine import place
+from keryx.engine.builtin import BuiltinTools
 from keryx.engine.clock import SystemClock
 from keryx.engine.feed import Feed
 from keryx.engine.hub import Hub
@@ -29,6 +32,9 @@ from keryx.store.database import Database, Transaction
 from keryx.store.metered import MeteredDatabase
 from keryx.store.sqlite import SqliteDatabase
 from keryx.surfaces.gateway.local import LocalAdapter
+from keryx.surfaces.gateway.settings import GROUP
+
+log = logging.getLogger(__name__)
 
 _SALT = "prompt:salt"
 
@@ -55,7 +61,11 @@ class App:
         self, kind: str, *, everything: bool = False, drain: float = 0
     ) -> AsyncGenerator[Service]:
         """The engine at work in this process. Only a node does `everything`."""
-        async with self.database, opened_agent(self.settings) as agent:
+        async with (
+            self.database,
+            self._bare_hub() as hub,
+            opened_agent(self.settings, BuiltinTools(hub), self.clock) as agent,
+        ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
                 self.database,
@@ -63,7 +73,7 @@ class App:
                 policy=self.settings.policy,
                 choose=lambda reading: agent,
                 place=self._place,
-                adapters=self._all_adapters,
+                adapters=self._all_adapters if everything else self._usable_adapters,
                 kind=kind,
                 everything=everything,
             )
@@ -73,19 +83,28 @@ class App:
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
         """The verbs alone, for a command that asks one thing: nothing runs in the background."""
+        async with self.database, self._bare_hub() as hub:
+            yield hub
+
+    @asynccontextmanager
+    async def _bare_hub(self) -> AsyncGenerator[Hub]:
         feed = Feed(self.database, self.clock)
-        async with self.database:
-            with closing(Hub(self.database, self.clock, policy=self.settings.policy, feed=feed)) as hub:
-                yield hub
+        with closing(Hub(self.database, self.clock, policy=self.settings.policy, feed=feed)) as hub:
+            yield hub
 
     @cached_property
     def _all_adapters(self) -> list[Adapter]:
         found: list[Adapter] = [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
-        for entry in entry_points(group="keryx.adapters"):
-            made: Adapter | None = entry.load()(self.settings)
-            if made is not None:
-                found.append(made)
-        return found
+        return [*found, *made(self.settings)]
+
+    @property
+    def _usable_adapters(self) -> list[Adapter]:
+        """All adapters; in a terminal that lacks a platform's secret, those that need none."""
+        try:
+            return self._all_adapters
+        except Invalid as exc:
+            log.info("platforms are left out here: %s", exc)
+            return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
     @property
     def platforms(self) -> frozenset[str]:
@@ -94,7 +113,7 @@ class App:
 
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""
-        return place.describe(reading.around, self._all_adapters, self.settings.profiles, salt=self._salt)
+        return place.describe(reading.around, self._usable_adapters, self.settings.profiles, salt=self._salt)
 
     def _read_salt(self, tx: Transaction) -> str:
         """The salt of hashes in prompts: made once per store, so that they stay the same."""
@@ -103,6 +122,17 @@ class App:
             salt = ids.token() + ids.token()
             cursors.move(tx, _SALT, salt, now=self.clock.now())
         return salt
+
+
+def made(settings: Settings) -> list[Adapter]:
+    """The adapters of every platform that the settings speak of. `Invalid` when one of them cannot be made so."""
+    factories = {entry.name: entry for entry in entry_points(group=GROUP)}
+    adapters: list[Adapter] = []
+    for setup in config.setups(settings):
+        adapter: Adapter | None = factories[setup.platform].load()(setup)
+        if adapter is not None:
+            adapters.append(adapter)
+    return adapters
 
 
 def open_database(settings: Settings) -> Database:
@@ -144,7 +174,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 @asynccontextmanager
-async def opened_agent(settings: Settings) -> AsyncGenerator[Agent]:
+async def opened_agent(settings: Settings, builtin: Toolbox, clock: Clock) -> AsyncGenerator[Agent]:
     """The agent that the settings name, ready to run, closed at the end."""
     if settings.brain == "echo":
         yield EchoAgent()
@@ -153,7 +183,7 @@ async def opened_agent(settings: Settings) -> AsyncGenerator[Agent]:
             from keryx.brain import opened  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError as exc:
             raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
-        async with opened(settings) as agent:
+        async with opened(settings, builtin, clock) as agent:
             yield agent
     elif ":" in settings.brain:
         yield python.load(settings.brain)

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast, get_args, get_type_hints
 
@@ -13,20 +14,25 @@ import msgspec
 
 from keryx.agents import local
 from keryx.agents.models import Model
+from keryx.agents.tools import Permission
+from keryx.agents.toolserver import ToolServer
 from keryx.core import profiles
 from keryx.core.access import Rule
+from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import Keep, Notices, Policy
+from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Notices, Policy
+from keryx.surfaces.gateway.settings import GROUP, Setup
 
 PREFIX = "KERYX_"
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
 ALLOW = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SECRET = re.compile(r"token|secret|password|key\Z")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 
 
@@ -36,7 +42,8 @@ class LogFormat(StrEnum):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
+    """Everything that can be set. `platforms` holds the tables of adapters by platform, as they are written;
+    each adapter reads its own. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
 
     home: str = ""
     database: str = ""
@@ -45,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     agent: str = "auto"
     model: str = ""
     models: tuple[Model, ...] = ()
+    tools: tuple[ToolServer, ...] = ()
+    permissions: dict[str, Permission | dict[str, Permission]] = {}
     llm_base_url: str = ""
     llm_model: str = ""
     profile: str = "default"
@@ -60,6 +69,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     resets: Resets = Resets()
     keep: Keep = Keep()
     notices: Notices = Notices()
+    platforms: dict[str, dict[str, Any]] = {}
+    media: Files = Files()
+    compaction: Compaction = Compaction()
+
+    def __post_init__(self) -> None:
+        names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
+        if twice := next((n for n in names if names.count(n) > 1), None):
+            raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
 
     @property
     def folder(self) -> Path:
@@ -102,8 +119,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             limits=self.limits,
             keep=self.keep,
             notices=self.notices,
+            media=self.media,
             access=self.access,
             profiles=self.profiles,
+            tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
         )
 
 
@@ -120,6 +139,21 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
     return _convert(_merged(environ))
 
 
+def setups(settings: Settings, environ: Mapping[str, str] | None = None) -> list[Setup]:
+    """What is said about each installed platform that anything is said about, in the order of their names."""
+    environ = os.environ if environ is None else environ
+    found: list[Setup] = []
+    for name in sorted(set(settings.platforms) | set(_platforms_of(environ))):
+        table = settings.platforms.get(name, {})
+        found.append(Setup(platform=name, home=settings.folder, table=table, environ=environ))
+    return found
+
+
+def installed() -> list[str]:
+    """The platforms that an adapter is installed for."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
 def explain(environ: Mapping[str, str] | None = None) -> dict[str, Origin]:
     """Every setting by its dotted name, with its value and where that comes from."""
     environ = os.environ if environ is None else environ
@@ -127,13 +161,19 @@ def explain(environ: Mapping[str, str] | None = None) -> dict[str, Origin]:
     file = _flat(_file(_home(environ)))
     variables = _variables(environ)
     shown: dict[str, Origin] = {}
-    for name, value in _flat(msgspec.to_builtins(settings, builtin_types=(timedelta,))).items():
+    values = msgspec.to_builtins(settings, builtin_types=(timedelta,))
+    tables = values.pop("platforms")
+    for name, value in _flat(values | tables).items():
         source = "default"
         if name in file or any(key.startswith(f"{name}.") for key in file):
             source = "keryx.toml"
         if name in variables:
             source = variables[name][0]
         shown[name] = Origin(span(value) if isinstance(value, timedelta) else value, source)
+    for platform, names in _platforms_of(environ).items():
+        for key in names:
+            name = key.removeprefix(_prefix(platform)).lower()
+            shown[f"{platform}.{name}"] = Origin(f"env:{key}", key)
     return shown
 
 
@@ -151,7 +191,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 def _merged(environ: Mapping[str, str]) -> dict[str, Any]:
     home = _home(environ)
-    values = _file(home)
+    values = _with_platforms(_file(home))
     values["home"] = str(home)
     for name, (_, text) in _variables(environ).items():
         target = values
@@ -160,6 +200,47 @@ def _merged(environ: Mapping[str, str]) -> dict[str, Any]:
             target = target.setdefault(part, {})
         target[last] = _listed(text) if path[:1] == ["access"] else text
     return values
+
+
+def _with_platforms(values: dict[str, Any]) -> dict[str, Any]:
+    """The file with the tables of adapters moved under `platforms`; a table of nobody stays, and is refused later."""
+    known = get_type_hints(Settings)
+    foreign = [name for name in values if name not in known or name == "platforms"]
+    if not foreign:
+        return values
+    tables = {name: values[name] for name in foreign if name in installed()}
+    for platform, table in tables.items():
+        _refuse_secrets(platform, table)
+    rest = {name: value for name, value in values.items() if name not in tables}
+    if "platforms" in rest:
+        raise Invalid("the configuration is wrong: write [telegram], not [platforms.telegram]")
+    return {**rest, "platforms": tables}
+
+
+def _refuse_secrets(platform: str, table: object) -> None:
+    """A secret in the settings file would be shown by `keryx config` and copied with the file."""
+    if not isinstance(table, dict):
+        raise Invalid(f"the configuration is wrong: write [{platform}] and its settings below it")
+    for key, value in table.items():  # pyright: ignore[reportUnknownVariableType]
+        if _SECRET.search(str(key)) and not str(value).startswith(("env:", "file:")):  # pyright: ignore[reportUnknownArgumentType]
+            raise Invalid(
+                f"the configuration is wrong: {platform}.{key}: write env:NAME or file:PATH, not the secret itself"
+            )
+
+
+def _platforms_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """The variables of installed platforms, by platform."""
+    known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _names(Settings)}
+    foreign = sorted(k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known)
+    found: dict[str, list[str]] = {}
+    for platform in installed() if foreign else ():
+        if mine := [key for key in foreign if key.startswith(_prefix(platform))]:
+            found[platform] = mine
+    return found
+
+
+def _prefix(platform: str) -> str:
+    return f"{PREFIX}{platform}_".upper().replace("-", "_")
 
 
 def _file(home: Path) -> dict[str, Any]:
@@ -230,6 +311,8 @@ def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]
             out[key] = _timedelta(key, value)
         elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
             out[key] = _spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
+        elif hint == tuple[ToolServer, ...] and isinstance(value, list):
+            out[key] = [_spans(v, ToolServer) if isinstance(v, dict) else v for v in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             out[key] = value
     return out

@@ -10,7 +10,7 @@ from keryx.agents.models import Model, Models
 from keryx.agents.tools import Spec, ToolFailed
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Mark, Message, Part, Role, ToolCall, ToolResult, words
-from keryx.core.ports import Agent, Clock, Event, Said, TurnContext
+from keryx.core.ports import Agent, Clock, Event, Fetch, Said, TurnContext, nothing
 from keryx.core.sessions import Settings
 from keryx.testing import START, FakeClock
 from keryx.testing.endpoint import MODEL, Endpoint
@@ -63,6 +63,7 @@ def a_context(
     settings: Settings = Settings(),
     steer: Callable[[], Awaitable[Sequence[Message]]] = nobody,
     attempt: int = 1,
+    fetch: Fetch = nothing,
 ) -> TurnContext:
     return TurnContext(
         session=SESSION,
@@ -74,12 +75,20 @@ def a_context(
         cwd="",
         clock=clock or FakeClock(),
         steer=steer,
+        fetch=fetch,
     )
 
 
 def a_model(endpoint: Endpoint | str, **fields: Any) -> Model:
     base_url = endpoint if isinstance(endpoint, str) else endpoint.base_url
-    given: dict[str, Any] = {"name": "test", "id": MODEL, "key": f"env:{VARIABLE}", "context": 8192, **fields}
+    given: dict[str, Any] = {
+        "name": "test",
+        "id": MODEL,
+        "key": f"env:{VARIABLE}",
+        "context": 8192,
+        "titles": False,
+        **fields,
+    }
     return Model(base_url=base_url, **given)
 
 
@@ -114,6 +123,9 @@ class Tools:
             Spec(name="look", description="Look something up", parameters=schema, repeatable=True),
             *(Spec(name=name, parameters=schema) for name in ("send", "slow", "fail", "crash")),
         ]
+
+    def troubles(self, context: TurnContext) -> Sequence[str]:
+        return ()
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
         self.called.append((name, arguments))

@@ -97,10 +97,11 @@ def _sqlite() -> Finding:
 
 def _variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     known = {row.variable for row in settings.rows()} | _OTHER_VARIABLES
+    foreign = tuple(f"{PREFIX}{name.upper()}_" for name in config.installed())
     unknown = sorted(
-        name
-        for name in environ
-        if name.startswith(PREFIX) and name not in known and not config.ALLOW.match(name)
+        n
+        for n in environ
+        if n.startswith(PREFIX) and n not in known and not n.startswith(foreign) and not config.ALLOW.match(n)
     )
     for name in unknown:
         near = difflib.get_close_matches(name, known, n=1)

@@ -36,6 +36,8 @@ for place in (
     "turns:why",
     "lanes:app",
     "deliveries:app",
+    "questions:app",
+    "tools:app",
     "projects:app",
     "pairing:app",
     "people:app",

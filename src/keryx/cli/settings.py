@@ -19,6 +19,8 @@ MEANINGS = {
     "agent": "Who answers: echo (offline), llm (the configured models), local (a small model in this process), or package.module:object for your own; auto is llm where models are configured, else local where it is installed, else echo.",
     "model": "The model of sessions that have chosen none; empty means the first one.",
     "models": "Models behind OpenAI-compatible endpoints: tables of `name`, `base_url`, `id`, `key` (env:NAME or file:PATH), `context`, `prices` and more.",
+    "tools": "Servers of tools that speak MCP: tables of `name`, `command` or `url`, `env`, `headers`, `timeout`, `policy`, `repeatable` and more.",
+    "permissions": "What tools get, by patterns of their names: allow, ask or deny; a table named like a surface holds its own.",
     "llm_base_url": "The endpoint of a single model, without a [[models]] table; its key is the variable KERYX_LLM_API_KEY.",
     "llm_model": "The name of that model at its endpoint.",
     "profile": "The profile that the command line works in.",
@@ -33,10 +35,11 @@ MEANINGS = {
     "limits.per_principal": "How many turns of one person run at once.",
     "limits.first_byte": "How long a turn may take to say its first word.",
     "limits.silence": "How long a turn may be silent after that.",
+    "limits.question": "How long a question of an agent waits for a person; then the answer is no.",
     "limits.total": "How long a turn may take in all.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",
-    "limits.settle": "How long a node must have been up before it begins the last try of a turn that was interrupted twice.",
+    "limits.settle": "How long a node must have been up before it begins a try of an interrupted turn that could be its last.",
     "sharing.groups_per_person": "In a group each person talks to a session of their own.",
     "sharing.threads_shared": "In a thread all people talk to one session.",
     "resets.default.mode": "When a place starts a new conversation by itself.",
@@ -50,7 +53,9 @@ MEANINGS = {
     "keep.feed": "For how long changes are kept for readers that fell behind.",
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
+    "keep.files": "After how long a file is removed that no session shows.",
     "notices.restart": "Home channels are told when Keryx has started again.",
+    "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
 }
 
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
@@ -67,7 +72,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of the settings file."""
+    """Every setting, in the order of the settings file; those of platforms are told with their adapters."""
     return [
         Row(
             name=name,
@@ -77,6 +82,7 @@ def rows() -> list[Row]:
             meaning=MEANINGS[name],
         )
         for name, hint, value in _fields(Settings(), "")
+        if name != "platforms"
     ]
 
 

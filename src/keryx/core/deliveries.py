@@ -8,6 +8,7 @@ import msgspec
 from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.media import Media
 
 LOCAL = "local"
 AGAIN = "(again) "
@@ -101,6 +102,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     receipts: tuple[str, ...] = ()
     error: str | None = None
     sent_at: datetime | None = None
+    media: tuple[Media, ...] = ()
 
 
 def parse_target(text: str, *, origin: Target | None = None) -> list[Target]:

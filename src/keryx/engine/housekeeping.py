@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from keryx.core.ports import Clock
 from keryx.engine.policy import Policy
-from keryx.store import changes, gates, guesses, inbox, lanes, links, pairings, sessions
+from keryx.store import changes, gates, guesses, inbox, lanes, links, media, pairings, sessions
 from keryx.store.database import Database, Transaction
 
 _FORGET = timedelta(days=1)
@@ -30,6 +30,15 @@ class Housekeeping:
             await self._database.write(
                 "session.erase", lambda tx, gone=session: sessions.erase(tx, gone, now=now)
             )
+        await self._remove_files()
+
+    async def _remove_files(self) -> None:
+        """Remove the files that nobody has come to use, each in a unit of its own."""
+        before = self._clock.now() - self._keep.files
+        await self._database.write("media.let_go", lambda tx: media.let_go(tx, before=before))
+        while unused := await self._database.read("media.unused", lambda tx: media.unused(tx, before=before)):
+            for id_ in unused:
+                await self._database.write("media.remove", lambda tx, id_=id_: media.remove_unused(tx, id_))
 
 
 def _trim_codes(tx: Transaction, now: datetime) -> None:

@@ -15,10 +15,12 @@ from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import commands, control, homes, revisions, router, snapshot, story, worker
+from keryx.engine import commands, control, homes, posts, revisions, router, snapshot, story, worker
 from keryx.engine.feed import Feed
+from keryx.engine.media import Media
 from keryx.engine.people import People
 from keryx.engine.policy import Policy
+from keryx.engine.questions import Questions
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
 from keryx.store import (
@@ -58,6 +60,8 @@ class Hub:
         self._policy = policy
         self._feed = feed
         self._index = index or Index(database)
+        self.questions = Questions(database, clock)
+        self.media = Media(database, clock, limit=policy.media.limit)
         self.people = People(database, clock, policy=policy)
 
     async def receive(self, inbound: Inbound) -> Receipt:
@@ -309,6 +313,17 @@ class Hub:
         return await self._database.read(
             "targets",
             lambda tx: homes.resolve(tx, text, profile=viewer.profile, origin=origin, connected=connected),
+        )
+
+    async def post(
+        self, viewer: Viewer, turn: TurnId, target: str, text: str, *, alone: bool = True
+    ) -> list[Target]:
+        """Send a text in the name of a running turn; gives where it goes. `Invalid` for a place that is not the viewer's;
+        without `alone`, only the place that asked is allowed."""
+        now = self._clock.now()
+        return await self._database.write(
+            "post",
+            lambda tx: posts.post(tx, turns.get(tx, turn), viewer, target, text, alone=alone, now=now),
         )
 
     async def projects(self, viewer: Viewer) -> list[Project]:

@@ -6,10 +6,20 @@ from typing import TypeAlias
 
 import msgspec
 
-from keryx.core.ports import Event
+from keryx.core.media import Media
+from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
 from keryx.store.wake import Wake
 
 _AHEAD = 64
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A file that the agent attached, once it is stored."""
+
+    part: Media
+
+
+Recordable: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Kept | Compacted | NotCompacted
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -31,11 +41,13 @@ class HandedBack(msgspec.Struct, frozen=True):
 
 
 End: TypeAlias = Ended | Cancelled | TimedOut | HandedBack
-Item: TypeAlias = Event | End
+Item: TypeAlias = Recordable | End
 
 
 class Mailbox:
-    """An agent may run ahead of the store by a few events, then waits. Everything else never waits."""
+    """An agent may run ahead of the store by a few events, then waits. Everything else never waits.
+
+    `answers` is signalled when something became of a question of the turn."""
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
@@ -43,12 +55,13 @@ class Mailbox:
         self._put = 0
         self._stored = 0
         self._progress = Wake()
+        self.answers = Wake()
 
     def put(self, item: Item) -> None:
         self._items.append(item)
         self._filled.set()
 
-    async def put_event(self, event: Event, *, until_stored: bool) -> None:
+    async def put_event(self, event: Recordable, *, until_stored: bool) -> None:
         """Hand an event over; with `until_stored`, return only when it is in the store."""
         self.put(event)
         self._put += 1

@@ -1,6 +1,7 @@
 """Policy: every choice the engine makes by setting, in one frozen value."""
 
 from datetime import timedelta
+from typing import Annotated
 
 import msgspec
 
@@ -13,14 +14,25 @@ from keryx.core.resets import BUSY_LIMIT, Resets
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Limits
 
+BUILTIN_TOOLS = "keryx"
+"""How the set of built-in tools is called where sessions switch it on and off."""
+
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long things are remembered. `erase`: the grace period of a deleted session."""
+    """How long things are remembered. `erase`: the grace period of a deleted session. `files`: how long a file is
+    kept that no session shows."""
 
     inbox: timedelta = timedelta(days=14)
     feed: timedelta = timedelta(days=7)
     lanes: timedelta = timedelta(days=90)
     erase: timedelta = timedelta(days=30)
+    files: timedelta = timedelta(days=1)
+
+
+class Files(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of pictures, sounds and files. `limit`: the size of the largest, in bytes."""
+
+    limit: Annotated[int, msgspec.Meta(ge=0)] = 20_000_000
 
 
 class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +42,8 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """`access` holds the rule of each platform; one without a rule is closed."""
+    """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets of tools that a
+    session can switch on and off."""
 
     access: Rules = {}
     profiles: Profiles = {}
@@ -42,9 +55,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     doubt: Doubt = Doubt.REPEAT
     keep: Keep = Keep()
     notices: Notices = Notices()
+    media: Files = Files()
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5
+    tools: tuple[str, ...] = (BUILTIN_TOOLS,)
 
     def placed(self, source: Source) -> Source:
         """The source with the profile that its place belongs to."""

@@ -24,6 +24,9 @@ def undo(tx: Transaction, session: Session, count: int, *, now: datetime) -> str
     inputs = _last_inputs(tx, session.id, count)
     if not inputs:
         raise NotFound("there is nothing to undo")
+    epoch = epochs.current(tx, session.id)
+    if epoch and inputs[0].seq < epoch.first_seq:
+        raise Conflict("what was compacted cannot be taken back: fork from a message before it instead")
     group = sessions.next_undo(tx, session.id)
     for message in inputs:
         assert message.turn is not None
@@ -88,9 +91,9 @@ def fork(
     through: int | None = None,
     title: str | None = None,
 ) -> Session:
-    """An independent copy up to a message, by default up to the last complete turn."""
+    """An independent copy up to a message, by default up to the end; turns that run or wait are left out."""
     sessions.lock(tx, session.id)
-    end = _complete_end(tx, session) if through is None else through
+    end = session.last_seq if through is None else through
     if end < 1 or end > session.last_seq:
         raise Invalid(
             f"there is nothing to fork at message {end} of {session.id}: give one from 1 to {session.last_seq}"
@@ -107,22 +110,16 @@ def fork(
         settings=session.settings,
         now=now,
     )
-    messages.copy(tx, source=session.id, target=child, through=end)
+    if not messages.copy(tx, source=session.id, target=child, through=end):
+        raise NotFound("there is nothing to fork yet: the first answer is still on its way")
     epochs.copy(tx, source=session.id, target=child, through=end)
-    sessions.copy_counters(tx, source=session.id, target=child, through=end)
+    sessions.copy_counters(tx, source=session.id, target=child)
     made = sessions.get(tx, child)
     if title is not None:
         sessions.rename(tx, made, title, by=TitleBy.PERSON, now=now)
     elif session.title:
         sessions.rename(tx, made, sessions.free_title(tx, made, session.title), by=TitleBy.RULE, now=now)
     return sessions.get(tx, child)
-
-
-def _complete_end(tx: Transaction, session: Session) -> int:
-    """The last message before the first one of a turn that runs or waits."""
-    open_turns = [t for t in (turns.running(tx, session.id), *turns.queued(tx, session.id)) if t]
-    first = min((t.input_seq for t in open_turns), default=session.last_seq + 1)
-    return first - 1
 
 
 def _refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:

@@ -1,8 +1,8 @@
 """Runner: claims turns, drives their agents, and is the only writer of what they say."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -12,15 +12,40 @@ from anyio.abc import TaskGroup
 
 from keryx.core.access import NO_RULES, Rules
 from keryx.core.changes import Change, Kind
-from keryx.core.errors import AgentFailed, Forbidden, Invalid, KeryxError, LeaseLost, Retryable
+from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, KeryxError, LeaseLost, Retryable
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.messages import Message
-from keryx.core.ports import Agent, Called, Clock, Event, Returned, TurnContext
+from keryx.core.ports import (
+    Agent,
+    Attached,
+    Attachment,
+    Called,
+    Clock,
+    Compacted,
+    Compactor,
+    Event,
+    Noted,
+    Returned,
+    TurnContext,
+)
+from keryx.core.sessions import Viewer
 from keryx.core.turns import Limits, Turn, TurnState
-from keryx.engine import record
+from keryx.engine import naming, record
 from keryx.engine.alarm import signal_or_moment
-from keryx.engine.foreign import contained
-from keryx.engine.mailbox import Cancelled, End, Ended, HandedBack, Item, Mailbox, TimedOut
+from keryx.engine.foreign import apart, contained
+from keryx.engine.mailbox import (
+    Cancelled,
+    End,
+    Ended,
+    HandedBack,
+    Item,
+    Kept,
+    Mailbox,
+    Recordable,
+    TimedOut,
+)
+from keryx.engine.media import Media
+from keryx.engine.questions import Interview
 from keryx.engine.record import Reading, Written
 from keryx.store import claims
 from keryx.store.claims import Claimed
@@ -33,6 +58,7 @@ _HAND_BACK_SECONDS = 5
 _PASSED_OVER_SECONDS = 0.005
 _NOTHING = Claimed([], False)
 _AWAY = timedelta(seconds=0.5)
+_STEPS = (Called, Returned, Compacted)
 
 T = TypeVar("T")
 Chooser = Callable[[Reading], Agent]
@@ -52,6 +78,7 @@ class Runner:
         choose: Chooser,
         place: Placer,
         limits: Limits,
+        media: Media,
         rules: Rules = NO_RULES,
         scoped: bool = False,
     ) -> None:
@@ -61,6 +88,7 @@ class Runner:
         self._choose = choose
         self._place = place
         self._limits = limits
+        self._media = media
         self._rules = rules
         self._scoped = scoped
         self._session: SessionId | None = None
@@ -114,6 +142,8 @@ class Runner:
                 self._work.signal()
             elif change.kind is Kind.CANCEL and change.turn and change.turn in self._running:
                 self._running[change.turn].put(Cancelled())
+            elif change.kind is Kind.QUESTION and change.turn and change.turn in self._running:
+                self._running[change.turn].answers.signal()
 
     async def _claim_forever(self, group: TaskGroup) -> None:
         while True:
@@ -156,7 +186,7 @@ class Runner:
             per_principal=self._limits.per_principal,
             scoped=self._scoped,
             session=self._session,
-            last_tries=settled <= now,
+            settled=settled <= now,
         )
         moments = [m for m in (claims.next_at(tx, now=now), settled) if m and m > now]
         return claimed, min(moments, default=None) if len(claimed.turns) < most else None
@@ -177,7 +207,7 @@ class Runner:
 
     async def _drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         try:
-            read = partial(record.read, turn=turn, rules=self._rules)
+            read = partial(record.read, turn=turn, now=self._clock.now(), rules=self._rules)
             reading = await self._store(turn, "turn.read", read, write=False)
         except (Forbidden, Invalid) as exc:
             await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
@@ -185,15 +215,31 @@ class Runner:
         if reading.cancelling:
             mailbox.put(Cancelled())
         pulse = _Pulse(self._clock, self._limits)
-        agent_scope, watch_scope = anyio.CancelScope(), anyio.CancelScope()
-        group.start_soon(self._pump, turn, reading, mailbox, agent_scope)
+        watch_scope = anyio.CancelScope()
+        interview = Interview(
+            turn,
+            shared=reading.shared,
+            keep=partial(self._store, turn),
+            clock=self._clock,
+            limit=self._limits.question,
+            answers=mailbox.answers,
+            patience=pulse.patient,
+        )
+        try:
+            agent, context = self._choose(reading), self._context(turn, reading, interview)
+        except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
+            await self._write(turn, [], Ended(exc), reading.written)
+            return
+        pump = apart(self._pump(turn, mailbox, _begun(agent, context, reading.compact)))
         group.start_soon(pulse.watch, mailbox, watch_scope)
         try:
             await self._follow_agent(turn, mailbox, pulse, reading.written)
         finally:
             # The end is recorded first; an agent that does not react is left to end by itself.
-            agent_scope.cancel()
+            pump.cancel()
             watch_scope.cancel()
+        if reading.session.title_by is None and not self._draining:
+            group.start_soon(naming.name, self._database, agent, context, turn)
 
     async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse", written: Written) -> None:
         while True:
@@ -207,7 +253,7 @@ class Runner:
             if end is not None:
                 return
 
-    async def _write(self, turn: Turn, events: list[Event], end: End | None, before: Written) -> None:
+    async def _write(self, turn: Turn, events: list[Recordable], end: End | None, before: Written) -> None:
         """Record what has happened to a turn since the last time, its end included, in one unit of work."""
         now = self._clock.now()
         label, work = self._recording(turn, events, end, now)
@@ -222,7 +268,7 @@ class Runner:
             raise
 
     def _recording(
-        self, turn: Turn, events: list[Event], end: End | None, now: datetime
+        self, turn: Turn, events: list[Recordable], end: End | None, now: datetime
     ) -> tuple[str, Work[None]]:
         match end:
             case None:
@@ -239,20 +285,30 @@ class Runner:
             case HandedBack():
                 return "turn.hand_back", partial(record.hand_back, turn=turn, events=events, now=now)
 
-    async def _pump(self, turn: Turn, reading: Reading, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
+    async def _pump(self, turn: Turn, mailbox: Mailbox, begun: AsyncGenerator[Event, None]) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed."""
         ended = Ended()
-        with scope:
-            try:
-                with contained():
-                    async with aclosing(self._choose(reading).run(self._context(turn, reading))) as events:
-                        async for event in events:
-                            await mailbox.put_event(event, until_stored=isinstance(event, Called | Returned))
-            except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
-                ended = Ended(exc)
-            mailbox.put(ended)
+        try:
+            with contained():
+                async with aclosing(begun) as events:
+                    async for event in events:
+                        step = await self._kept(turn, event)
+                        await mailbox.put_event(step, until_stored=isinstance(step, _STEPS))
+        except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
+            ended = Ended(exc)
+        mailbox.put(ended)
 
-    def _context(self, turn: Turn, reading: Reading) -> TurnContext:
+    async def _kept(self, turn: Turn, event: Event) -> Recordable:
+        """A file is stored before the message that shows it; one that cannot be is told of in its place."""
+        if not isinstance(event, Attached):
+            return event
+        given = Attachment(name=event.name, mime=event.mime, body=event.body)
+        try:
+            return Kept(await self._media.keep(Viewer(turn.profile, turn.owner), given))
+        except (Invalid, Conflict) as exc:
+            return Noted(f"A file of the answer is left out: {exc}.")
+
+    def _context(self, turn: Turn, reading: Reading, interview: Interview) -> TurnContext:
         known = {m.seq for m in reading.history if m.turn == turn.id}
 
         async def steer() -> Sequence[Message]:
@@ -280,6 +336,14 @@ class Runner:
             cwd=reading.session.cwd,
             clock=self._clock,
             steer=steer,
+            ask=interview.ask,
+            fetch=partial(self._media.of_session, turn.session),
+            may_compact=reading.may_compact,
+            answered=reading.answered,
+            profile=turn.profile,
+            owner=turn.owner,
+            asker=turn.asker,
+            surface=turn.surface,
         )
 
     async def _store(
@@ -307,10 +371,21 @@ class _Pulse:
         self._limits = limits
         self._started = self._last = clock.monotonic()
         self._spoken = False
+        self._patience = 0
 
     def beat(self) -> None:
         self._last = self._clock.monotonic()
         self._spoken = True
+
+    @contextmanager
+    def patient(self) -> Generator[None]:
+        """While the block runs a person is asked something, and the turn may be silent."""
+        self._patience += 1
+        try:
+            yield
+        finally:
+            self._patience -= 1
+            self.beat()
 
     async def watch(self, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
         with scope:
@@ -323,6 +398,8 @@ class _Pulse:
 
     def _left(self) -> tuple[float, str]:
         now = self._clock.monotonic()
+        if self._patience:
+            self._last = now
         silence = self._limits.silence if self._spoken else self._limits.first_byte
         quiet = self._last + silence.total_seconds() - now
         total = self._started + self._limits.total.total_seconds() - now
@@ -332,6 +409,18 @@ class _Pulse:
             total,
             f"The turn took longer than {_span(self._limits.total.total_seconds())}. /retry asks again.",
         )
+
+
+def _begun(agent: Agent, context: TurnContext, focus: str | None) -> AsyncGenerator[Event, None]:
+    """The agent at work on its turn: an answer, or a compaction that somebody asked for."""
+    if focus is None:
+        return agent.run(context)
+    return agent.compact(context, focus) if isinstance(agent, Compactor) else _not_compacted()
+
+
+async def _not_compacted() -> AsyncGenerator[Event, None]:
+    raise AgentFailed("This agent keeps no context of its own, so there is nothing to compact.")
+    yield
 
 
 def _reason(turn: Turn, error: Exception) -> str:
@@ -346,7 +435,7 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
 
-def _events_before(items: list[Item], end: Item | None) -> list[Event]:
+def _events_before(items: list[Item], end: Item | None) -> list[Recordable]:
     """The events up to the end, or up to a cancel: what comes after it is not stored."""
     upto = items[: items.index(end)] if end is not None else items
     return [i for i in upto if not isinstance(i, End)]

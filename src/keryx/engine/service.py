@@ -63,6 +63,7 @@ class Service:
             choose=choose,
             place=place,
             limits=policy.limits,
+            media=self.hub.media,
             rules=policy.access,
             scoped=not everything,
         )

@@ -1,6 +1,6 @@
 """Deliveries: the outbox. Written before the network is touched, sent in order per target, fenced by a lease."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,13 +9,14 @@ from keryx.core.changes import Kind
 from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
+from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.store import changes
 from keryx.store.database import Params, Row, Transaction, maybe_moment, micros, moment
 
 _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
-  d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.lease
+  d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.media, d.lease
 """
 # SQLite knows no alias in a returning clause.
 _RETURNED = _COLUMNS.replace("d.", "")
@@ -33,6 +34,7 @@ def enqueue(
     now: datetime,
     session: SessionId | None = None,
     turn: TurnId | None = None,
+    media: Sequence[Media] = (),
     secret: bool = False,
 ) -> DeliveryId:
     """Write a delivery, behind everything that waits for the same target. The text of a `secret` one is
@@ -41,9 +43,10 @@ def enqueue(
     tx.run(
         """
         insert into deliveries
-          (id, profile, owner, session, turn, target, target_key, platform, account, body, secret, state, created_at)
+          (id, profile, owner, session, turn, target, target_key, platform, account, body, media, secret, state,
+           created_at)
         values
-          (:id, :profile, :owner, :session, :turn, :target, :target_key, :platform, :account, :body, :secret, 'ready',
+          (:id, :profile, :owner, :session, :turn, :target, :target_key, :platform, :account, :body, :media, :secret, 'ready',
            :now)
         """,
         {
@@ -57,6 +60,7 @@ def enqueue(
             "platform": ids.plain(target.platform),
             "account": ids.plain(target.account),
             "body": wire.dumps(text),
+            "media": wire.dumps(media),
             "secret": int(secret),
             "now": micros(now),
         },
@@ -342,7 +346,7 @@ def _note(tx: Transaction, delivery: Delivery, note: str, now: datetime) -> None
 def _delivery(row: Row) -> Delivery:
     (
         id_, profile, owner, session, turn, target, body, state, attempts, created_at, not_before,
-        parts_sent, again, receipts, error, sent_at, _lease,
+        parts_sent, again, receipts, error, sent_at, media, _lease,
     ) = row  # fmt: skip
     return Delivery(
         id=id_,
@@ -361,4 +365,5 @@ def _delivery(row: Row) -> Delivery:
         receipts=wire.loads(receipts, tuple[str, ...]),
         error=wire.loads(error, str) if error else None,
         sent_at=maybe_moment(sent_at),
+        media=wire.loads(media, tuple[Media, ...]),
     )

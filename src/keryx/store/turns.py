@@ -11,13 +11,13 @@ from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.source import Source
 from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
-from keryx.store import changes, messages, sessions
+from keryx.store import changes, messages, questions, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 
 COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
   t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq,
-  t.asker, t.lease_until
+  t.asker, t.lease_until, t.blame
 """
 SELECT = f"select {COLUMNS} from turns t"
 
@@ -111,6 +111,29 @@ def queued(tx: Transaction, session: SessionId) -> list[Turn]:
     return [from_row(row) for row in rows]
 
 
+def set_aside(tx: Transaction, session: SessionId) -> list[TurnId]:
+    """Turns of a session that the model is not to see: those that wait, and those that were parked."""
+    rows = tx.rows(
+        """
+        select id from turns where session = :session and state = 'queued'
+        union all
+        select id from turns where session = :session and state = 'parked'
+        """,
+        {"session": session},
+    )
+    return [TurnId(row[0]) for row in rows]
+
+
+def open_in(tx: Transaction, session: SessionId) -> bool:
+    """Whether a turn of a session runs or waits."""
+    return bool(
+        tx.row("select 1 from turns where session = :session and state = 'running'", {"session": session})
+        or tx.row(
+            "select 1 from turns where session = :session and state = 'queued' limit 1", {"session": session}
+        )
+    )
+
+
 def of_session(tx: Transaction, session: SessionId, *, limit: int = 100) -> list[Turn]:
     """The last turns of a session, newest first."""
     rows = tx.rows(
@@ -162,6 +185,7 @@ def finish(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, erro
     )
     if not changed:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
+    questions.cancel(tx, turn.id, now=now)
     _let_next(tx, turn.session)
     note(tx, turn, state.value, now)
 
@@ -177,6 +201,7 @@ def requeue(
     *,
     now: datetime,
     attempts: int | None = None,
+    blame: int | None = None,
     not_before: datetime | None = None,
 ) -> None:
     """Put a turn whose worker is gone back to its place in the queue."""
@@ -184,9 +209,10 @@ def requeue(
         tx,
         turn,
         TurnState.QUEUED,
-        "attempts = :attempts, not_before = :not_before, interrupted_at = :now, worker = null",
+        "attempts = :attempts, blame = :blame, not_before = :not_before, interrupted_at = :now, worker = null",
         {
             "attempts": turn.attempts if attempts is None else attempts,
+            "blame": turn.blame if blame is None else blame,
             "not_before": 0 if not_before is None else micros(not_before),
         },
         now,
@@ -248,7 +274,7 @@ def note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
 def from_row(row: Row) -> Turn:
     (
         id_, session, profile, owner, state, mode, attempts, created_at, surface, started_at, finished_at,
-        reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until,
+        reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until, blame,
     ) = row  # fmt: skip
     return Turn(
         id=id_,
@@ -273,6 +299,7 @@ def from_row(row: Row) -> Turn:
         input_seq=input_seq_,
         asker=asker,
         lease_until=maybe_moment(lease_until),
+        blame=blame,
     )
 
 
@@ -298,6 +325,8 @@ def _move(
     )
     if not changed:
         raise Conflict(f"turn {turn.id} has moved on: look again")
+    if state.finished:
+        questions.cancel(tx, turn.id, now=now)
     _let_next(tx, turn.session)
     note(tx, turn, state.value, now)
 

@@ -3,7 +3,7 @@
 from keryx.core.errors import Conflict, Forbidden, KeryxError, NotFound
 from keryx.core.ids import SessionId
 from keryx.core.source import ChatType
-from keryx.engine.commands import about, conversations, places, search
+from keryx.engine.commands import about, conversations, places, questions, search
 from keryx.engine.commands import people as people_commands
 from keryx.engine.commands import turns as turn_commands
 from keryx.engine.commands.call import Call, Done, Run, sentence
@@ -14,6 +14,7 @@ from keryx.store.database import Transaction
 _RUN: dict[str, Run] = {
     **conversations.RUN,
     **turn_commands.RUN,
+    **questions.RUN,
     **about.RUN,
     **search.RUN,
     **places.RUN,

@@ -66,6 +66,11 @@ COMMANDS = (
     Command(name="fork", usage="[title]", help="Go on in a copy of this conversation."),
     Command(name="undo", usage="[n]", help="Take back the last turns.", busy=False),
     Command(name="redo", help="Bring back what the last undo took.", busy=False),
+    Command(
+        name="compact",
+        usage="[what to keep]",
+        help="Let a summary stand for the old part of this conversation.",
+    ),
     Command(name="retry", help="Ask the last question again.", busy=False),
     Command(name="stop", help="Stop the running answer; what was said so far stays."),
     Command(name="queue", usage="[clear | text]", help="Show what waits, clear it, or add to it."),
@@ -75,6 +80,10 @@ COMMANDS = (
         usage="[queue | steer | collect | interrupt]",
         help="What a message does while a turn runs.",
     ),
+    Command(name="allow", help="Let the agent do what it asks for."),
+    Command(name="always", help="Let it, now and whenever it asks for the same here."),
+    Command(name="deny", help="Do not let it."),
+    Command(name="answer", usage="[number or id] answer", help="Answer a question of the agent."),
     Command(name="pin", help="Pin or unpin this conversation.", who=Who.OWNER),
     Command(name="archive", help="Archive or unarchive this conversation.", who=Who.OWNER),
     Command(
@@ -119,6 +128,7 @@ COMMANDS = (
         who=Who.OPERATOR,
     ),
     Command(name="model", usage="[name | default]", help="Show or set the model of this conversation."),
+    Command(name="tools", usage="[on | off name]", help="Show the sets of tools here, or switch one."),
     Command(name="status", help="What this conversation is and does.", session=False),
     Command(name="usage", help="Tokens and cost of this conversation."),
     Command(
