@@ -26,7 +26,7 @@ from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Policy
+from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Notices, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
 
 PREFIX = "KERYX_"
@@ -69,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
+    notices: Notices = Notices()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
     compaction: Compaction = Compaction()
@@ -119,6 +120,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             doubt=self.doubt,
             limits=self.limits,
             keep=self.keep,
+            notices=self.notices,
             media=self.media,
             budgets=self.budgets,
             access=self.access,

@@ -42,6 +42,7 @@ for place in (
     "tools:app",
     "projects:app",
     "pairing:app",
+    "people:app",
     "maintenance:verify",
     "maintenance:backup",
     "maintenance:restore",
