@@ -19,6 +19,7 @@ class Kind(StrEnum):
     DELIVERY = "delivery"
     LANE = "lane"
     PROJECT = "project"
+    READ = "read"
 
 
 class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
