@@ -17,6 +17,7 @@ class Kind(StrEnum):
     TURN = "turn"
     CANCEL = "cancel"
     DELIVERY = "delivery"
+    QUESTION = "question"
     LANE = "lane"
     PROJECT = "project"
     READ = "read"

@@ -17,6 +17,7 @@ from keryx.engine import commands, control, revisions, router, snapshot, story, 
 from keryx.engine.desk import Desk
 from keryx.engine.feed import Feed
 from keryx.engine.policy import Policy
+from keryx.engine.questions import Questions
 from keryx.engine.signins import SignIns
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
@@ -61,6 +62,7 @@ class Hub:
         self.views = Views(database)
         self.desk = Desk(database, clock)
         self.sign_ins = SignIns(database, clock)
+        self.questions = Questions(database, clock)
 
     async def receive(self, inbound: Inbound) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""

@@ -40,6 +40,8 @@ TABLES = (
     Table("turns", ("position",), "position"),
     Table("pieces", ("turn", "n")),
     Table("usage", ("id",), "id"),
+    Table("questions", ("id",)),
+    Table("consents", ("session", "tool")),
     Table("inbox", ("platform", "account", "event")),
     Table("lanes", ("key",)),
     Table("lane_moves", ("id",), "id"),

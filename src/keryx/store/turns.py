@@ -11,7 +11,7 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
-from keryx.store import changes, messages, sessions
+from keryx.store import changes, messages, questions, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 from keryx.store.indexing import AMONG_NAMES
 
@@ -160,6 +160,7 @@ def finish(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, erro
     )
     if not changed:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
+    questions.cancel(tx, turn.id, now=now)
     _let_next(tx, turn.session)
     note(tx, turn, state.value, now)
 
@@ -296,6 +297,8 @@ def _move(
     )
     if not changed:
         raise Conflict(f"turn {turn.id} has moved on: look again")
+    if state.finished:
+        questions.cancel(tx, turn.id, now=now)
     _let_next(tx, turn.session)
     note(tx, turn, state.value, now)
 
