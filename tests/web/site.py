@@ -142,7 +142,7 @@ class Listener:
                 gone.set()
             self._changed.set()
 
-        task = asyncio.create_task(self.app(self._scope(), receive, send))
+        task = asyncio.ensure_future(self.app(self._scope(), receive, send))
         try:
             yield self
         finally:

@@ -6,7 +6,7 @@ from tests.web.site import Site, opened
 
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
-from keryx.core.ports import Called, Returned, Said, Thought
+from keryx.core.ports import Called, Receipt, Returned, Said, Thought
 
 
 async def begun(site: Site, world: World, text: str = "hello") -> str:
@@ -94,7 +94,10 @@ async def test_windows_lie_before_after_and_around_a_message(site: Site, world: 
     assert await seqs("around=4&limit=4") == ([2, 3, 4, 5], True, True)
     assert await seqs("around=8&limit=3") == ([6, 7, 8], True, False)
     assert await seqs("before=1") == ([], False, False)
-    assert [m["seq"] for m in (await site.get(f"/api/sessions/{session}?around=1&limit=2"))["messages"]] == [1, 2]
+    assert [m["seq"] for m in (await site.get(f"/api/sessions/{session}?around=1&limit=2"))["messages"]] == [
+        1,
+        2,
+    ]
     await site.problem(400, "GET", f"{path}?before=3&after=1")
 
 
@@ -106,7 +109,9 @@ async def test_turns_are_undone_redone_and_retried(site: Site, world: World) -> 
     assert await site.post(f"/api/sessions/{session}/redo") == {"messages": 2}
     again = await site.post(f"/api/sessions/{session}/retry")
     await world.settle(TurnId(again["turn"]))
-    roles = [(m["role"], bool(m.get("undone"))) for m in (await site.get(f"/api/sessions/{session}"))["messages"]]
+    roles = [
+        (m["role"], bool(m.get("undone"))) for m in (await site.get(f"/api/sessions/{session}"))["messages"]
+    ]
     assert roles == [("user", True), ("assistant", True), ("user", False), ("assistant", False)]
 
 
@@ -151,7 +156,7 @@ async def test_a_busy_conversation_shows_its_draft_queue_and_steps(begin: Begin)
         sent = await site.post("/api/sessions", {"text": "work now"})
         await pause.reached()
         waiting = await site.post(f"/api/sessions/{sent['session']}/messages", {"text": "and then?"})
-        await world.drafted(receipt(sent), "hmso **far**")
+        await world.drafted(Receipt(duplicate=False, session=SessionId(sent["session"])), "hmso **far**")
         found = await site.get(f"/api/sessions/{sent['session']}")
         assert found["running"]["id"] == found["draft"]["turn"] == sent["turn"]
         assert found["draft"]["parts"][-1] == {
@@ -204,8 +209,12 @@ async def test_what_others_say_is_unread_until_it_is_read(site: Site, world: Wor
 
 async def test_a_conversation_is_exported(site: Site, world: World) -> None:
     session = await begun(site, world, "take me away")
-    for format, begins in (("markdown", "# take me away"), ("html", "<!doctype html>"), ("jsonl", '{"record"')):
-        answer = await site.ask("GET", f"/api/sessions/{session}/export?format={format}")
+    for kind, begins in (
+        ("markdown", "# take me away"),
+        ("html", "<!doctype html>"),
+        ("jsonl", '{"record"'),
+    ):
+        answer = await site.ask("GET", f"/api/sessions/{session}/export?format={kind}")
         assert answer.text.startswith(begins)
         assert answer.headers["content-disposition"].startswith("attachment;")
         assert "sandbox" in answer.headers["content-security-policy"]

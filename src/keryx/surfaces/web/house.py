@@ -8,6 +8,7 @@ from keryx.core.ids import OPERATOR, Cursor
 from keryx.engine.commands import COMMANDS
 from keryx.surfaces.web import credentials, forms, show, wire
 from keryx.surfaces.web.ask import Ask
+from keryx.surfaces.web.conversations import shown_composer
 from keryx.surfaces.web.guard import Caller
 from keryx.surfaces.web.problems import Unsigned
 from keryx.surfaces.web.stream import Stream
@@ -36,7 +37,7 @@ async def start(ask: Ask) -> wire.Start:
             for c in COMMANDS
         ],
         preferences=_preferences(beginning.preferences),
-        composer=show.composer(beginning.composed, {}),
+        composer=await shown_composer(ask, beginning.composed),
         connections=await _connections(ask),
     )
 

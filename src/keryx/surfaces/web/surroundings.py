@@ -114,6 +114,26 @@ async def usage(ask: Ask) -> wire.Usage:
     return show.usage(await ask.hub.views.spending(ask.viewer, since=since))
 
 
+async def pairing(ask: Ask) -> wire.Pairings:
+    found = await ask.hub.people.doorway(ask.viewer)
+    return wire.Pairings(
+        waiting=[show.pairing(p) for p in found.waiting], granted=[show.grant(g) for g in found.let_in]
+    )
+
+
+async def approve(ask: Ask) -> wire.Grant:
+    form = ask.body(forms.Approve)
+    return show.grant(await ask.hub.people.approve(ask.viewer, form.platform, form.code))
+
+
+async def deny(ask: Ask) -> None:
+    await ask.hub.people.deny(ask.viewer, *show.person_of(ask.path("pairing")))
+
+
+async def revoke_grant(ask: Ask) -> None:
+    await ask.hub.people.revoke(ask.viewer, *show.person_of(ask.path("grant")))
+
+
 async def _decide(ask: Ask, state: DeliveryState) -> wire.Delivery:
     id_ = DeliveryId(ask.path("delivery"))
     await ask.hub.decide(ask.viewer, id_, state)
