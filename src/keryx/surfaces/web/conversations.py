@@ -18,7 +18,7 @@ from keryx.engine.desk import NEW
 from keryx.engine.views import Composed
 from keryx.engine.windows import Window
 from keryx.surfaces.web import forms, show, wire
-from keryx.surfaces.web.ask import Ask
+from keryx.surfaces.web.ask import Ask, Handler
 
 SURFACE = "web"
 _HEAVY = 20_000
@@ -273,3 +273,33 @@ def _checked(settings: Settings) -> Settings:
     if settings.busy is not None and settings.busy not in BusyMode:
         raise Invalid(f"busy is one of {', '.join(BusyMode)}")
     return settings
+
+
+HANDLERS: dict[str, Handler] = {
+    handler.__name__: handler
+    for handler in (
+        sessions,
+        resolve,
+        session,
+        messages,
+        message,
+        begin,
+        send,
+        change,
+        delete,
+        undelete,
+        rewrite,
+        why,
+        stop,
+        queue,
+        drop,
+        undo,
+        redo,
+        retry,
+        fork,
+        lineage,
+        read,
+        composer,
+        compose,
+    )
+}

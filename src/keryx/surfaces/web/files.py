@@ -9,7 +9,7 @@ from keryx.core.media import PICTURES, UNKNOWN
 from keryx.core.ports import Attachment
 from keryx.engine.exchange.export import Format
 from keryx.surfaces.web import forms, show, wire
-from keryx.surfaces.web.ask import Ask, read
+from keryx.surfaces.web.ask import Ask, Handler, read
 
 _EXPORTS = {
     forms.Format.MARKDOWN: (Format.MD, "md", "text/markdown; charset=utf-8"),
@@ -62,3 +62,6 @@ def disposition(name: str, *, inline: bool = False) -> str:
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%;' else "_" for c in name)
     kind = "inline" if inline else "attachment"
     return f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='', errors='replace')}"
+
+
+HANDLERS: dict[str, Handler] = {handler.__name__: handler for handler in (upload, download, export)}

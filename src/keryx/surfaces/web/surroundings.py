@@ -9,7 +9,7 @@ from keryx.core.ids import DeliveryId, QuestionId
 from keryx.core.sessions import Activity, Listed
 from keryx.engine.views import Hit
 from keryx.surfaces.web import forms, render, show, wire
-from keryx.surfaces.web.ask import Ask
+from keryx.surfaces.web.ask import Ask, Handler
 
 _CONTEXT = 200
 _OPEN = (
@@ -152,3 +152,30 @@ def _hit(hit: Hit) -> wire.Hit:
         before=hit.before.text[:_CONTEXT] if hit.before else "",
         after=hit.after.text[:_CONTEXT] if hit.after else "",
     )
+
+
+HANDLERS: dict[str, Handler] = {
+    handler.__name__: handler
+    for handler in (
+        projects,
+        add_project,
+        change_project,
+        remove_project,
+        search,
+        lanes,
+        lane,
+        change_lane,
+        reset_lane,
+        deliveries,
+        retry_delivery,
+        discard_delivery,
+        board,
+        questions,
+        answer,
+        usage,
+        pairing,
+        approve,
+        deny,
+        revoke_grant,
+    )
+}
