@@ -81,7 +81,14 @@ def a_context(
 
 def a_model(endpoint: Endpoint | str, **fields: Any) -> Model:
     base_url = endpoint if isinstance(endpoint, str) else endpoint.base_url
-    given: dict[str, Any] = {"name": "test", "id": MODEL, "key": f"env:{VARIABLE}", "context": 8192, **fields}
+    given: dict[str, Any] = {
+        "name": "test",
+        "id": MODEL,
+        "key": f"env:{VARIABLE}",
+        "context": 8192,
+        "titles": False,
+        **fields,
+    }
     return Model(base_url=base_url, **given)
 
 
@@ -116,6 +123,9 @@ class Tools:
             Spec(name="look", description="Look something up", parameters=schema, repeatable=True),
             *(Spec(name=name, parameters=schema) for name in ("send", "slow", "fail", "crash")),
         ]
+
+    def troubles(self, context: TurnContext) -> Sequence[str]:
+        return ()
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
         self.called.append((name, arguments))

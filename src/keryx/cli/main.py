@@ -37,6 +37,7 @@ for place in (
     "lanes:app",
     "deliveries:app",
     "questions:app",
+    "tools:app",
     "projects:app",
     "pairing:app",
     "maintenance:verify",

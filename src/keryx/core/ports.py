@@ -6,13 +6,22 @@ An agent yields events and never writes. An adapter parses, sends and declares w
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import NotFound
-from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.ids import (
+    DEFAULT_PROFILE,
+    OPERATOR,
+    DeliveryId,
+    PrincipalId,
+    ProfileId,
+    SessionId,
+    TurnId,
+    WorkerId,
+)
 from keryx.core.messages import Audio, File, Image, Message, Parts, ToolCall, ToolResult
 from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
@@ -85,7 +94,20 @@ class Attached(msgspec.Struct, frozen=True):
     body: bytes
 
 
-Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Attached
+class Compacted(msgspec.Struct, frozen=True):
+    """A summary stands for everything before message `first` from now on. Stored before the agent is resumed."""
+
+    summary: str
+    first: int
+
+
+class NotCompacted(msgspec.Struct, frozen=True):
+    """The conversation should have been compacted and could not be: shown, and not tried again for a while."""
+
+    reason: str
+
+
+Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Attached | Compacted | NotCompacted
 
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Attachment]]
@@ -101,9 +123,11 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     interruption with what earlier attempts recorded; `summary` stands for what was compacted before it. `shared`:
     several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
     this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
-    and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `unbegun` holds the
-    keys of questions that an interrupted attempt put and never learned the answer of. `fetch` reads a picture or file
-    of the conversation by the `media` of its part; `NotFound` for one that is no longer there."""
+    and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `answered` holds
+    the keys of questions of which an interrupted attempt has learned what became of them. `owner` is the session's,
+    `asker` who asked for this turn, on `surface`. `fetch` reads a picture or file
+    of the conversation by the `media` of its part; `NotFound` for one that is no longer there. `may_compact`: not so
+    soon after a compaction that failed."""
 
     session: SessionId
     turn: TurnId
@@ -117,14 +141,33 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     steer: Callable[[], Awaitable[Sequence[Message]]]
     ask: Ask = nobody
-    unbegun: frozenset[str] = frozenset()
     fetch: Fetch = nothing
+    may_compact: bool = True
+    answered: frozenset[str] = frozenset()
+    profile: ProfileId = DEFAULT_PROFILE
+    owner: PrincipalId = OPERATOR
+    asker: PrincipalId = OPERATOR
+    surface: str = ""
 
 
 class Agent(Protocol):
     """Ending the iterator ends the turn; `AgentFailed` fails it with a sentence for the person."""
 
     def run(self, context: TurnContext) -> AsyncGenerator[Event, None]: ...
+
+
+@runtime_checkable
+class Compactor(Protocol):
+    """An agent whose conversations can be compacted when a person asks for it. Ends with `Compacted`."""
+
+    def compact(self, context: TurnContext, focus: str) -> AsyncGenerator[Event, None]: ...
+
+
+@runtime_checkable
+class Titler(Protocol):
+    """An agent that can name a conversation after its first answer. `None` where a rule does as well."""
+
+    async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None: ...
 
 
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,11 +68,12 @@ def ask(tx: Transaction, session: Session, asked: Question, *, now: datetime) ->
         observed=asked.observed,
     )
     if turn is not None:
-        _queue(tx, session, asked, turn, seq, now)
+        queue(tx, session, asked, turn, seq, now)
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
 
 
-def _queue(tx: Transaction, session: Session, asked: Question, turn: TurnId, seq: int, now: datetime) -> None:
+def queue(tx: Transaction, session: Session, asked: Question, turn: TurnId, seq: int, now: datetime) -> None:
+    """Queue the turn of a message that is stored already."""
     turns.enqueue(
         tx,
         session.id,

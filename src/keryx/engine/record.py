@@ -12,10 +12,10 @@ from keryx.core.errors import Forbidden
 from keryx.core.ids import TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
-from keryx.core.ports import Called, Noted, Returned, Said, Thought, Used
+from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
-from keryx.core.turns import BusyMode, Turn, TurnState
-from keryx.engine import access, questions
+from keryx.core.turns import BusyMode, Turn, TurnState, Usage
+from keryx.engine import access, compaction, questions
 from keryx.engine.mailbox import Kept, Recordable
 from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
@@ -43,7 +43,7 @@ class Written(msgspec.Struct, frozen=True):
                     count += 1
                 case Kept():
                     draft += 1
-                case Used() | Noted():
+                case Used() | Noted() | Compacted() | NotCompacted():
                     pass
         return Written(count, draft)
 
@@ -57,10 +57,12 @@ class Reading(msgspec.Struct, frozen=True):
     shared: bool
     cancelling: bool
     written: Written = Written()
-    unbegun: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
+    compact: str | None = None
+    may_compact: bool = True
 
 
-def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
+def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> Reading:
     """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
     access.recheck(tx, turns.author(tx, turn.id), rules)
     session = sessions.get(tx, turn.session, deleted=True)
@@ -75,7 +77,9 @@ def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
         any(lane.shared for lane in lanes.of_session(tx, turn.session)),
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
-        questions.unbegun(tx, turn.id) if turn.interrupted_at else frozenset(),
+        questions.taken(tx, turn.id) if turn.interrupted_at else frozenset(),
+        compaction.focus(tx, turn),
+        epochs.may_begin(tx, turn.session, now=now),
     )
 
 
@@ -132,6 +136,10 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recor
     turns.hold(tx, turn)
     _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
     turns.finish(tx, turn, TurnState.DONE, now=now)
+    if compaction.focus(tx, turn) is not None:
+        if turn.reply:
+            _deliver(tx, turn, Answer(compaction.told(tx, turn)), now)
+        return
     said = _said(tx, turn)
     if not said.text and not said.media:
         _tell(tx, turn, NO_ANSWER, now=now)
@@ -265,6 +273,10 @@ def _steps(
                 usage.add(tx, turn, used, now=now, task=task)
             case Noted(text, kind):
                 messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
+            case Compacted():
+                compaction.begin(tx, turn, event, now=now)
+            case NotCompacted():
+                compaction.fail(tx, turn, event, now=now)
     return [p for p in core_messages.join(fresh) if isinstance(p, Text | Reasoning | Media)]
 
 
@@ -320,6 +332,14 @@ def _said(tx: Transaction, turn: Turn) -> Answer:
     steps = [m for m in written if m.role is Role.ASSISTANT and m.mark is None]
     files = [p for m in steps for p in media.of(m.parts)]
     return Answer("\n\n".join(m.text for m in steps if m.text), tuple(dict.fromkeys(files)))
+
+
+def entitle(tx: Transaction, turn: Turn, title: str, used: Usage, *, now: datetime) -> None:
+    """Give a conversation the title that a model found for it, unless a person was faster."""
+    usage.add(tx, turn, used, now=now, task="title")
+    session = sessions.get(tx, turn.session, deleted=True)
+    if session.title_by is TitleBy.RULE:
+        sessions.rename(tx, session, title, by=TitleBy.MODEL, now=now)
 
 
 def _give_title(tx: Transaction, turn: Turn, now: datetime) -> None:

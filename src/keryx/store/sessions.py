@@ -96,10 +96,10 @@ def children(tx: Transaction, session: SessionId) -> list[Session]:
 
 
 def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: datetime) -> str:
-    """Set a title; gives the one that was set. A person's title must be free and is never overwritten by rule;
-    a title by rule takes the next free number."""
+    """Set a title; gives the one that was set. A person's title must be free and is never overwritten by
+    another; any other title takes the next free number."""
     wanted = titles.clean(title)
-    if by is TitleBy.RULE:
+    if by is not TitleBy.PERSON:
         if session.title_by is TitleBy.PERSON:
             return session.title
         wanted = _free(tx, session, wanted)
