@@ -28,6 +28,7 @@ from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
 from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Notices, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
+from keryx.surfaces.web.settings import Web
 
 PREFIX = "KERYX_"
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
@@ -72,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     notices: Notices = Notices()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
+    web: Web = Web()
     compaction: Compaction = Compaction()
     budgets: Budgets = Budgets()
 

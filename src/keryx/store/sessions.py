@@ -31,6 +31,7 @@ COLUMNS = """
 SELECT = f"select {COLUMNS} from sessions s"
 GIVEN = "given"
 """How the feed notes that a session belongs to somebody else now."""
+REVISED = "revised"
 
 
 def create(
@@ -125,8 +126,8 @@ def keep_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | N
 
 
 def touch(tx: Transaction, session: Session, *, now: datetime) -> None:
-    """Tell followers that something about the session changed: look again."""
-    _note(tx, session, "changed", now)
+    """Tell followers that marks of its messages changed: look at them again."""
+    _note(tx, session, REVISED, now)
 
 
 def set_pinned(tx: Transaction, session: Session, pinned: bool, *, now: datetime) -> None:
