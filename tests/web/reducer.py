@@ -57,7 +57,7 @@ def _start(state: State, event: Event) -> State:
 
 def _page(state: State, event: Event) -> State:
     filter_ = event.get("filter")
-    kept = state["sessions"] if filter_ is None else []
+    kept: list[State] = state["sessions"] if filter_ is None else []
     known = {s["id"] for s in kept}
     fresh = [s for s in event["page"]["sessions"] if s["id"] not in known]
     return state | {
@@ -172,12 +172,12 @@ def _message(opened: State, message: State) -> State:
 
 
 def _draft(draft: State | None, event: Event) -> State | None:
-    known = (
-        draft if draft and draft["turn"] == event["turn"] else {"turn": event["turn"], "n": 0, "parts": []}
-    )
+    known: State = {"turn": event["turn"], "n": 0, "parts": []}
+    if draft and draft["turn"] == event["turn"]:
+        known = draft
     if event["n"] <= known["n"]:
         return draft
-    parts = [] if event.get("fresh") else list(known["parts"])
+    parts: list[State] = [] if event.get("fresh") else list(known["parts"])
     while len(parts) <= event["part"]:
         parts.append({"thought": event.get("thought", False), "text": "", "blocks": [], "tail": ""})
     part, text = parts[event["part"]], event.get("text", "")
@@ -205,7 +205,7 @@ def _moved(opened: State, turn: State) -> State:
     if turn["state"] == "queued":
         found = next((m for m in opened["messages"] if m["seq"] == turn["input_seq"]), None)
         message = waiting["message"] if waiting and waiting["message"] else found
-        queue = sorted([*queue, {"turn": turn, "message": message}], key=lambda w: w["turn"]["input_seq"])
+        queue = sorted([*queue, {"turn": turn, "message": message}], key=_asked_at)
     out["queue"] = queue
     if turn["state"] == "running":
         out["running"] = turn
@@ -217,6 +217,10 @@ def _moved(opened: State, turn: State) -> State:
     if turn.get("error"):
         out["failures"] = opened["failures"] | {turn["id"]: turn["error"]}
     return out
+
+
+def _asked_at(waiting: State) -> int:
+    return waiting["turn"]["input_seq"]
 
 
 def _delivery(opened: State, delivery: State) -> State:
