@@ -19,8 +19,9 @@ from tests.builders import (
 
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.messages import Role, words
+from keryx.core.questions import Consent, Question, QuestionState
 from keryx.core.turns import TurnState
-from keryx.store import changes, copying, messages, principals, projects, sessions, turns, workers
+from keryx.store import changes, copying, messages, principals, projects, questions, sessions, turns, workers
 from keryx.store.copying import TABLES
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.feed import after as following
@@ -35,6 +36,11 @@ _DERIVED = {"migrations", "search", "search_state"}
 def filled(tx: Transaction) -> None:
     session = a_session(tx, title="Trip")
     turn = a_running_turn(tx, session)
+    asked = questions.put(
+        tx, turn, Question(key="1", title=ODD_TEXTS[0]), shared=False, expires_at=after(9), now=NOW
+    )
+    questions.close(tx, asked, QuestionState.ANSWERED, now=NOW, answer=ODD_TEXTS[1], by=session.owner)
+    questions.remember(tx, session.id, "tool", Consent.ALLOW_ALWAYS, by=session.owner, now=NOW)
     turns.finish(tx, turn, TurnState.DONE, now=after(1))
     for text in ODD_TEXTS:
         messages.append(tx, session.id, Role.USER, words(text), now=NOW, author=text, exact=text)

@@ -4,6 +4,7 @@ slow N text...      the text, word by word, over N seconds
 !think text...      reasoning, then the text
 !tool NAME INPUT    a tool step, then its output as the answer
 !tools N            N tool steps at once
+!ask text...        asks whether it may, then says what was answered
 !wait N             waits N seconds between two steps, then says what it was steered with
 !fail sentence      fails with the sentence
 !crash              raises an unexpected error
@@ -21,6 +22,7 @@ from contextlib import suppress
 from keryx.core.errors import AgentFailed
 from keryx.core.messages import Message, Role, ToolCall, ToolResult
 from keryx.core.ports import Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.questions import Question
 from keryx.core.turns import Usage
 
 _SLOW = re.compile(r"!?slow (\d{1,4}(?:\.\d+)?)\b\s*(.*)\Z", re.S)
@@ -90,6 +92,12 @@ async def _tools(context: TurnContext, text: str) -> Events:
     yield Said(f"{count} tools answered.")
 
 
+async def _ask(context: TurnContext, text: str) -> Events:
+    yield Said("Asking. ")
+    question = Question(key="ask", title="May the echo agent go on?", detail=text, tool="ask")
+    yield Said(f"Answered: {await context.ask(question) or 'nothing'}")
+
+
 async def _wait(context: TurnContext, text: str) -> Events:
     yield Said("Waiting. ")
     await context.clock.sleep(_seconds(text))
@@ -141,6 +149,7 @@ _DIRECTIVES: dict[str, Callable[[TurnContext, str], Events]] = {
     "think": _think,
     "tool": _tool,
     "tools": _tools,
+    "ask": _ask,
     "wait": _wait,
     "fail": _fail,
     "crash": _crash,

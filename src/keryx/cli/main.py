@@ -36,6 +36,7 @@ for place in (
     "turns:why",
     "lanes:app",
     "deliveries:app",
+    "questions:app",
     "projects:app",
     "maintenance:verify",
     "maintenance:backup",

@@ -31,6 +31,7 @@ MEANINGS = {
     "limits.per_principal": "How many turns of one person run at once.",
     "limits.first_byte": "How long a turn may take to say its first word.",
     "limits.silence": "How long a turn may be silent after that.",
+    "limits.question": "How long a question of an agent waits for a person; then the answer is no.",
     "limits.total": "How long a turn may take in all.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",

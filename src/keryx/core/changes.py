@@ -17,8 +17,10 @@ class Kind(StrEnum):
     TURN = "turn"
     CANCEL = "cancel"
     DELIVERY = "delivery"
+    QUESTION = "question"
     LANE = "lane"
     PROJECT = "project"
+    READ = "read"
 
 
 class Piece(msgspec.Struct, frozen=True, omit_defaults=True):

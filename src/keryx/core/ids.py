@@ -15,6 +15,7 @@ from keryx.core.errors import Invalid
 SessionId = NewType("SessionId", str)
 TurnId = NewType("TurnId", str)
 DeliveryId = NewType("DeliveryId", str)
+QuestionId = NewType("QuestionId", str)
 PrincipalId = NewType("PrincipalId", str)
 ProjectId = NewType("ProjectId", str)
 ProfileId = NewType("ProfileId", str)

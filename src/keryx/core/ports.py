@@ -76,7 +76,8 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     interruption with what earlier attempts recorded; `summary` stands for what was compacted before it. `shared`:
     several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
     this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
-    and gives the id of the chosen option (or the free text), `None` when nobody answered in time."""
+    and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `unbegun` holds the
+    keys of questions that an interrupted attempt put and never learned the answer of."""
 
     session: SessionId
     turn: TurnId
@@ -90,6 +91,7 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     steer: Callable[[], Awaitable[Sequence[Message]]]
     ask: Ask = nobody
+    unbegun: frozenset[str] = frozenset()
 
 
 class Agent(Protocol):

@@ -1,10 +1,15 @@
 """Questions: what an agent asks a person in the middle of a turn, above all whether a tool may run."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
+
+from keryx.core.errors import Invalid
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, QuestionId, SessionId, TurnId
+from keryx.core.sessions import Viewer
 
 
 class Consent(StrEnum):
@@ -15,6 +20,14 @@ class Consent(StrEnum):
     DENY_ONCE = "deny_once"
     DENY_ALWAYS = "deny_always"
     OTHER = "other"
+
+    @property
+    def allows(self) -> bool:
+        return self in (Consent.ALLOW_ONCE, Consent.ALLOW_ALWAYS)
+
+    @property
+    def lasts(self) -> bool:
+        return self in (Consent.ALLOW_ALWAYS, Consent.DENY_ALWAYS)
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -48,3 +61,129 @@ Ask: TypeAlias = Callable[[Question], Awaitable[str | None]]
 async def nobody(question: Question) -> str | None:
     """For turns that nobody can be asked in: no answer, which is never consent."""
     return None
+
+
+class QuestionState(StrEnum):
+    OPEN = "open"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A question as everybody sees it, from the moment it is put. `answer` is the id of an option, or free text.
+    `shared`: it was put where several people talk. `taken`: the agent was given the answer, or told that none came."""
+
+    id: QuestionId
+    profile: ProfileId
+    owner: PrincipalId
+    session: SessionId
+    turn: TurnId
+    asker: PrincipalId
+    question: Question
+    state: QuestionState
+    created_at: datetime
+    expires_at: datetime
+    shared: bool = False
+    answer: str | None = None
+    answered_by: PrincipalId | None = None
+    taken: bool = False
+    closed_at: datetime | None = None
+
+    def seen_by(self, viewer: Viewer) -> bool:
+        return viewer.sees(self.profile, self.owner) or viewer.sees(self.profile, self.asker)
+
+    def answerable_by(self, viewer: Viewer) -> bool:
+        """Who may answer: the operator, who asked for the turn, and where nobody else talks the session's owner."""
+        if viewer.profile != self.profile:
+            return False
+        return viewer.principal in (OPERATOR, self.asker) or (
+            viewer.principal == self.owner and not self.shared
+        )
+
+
+def choose(question: Question, text: str) -> str:
+    """What an answer in words means: the id of an option, or the words themselves where there are no options.
+
+    An option is named by its number, id or label, or by a word for what it means, such as `yes`, `always` or `no`."""
+    said = text.strip()
+    if not said:
+        raise Invalid(f"an answer is missing: {hint(question)}")
+    if not question.options:
+        return said
+    chosen = _option(question.options, said.casefold())
+    if chosen is None:
+        raise Invalid(f"{said[:80]!r} is no answer to “{question.title}”: {hint(question)}")
+    return chosen.id
+
+
+def label(question: Question, answer: str) -> str:
+    """An answer as a person reads it."""
+    return next((o.label for o in question.options if o.id == answer), answer)
+
+
+def consent(question: Question, answer: str | None) -> Consent:
+    """What an answer allows. No answer allows nothing."""
+    return next((o.consent for o in question.options if o.id == answer), Consent.OTHER)
+
+
+def remembered(question: Question, given: Consent) -> str | None:
+    """The answer that a lasting consent gives to a question; `None` if it has no option of that kind."""
+    fitting = (o for o in question.options if o.consent is not Consent.OTHER)
+    return next((o.id for o in fitting if o.consent.allows is given.allows), None)
+
+
+def told(question: Question) -> str:
+    """A question as it is put in a chat: the title, the exact detail, the options, and how to answer."""
+    parts = [question.title]
+    if question.detail:
+        fence = "`" * max(3, _longest_run(question.detail) + 1)
+        parts.append(f"{fence}\n{question.detail}\n{fence}")
+    if question.options:
+        parts.append("\n".join(f"{n}. {o.label}" for n, o in enumerate(question.options, start=1)))
+    return "\n\n".join([*parts, _capital(hint(question))])
+
+
+def hint(question: Question) -> str:
+    """How a question is answered, in a few words."""
+    numbers = [str(n) for n in range(1, len(question.options) + 1)]
+    if not numbers:
+        return "answer in your own words."
+    listed = " or ".join(filter(None, (", ".join(numbers[:-1]), numbers[-1])))
+    commands = [f"/{word}" for word, kinds in COMMANDS.items() if _meaning(question.options, kinds)]
+    return f"answer {listed}" + (f", or {' '.join(commands)}" if commands else "") + "."
+
+
+COMMANDS: dict[str, tuple[Consent, ...]] = {
+    "allow": (Consent.ALLOW_ONCE, Consent.ALLOW_ALWAYS),
+    "always": (Consent.ALLOW_ALWAYS,),
+    "deny": (Consent.DENY_ONCE, Consent.DENY_ALWAYS),
+}
+"""The words that answer a permission, each with what it may mean, the mildest first."""
+
+_WORDS = {**{word: word for word in COMMANDS}, "yes": "allow", "y": "allow", "no": "deny", "n": "deny"}
+
+
+def _option(options: Sequence[Option], said: str) -> Option | None:
+    for n, option in enumerate(options, start=1):
+        if said in (str(n), option.id.casefold(), option.label.casefold()):
+            return option
+    word = _WORDS.get(said)
+    return _meaning(options, COMMANDS[word]) if word else None
+
+
+def _meaning(options: Sequence[Option], kinds: Sequence[Consent]) -> Option | None:
+    found = (o for kind in kinds for o in options if o.consent is kind)
+    return next(found, None)
+
+
+def _longest_run(text: str) -> int:
+    longest = run = 0
+    for char in text:
+        run = run + 1 if char == "`" else 0
+        longest = max(longest, run)
+    return longest
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

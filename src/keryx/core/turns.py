@@ -99,7 +99,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many turns at once, and how long one may take. `fresh`: an interrupted turn is taken up again
+    """How many turns at once, and how long one may take. `question`: how long a question of an agent waits for a person. `fresh`: an interrupted turn is taken up again
     for this long after the interruption. `settle`: a node must have been up for this long before it begins the last
     try of a turn, so that a turn is not set aside because somebody restarts nodes again and again."""
 
@@ -107,6 +107,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     per_principal: int = 8
     first_byte: timedelta = timedelta(minutes=5)
     silence: timedelta = timedelta(minutes=10)
+    question: timedelta = timedelta(minutes=10)
     total: timedelta = timedelta(hours=2)
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)

@@ -2,7 +2,7 @@
 
 from keryx.core.ports import Clock
 from keryx.engine.policy import Policy
-from keryx.store import changes, gates, inbox, lanes, sessions
+from keryx.store import changes, gates, inbox, lanes, sessions, signins
 from keryx.store.database import Database
 
 
@@ -19,6 +19,7 @@ class Housekeeping:
         while await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed)):
             pass
         await self._database.write("gates.trim", lambda tx: gates.trim(tx, now=now))
+        await self._database.write("sign_ins.trim", lambda tx: signins.trim(tx, now=now))
         await self._database.write("lanes.drop", lambda tx: lanes.drop_idle(tx, before=now - keep.lanes))
         due = await self._database.read("sessions.due", lambda tx: sessions.due_for_erasure(tx, now=now))
         for session in due:

@@ -14,10 +14,14 @@ from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
 from keryx.engine import commands, control, revisions, router, snapshot, story, worker
+from keryx.engine.desk import Desk
 from keryx.engine.feed import Feed
 from keryx.engine.policy import Policy
+from keryx.engine.questions import Questions
+from keryx.engine.signins import SignIns
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
+from keryx.engine.views import Views
 from keryx.store import (
     changes,
     cursors,
@@ -55,6 +59,10 @@ class Hub:
         self._policy = policy
         self._feed = feed
         self._index = index or Index(database)
+        self.views = Views(database)
+        self.desk = Desk(database, clock)
+        self.sign_ins = SignIns(database, clock)
+        self.questions = Questions(database, clock)
 
     async def receive(self, inbound: Inbound) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""
@@ -90,6 +98,10 @@ class Hub:
     ) -> AsyncIterator[Change]:
         """Everything after a cursor that the viewer may see, then live, for ever."""
         return self._feed.follow(viewer, cursor, session=session)
+
+    def changes(self, cursor: Cursor) -> AsyncIterator[list[Change]]:
+        """Everything of everybody after a cursor, in batches, for a surface that shares it among its viewers."""
+        return self._feed.batches(cursor)
 
     async def now(self) -> Cursor:
         """The cursor of this moment, to follow from."""

@@ -35,7 +35,9 @@ Item: TypeAlias = Event | End
 
 
 class Mailbox:
-    """An agent may run ahead of the store by a few events, then waits. Everything else never waits."""
+    """An agent may run ahead of the store by a few events, then waits. Everything else never waits.
+
+    `answers` is signalled when something became of a question of the turn."""
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
@@ -43,6 +45,7 @@ class Mailbox:
         self._put = 0
         self._stored = 0
         self._progress = Wake()
+        self.answers = Wake()
 
     def put(self, item: Item) -> None:
         self._items.append(item)

@@ -12,6 +12,7 @@ from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, T
 from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.engine import questions
 from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
 
@@ -50,6 +51,7 @@ class Reading(msgspec.Struct, frozen=True):
     shared: bool
     cancelling: bool
     written: Written = Written()
+    unbegun: frozenset[str] = frozenset()
 
 
 def read(tx: Transaction, turn: Turn) -> Reading:
@@ -65,6 +67,7 @@ def read(tx: Transaction, turn: Turn) -> Reading:
         any(lane.shared for lane in lanes.of_session(tx, turn.session)),
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
+        questions.unbegun(tx, turn.id) if turn.interrupted_at else frozenset(),
     )
 
 

@@ -9,11 +9,12 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.messages import Mark, Notice, Role, Text
 from keryx.core.ports import Inbound, Receipt
+from keryx.core.questions import label
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import Session, Viewer
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode, TurnState
-from keryx.engine import commands, control
+from keryx.engine import commands, control, questions
 from keryx.engine.asking import ask, question
 from keryx.engine.policy import Policy
 from keryx.store import cursors, deliveries, inbox, messages, principals, sessions, turns
@@ -58,6 +59,9 @@ def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, f
     command = commands.parse(inbound.parts) if inbound.commands and not inbound.observed else None
     if command is not None:
         return _command(tx, inbound, command, lane, viewer, policy, now, found)
+    answered = _answer(tx, inbound, lane, viewer, now)
+    if answered is not None:
+        return answered
     lane, notice = _reset_if_due(tx, lane, policy, now) if lane else (None, None)
     session = _session(tx, inbound, lane, viewer, policy, now)
     if notice and inbound.reply:
@@ -187,6 +191,38 @@ def _edit(tx: Transaction, inbound: Inbound, lane: Lane | None, viewer: Viewer, 
     return Receipt(duplicate=False, session=session, seq=seq)
 
 
+def _answer(
+    tx: Transaction, inbound: Inbound, lane: Lane | None, viewer: Viewer, now: datetime
+) -> Receipt | None:
+    """Take a message as the answer to the question that waits here, if it can be one."""
+    session = inbound.session or (lane.session if lane else None)
+    if session is None or inbound.observed or not inbound.commands:
+        return None
+    found = questions.bare(tx, session, viewer, inbound.parts)
+    if found is None:
+        return None
+    asked, text = found
+    asked = questions.answered(tx, asked, viewer, text, now=now)
+    reply = f"{label(asked.question, asked.answer or '')}: {asked.question.title}"
+    _reply(tx, inbound, reply, viewer, session, now)
+    return Receipt(duplicate=False, session=session, reply=reply)
+
+
+def _reply(
+    tx: Transaction, inbound: Inbound, text: str, viewer: Viewer, session: SessionId | None, now: datetime
+) -> None:
+    if inbound.reply and text:
+        deliveries.enqueue(
+            tx,
+            inbound.reply,
+            text,
+            profile=viewer.profile,
+            owner=viewer.principal,
+            session=session,
+            now=now,
+        )
+
+
 def _command(
     tx: Transaction,
     inbound: Inbound,
@@ -213,14 +249,5 @@ def _command(
         found=found,
     )
     done = commands.run(asked, call)
-    if inbound.reply and done.reply:
-        deliveries.enqueue(
-            tx,
-            inbound.reply,
-            done.reply,
-            profile=viewer.profile,
-            owner=viewer.principal,
-            session=done.session,
-            now=now,
-        )
+    _reply(tx, inbound, done.reply, viewer, done.session, now)
     return Receipt(duplicate=False, session=done.session, turn=done.turn, seq=done.seq, reply=done.reply)

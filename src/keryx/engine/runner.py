@@ -1,8 +1,8 @@
 """Runner: claims turns, drives their agents, and is the only writer of what they say."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -20,6 +20,7 @@ from keryx.engine import record
 from keryx.engine.alarm import signal_or_moment
 from keryx.engine.foreign import contained
 from keryx.engine.mailbox import Cancelled, End, Ended, HandedBack, Item, Mailbox, TimedOut
+from keryx.engine.questions import Interview
 from keryx.engine.record import Reading, Written
 from keryx.store import claims
 from keryx.store.claims import Claimed
@@ -111,6 +112,8 @@ class Runner:
                 self._work.signal()
             elif change.kind is Kind.CANCEL and change.turn and change.turn in self._running:
                 self._running[change.turn].put(Cancelled())
+            elif change.kind is Kind.QUESTION and change.turn and change.turn in self._running:
+                self._running[change.turn].answers.signal()
 
     async def _claim_forever(self, group: TaskGroup) -> None:
         while True:
@@ -182,7 +185,16 @@ class Runner:
             mailbox.put(Cancelled())
         pulse = _Pulse(self._clock, self._limits)
         agent_scope, watch_scope = anyio.CancelScope(), anyio.CancelScope()
-        group.start_soon(self._pump, turn, reading, mailbox, agent_scope)
+        interview = Interview(
+            turn,
+            shared=reading.shared,
+            keep=partial(self._store, turn),
+            clock=self._clock,
+            limit=self._limits.question,
+            answers=mailbox.answers,
+            patience=pulse.patient,
+        )
+        group.start_soon(self._pump, turn, reading, mailbox, interview, agent_scope)
         group.start_soon(pulse.watch, mailbox, watch_scope)
         try:
             await self._follow_agent(turn, mailbox, pulse, reading.written)
@@ -235,20 +247,28 @@ class Runner:
             case HandedBack():
                 return "turn.hand_back", partial(record.hand_back, turn=turn, events=events, now=now)
 
-    async def _pump(self, turn: Turn, reading: Reading, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
+    async def _pump(
+        self,
+        turn: Turn,
+        reading: Reading,
+        mailbox: Mailbox,
+        interview: Interview,
+        scope: anyio.CancelScope,
+    ) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed."""
         ended = Ended()
         with scope:
             try:
                 with contained():
-                    async with aclosing(self._choose(reading).run(self._context(turn, reading))) as events:
+                    context = self._context(turn, reading, interview)
+                    async with aclosing(self._choose(reading).run(context)) as events:
                         async for event in events:
                             await mailbox.put_event(event, until_stored=isinstance(event, Called | Returned))
             except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
                 ended = Ended(exc)
             mailbox.put(ended)
 
-    def _context(self, turn: Turn, reading: Reading) -> TurnContext:
+    def _context(self, turn: Turn, reading: Reading, interview: Interview) -> TurnContext:
         known = {m.seq for m in reading.history if m.turn == turn.id}
 
         async def steer() -> Sequence[Message]:
@@ -274,6 +294,8 @@ class Runner:
             cwd=reading.session.cwd,
             clock=self._clock,
             steer=steer,
+            ask=interview.ask,
+            unbegun=reading.unbegun,
         )
 
     async def _store(
@@ -301,10 +323,21 @@ class _Pulse:
         self._limits = limits
         self._started = self._last = clock.monotonic()
         self._spoken = False
+        self._patience = 0
 
     def beat(self) -> None:
         self._last = self._clock.monotonic()
         self._spoken = True
+
+    @contextmanager
+    def patient(self) -> Generator[None]:
+        """While the block runs a person is asked something, and the turn may be silent."""
+        self._patience += 1
+        try:
+            yield
+        finally:
+            self._patience -= 1
+            self.beat()
 
     async def watch(self, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
         with scope:
@@ -317,6 +350,8 @@ class _Pulse:
 
     def _left(self) -> tuple[float, str]:
         now = self._clock.monotonic()
+        if self._patience:
+            self._last = now
         silence = self._limits.silence if self._spoken else self._limits.first_byte
         quiet = self._last + silence.total_seconds() - now
         total = self._started + self._limits.total.total_seconds() - now

@@ -6,9 +6,10 @@ from keryx.core.changes import Piece
 from keryx.core.deliveries import Delivery
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.messages import Message
+from keryx.core.questions import Asked
 from keryx.core.sessions import Activity, Session, Viewer
 from keryx.core.turns import Turn
-from keryx.store import changes, deliveries, drafts, epochs, listings, messages, sessions, turns
+from keryx.store import changes, deliveries, drafts, epochs, listings, messages, questions, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.epochs import Epoch
 
@@ -23,6 +24,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     running: Turn | None
     draft: list[Piece]
     queue: list[Turn]
+    questions: list[Asked]
     deliveries: list[Delivery]
     epochs: list[Epoch]
     cursor: Cursor
@@ -40,6 +42,7 @@ def take(tx: Transaction, *, viewer: Viewer, id_: SessionId, limit: int, before:
         running=running,
         draft=drafts.pieces(tx, running.id) if running else [],
         queue=turns.queued(tx, id_),
+        questions=questions.waiting(tx, id_),
         deliveries=deliveries.of_session(tx, id_, unfinished=True),
         epochs=epochs.every(tx, id_),
         cursor=changes.head(tx),

@@ -8,7 +8,7 @@ from keryx.core.ids import TurnId
 from keryx.core.messages import Message, Role
 from keryx.core.sessions import Session
 from keryx.core.turns import Turn, TurnState
-from keryx.store import deliveries, lanes, messages, turns
+from keryx.store import deliveries, lanes, messages, questions, turns
 from keryx.store.database import Transaction
 
 
@@ -64,6 +64,11 @@ def _turn_events(tx: Transaction, turn: Turn) -> list[Event]:
         for m in messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
         if m.role is not Role.USER
     ]
+    for asked in questions.of_turn(tx, turn.id):
+        events.append(Event(asked.created_at, f"asked: {asked.question.title}"))
+        if asked.closed_at:
+            answer = f": {asked.answer}" if asked.answer else ""
+            events.append(Event(asked.closed_at, f"question {asked.state}{answer}"))
     if turn.finished_at:
         events.append(Event(turn.finished_at, f"{turn.state}{f': {turn.error}' if turn.error else ''}"))
     return events + _delivery_events(tx, turn.id)

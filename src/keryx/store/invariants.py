@@ -72,6 +72,8 @@ QUESTIONS = (
           union all select id, 'delivery', session from deliveries where session is not null
           union all select key, 'lane', session from lanes where session is not null
           union all select session, 'final', session from finals
+          union all select id, 'question', session from questions
+          union all select tool, 'consent', session from consents
         ) r
         where not exists (select 1 from sessions s where s.id = r.session)
         """,
@@ -119,6 +121,15 @@ QUESTIONS = (
         select p.turn, count(*) from pieces p
         where not exists (select 1 from turns t where t.id = p.turn and t.state = 'running')
         group by p.turn
+        """,
+    ),
+    _ask(
+        "questions",
+        "waits for an answer, and its turn {0} does not wait or run",
+        """
+        select q.id, q.turn from questions q
+        where q.state = 'open'
+          and not exists (select 1 from turns t where t.id = q.turn and t.state in ('queued', 'running'))
         """,
     ),
     _ask(

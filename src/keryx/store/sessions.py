@@ -27,6 +27,7 @@ COLUMNS = """
   s.cost, s.cost_status, s.context_used, s.context_limit
 """
 SELECT = f"select {COLUMNS} from sessions s"
+REVISED = "revised"
 
 
 def create(
@@ -121,8 +122,8 @@ def keep_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | N
 
 
 def touch(tx: Transaction, session: Session, *, now: datetime) -> None:
-    """Tell followers that something about the session changed: look again."""
-    _note(tx, session, "changed", now)
+    """Tell followers that marks of its messages changed: look at them again."""
+    _note(tx, session, REVISED, now)
 
 
 def set_pinned(tx: Transaction, session: Session, pinned: bool, *, now: datetime) -> None:

@@ -1,5 +1,7 @@
 """Turns: the queue of agent work. Every write of a running turn is fenced by its lease."""
 
+import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -9,8 +11,9 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
-from keryx.store import changes, messages, sessions
+from keryx.store import changes, messages, questions, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
+from keryx.store.indexing import AMONG_NAMES
 
 COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
@@ -122,6 +125,12 @@ def active(tx: Transaction, *, profile: str, owner: str | None) -> list[Turn]:
     return [from_row(row) for row in rows]
 
 
+def among(tx: Transaction, turns: Iterable[TurnId]) -> list[Turn]:
+    """Those of these turns that exist, in no order."""
+    rows = tx.rows(f"{SELECT} where t.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(turns))})
+    return [from_row(row) for row in rows]
+
+
 def hold(tx: Transaction, turn: Turn) -> None:
     """Lock a running turn, or raise `LeaseLost` if it is no longer ours. Begins every write of a worker."""
     sessions.lock(tx, turn.session)
@@ -151,6 +160,7 @@ def finish(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, erro
     )
     if not changed:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
+    questions.cancel(tx, turn.id, now=now)
     _let_next(tx, turn.session)
     note(tx, turn, state.value, now)
 
@@ -287,6 +297,8 @@ def _move(
     )
     if not changed:
         raise Conflict(f"turn {turn.id} has moved on: look again")
+    if state.finished:
+        questions.cancel(tx, turn.id, now=now)
     _let_next(tx, turn.session)
     note(tx, turn, state.value, now)
 

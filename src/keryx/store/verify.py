@@ -11,6 +11,7 @@ from keryx.core.errors import Invalid, KeryxError
 from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult, view
 from keryx.core.ports import Receipt
 from keryx.core.progress import Progress, silent
+from keryx.core.questions import Question
 from keryx.core.sessions import Settings
 from keryx.store import changes, cursors, epochs, messages, turns
 from keryx.store.database import Database, Engine, Transaction
@@ -70,6 +71,8 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("deliveries", "id", "receipts", tuple[str, ...]),
     ("deliveries", "id", "error", str),
     ("cursors", "name", "value", str),
+    ("questions", "id", "body", Question),
+    ("questions", "id", "answer", str),
     ("principals", "id", "name", str),
 )
 

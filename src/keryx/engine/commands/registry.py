@@ -2,14 +2,14 @@
 
 from keryx.core.errors import Conflict, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, SessionId
-from keryx.engine.commands import about, conversations, search
+from keryx.engine.commands import about, conversations, questions, search
 from keryx.engine.commands import turns as turn_commands
 from keryx.engine.commands.call import Call, Done, Run, sentence
 from keryx.engine.commands.table import Asked, Command, Who
 from keryx.store import turns
 from keryx.store.database import Transaction
 
-_RUN: dict[str, Run] = {**conversations.RUN, **turn_commands.RUN, **about.RUN, **search.RUN}
+_RUN: dict[str, Run] = {**conversations.RUN, **turn_commands.RUN, **questions.RUN, **about.RUN, **search.RUN}
 
 
 def run(asked: Asked, call: Call) -> Done:

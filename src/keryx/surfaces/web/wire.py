@@ -63,8 +63,11 @@ class SessionPage(View, frozen=True, kw_only=True):
 
 
 class Text(View, frozen=True, kw_only=True, tag="text", tag_field="type"):
+    """`cut`: only the beginning; the message asked for alone has it all."""
+
     text: str
     html: str
+    cut: bool = False
 
 
 class Reasoning(View, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):

@@ -1,0 +1,188 @@
+"""Questions: what agents ask people, from any surface and any process. Answers travel through the store alone."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Protocol, TypeVar
+
+import anyio
+
+from keryx.core import questions as core
+from keryx.core.errors import Conflict, Forbidden, Invalid
+from keryx.core.ids import QuestionId, SessionId, TurnId
+from keryx.core.messages import Parts, Text
+from keryx.core.ports import Clock
+from keryx.core.questions import Asked, Question, QuestionState
+from keryx.core.sessions import Viewer
+from keryx.core.turns import Turn
+from keryx.engine.alarm import signal_or_moment
+from keryx.store import deliveries, sessions, turns
+from keryx.store import questions as store
+from keryx.store.database import Database, Transaction, Work
+from keryx.store.wake import Wake
+
+T = TypeVar("T")
+
+
+class Questions:
+    """`hub.questions`: what waits for an answer, and the answering of it."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def open(self, viewer: Viewer) -> list[Asked]:
+        """Everything that waits for an answer and that the viewer may see, oldest first."""
+        return await self._database.read("questions", lambda tx: store.page(tx, viewer))
+
+    async def of_session(self, viewer: Viewer, session: SessionId) -> list[Asked]:
+        """The last questions of a session, whatever became of them, newest first."""
+
+        def work(tx: Transaction) -> list[Asked]:
+            return store.of_session(tx, sessions.get(tx, session, viewer=viewer).id)
+
+        return await self._database.read("questions.session", work)
+
+    async def get(self, viewer: Viewer, question: QuestionId) -> Asked:
+        return await self._database.read("question", lambda tx: store.get(tx, question, viewer=viewer))
+
+    async def answer(self, viewer: Viewer, question: QuestionId, answer: str) -> Asked:
+        """Answer with an option (its id, number, label or meaning) or, where there are none, in words.
+
+        `Forbidden` for who may only look on, `Conflict` if it does not wait any more, `Invalid` if it is no answer."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> Asked:
+            return answered(tx, store.get(tx, question, viewer=viewer), viewer, answer, now=now)
+
+        return await self._database.write("question.answer", work)
+
+
+def answered(tx: Transaction, asked: Asked, viewer: Viewer, answer: str, *, now: datetime) -> Asked:
+    """Answer a question in somebody's name; what is to last is remembered. Gives the question as it is now."""
+    if not asked.answerable_by(viewer):
+        raise Forbidden("only the one who asked may answer this question, or the operator")
+    # The order in which every unit of work locks: the session first.
+    sessions.lock(tx, asked.session)
+    current = store.get(tx, asked.id)
+    if current.state is not QuestionState.OPEN:
+        raise Conflict(f"the question “{asked.question.title}” does not wait any more: it is {current.state}")
+    chosen = core.choose(asked.question, answer)
+    store.close(tx, asked, QuestionState.ANSWERED, now=now, answer=chosen, by=viewer.principal)
+    given = core.consent(asked.question, chosen)
+    if given.lasts and asked.question.tool:
+        store.remember(tx, asked.session, asked.question.tool, given, by=viewer.principal, now=now)
+    return store.get(tx, asked.id)
+
+
+def bare(tx: Transaction, session: SessionId, viewer: Viewer, parts: Parts) -> tuple[Asked, str] | None:
+    """The question that an ordinary message answers: the only one that waits there, put to who speaks.
+
+    `None` for ordinary speech, which everything else is."""
+    if len(parts) != 1 or not isinstance(parts[0], Text):
+        return None
+    found = store.waiting(tx, session)
+    if len(found) != 1 or not found[0].answerable_by(viewer):
+        return None
+    try:
+        core.choose(found[0].question, parts[0].text)
+    except Invalid:
+        return None
+    return found[0], parts[0].text
+
+
+class Keeper(Protocol):
+    """Runs a unit of work for a turn, again if nobody knows whether it was done."""
+
+    async def __call__(self, label: str, work: Work[T]) -> T: ...
+
+
+class Interview:
+    """The questions of one running turn. One is put at a time, so that a bare answer in a chat is clear."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        *,
+        shared: bool,
+        keep: Keeper,
+        clock: Clock,
+        limit: timedelta,
+        answers: Wake,
+        patience: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._turn = turn
+        self._shared = shared
+        self._keep = keep
+        self._clock = clock
+        self._limit = limit
+        self._answers = answers
+        self._patience = patience
+        self._one = anyio.Lock()
+
+    async def ask(self, question: Question) -> str | None:
+        """Put a question and wait. `None` when nobody answered in time. While it waits the turn may be silent."""
+        with self._patience():
+            async with self._one:
+                given = await self._keep("question.ask", partial(self._put, question=question))
+                return given if isinstance(given, str) else await self._wait(question)
+
+    async def _wait(self, question: Question) -> str | None:
+        deadline = self._clock.monotonic() + self._limit.total_seconds()
+        while True:
+            seen = self._answers.count
+            left = deadline - self._clock.monotonic()
+            asked = await self._keep(
+                "question.take", partial(self._take, question=question, expired=left <= 0)
+            )
+            if asked.state is not QuestionState.OPEN:
+                return asked.answer
+            until = self._clock.now() + timedelta(seconds=left)
+            await signal_or_moment(self._answers, seen, self._clock, until)
+
+    def _put(self, tx: Transaction, *, question: Question) -> Asked | str:
+        """Store the question and tell the place that asked; gives a lasting consent instead where there is one."""
+        now = self._clock.now()
+        turns.hold(tx, self._turn)
+        known = store.find(tx, self._turn.id, question.key)
+        if known is not None:
+            if known.state is QuestionState.OPEN:
+                store.prolong(tx, known, now + self._limit)
+            return known
+        given = store.consent(tx, self._turn.session, question.tool) if question.tool else None
+        answer = core.remembered(question, given) if given else None
+        if answer is not None:
+            return answer
+        asked = store.put(
+            tx, self._turn, question, shared=self._shared, expires_at=now + self._limit, now=now
+        )
+        if self._turn.reply:
+            deliveries.enqueue(
+                tx,
+                self._turn.reply,
+                core.told(question),
+                profile=self._turn.profile,
+                owner=self._turn.owner,
+                session=self._turn.session,
+                turn=self._turn.id,
+                now=now,
+            )
+        return asked
+
+    def _take(self, tx: Transaction, *, question: Question, expired: bool) -> Asked:
+        """What became of the question. From the moment it is known here, the agent may act on it."""
+        turns.hold(tx, self._turn)
+        asked = store.find(tx, self._turn.id, question.key)
+        assert asked is not None
+        if asked.state is QuestionState.OPEN and expired:
+            store.close(tx, asked, QuestionState.EXPIRED, now=self._clock.now())
+            asked = store.get(tx, asked.id)
+        if asked.state is not QuestionState.OPEN:
+            store.take(tx, asked)
+        return asked
+
+
+def unbegun(tx: Transaction, turn: TurnId) -> frozenset[str]:
+    """The keys of a turn's questions of which its agent never learned what became of them."""
+    return frozenset(a.question.key for a in store.of_turn(tx, turn) if not a.taken)

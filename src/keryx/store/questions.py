@@ -1,0 +1,220 @@
+"""Questions: what agents ask people, with the answers, and the consents that last for a session."""
+
+from datetime import datetime
+
+from keryx.core import ids, wire
+from keryx.core.changes import Kind
+from keryx.core.errors import Conflict, NotFound
+from keryx.core.ids import PrincipalId, QuestionId, SessionId, TurnId
+from keryx.core.questions import Asked, Consent, Question, QuestionState
+from keryx.core.sessions import Viewer
+from keryx.core.turns import Turn
+from keryx.store import changes
+from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
+
+_SELECT = """
+select q.id, q.profile, q.owner, q.session, q.turn, q.asker, q.shared, q.body, q.state, q.answer, q.answered_by, q.taken,
+  q.created_at, q.expires_at, q.closed_at
+from questions q
+"""
+
+
+def put(
+    tx: Transaction, turn: Turn, question: Question, *, shared: bool, expires_at: datetime, now: datetime
+) -> Asked:
+    """Store a question of a running turn. The caller holds the turn and has looked for the key."""
+    made = QuestionId(ids.new(now))
+    tx.run(
+        """
+        insert into questions
+          (id, profile, owner, session, turn, asker, shared, key, body, state, created_at, expires_at)
+        values
+          (:id, :profile, :owner, :session, :turn, :asker, :shared, :key, :body, 'open', :now, :expires_at)
+        """,
+        {
+            "id": made,
+            "profile": turn.profile,
+            "owner": turn.owner,
+            "session": turn.session,
+            "turn": turn.id,
+            "asker": turn.asker,
+            "shared": int(shared),
+            "key": ids.plain(question.key),
+            "body": wire.dumps(question),
+            "now": micros(now),
+            "expires_at": micros(expires_at),
+        },
+    )
+    asked = get(tx, made)
+    _note(tx, asked, QuestionState.OPEN, now)
+    return asked
+
+
+def get(tx: Transaction, question: QuestionId, *, viewer: Viewer | None = None) -> Asked:
+    row = tx.row(f"{_SELECT} where q.id = :id", {"id": question})
+    asked = None if row is None else _asked(row)
+    if asked is None or (viewer and not asked.seen_by(viewer)):
+        raise NotFound(f"there is no question {question!r}: `keryx questions list` shows those that wait")
+    return asked
+
+
+def find(tx: Transaction, turn: TurnId, key: str) -> Asked | None:
+    """The question that a turn put under a key."""
+    row = tx.row(f"{_SELECT} where q.turn = :turn and q.key = :key", {"turn": turn, "key": ids.plain(key)})
+    return None if row is None else _asked(row)
+
+
+def waiting(tx: Transaction, session: SessionId) -> list[Asked]:
+    """The open questions of a session, in the order they were put."""
+    rows = tx.rows(
+        f"{_SELECT} where q.session = :session and q.state = 'open' order by q.created_at, q.id",
+        {"session": session},
+    )
+    return [_asked(row) for row in rows]
+
+
+def of_session(tx: Transaction, session: SessionId, *, limit: int = 200) -> list[Asked]:
+    """The last questions of a session, whatever became of them, newest first."""
+    rows = tx.rows(
+        f"{_SELECT} where q.session = :session order by q.created_at desc, q.id desc limit :limit",
+        {"session": session, "limit": limit},
+    )
+    return [_asked(row) for row in rows]
+
+
+def of_turn(tx: Transaction, turn: TurnId) -> list[Asked]:
+    rows = tx.rows(f"{_SELECT} where q.turn = :turn order by q.created_at, q.id", {"turn": turn})
+    return [_asked(row) for row in rows]
+
+
+def page(tx: Transaction, viewer: Viewer, *, limit: int = 200) -> list[Asked]:
+    """The open questions that a viewer may see, oldest first."""
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where q.state = 'open' and q.profile = :profile
+          and (cast(:owner as text) is null or q.owner = :owner or q.asker = :owner)
+        order by q.created_at, q.id
+        limit :limit
+        """,
+        {"profile": viewer.profile, "owner": viewer.owner, "limit": limit},
+    )
+    return [_asked(row) for row in rows]
+
+
+def close(
+    tx: Transaction,
+    asked: Asked,
+    state: QuestionState,
+    *,
+    now: datetime,
+    answer: str | None = None,
+    by: PrincipalId | None = None,
+) -> None:
+    """End an open question. `Conflict` if it was closed meanwhile."""
+    changed = tx.run(
+        """
+        update questions set state = :state, answer = :answer, answered_by = :by, closed_at = :now
+        where id = :id and state = 'open'
+        """,
+        {
+            "id": asked.id,
+            "state": state.value,
+            "answer": None if answer is None else wire.dumps(answer),
+            "by": by,
+            "now": micros(now),
+        },
+    )
+    if not changed:
+        raise Conflict(f"the question “{asked.question.title}” is closed already")
+    _note(tx, asked, state, now)
+
+
+def prolong(tx: Transaction, asked: Asked, expires_at: datetime) -> None:
+    """Set when an open question runs out."""
+    tx.run("update questions set expires_at = :at where id = :id", {"id": asked.id, "at": micros(expires_at)})
+
+
+def take(tx: Transaction, asked: Asked) -> None:
+    """The agent is given what became of a question: from here on it may act on it."""
+    tx.run("update questions set taken = 1 where id = :id", {"id": asked.id})
+
+
+def cancel(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
+    """Close the open questions of a turn that has ended."""
+    rows = tx.rows(f"{_SELECT} where q.turn = :turn and q.state = 'open'", {"turn": turn})
+    for asked in map(_asked, rows):
+        close(tx, asked, QuestionState.CANCELLED, now=now)
+
+
+def consent(tx: Transaction, session: SessionId, tool: str) -> Consent | None:
+    """What a person has decided about a tool for as long as the session lasts."""
+    row = tx.row(
+        "select consent from consents where session = :session and tool = :tool",
+        {"session": session, "tool": ids.plain(tool)},
+    )
+    return None if row is None else Consent(row[0])
+
+
+def remember(
+    tx: Transaction, session: SessionId, tool: str, given: Consent, *, by: PrincipalId, now: datetime
+) -> None:
+    """Keep a lasting consent; a later one takes its place."""
+    tx.run(
+        """
+        insert into consents (session, tool, consent, given_by, given_at)
+        values (:session, :tool, :consent, :by, :now)
+        on conflict (session, tool) do update
+        set consent = excluded.consent, given_by = excluded.given_by, given_at = excluded.given_at
+        """,
+        {
+            "session": session,
+            "tool": ids.plain(tool),
+            "consent": given.value,
+            "by": by,
+            "now": micros(now),
+        },
+    )
+
+
+def forget(tx: Transaction, session: SessionId) -> int:
+    """Take back every lasting consent of a session; gives how many there were."""
+    return tx.run("delete from consents where session = :session", {"session": session})
+
+
+def _note(tx: Transaction, asked: Asked, state: QuestionState, now: datetime) -> None:
+    changes.note(
+        tx,
+        Kind.QUESTION,
+        asked.id,
+        profile=asked.profile,
+        owner=asked.owner,
+        at=now,
+        session=asked.session,
+        turn=asked.turn,
+        note=state.value,
+    )
+
+
+def _asked(row: Row) -> Asked:
+    (
+        id_, profile, owner, session, turn, asker, shared, body, state, answer, answered_by, taken,
+        created_at, expires_at, closed_at,
+    ) = row  # fmt: skip
+    return Asked(
+        id=id_,
+        profile=profile,
+        owner=owner,
+        session=session,
+        turn=turn,
+        asker=asker,
+        shared=bool(shared),
+        question=wire.loads(body, Question),
+        state=QuestionState(state),
+        answer=None if answer is None else wire.loads(answer, str),
+        answered_by=answered_by,
+        taken=bool(taken),
+        created_at=moment(created_at),
+        expires_at=moment(expires_at),
+        closed_at=maybe_moment(closed_at),
+    )

@@ -1,0 +1,62 @@
+import pytest
+
+from keryx.core.errors import Invalid
+from keryx.core.questions import (
+    PERMISSION,
+    Consent,
+    Option,
+    Question,
+    choose,
+    consent,
+    hint,
+    remembered,
+    told,
+)
+
+PERMIT = Question(key="1", title="May it?", detail="rm x")
+COLOURS = Question(key="1", title="Which?", options=(Option("r", "Red"), Option("g", "Green")))
+FREE = Question(key="1", title="Where?", options=())
+
+
+@pytest.mark.parametrize(
+    ("said", "chosen"),
+    [("1", "allow"), ("yes", "allow"), ("Y", "allow"), ("ALLOW", "allow"), ("always", "always"), ("2", "always"),
+     ("n", "deny"), (" no ", "deny"), ("Deny", "deny")],
+)  # fmt: skip
+def test_a_permission_is_answered_in_many_ways(said: str, chosen: str) -> None:
+    assert choose(PERMIT, said) == chosen
+
+
+@pytest.mark.parametrize("said", ["", " ", "4", "0", "perhaps", "yes please", "1 2"])
+def test_anything_else_is_refused_with_what_can_be_said(said: str) -> None:
+    with pytest.raises(Invalid, match="answer 1, 2 or 3"):
+        choose(PERMIT, said)
+
+
+def test_options_that_are_no_permission_take_no_yes() -> None:
+    assert choose(COLOURS, "green") == "g" == choose(COLOURS, "2")
+    with pytest.raises(Invalid, match="answer 1 or 2"):
+        choose(COLOURS, "yes")
+    assert hint(COLOURS) == "answer 1 or 2."
+
+
+def test_without_options_any_words_will_do() -> None:
+    assert choose(FREE, " in Oslo ") == "in Oslo"
+    with pytest.raises(Invalid):
+        choose(FREE, "\n")
+
+
+def test_a_detail_cannot_end_its_block_early() -> None:
+    assert "````\na ``` b\n````" in told(Question(key="1", title="May it?", detail="a ``` b"))
+
+
+def test_no_answer_allows_nothing() -> None:
+    assert consent(PERMIT, None) is Consent.OTHER and not consent(PERMIT, None).allows
+    assert consent(PERMIT, "always").allows
+
+
+def test_a_lasting_consent_chooses_an_option_of_its_kind() -> None:
+    assert remembered(PERMIT, Consent.ALLOW_ALWAYS) == "allow"
+    assert remembered(PERMIT, Consent.DENY_ALWAYS) == "deny"
+    assert remembered(COLOURS, Consent.ALLOW_ALWAYS) is None
+    assert remembered(Question(key="1", title="?", options=PERMISSION[:2]), Consent.DENY_ALWAYS) is None

@@ -1,0 +1,271 @@
+"""An agent asks, and somebody answers: from any place, in any process, in time or not."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from tests.engine.conftest import Begin
+from tests.engine.world import AT_ONCE, FAKE, OPERATORS, World, inbound, viewer
+
+from keryx.core.changes import Kind
+from keryx.core.deliveries import Target
+from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
+from keryx.core.ids import QuestionId
+from keryx.core.ports import Receipt, Said, TurnContext
+from keryx.core.questions import Asked, Question, QuestionState
+from keryx.core.source import ChatType, Source
+from keryx.core.turns import TurnState
+from keryx.engine.questions import Questions
+from keryx.store import questions
+from keryx.store.verify import verify
+from keryx.testing import ScriptedAgent
+
+HOW = "Answer 1, 2 or 3, or /allow /always /deny."
+
+
+async def asked(world: World, text: str = "!ask rm -rf /tmp/x", **fields: str) -> tuple[Receipt, Asked]:
+    """Say something that makes the agent ask; gives the receipt and the question that waits."""
+    receipt = await world.say(text, **fields)
+    assert receipt.session
+    session = receipt.session
+    await world.until(lambda tx: bool(questions.waiting(tx, session)))
+    (found,) = await world.read(questions.waiting, session)
+    return receipt, found
+
+
+async def answer(world: World, receipt: Receipt) -> str:
+    await world.settle(receipt)
+    return (await world.transcript(receipt.session))[-1]
+
+
+async def test_a_question_goes_to_the_place_that_asked_and_an_answer_there_goes_on(world: World) -> None:
+    receipt, _ = await asked(world)
+    told = (await world.sent())[0]
+    assert told == (
+        "May the echo agent go on?\n\n```\nrm -rf /tmp/x\n```\n\n"
+        f"1. Allow\n2. Always allow in this conversation\n3. Deny\n\n{HOW}"
+    )
+    assert await world.command("1") == "Allow: May the echo agent go on?"
+    assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
+    assert not await verify(world.database)
+
+
+@pytest.mark.parametrize(
+    ("said", "chosen"),
+    [("yes", "allow"), ("No", "deny"), ("/always", "always"), ("/deny", "deny"), ("/answer 3", "deny"),
+     ("/answer 1 deny", "deny"), ("Always allow in this conversation", "always"), (" 3 ", "deny")],
+)  # fmt: skip
+async def test_answers_in_a_chat(world: World, said: str, chosen: str) -> None:
+    receipt, _ = await asked(world)
+    await world.command(said)
+    assert await answer(world, receipt) == f"assistant: Asking. Answered: {chosen}"
+
+
+async def test_other_speech_is_no_answer(world: World) -> None:
+    receipt, question = await asked(world)
+    waiting = await world.say("what would that do?")
+    assert waiting.turn and waiting.reply is None
+    assert await world.command("/answer maybe") == (
+        "'maybe' is no answer to “May the echo agent go on?”: answer 1, 2 or 3, or /allow /always /deny."
+    )
+    assert await world.command("/answer") == (
+        "Say what you answer: /answer 1, or /answer <number or id of the question> 1."
+    )
+    assert (await world.command(f"/answer {question.id} no")).startswith("Deny")
+    await world.settle(receipt)
+    assert await world.command("/allow") == "Nothing is asked here now."
+    assert (await world.say("yes")).turn, "without a question, yes is something to say"
+
+
+async def test_an_answer_comes_from_another_process(begin: Begin) -> None:
+    world = await begin()
+    receipt, question = await asked(world)
+    other = await world.start()
+    assert [a.id for a in await other.hub.questions.open(OPERATORS)] == [question.id]
+    given = await other.hub.questions.answer(viewer("ann"), question.id, "allow")
+    assert (given.state, given.answer, given.answered_by) == (QuestionState.ANSWERED, "allow", "ann")
+    assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
+    with pytest.raises(Conflict, match="does not wait any more"):
+        await other.hub.questions.answer(viewer("ann"), question.id, "deny")
+
+
+async def test_a_snapshot_shows_what_waits_and_the_feed_tells(world: World) -> None:
+    cursor = await world.hub.now()
+    receipt, question = await asked(world)
+    assert [a.id for a in (await world.open(receipt.session)).questions] == [question.id]
+    await world.hub.questions.answer(OPERATORS, question.id, "2")
+    seen: list[str] = []
+    async with asyncio.timeout(10):
+        async for change in world.hub.follow(OPERATORS, cursor):
+            if change.kind is Kind.QUESTION:
+                assert (change.subject, change.session) == (question.id, receipt.session)
+                seen.append(change.note)
+                if len(seen) == 2:
+                    break
+    assert seen == ["open", "answered"]
+    assert (await world.open(receipt.session)).questions == []
+    story = await world.hub.why(OPERATORS, f"{receipt.session}.{receipt.seq}")
+    assert "asked: May the echo agent go on?" in [e.what for e in story.events]
+
+
+async def test_only_who_asked_and_the_owner_and_the_operator_may_answer(world: World) -> None:
+    receipt, question = await asked(world)
+    with pytest.raises(NotFound):
+        await world.hub.questions.answer(viewer("bob"), question.id, "allow")
+    assert await world.hub.questions.open(viewer("bob")) == []
+    assert receipt.session
+    with pytest.raises(NotFound):
+        await world.hub.questions.of_session(viewer("bob"), receipt.session)
+    with pytest.raises(NotFound):
+        await world.hub.questions.get(viewer("ann"), QuestionId("nothing"))
+    with pytest.raises(Invalid, match="an answer is missing"):
+        await world.hub.questions.answer(viewer("ann"), question.id, " ")
+    assert await world.hub.questions.get(viewer("ann"), question.id) == question
+
+
+async def test_where_several_people_talk_only_the_asker_answers(world: World) -> None:
+    async def say(text: str, user: str) -> Receipt:
+        source = Source(
+            platform=FAKE, chat="9", chat_type=ChatType.GROUP, thread="t", user=user, user_name=user
+        )
+        return await world.hub.receive(
+            inbound(text, user=user, source=source, reply=Target(FAKE, chat="9", thread="t"))
+        )
+
+    await world.settle(await say("hello", "ann"))
+    receipt = await say("!ask it", "bob")
+    assert receipt.session
+    session = receipt.session
+    await world.until(lambda tx: bool(questions.waiting(tx, session)))
+    (question,) = await world.read(questions.waiting, session)
+    assert (question.owner, question.asker) == ("ann", "bob")
+    with pytest.raises(Forbidden, match="only the one who asked"):
+        await world.hub.questions.answer(viewer("ann"), question.id, "allow")
+    assert (await say("/allow", "ann")).reply == (
+        "Only the one who asked may answer this question, or the operator."
+    )
+    assert (await say("yes", "ann")).turn, "from somebody else, yes is something to say"
+    assert [a.id for a in await world.hub.questions.open(viewer("bob"))] == [question.id]
+    assert (await say("yes", "bob")).reply
+    await world.settle(receipt)
+    assert "assistant: Asking. Answered: allow" in await world.transcript(session)
+
+
+async def test_a_lasting_consent_is_not_asked_for_again(world: World) -> None:
+    receipt, _ = await asked(world)
+    await world.command("/always")
+    await world.settle(receipt)
+    assert await answer(world, await world.say("!ask again")) == "assistant: Asking. Answered: allow"
+    other, _ = await asked(world, chat="2")
+    await world.command("/deny", chat="2")
+    assert await answer(world, other) == "assistant: Asking. Answered: deny"
+
+
+async def test_nobody_answers_in_time(begin: Begin) -> None:
+    limits = AT_ONCE.limits.__class__(
+        settle=timedelta(0), question=timedelta(minutes=30), silence=timedelta(minutes=1)
+    )
+    world = await begin(policy=AT_ONCE.__class__(limits=limits))
+    receipt, question = await asked(world)
+    await world.flow(world.settle(receipt), step=20)
+    assert await answer(world, receipt) == "assistant: Asking. Answered: nothing"
+    closed = await world.hub.questions.get(OPERATORS, question.id)
+    assert closed.state is QuestionState.EXPIRED and closed.closed_at
+    assert closed.closed_at - closed.created_at >= timedelta(minutes=30), "silence did not end it before"
+
+
+async def test_the_silence_after_an_answer_counts_again(begin: Begin) -> None:
+    async def hush(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I?"))
+        await asyncio.Event().wait()
+
+    world = await begin(agent=ScriptedAgent([hush]))
+    receipt, question = await asked(world)
+    await world.hub.questions.answer(OPERATORS, question.id, "allow")
+    turn = await world.flow(world.settle(receipt), step=30)
+    assert turn.state is TurnState.FAILED
+    assert turn.error and "said nothing for 10 minutes" in turn.error
+
+
+async def test_a_stopped_turn_cancels_its_question(world: World) -> None:
+    receipt, question = await asked(world)
+    await world.command("/stop")
+    turn = await world.settle(receipt)
+    assert turn.state is TurnState.CANCELLED
+    assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.CANCELLED
+    assert receipt.session
+    listed = await world.hub.questions.of_session(viewer("ann"), receipt.session)
+    assert [a.state for a in listed] == [QuestionState.CANCELLED]
+
+
+async def test_after_a_crash_the_answer_that_was_given_is_used(begin: Begin) -> None:
+    world = await begin()
+    receipt, question = await asked(world)
+    await world.crash()
+    await Questions(world.database, world.clock).answer(viewer("ann"), question.id, "allow")
+    world.advance(AT_ONCE.limits.lease + timedelta(seconds=1))
+    await world.start()
+    assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
+    assert len([t for t in await world.sent() if HOW in t]) == 1, "the place was asked once"
+
+
+async def test_after_a_crash_a_question_still_waits(begin: Begin) -> None:
+    world = await begin()
+    receipt, question = await asked(world)
+    await world.restart()
+    await world.running(receipt)
+    assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.OPEN
+    await world.hub.questions.answer(viewer("ann"), question.id, "deny")
+    assert await answer(world, receipt) == "assistant: Asking. Answered: deny"
+
+
+async def test_free_text_is_the_answer_to_a_question_without_options(begin: Begin) -> None:
+    async def where(context: TurnContext) -> None:
+        found.append(await context.ask(Question(key="1", title="Which city?", options=())))
+
+    found: list[str | None] = []
+    world = await begin(agent=ScriptedAgent([where, Said("Good.")]))
+    receipt, _ = await asked(world, "book a hotel")
+    assert (await world.sent())[0] == "Which city?\n\nAnswer in your own words."
+    await world.command("Oslo, please")
+    await world.settle(receipt)
+    assert found == ["Oslo, please"]
+
+
+async def test_questions_of_one_turn_are_put_one_after_the_other(begin: Begin) -> None:
+    async def both(context: TurnContext) -> None:
+        titles = ("First?", "Second?")
+        answers = await asyncio.gather(*(context.ask(Question(key=t, title=t)) for t in titles))
+        found.extend(answers)
+
+    found: list[str | None] = []
+    world = await begin(agent=ScriptedAgent([both, Said("Done.")]))
+    receipt, first = await asked(world, "go")
+    await world.command("yes")
+    assert receipt.session
+    session = receipt.session
+    await world.until(lambda tx: [a.id for a in questions.waiting(tx, session)] not in ([], [first.id]))
+    await world.command("no")
+    await world.settle(receipt)
+    assert found == ["allow", "deny"]
+
+
+async def test_several_that_wait_are_told_apart(begin: Begin) -> None:
+    """An attempt that died asked one thing, and the next asks another."""
+
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key=str(context.attempt), title=f"Try {context.attempt}?"))
+
+    world = await begin(agent=ScriptedAgent([ask, Said("Done.")]))
+    receipt, _ = await asked(world, "go")
+    await world.restart()
+    assert receipt.session
+    session = receipt.session
+    await world.until(lambda tx: len(questions.waiting(tx, session)) == 2)
+    reply = await world.command("/allow")
+    assert "1. Try 1?\n2. Try 2?" in reply
+    assert await world.command("/allow 9") == "No question '9' waits here: /allow alone answers the only one."
+    assert await world.command("/allow 2") == "Allow: Try 2?"
+    await world.settle(receipt)
+    states = [a.state for a in await world.hub.questions.of_session(OPERATORS, session)]
+    assert states == [QuestionState.ANSWERED, QuestionState.CANCELLED]

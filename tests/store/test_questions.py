@@ -1,0 +1,89 @@
+import pytest
+from tests.builders import ANN, ANNS, BOBS, NOW, ODD_TEXTS, OPERATORS, Store, a_running_turn, after
+
+from keryx.core.errors import Conflict, NotFound
+from keryx.core.questions import Asked, Consent, Question, QuestionState
+from keryx.core.sessions import Session
+from keryx.core.turns import Turn, TurnState
+from keryx.store import questions, sessions, turns
+from keryx.store.database import Transaction
+from keryx.store.verify import verify
+
+QUESTION = Question(key="call-1", title="May it?", detail="rm x", tool="shell")
+
+
+def put(tx: Transaction, turn: Turn, question: Question = QUESTION) -> Asked:
+    return questions.put(tx, turn, question, shared=False, expires_at=after(600), now=NOW)
+
+
+async def test_a_question_is_found_by_its_key_and_comes_back_as_it_was_put(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    for text in ODD_TEXTS:
+        question = Question(key=text, title=text, detail=text)
+        asked = await store.write(put, turn, question)
+        assert await store.read(questions.find, turn.id, text) == asked
+        assert asked.question == question
+    assert await store.read(questions.find, turn.id, "other") is None
+    assert len(await store.read(questions.waiting, turn.session)) == len(ODD_TEXTS)
+
+
+async def test_only_an_open_question_can_be_closed(store: Store) -> None:
+    asked = await store.write(put, await store.write(a_running_turn))
+    await store.write(questions.close, asked, QuestionState.ANSWERED, now=NOW, answer="allow", by=ANN)
+    with pytest.raises(Conflict, match="closed already"):
+        await store.write(questions.close, asked, QuestionState.EXPIRED, now=NOW)
+    closed = await store.read(questions.get, asked.id)
+    assert (closed.state, closed.answer, closed.answered_by) == (QuestionState.ANSWERED, "allow", ANN)
+
+
+async def test_a_question_ends_with_its_turn_and_not_with_an_interruption(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    asked = await store.write(put, turn)
+    await store.write(turns.requeue, turn, now=NOW)
+    assert (await store.read(questions.get, asked.id)).state is QuestionState.OPEN
+    await store.write(turns.close, await store.read(turns.get, turn.id), TurnState.CANCELLED, now=NOW)
+    assert (await store.read(questions.get, asked.id)).state is QuestionState.CANCELLED
+    assert await store.read(questions.waiting, turn.session) == []
+
+
+async def test_others_do_not_see_a_question(store: Store) -> None:
+    asked = await store.write(put, await store.write(a_running_turn))
+    assert await store.read(questions.page, ANNS) == [asked] == await store.read(questions.page, OPERATORS)
+    assert await store.read(questions.page, BOBS) == []
+    with pytest.raises(NotFound):
+        await store.read(questions.get, asked.id, viewer=BOBS)
+
+
+async def test_a_lasting_consent_is_of_one_session_and_one_tool(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    for given in (Consent.ALLOW_ALWAYS, Consent.DENY_ALWAYS):
+        await store.write(questions.remember, turn.session, "shell", given, by=ANN, now=NOW)
+        assert await store.read(questions.consent, turn.session, "shell") is given
+    assert await store.read(questions.consent, turn.session, "mail") is None
+    assert await store.write(questions.forget, turn.session) == 1
+    assert await store.read(questions.consent, turn.session, "shell") is None
+
+
+async def test_erasing_a_session_takes_its_questions_along(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    asked = await store.write(put, turn)
+    await store.write(questions.remember, turn.session, "shell", Consent.ALLOW_ALWAYS, by=ANN, now=NOW)
+
+    def erase(tx: Transaction) -> Session:
+        found = sessions.get(tx, turn.session)
+        sessions.erase(tx, found, now=NOW)
+        return found
+
+    await store.write(erase)
+    with pytest.raises(NotFound):
+        await store.read(questions.get, asked.id)
+    assert await store.read(questions.consent, turn.session, "shell") is None
+
+
+async def test_a_question_whose_turn_is_over_is_named_by_verify(store: Store) -> None:
+    turn = await store.write(a_running_turn)
+    await store.write(put, turn)
+    assert not await verify(store.database)
+    await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+    await store.write(lambda tx: tx.run("update questions set state = 'open', closed_at = null"))
+    assert [p.check for p in await verify(store.database)] == ["questions"]
