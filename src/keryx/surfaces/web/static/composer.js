@@ -292,7 +292,7 @@ function first(app) {
 }
 
 function next(app) {
-  const last = app.state.sessions[0];
+  const last = app.state.sessions.reduce((a, b) => (Date.parse(b.active_at) > Date.parse(a.active_at) ? b : a));
   const echo = app.info.agent === "echo";
   return [
     h("section", { class: "card" }, icon("redo"), h("h2", {}, "Go on"), h("p", {}, "Where you were last: ", h("a", { href: `#/s/${last.id}` }, last.title || "the last conversation"), ".")),

@@ -7,7 +7,7 @@ const MONTH = new Intl.DateTimeFormat(undefined, { month: "long", year: "numeric
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
 const SHORT = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const MARKS = { telegram: "Tg", discord: "Dc", slack: "Sl", matrix: "Mx", whatsapp: "Wa", signal: "Sg", web: "Wb", cli: "Tm", acp: "Ed", api: "Ap", job: "Jb", email: "Em", local: "Lo" };
-const NAMES = { web: "this page", cli: "the terminal", acp: "an editor", api: "the API", job: "a job", gateway: "a chat", matrix: "Matrix", telegram: "Telegram", discord: "Discord", slack: "Slack", whatsapp: "WhatsApp", signal: "Signal" };
+const NAMES = { web: "web", cli: "terminal", acp: "editor", api: "API", job: "job", gateway: "chat", matrix: "Matrix", telegram: "Telegram", discord: "Discord", slack: "Slack", whatsapp: "WhatsApp", signal: "Signal" };
 
 const MINUTE = 60_000;
 const DAYS = 86_400_000;

@@ -96,6 +96,7 @@ function notice(m) {
 
 // The answer that is being written. Blocks that are rendered stay as they are; what follows grows at the end.
 export function draftView(item, tools) {
+  const tail = (part) => part.tail && /\s*$/.exec(part.text.slice(0, part.text.length - part.tail.length).slice(-8))[0] + part.tail;
   const parts = item.draft?.parts ?? [];
   const words = parts.some((p) => p.text);
   return h("article", { class: "message assistant", "aria-label": "The answer that is being written", "aria-busy": "true" },
@@ -103,7 +104,7 @@ export function draftView(item, tools) {
     h("div", { class: "body" }, parts.map((part, i) => part.thought
       ? thought(`draft.${i}`, part.text, tools, true)
       : h("div", { class: "prose live" },
-          part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? part.tail : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),
+          part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),
           !part.blocks.length && h("div", { class: i === parts.length - 1 ? "plain caret" : "plain" }, part.tail || part.text)))));
 }
 
@@ -123,7 +124,7 @@ export function questionView(question, answer) {
     h("h3", {}, question.title),
     question.detail && h("pre", { tabindex: "0" }, question.detail),
     options.length
-      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: (o.consent ?? "").startsWith("allow") ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, o.label)))
+      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, o.label)))
       : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(question, text); } },
           h("input", { class: "field grow", "aria-label": "Your answer" }), h("button", { class: "button main" }, "Answer")));
 }

@@ -61,7 +61,7 @@ function chart(rows, days) {
   });
   const every = Math.ceil(days / 6);
   return h("figure", { class: "chart", key: "chart" },
-    h("svg", { viewBox: `0 -8 ${WIDTH} ${HEIGHT + 32}`, role: "img", "aria-label": `Tokens by day over ${days} days; the table below has the same figures`, preserveAspectRatio: "none" },
+    h("svg", { viewBox: `0 -8 ${WIDTH} ${HEIGHT + 32}`, role: "img", "aria-label": `Tokens by day over ${days} days; the table below has the same figures` },
       [0, 0.5, 1].map((part) => [h("line", { class: "rule", x1: LEFT, x2: WIDTH, y1: y(top * part), y2: y(top * part) }), h("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, count(top * part))]),
       bars,
       dates.map((day, i) => i % every === 0 && h("text", { x: LEFT + i * step, y: HEIGHT + 18 }, day.slice(5)))),
