@@ -19,6 +19,7 @@ from keryx.core.lanes import Sharing
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
 from keryx.engine.policy import Keep, Policy
+from keryx.surfaces.web.settings import Web
 
 PREFIX = "KERYX_"
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
@@ -53,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
+    web: Web = Web()
 
     @property
     def folder(self) -> Path:

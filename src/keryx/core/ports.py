@@ -104,7 +104,8 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
     platform position that may move once this event is stored. `session` sends it to that session instead of
     the one of its lane; `principal` is set by local transports, which know who they speak for. `addressed`: the
-    agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text it replies to."""
+    agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text it replies to. `cwd` and `settings` are for the
+    session that it begins."""
 
     event: str
     source: Source
@@ -121,6 +122,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     edits: str | None = None
     pin: WorkerId | None = None
     cwd: str = ""
+    settings: Settings | None = None
     commands: bool = True
     cursor: tuple[str, str] | None = None
 

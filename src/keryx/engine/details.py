@@ -8,9 +8,11 @@ import msgspec
 from keryx.core.changes import Change, Kind, Piece
 from keryx.core.deliveries import Delivery
 from keryx.core.ids import SessionId, TurnId
+from keryx.core.questions import Asked
 from keryx.core.sessions import Listed
 from keryx.core.turns import Turn
-from keryx.store import deliveries, drafts, lanes, listings, projects, turns
+from keryx.store import deliveries, lanes, listings, projects, questions, turns
+from keryx.store import drafts as pieces
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
 from keryx.store.projects import Project
@@ -30,6 +32,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: dict[str, Delivery]
     lanes: dict[str, Lane]
     projects: dict[str, Project]
+    questions: dict[str, Asked]
 
 
 def of(tx: Transaction, batch: Sequence[Change]) -> Details:
@@ -40,13 +43,13 @@ def of(tx: Transaction, batch: Sequence[Change]) -> Details:
         deliveries={d.id: d for d in _some(tx, deliveries.among, _subjects(batch, Kind.DELIVERY))},
         lanes={e.key: e for e in _some(tx, lanes.among, _subjects(batch, Kind.LANE))},
         projects={p.id: p for p in _some(tx, projects.among, _subjects(batch, Kind.PROJECT))},
+        questions={a.id: a for a in _some(tx, questions.among, _subjects(batch, Kind.QUESTION))},
     )
 
 
-def drafts_of(tx: Transaction, batch: Sequence[Change]) -> dict[str, list[Piece]]:
-    """The whole draft of every turn that changes add to, as it is now."""
-    named = {c.turn for c in batch if c.kind is Kind.DRAFT and c.turn}
-    return {turn: drafts.pieces(tx, turn) for turn in named}
+def drafts(tx: Transaction, turns: Iterable[str]) -> dict[str, list[Piece]]:
+    """The whole drafts of some turns, as they are now."""
+    return {turn: pieces.pieces(tx, TurnId(turn)) for turn in turns}
 
 
 def _turns(batch: Iterable[Change]) -> set[TurnId]:

@@ -13,8 +13,9 @@ from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import commands, control, revisions, router, snapshot, story, worker
+from keryx.engine import branches, commands, control, revisions, router, snapshot, story, worker
 from keryx.engine.desk import Desk
+from keryx.engine.exchange.export import Format, Write, export
 from keryx.engine.feed import Feed
 from keryx.engine.policy import Policy
 from keryx.engine.questions import Questions
@@ -191,6 +192,42 @@ class Hub:
                 tx, s, viewer=viewer, surface=surface, through=through, title=title, now=now
             ),
         )
+
+    async def branch(
+        self,
+        viewer: Viewer,
+        session: SessionId,
+        inbound: Inbound,
+        *,
+        surface: str,
+        through: int | None = None,
+        title: str | None = None,
+    ) -> Receipt:
+        """Fork, and say something to the copy, all or nothing; a repeated event gives the first receipt."""
+        now = self._clock.now()
+        return await self._change(
+            "branch",
+            viewer,
+            session,
+            lambda tx, s: branches.branch(
+                tx,
+                s,
+                inbound,
+                viewer=viewer,
+                surface=surface,
+                through=through,
+                title=title,
+                policy=self._policy,
+                now=now,
+            ),
+        )
+
+    async def export(
+        self, viewer: Viewer, session: SessionId, format: Format, write: Write, *, redact: bool = False
+    ) -> None:
+        """Write a session as a file; `write` is called in another thread with pieces of text, in order."""
+        await self._read("export.check", viewer, session, lambda tx, s: s.id)
+        await export(self._database, viewer, [session], format, write, redact=redact)
 
     async def undo(self, viewer: Viewer, session: SessionId, count: int = 1) -> str:
         now = self._clock.now()

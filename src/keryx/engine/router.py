@@ -11,7 +11,7 @@ from keryx.core.messages import Mark, Notice, Role, Text
 from keryx.core.ports import Inbound, Receipt
 from keryx.core.questions import label
 from keryx.core.resets import ResetReason
-from keryx.core.sessions import Session, Viewer
+from keryx.core.sessions import Session, Settings, Viewer
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands, control, questions
@@ -127,6 +127,7 @@ def _session(
             surface=inbound.surface,
             origin=inbound.source,
             cwd=inbound.cwd,
+            settings=inbound.settings or Settings(),
             now=now,
         )
         lane_store.move(tx, lane, current, why="first message", now=now)

@@ -1,16 +1,17 @@
 """Views: what a page shows, each from one read: the beginning, one conversation, the board, a family of forks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
 import msgspec
 
-from keryx.core.changes import Change, Piece
-from keryx.core.deliveries import DeliveryState
-from keryx.core.errors import NotFound
-from keryx.core.ids import Cursor, SessionId
+from keryx.core.changes import Change, Kind, Piece
+from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.core.errors import CursorExpired, NotFound
+from keryx.core.ids import Cursor, DeliveryId, SessionId
 from keryx.core.messages import Message, Text, ToolCall
+from keryx.core.questions import Asked
 from keryx.core.sessions import Listed, Listing, Session, Viewer
 from keryx.core.turns import Turn, TurnState
 from keryx.engine import details, snapshot, windows
@@ -28,6 +29,7 @@ from keryx.store import (
     listings,
     messages,
     projects,
+    questions,
     sessions,
     turns,
     usage,
@@ -37,7 +39,10 @@ from keryx.store.desks import Composed
 from keryx.store.epochs import Epoch
 from keryx.store.lanes import Lane
 from keryx.store.projects import Project
+from keryx.store.search import Hit
 from keryx.store.usage import Spent, SpentBy
+
+__all__ = ["AtWork", "Branch", "Composed", "Epoch", "Hit", "Lane", "Page", "Project", "Spending", "Views"]
 
 _FAMILY = 500
 _BATCH = 500
@@ -59,6 +64,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     page: Page
     projects: list[Project]
     turns: list[Turn]
+    questions: list[Asked]
     unsent: int
     composed: Composed
     preferences: dict[str, str]
@@ -84,6 +90,7 @@ class AtWork(msgspec.Struct, frozen=True, kw_only=True):
     listed: Listed
     asked: str
     step: ToolCall | None
+    question: Asked | None
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +159,31 @@ class Views:
         """The family of a session as far as the viewer may see it, parents before children."""
         return await self._database.read("view.lineage", partial(_lineage, viewer=viewer, id_=session))
 
+    async def titles(self, viewer: Viewer, named: Iterable[SessionId]) -> dict[str, str]:
+        """The titles of those of these sessions that the viewer may see."""
+
+        def work(tx: Transaction) -> dict[str, str]:
+            found = [e.session for e in listings.among(tx, named)]
+            return {s.id: s.title for s in found if viewer.sees(s.profile, s.owner)}
+
+        return await self._database.read("view.titles", work)
+
+    async def delivery(self, viewer: Viewer, delivery: DeliveryId) -> Delivery:
+        return await self._database.read(
+            "view.delivery", lambda tx: deliveries.get(tx, delivery, viewer=viewer)
+        )
+
+    async def check(self, cursor: Cursor) -> None:
+        """Raise `Invalid` for what is no cursor. One that is too old passes: whoever follows it is told."""
+
+        def work(tx: Transaction) -> None:
+            try:
+                feed.after(tx, cursor, limit=1)
+            except CursorExpired:
+                return
+
+        await self._database.read("view.check", work)
+
     async def spending(self, viewer: Viewer, *, since: datetime) -> Spending:
         def work(tx: Transaction) -> Spending:
             return Spending(
@@ -160,9 +192,15 @@ class Views:
 
         return await self._database.read("view.spending", work)
 
-    async def details(self, batch: Sequence[Change]) -> Details:
-        """The rows that changes name, as they are now."""
-        return await self._database.read("view.details", lambda tx: details.of(tx, batch))
+    async def details(
+        self, batch: Sequence[Change], *, drafts: Iterable[str] = ()
+    ) -> tuple[Details, dict[str, list[Piece]]]:
+        """The rows that changes name, and the whole drafts of some turns, as they are now."""
+
+        def work(tx: Transaction) -> tuple[Details, dict[str, list[Piece]]]:
+            return details.of(tx, batch), details.drafts(tx, drafts)
+
+        return await self._database.read("view.details", work)
 
     async def missed(self, cursor: Cursor) -> tuple[list[Change], Details, dict[str, list[Piece]]]:
         """The next changes after a cursor, the rows they name, and the whole drafts that they add to. Raises
@@ -171,7 +209,8 @@ class Views:
         def work(tx: Transaction) -> tuple[list[Change], Details, dict[str, list[Piece]]]:
             feed.check(tx, cursor)
             found = feed.after(tx, cursor, limit=_BATCH)
-            return found, details.of(tx, found), details.drafts_of(tx, found)
+            grown = {c.turn for c in found if c.kind is Kind.DRAFT and c.turn}
+            return found, details.of(tx, found), details.drafts(tx, grown)
 
         return await self._database.read("view.missed", work)
 
@@ -181,6 +220,7 @@ def _begin(tx: Transaction, *, viewer: Viewer, limit: int) -> Beginning:
         page=_page(tx, viewer=viewer, listing=Listing(limit=limit)),
         projects=projects.every(tx, viewer),
         turns=turns.active(tx, profile=viewer.profile, owner=viewer.owner),
+        questions=questions.page(tx, viewer),
         unsent=len(deliveries.page(tx, viewer, states=_UNSENT, limit=_MANY)),
         composed=desks.composed(tx, viewer, NEW),
         preferences=desks.preferences(tx, viewer),
@@ -212,18 +252,20 @@ def _inputs(tx: Transaction, waiting: Sequence[Turn]) -> list[Message]:
 
 def _board(tx: Transaction, *, viewer: Viewer) -> list[AtWork]:
     active = turns.active(tx, profile=viewer.profile, owner=viewer.owner)
+    waiting = {asked.turn: asked for asked in questions.page(tx, viewer)}
     listed = {entry.session.id: entry for entry in listings.among(tx, {t.session for t in active})}
-    found = [_at_work(tx, turn, listed[turn.session]) for turn in active]
+    found = [_at_work(tx, turn, listed[turn.session], waiting.get(turn.id)) for turn in active]
     return sorted(found, key=lambda w: w.turn.state is not TurnState.RUNNING)
 
 
-def _at_work(tx: Transaction, turn: Turn, listed: Listed) -> AtWork:
+def _at_work(tx: Transaction, turn: Turn, listed: Listed, question: Asked | None) -> AtWork:
     running = turn.state is TurnState.RUNNING
     recent = messages.latest(tx, turn.session, limit=8) if running else []
     steps = [call for m in recent if m.turn == turn.id for call in m.calls]
     asked = messages.get(tx, turn.session, turn.input_seq)
     words = " ".join(p.text for p in asked.parts if isinstance(p, Text))
-    return AtWork(turn=turn, listed=listed, asked=words[:200], step=steps[-1] if steps else None)
+    step = steps[-1] if steps else None
+    return AtWork(turn=turn, listed=listed, asked=words[:200], step=step, question=question)
 
 
 def _lineage(tx: Transaction, *, viewer: Viewer, id_: SessionId) -> list[Branch]:

@@ -75,7 +75,7 @@ _STARTING = (
         "/api/preferences",
         "Change preferences; what is left out stays.",
         wire.Preferences,
-        body=forms.Preferences,
+        body=forms.Prefer,
     ),
 )
 
@@ -228,7 +228,7 @@ _SESSIONS = (
         "PUT",
         "/api/composers/{composer}",
         "Keep what was typed. An empty text forgets it; sending does too.",
-        body=forms.Draft,
+        body=forms.Compose,
     ),
 )
 

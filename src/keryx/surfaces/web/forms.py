@@ -168,7 +168,7 @@ class Fork(Form, frozen=True, kw_only=True):
     media: Annotated[list[Name], Meta(max_length=20)] = []
 
 
-class Draft(Form, frozen=True, kw_only=True):
+class Compose(Form, frozen=True, kw_only=True):
     text: Words = ""
     media: Annotated[list[Name], Meta(max_length=20)] = []
 
@@ -208,7 +208,7 @@ class SignIn(Form, frozen=True, kw_only=True):
     token: Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
-class Preferences(Form, frozen=True, kw_only=True):
+class Prefer(Form, frozen=True, kw_only=True):
     theme: "Theme | UnsetType" = UNSET
     send_with: "SendWith | UnsetType" = UNSET
     details: bool | UnsetType = UNSET

@@ -68,6 +68,14 @@ class Growing:
         self._parts: list[_Part] = []
         self.last = 0
 
+    @property
+    def empty(self) -> bool:
+        return not self._parts
+
+    def reset(self) -> None:
+        """The draft has become a message: what comes next begins a new one."""
+        self._parts.clear()
+
     def add(self, pieces: Iterable[Piece]) -> list[Step]:
         """Take more pieces, in order; gives one step for each stretch of text or reasoning among them."""
         steps: list[Step] = []

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -37,8 +36,8 @@ class Meter(Protocol):
 Meters = Callable[[], Mapping[str, Meter]]
 
 
-def health(hub: Hub, *, meters: Meters, stopping: Callable[[], bool]) -> Starlette:
-    """Three pages without secrets and without message text: /healthz, /readyz and /metrics."""
+def health(hub: Hub, *, meters: Meters, stopping: Callable[[], bool]) -> list[Route]:
+    """The routes of three pages without secrets and without message text: /healthz, /readyz and /metrics."""
     began = time.monotonic()
 
     async def healthz(_: Request) -> Response:
@@ -52,9 +51,7 @@ def health(hub: Hub, *, meters: Meters, stopping: Callable[[], bool]) -> Starlet
         lines = [*_work(meters()), *await _amounts(hub), *_process(time.monotonic() - began)]
         return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
 
-    return Starlette(
-        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
-    )
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
 
 
 async def _trouble(hub: Hub) -> str | None:

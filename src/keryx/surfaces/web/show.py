@@ -12,6 +12,7 @@ from keryx.core.changes import Piece
 from keryx.core.deliveries import Delivery
 from keryx.core.errors import NotFound
 from keryx.core.messages import Message, Part
+from keryx.core.questions import Asked
 from keryx.core.sessions import Listed, Session
 from keryx.core.source import Source
 from keryx.core.turns import Turn
@@ -136,6 +137,22 @@ def delivery(found: Delivery) -> wire.Delivery:
     )
 
 
+def question(found: Asked) -> wire.Question:
+    return wire.Question(
+        id=found.id,
+        session=found.session,
+        turn=found.turn,
+        title=found.question.title,
+        state=found.state.value,
+        asked_at=found.created_at,
+        detail=found.question.detail,
+        tool=found.question.tool,
+        options=[wire.Option(id=o.id, label=o.label, consent=o.consent) for o in found.question.options],
+        answer=found.answer,
+        expires_at=found.expires_at,
+    )
+
+
 def epoch(found: Epoch) -> wire.Epoch:
     return wire.Epoch(
         number=found.number,
@@ -203,6 +220,7 @@ def running(found: AtWork) -> wire.Running:
         session=session(found.listed),
         asked=found.asked,
         step=f"{step.name} {_main(step.input)}".strip() if step else "",
+        question=question(found.question) if found.question else None,
     )
 
 
