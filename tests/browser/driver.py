@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Locator, Page, Request, expect
-from tests.cli.driver import Cli, Node
+from tests.cli.driver import Cli, Node, command
 
 T = TypeVar("T")
 
@@ -58,6 +59,12 @@ class House:
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def run(self, *arguments: str) -> None:
+        """A command in another process, as from a terminal."""
+        subprocess.run(
+            command(*arguments), env=self.cli.environment(), check=True, capture_output=True, timeout=60
+        )
 
     @contextmanager
     def serving(self, **variables: str) -> Generator[Node]:

@@ -51,8 +51,11 @@ def test_undo_and_retry_by_key(page: Tab) -> None:
     expect(page.answers.last).to_have_text("hello")
     expect(page.draft).to_have_count(0)
     page.composer.press("Escape")
+    folded = page.page.locator(".folded")
+    before = folded.inner_text()
     page.page.keyboard.press("r")
-    expect(page.page.get_by_text("undone")).to_have_count(2)
+    expect(folded).not_to_have_text(before, use_inner_text=True)
+    expect(page.answers).to_have_text(["hello"])
 
 
 def test_the_palette_finds_conversations_and_commands(page: Tab) -> None:

@@ -19,7 +19,7 @@ def test_two_tabs_and_a_terminal_see_the_same(browser: Browser, served: House) -
         expect(one.draft).to_contain_text("from")
         for seen in (one, two):
             expect(seen.answers).to_have_text(["hello", "from the second tab"])
-        served.cli.ok("send", "--session", session, "from the terminal")
+        served.run("send", "--session", session, "from the terminal")
         for seen in (one, two):
             expect(seen.questions).to_have_text(
                 ["hello", "slow 2 from the second tab", "from the terminal"]

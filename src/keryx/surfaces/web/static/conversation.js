@@ -170,8 +170,8 @@ export function conversation(root, app, id, seq) {
     }
     patch(root, [
       header(now),
-      h("div", { class: "talk", key: "talk", role: "log", "aria-live": "off", "aria-label": "Conversation", tabindex: "0", own: true }),
-      h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: "write" })),
+      h("div", { class: "talk", key: `talk-${id}`, role: "log", "aria-live": "off", "aria-label": "Conversation", tabindex: "0", own: true }),
+      h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: `write-${id}` })),
     ]);
   }
 
