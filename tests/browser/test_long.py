@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bench import fill
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from tests.browser.driver import House, apart, tab
 
 from keryx.core.ids import SessionId
@@ -83,15 +83,20 @@ def test_a_search_jumps_to_an_old_message_and_stays_there(browser: Browser, hous
 def test_what_is_read_keeps_its_place_while_older_messages_load(browser: Browser, house: House) -> None:
     session = apart(many_messages(house.cli.home / "keryx.db"))
     with house.serving(), tab(browser, house) as page:
+        held: list[Route] = []
+        page.page.route("**/messages?before=*", lambda route: held.append(route))
         page.open(f"/s/{session}/5000")
-        anchor = page.page.locator("article[data-seq='5000']")
-        expect(anchor).to_be_in_viewport()
+        expect(page.page.locator("article[data-seq='5000']")).to_be_in_viewport()
         talk = page.page.get_by_role("log")
-        talk.evaluate("e => { e.scrollTop -= 10 }")
-        box = anchor.bounding_box()
-        assert box
-        with page.page.expect_response(lambda r: "before=" in r.url):
-            talk.evaluate("e => { const at = e.scrollTop; e.scrollTop = 0; e.scrollTop = at }")
-        page.page.wait_for_function("() => true")
-        after = anchor.bounding_box()
-        assert after and abs(after["y"] - box["y"]) < 2
+        with page.page.expect_request("**/messages?before=*"):
+            talk.evaluate("e => { e.scrollTop = 1000 }")
+        seq, before = talk.evaluate(
+            """e => [...e.querySelectorAll("article")].map(a => [a.dataset.seq, a.getBoundingClientRect().top])
+                 .find(([, top]) => top > e.getBoundingClientRect().top)"""
+        )
+        with page.page.expect_response("**/messages?before=*"):
+            held[0].continue_()
+        page.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        after = page.page.locator(f"article[data-seq='{seq}']").bounding_box()
+        assert after and abs(after["y"] - before) < 2
+        assert talk.evaluate("e => e.scrollTop") > 3000

@@ -5,6 +5,7 @@ import { h, icon, iconButton, patch } from "./dom.js";
 import { cut, plural } from "./format.js";
 
 const PAUSE = 500;
+const SHOWN = 8;
 const MODES = [
   ["queue", "answer it next"],
   ["steer", "give it to the running answer"],
@@ -97,8 +98,9 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   }
 
   function menu(found) {
+    const from = Math.max(0, Math.min(choice - SHOWN + 3, found.length - SHOWN));
     return h("div", { class: "menu", id: "commands", key: "menu", role: "listbox", "aria-label": "Commands" },
-      found.map((c, i) => h("div", { class: "option", id: `command-${i}`, role: "option", "aria-selected": String(i === choice), key: c.name, onmousedown: (e) => (e.preventDefault(), complete(c)) },
+      found.map((c, i) => i >= from && i < from + SHOWN && h("div", { class: "option", id: `command-${i}`, role: "option", "aria-posinset": i + 1, "aria-setsize": found.length, "aria-selected": String(i === choice), key: c.name, onmousedown: (e) => (e.preventDefault(), complete(c)) },
         h("code", {}, `/${c.name}`), c.usage ? h("span", { class: "muted" }, c.usage) : null, h("span", { class: "muted grow cut" }, c.help))));
   }
 
@@ -239,8 +241,11 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
 // The words of a message, without tools and reasoning.
 export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");
 
+let homes = 0;
+
 // The home screen: begins a conversation, and on the first day says what to do next.
 export function home(root, app) {
+  const mine = ++homes;
   function frame() {
     const fresh = !app.state.sessions.length;
     const echo = app.info.agent === "echo";
@@ -250,7 +255,7 @@ export function home(root, app) {
         h("h1", {}, fresh ? "Keryx is running" : "What is on your mind?"),
         h("p", { class: "lead" }, fresh ? "One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks." : `Answered by ${echo ? "echo, the offline agent" : app.info.agent}. Every conversation, from every place, is in the list.`),
         h("div", { class: "cards" }, fresh ? first(app) : next(app)))),
-      h("div", { key: "home-composer", own: true, id: "home-composer" }),
+      h("div", { key: `write-${mine}`, own: true, id: "home-composer" }),
     ]);
   }
   frame();

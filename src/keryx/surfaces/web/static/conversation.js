@@ -142,6 +142,7 @@ export function conversation(root, app, id, seq) {
         if (left) return;
         failed = null;
         app.dispatch({ type: "open", snapshot });
+        newest = snapshot.session.last_seq ?? 0;
         if (!write) begin(snapshot.composer ?? {});
       });
     } catch (problem) {
