@@ -19,10 +19,18 @@ VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
 _TITLES = (
     ("Postgres upgrade plan", "cli", None),
     ("Reading list for March", "web", None),
-    ("Standup notes", "gateway", Source(platform="slack", chat="ops", chat_name="#ops", chat_type=ChatType.GROUP)),
+    (
+        "Standup notes",
+        "gateway",
+        Source(platform="slack", chat="ops", chat_name="#ops", chat_type=ChatType.GROUP),
+    ),
     ("Learning Norwegian", "gateway", Source(platform="telegram", chat="7", user="7", user_name="Ann")),
     ("Rename the metrics", "acp", None),
-    ("Dinner for eight", "gateway", Source(platform="matrix", chat="!k", chat_name="Kitchen", chat_type=ChatType.GROUP)),
+    (
+        "Dinner for eight",
+        "gateway",
+        Source(platform="matrix", chat="!k", chat_name="Kitchen", chat_type=ChatType.GROUP),
+    ),
     ("Quarterly report, second draft", "web", None),
     ("Home server backup", "cli", None),
     ("Why is the build slow?", "acp", None),
@@ -63,7 +71,13 @@ def _write(tx: Transaction) -> SessionId:
     for n, (title, surface, origin) in enumerate(_TITLES):
         at = now - timedelta(hours=2 + 9 * n * (1 + n // 4))
         made = _session(tx, title, surface, origin, at)
-        _exchange(tx, made, at, f"Tell me about this: {title.lower()}.", "Here is a first version. What should change?")
+        _exchange(
+            tx,
+            made,
+            at,
+            f"Tell me about this: {title.lower()}.",
+            "Here is a first version. What should change?",
+        )
         found = sessions.get(tx, made)
         if n in (0, 4):
             sessions.set_project(tx, found, project.id, now=at)
@@ -86,7 +100,12 @@ def _session(tx: Transaction, title: str, surface: str, origin: Source | None, a
     owner = OPERATOR
     if origin and origin.user:
         owner = principals.resolve(
-            tx, profile=DEFAULT_PROFILE, platform=origin.platform, person=origin.user, name=origin.user_name or "", now=at
+            tx,
+            profile=DEFAULT_PROFILE,
+            platform=origin.platform,
+            person=origin.user,
+            name=origin.user_name or "",
+            now=at,
         )
     made = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface=surface, origin=origin, now=at)
     if origin and origin.user:
@@ -107,13 +126,21 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
     begun = now - timedelta(hours=26)
     made = _session(tx, "Restarts of the billing worker", "gateway", origin, begun)
 
-    def add(role: Role, parts: Parts, minutes: float, turn: str, mark: Mark | None = None, author: str = "") -> None:
+    def add(
+        role: Role, parts: Parts, minutes: float, turn: str, mark: Mark | None = None, author: str = ""
+    ) -> None:
         messages.append(
             tx, made, role, parts, now=begun + timedelta(minutes=minutes), turn=TurnId(turn), mark=mark, author=author,
             surface="telegram" if author else "web" if role is Role.USER else "",
         )  # fmt: skip
 
-    add(Role.USER, words("Since yesterday the second worker of billing restarts every few minutes. Why?"), 0, "t1", author="Ann")
+    add(
+        Role.USER,
+        words("Since yesterday the second worker of billing restarts every few minutes. Why?"),
+        0,
+        "t1",
+        author="Ann",
+    )
     add(
         Role.ASSISTANT,
         (
@@ -125,14 +152,24 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
         0.1,
         "t1",
     )
-    add(Role.TOOL, (ToolResult("c1", "search_logs", "14 restarts\n" + "worker b: lease lost\n" * 12),), 0.15, "t1")
+    add(
+        Role.TOOL,
+        (ToolResult("c1", "search_logs", "14 restarts\n" + "worker b: lease lost\n" * 12),),
+        0.15,
+        "t1",
+    )
     add(Role.TOOL, (ToolResult("c2", "read_file", "no such file", failed=True),), 0.16, "t1")
     add(Role.ASSISTANT, words(_ANSWER), 0.4, "t1")
     epochs.begin(tx, made, first_seq=5, summary="Billing worker b lost its lease 14 times in a day.", now=now)
     add(Role.USER, words("Good. Write the change, please."), 24 * 60, "t2")
     add(Role.ASSISTANT, words("The change is small: the runner renews"), 24 * 60 + 1, "t2", Mark.INTERRUPTED)
     add(Role.USER, words("Go on where you were."), 25 * 60, "t3")
-    add(Role.ASSISTANT, words("It is in `runner.py` now, with a test that lets a tool sleep for a minute."), 25 * 60 + 1, "t3")
+    add(
+        Role.ASSISTANT,
+        words("It is in `runner.py` now, with a test that lets a tool sleep for a minute."),
+        25 * 60 + 1,
+        "t3",
+    )
     return made
 
 

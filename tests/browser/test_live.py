@@ -21,9 +21,7 @@ def test_two_tabs_and_a_terminal_see_the_same(browser: Browser, served: House) -
             expect(seen.answers).to_have_text(["hello", "from the second tab"])
         served.run("send", "--session", session, "from the terminal")
         for seen in (one, two):
-            expect(seen.questions).to_have_text(
-                ["hello", "slow 2 from the second tab", "from the terminal"]
-            )
+            expect(seen.questions).to_have_text(["hello", "slow 2 from the second tab", "from the terminal"])
             expect(seen.answers.last).to_have_text("from the terminal")
             expect(seen.page.get_by_text("via terminal")).to_be_visible()
 

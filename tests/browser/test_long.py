@@ -36,7 +36,9 @@ def test_ten_thousand_conversations_scroll(browser: Browser, house: House) -> No
         for _ in range(30):
             seen.update(str(href) for href in rows.evaluate_all("all => all.map(a => a.href)"))
             scroller.evaluate("e => { e.scrollTop += e.clientHeight }")
-            page.page.wait_for_function("e => e.scrollTop + e.clientHeight < e.scrollHeight - 50", arg=scroller.element_handle())
+            page.page.wait_for_function(
+                "e => e.scrollTop + e.clientHeight < e.scrollHeight - 50", arg=scroller.element_handle()
+            )
             assert rows.count() < BOUND
         assert len(seen) > 250
         loaded = page.page.evaluate("document.querySelectorAll('*').length")
@@ -96,7 +98,9 @@ def test_what_is_read_keeps_its_place_while_older_messages_load(browser: Browser
         )
         with page.page.expect_response("**/messages?before=*"):
             held[0].continue_()
-        page.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
         after = page.page.locator(f"article[data-seq='{seq}']").bounding_box()
         assert after and abs(after["y"] - before) < 2
         assert talk.evaluate("e => e.scrollTop") > 3000

@@ -94,7 +94,10 @@ async def test_windows_lie_before_after_and_around_a_message(site: Site, world: 
     assert await seqs("around=4&limit=4") == ([2, 3, 4, 5], True, True)
     assert await seqs("around=8&limit=3") == ([6, 7, 8], True, False)
     assert await seqs("before=1") == ([], False, False)
-    assert [m["seq"] for m in (await site.get(f"/api/sessions/{session}?around=1&limit=2"))["messages"]] == [1, 2]
+    assert [m["seq"] for m in (await site.get(f"/api/sessions/{session}?around=1&limit=2"))["messages"]] == [
+        1,
+        2,
+    ]
     await site.problem(400, "GET", f"{path}?before=3&after=1")
 
 
@@ -106,7 +109,9 @@ async def test_turns_are_undone_redone_and_retried(site: Site, world: World) -> 
     assert await site.post(f"/api/sessions/{session}/redo") == {"messages": 2}
     again = await site.post(f"/api/sessions/{session}/retry")
     await world.settle(TurnId(again["turn"]))
-    roles = [(m["role"], bool(m.get("undone"))) for m in (await site.get(f"/api/sessions/{session}"))["messages"]]
+    roles = [
+        (m["role"], bool(m.get("undone"))) for m in (await site.get(f"/api/sessions/{session}"))["messages"]
+    ]
     assert roles == [("user", True), ("assistant", True), ("user", False), ("assistant", False)]
 
 
@@ -204,7 +209,11 @@ async def test_what_others_say_is_unread_until_it_is_read(site: Site, world: Wor
 
 async def test_a_conversation_is_exported(site: Site, world: World) -> None:
     session = await begun(site, world, "take me away")
-    for format, begins in (("markdown", "# take me away"), ("html", "<!doctype html>"), ("jsonl", '{"record"')):
+    for format, begins in (
+        ("markdown", "# take me away"),
+        ("html", "<!doctype html>"),
+        ("jsonl", '{"record"'),
+    ):
         answer = await site.ask("GET", f"/api/sessions/{session}/export?format={format}")
         assert answer.text.startswith(begins)
         assert answer.headers["content-disposition"].startswith("attachment;")
