@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,12 +117,13 @@ class Listener:
     _buffer: bytes = b""
     _event: dict[str, str] = field(default_factory=dict[str, str])
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
     async def connected(self, *, cut_after: int | None = None) -> AsyncGenerator["Listener"]:
         """Listen while the block runs, or until this many bytes came."""
         self._buffer, self._event = b"", {}
-        gone = asyncio.Event()
+        gone = self._gone = asyncio.Event()
         left = cut_after
 
         async def receive() -> Message:
@@ -142,7 +143,7 @@ class Listener:
                 gone.set()
             self._changed.set()
 
-        task = asyncio.create_task(self.app(self._scope(), receive, send))
+        task = asyncio.ensure_future(self.app(self._scope(), receive, send))
         try:
             yield self
         finally:
@@ -159,6 +160,13 @@ class Listener:
                     if event.data["type"] == type_ and _fits(event.data, fields):
                         return event.data
                 await self._changed.wait()
+
+    async def cut(self, *, within: float) -> bool:
+        """Wait until the connection was cut; false if that does not happen because nothing more comes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._gone.wait()
+        return self._gone.is_set()
 
     async def idle(self) -> None:
         """Wait until nothing more comes."""

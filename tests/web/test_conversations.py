@@ -6,7 +6,7 @@ from tests.web.site import Site, opened
 
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
-from keryx.core.ports import Called, Returned, Said, Thought
+from keryx.core.ports import Called, Receipt, Returned, Said, Thought
 
 
 async def begun(site: Site, world: World, text: str = "hello") -> str:
@@ -156,7 +156,7 @@ async def test_a_busy_conversation_shows_its_draft_queue_and_steps(begin: Begin)
         sent = await site.post("/api/sessions", {"text": "work now"})
         await pause.reached()
         waiting = await site.post(f"/api/sessions/{sent['session']}/messages", {"text": "and then?"})
-        await world.drafted(receipt(sent), "hmso **far**")
+        await world.drafted(Receipt(duplicate=False, session=SessionId(sent["session"])), "hmso **far**")
         found = await site.get(f"/api/sessions/{sent['session']}")
         assert found["running"]["id"] == found["draft"]["turn"] == sent["turn"]
         assert found["draft"]["parts"][-1] == {
@@ -209,12 +209,12 @@ async def test_what_others_say_is_unread_until_it_is_read(site: Site, world: Wor
 
 async def test_a_conversation_is_exported(site: Site, world: World) -> None:
     session = await begun(site, world, "take me away")
-    for format, begins in (
+    for kind, begins in (
         ("markdown", "# take me away"),
         ("html", "<!doctype html>"),
         ("jsonl", '{"record"'),
     ):
-        answer = await site.ask("GET", f"/api/sessions/{session}/export?format={format}")
+        answer = await site.ask("GET", f"/api/sessions/{session}/export?format={kind}")
         assert answer.text.startswith(begins)
         assert answer.headers["content-disposition"].startswith("attachment;")
         assert "sandbox" in answer.headers["content-security-policy"]

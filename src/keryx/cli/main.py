@@ -38,6 +38,7 @@ for place in (
     "deliveries:app",
     "questions:app",
     "projects:app",
+    "pairing:app",
     "maintenance:verify",
     "maintenance:backup",
     "maintenance:restore",

@@ -179,8 +179,7 @@ def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:
         output.json(started)
     else:
         output.write(output.styled("Keryx is running.", "bold"))
-        output.fields([("page", address), ("store", started.store), ("agent", started.agent)])
-        output.write(
-            output.styled("Open the page, or try `keryx chat` in another terminal; Ctrl-C stops.", "dim")
-        )
+        output.fields([("store", started.store), ("agent", started.agent), ("health", f"{address}/healthz")])
+        hint = f"Open {address}, or try `keryx chat` in another terminal; Ctrl-C stops."
+        output.write(output.styled(hint, "dim"))
     sys.stdout.flush()

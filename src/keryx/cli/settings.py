@@ -27,6 +27,8 @@ MEANINGS = {
     "drain": "How long running turns may go on when `keryx serve` is asked to stop.",
     "log_level": "What is logged at least: debug, info, warning or error.",
     "log_format": "How the log is written.",
+    "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention` and `observe`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
+    "profiles": "What is set for a profile, by its name: a table of `rules` (which places belong to it), `instructions` and `hide_ids`.",
     "limits.at_once": "How many turns run at once in one process.",
     "limits.per_principal": "How many turns of one person run at once.",
     "limits.first_byte": "How long a turn may take to say its first word.",
@@ -35,7 +37,7 @@ MEANINGS = {
     "limits.total": "How long a turn may take in all.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",
-    "limits.settle": "How long a node must have been up before it begins the last try of a turn that was interrupted twice.",
+    "limits.settle": "How long a node must have been up before it begins a try of an interrupted turn that could be its last.",
     "sharing.groups_per_person": "In a group each person talks to a session of their own.",
     "sharing.threads_shared": "In a thread all people talk to one session.",
     "resets.default.mode": "When a place starts a new conversation by itself.",
@@ -52,6 +54,8 @@ MEANINGS = {
     "web.secret": "Where the token of the web is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN holds the token itself and goes before it. Without a token only this machine is let in.",
     "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",
     "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",
+    "keep.files": "After how long a file is removed that no session shows.",
+    "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
 }
 
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
@@ -68,7 +72,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of the settings file."""
+    """Every setting, in the order of the settings file; those of platforms are told with their adapters."""
     return [
         Row(
             name=name,
@@ -78,6 +82,7 @@ def rows() -> list[Row]:
             meaning=MEANINGS[name],
         )
         for name, hint, value in _fields(Settings(), "")
+        if name != "platforms"
     ]
 
 

@@ -38,8 +38,10 @@ def show(tx: Transaction, session: SessionId, window: Window, *, last: int) -> S
 def _messages(tx: Transaction, session: SessionId, window: Window) -> list[Message]:
     limit = window.limit
     if window.around is not None:
-        newer = messages.following(tx, session, after=window.around - 1, limit=(limit + 1) // 2)
-        older = messages.latest(tx, session, before=window.around, limit=limit - len(newer))
+        older = messages.latest(tx, session, before=window.around, limit=limit // 2)
+        newer = messages.following(tx, session, after=window.around - 1, limit=limit - len(older))
+        if len(older) + len(newer) < limit:
+            older = messages.latest(tx, session, before=window.around, limit=limit - len(newer))
         return [*older, *newer]
     if window.after is not None:
         return messages.following(tx, session, after=window.after, limit=limit)

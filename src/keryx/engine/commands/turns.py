@@ -6,7 +6,7 @@ from keryx.core.errors import NotFound
 from keryx.core.messages import Text
 from keryx.core.turns import BusyMode
 from keryx.engine import control, revisions
-from keryx.engine.asking import Question, ask
+from keryx.engine.asking import Question, ask, author
 from keryx.engine.commands.call import Call, Done, Run
 from keryx.store import messages, sessions, turns
 
@@ -23,7 +23,12 @@ def _redo(call: Call) -> Done:
 
 def _retry(call: Call) -> Done:
     receipt = revisions.retry(
-        call.tx, call.current, asker=call.viewer.principal, surface=call.inbound.surface, now=call.now
+        call.tx,
+        call.current,
+        asker=call.viewer.principal,
+        surface=call.inbound.surface,
+        source=author(call.inbound),
+        now=call.now,
     )
     return Done("", call.current.id, receipt.turn, receipt.seq)
 
@@ -64,6 +69,7 @@ def _say(call: Call, mode: BusyMode) -> Done:
         author=call.inbound.source.user_name or "",
         reply=call.inbound.reply,
         pin=call.inbound.pin,
+        source=author(call.inbound),
     )
     receipt = ask(call.tx, call.current, asked, now=call.now)
     return Done("", call.current.id, receipt.turn, receipt.seq)

@@ -1,10 +1,12 @@
 """Ask: one request, parsed by the contract before a handler sees it."""
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import ASGIApp
 
 from keryx.core import ids
 from keryx.core import wire as codec
@@ -138,3 +140,6 @@ async def read(request: Request, limit: int) -> bytes:
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is too large: at most {limit / 1_000_000:g} MB are taken")
+
+
+Handler = Callable[[Ask], Awaitable[msgspec.Struct | ASGIApp | None]]

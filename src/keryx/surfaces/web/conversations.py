@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET
 
 from keryx.core import ids
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import ProjectId, SessionId, TurnId
 from keryx.core.messages import Message, Part, Text, split_id, words
 from keryx.core.ports import Inbound, Receipt
@@ -18,7 +18,7 @@ from keryx.engine.desk import NEW
 from keryx.engine.views import Composed
 from keryx.engine.windows import Window
 from keryx.surfaces.web import forms, show, wire
-from keryx.surfaces.web.ask import Ask
+from keryx.surfaces.web.ask import Ask, Handler
 
 SURFACE = "web"
 _HEAVY = 20_000
@@ -62,7 +62,7 @@ async def session(ask: Ask) -> wire.Snapshot:
         deliveries=[show.delivery(d) for d in taken.deliveries],
         epochs=[show.epoch(e) for e in reversed(taken.epochs)],
         questions=[show.question(q) for q in taken.questions],
-        composer=show.composer(opening.composed, {}),
+        composer=await shown_composer(ask, opening.composed),
         lanes=[show.lane(lane, title=taken.session.title) for lane in opening.lanes],
     )
 
@@ -192,13 +192,17 @@ async def read(ask: Ask) -> None:
 
 
 async def composer(ask: Ask) -> wire.Composer:
-    return show.composer(await ask.hub.desk.composed(ask.viewer, ask.path("composer")), {})
+    return await shown_composer(ask, await ask.hub.desk.composed(ask.viewer, ask.path("composer")))
 
 
 async def compose(ask: Ask) -> None:
     form = ask.body(forms.Compose)
     composed = Composed(text=form.text, media=tuple(form.media))
     await ask.hub.desk.compose(ask.viewer, ask.path("composer"), composed)
+
+
+async def shown_composer(ask: Ask, composed: Composed) -> wire.Composer:
+    return show.composer(composed, await ask.hub.media.parts(ask.viewer, composed.media))
 
 
 async def rendered(found: Sequence[Message], *, full: bool = False) -> list[wire.Message]:
@@ -214,7 +218,12 @@ async def rendered(found: Sequence[Message], *, full: bool = False) -> list[wire
 async def inbound(ask: Ask, text: str, media: Sequence[str]) -> Inbound:
     """What somebody said on the page. A place of its own, unless a session is given."""
     key, viewer = ask.key, ask.viewer
+    known = await ask.hub.media.parts(viewer, media)
+    missing = [id_ for id_ in media if id_ not in known]
+    if missing:
+        raise NotFound(f"there is no file {missing[0][:80]!r}, or it is not yours: upload it again")
     parts: list[Part] = [Text(text)] if text.strip() else []
+    parts += [known[id_] for id_ in media]
     if not parts:
         raise Invalid("there is nothing to send: write something, or attach a file")
     return Inbound(
@@ -264,3 +273,33 @@ def _checked(settings: Settings) -> Settings:
     if settings.busy is not None and settings.busy not in BusyMode:
         raise Invalid(f"busy is one of {', '.join(BusyMode)}")
     return settings
+
+
+HANDLERS: dict[str, Handler] = {
+    handler.__name__: handler
+    for handler in (
+        sessions,
+        resolve,
+        session,
+        messages,
+        message,
+        begin,
+        send,
+        change,
+        delete,
+        undelete,
+        rewrite,
+        why,
+        stop,
+        queue,
+        drop,
+        undo,
+        redo,
+        retry,
+        fork,
+        lineage,
+        read,
+        composer,
+        compose,
+    )
+}

@@ -94,6 +94,7 @@ class Digest:
                 fresh=fresh and number == 0,
                 keep=step.keep,
                 blocks=step.blocks,
+                media=show.media(step.media) if step.media else None,
             )
             yield _told(change, index, event, mark=number == len(steps) - 1)
 
@@ -197,6 +198,9 @@ def _event(change: Change, details: Details) -> Event | None:
         case Kind.QUESTION:
             asked = details.questions.get(change.subject)
             return events.QuestionEvent(question=show.question(asked)) if asked else None
+        case Kind.ACCESS:
+            platform, _, _ = change.subject.partition(":")
+            return events.AccessEvent(platform=platform, what=change.note)
         case Kind.READ:
             return events.ReadEvent(session=change.subject, seq=int(change.note))
         case Kind.DRAFT:

@@ -41,7 +41,7 @@ class DraftEvent(View, frozen=True, kw_only=True, tag="draft", tag_field="type")
     `text` is added to part number `part` of the draft (a new one if there are not so many yet); with `fresh` the whole
     draft is forgotten first. `n` is the number of the last piece: an event with `n` not above the known one is old.
     With `blocks`, the html blocks of that part from number `keep` on are replaced by these, which show all text up to
-    here. Without `blocks`, the text follows at the end of the last block, until the next event shows it properly."""
+    here. With `media` the part is a picture or file, and nothing else. Without `blocks`, the text follows at the end of the last block, until the next event shows it properly."""
 
     session: str
     turn: str
@@ -52,6 +52,7 @@ class DraftEvent(View, frozen=True, kw_only=True, tag="draft", tag_field="type")
     fresh: bool = False
     keep: int = 0
     blocks: list[str] | None = None
+    media: wire.Media | None = None
 
 
 class TurnEvent(View, frozen=True, kw_only=True, tag="turn", tag_field="type"):
@@ -82,6 +83,13 @@ class QuestionEvent(View, frozen=True, kw_only=True, tag="question", tag_field="
     question: wire.Question
 
 
+class AccessEvent(View, frozen=True, kw_only=True, tag="access", tag_field="type"):
+    """Somebody asks to be let in, was let in, or no longer is: `what` says which. Told to operators."""
+
+    platform: str
+    what: str
+
+
 class ReadEvent(View, frozen=True, kw_only=True, tag="read", tag_field="type"):
     """The viewer has read a conversation up to a message, here or in another tab."""
 
@@ -107,6 +115,7 @@ Event: TypeAlias = (
     | ProjectEvent
     | ProjectGoneEvent
     | QuestionEvent
+    | AccessEvent
     | ReadEvent
     | ExpiredEvent
 )

@@ -9,6 +9,7 @@ from itertools import groupby
 import msgspec
 
 from keryx.core.changes import Piece
+from keryx.core.media import Media
 from keryx.surfaces.web import render
 
 _SHORT = 2_000
@@ -18,7 +19,8 @@ _LONG_SHARE = 2
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """More of part number `part`. With `blocks`, those from number `keep` on are replaced by these."""
+    """More of part number `part`. With `blocks`, those from number `keep` on are replaced by these. A part with `media`
+    is a picture or file, and nothing else."""
 
     n: int
     part: int
@@ -26,6 +28,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     keep: int = 0
     blocks: list[str] | None = None
+    media: Media | None = None
 
 
 class _Part:
@@ -65,7 +68,7 @@ class Growing:
     """The draft of one turn. Pieces that it has already are passed over."""
 
     def __init__(self) -> None:
-        self._parts: list[_Part] = []
+        self._parts: list[_Part | None] = []
         self.last = 0
 
     @property
@@ -78,21 +81,24 @@ class Growing:
 
     def add(self, pieces: Iterable[Piece]) -> list[Step]:
         """Take more pieces, in order; gives one step for each stretch of text or reasoning among them."""
-        steps: list[Step] = []
-        for thought, text, n in _joined([p for p in pieces if p.n > self.last]):
-            if not self._parts or self._parts[-1].thought != thought:
-                self._parts.append(_Part(thought))
-            keep, made = self._parts[-1].grow(text)
+        return [self._step(group) for group in _joined([p for p in pieces if p.n > self.last])]
+
+    def _step(self, group: list[Piece]) -> Step:
+        first, self.last = group[0], group[-1].n
+        if first.media is not None:
+            self._parts.append(None)
             part = len(self._parts) - 1
-            steps.append(Step(n=n, part=part, thought=thought, text=text, keep=keep, blocks=made))
-            self.last = n
-        return steps
+            return Step(n=self.last, part=part, thought=False, text="", media=first.media)
+        text = "".join(piece.text for piece in group)
+        current = self._parts[-1] if self._parts else None
+        if current is None or current.thought != first.thought:
+            current = _Part(first.thought)
+            self._parts.append(current)
+        keep, made = current.grow(text)
+        part = len(self._parts) - 1
+        return Step(n=self.last, part=part, thought=first.thought, text=text, keep=keep, blocks=made)
 
 
-def _joined(pieces: list[Piece]) -> list[tuple[bool, str, int]]:
-    """Neighbouring pieces of one kind as one, with the number of the last."""
-    out: list[tuple[bool, str, int]] = []
-    for thought, group in groupby(pieces, key=lambda p: p.thought):
-        members = list(group)
-        out.append((thought, "".join(p.text for p in members), members[-1].n))
-    return out
+def _joined(pieces: list[Piece]) -> list[list[Piece]]:
+    """Neighbouring pieces of one kind together; a picture or file is alone."""
+    return [list(group) for _, group in groupby(pieces, key=lambda p: (p.thought, p.n if p.media else 0))]

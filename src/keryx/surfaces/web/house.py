@@ -7,7 +7,8 @@ from keryx.core import wire as codec
 from keryx.core.ids import OPERATOR, Cursor
 from keryx.engine.commands import COMMANDS
 from keryx.surfaces.web import credentials, forms, show, wire
-from keryx.surfaces.web.ask import Ask
+from keryx.surfaces.web.ask import Ask, Handler
+from keryx.surfaces.web.conversations import shown_composer
 from keryx.surfaces.web.guard import Caller
 from keryx.surfaces.web.problems import Unsigned
 from keryx.surfaces.web.stream import Stream
@@ -36,7 +37,7 @@ async def start(ask: Ask) -> wire.Start:
             for c in COMMANDS
         ],
         preferences=_preferences(beginning.preferences),
-        composer=show.composer(beginning.composed, {}),
+        composer=await shown_composer(ask, beginning.composed),
         connections=await _connections(ask),
     )
 
@@ -141,3 +142,21 @@ def _preferences(values: dict[str, str]) -> wire.Preferences:
         send_with=values.get("send_with", "enter"),
         details=values.get("details") == _YES,
     )
+
+
+HANDLERS: dict[str, Handler] = {
+    handler.__name__: handler
+    for handler in (
+        start,
+        stream,
+        sign_in,
+        sign_out,
+        sign_ins,
+        revoke,
+        preferences,
+        prefer,
+        models,
+        settings,
+        connections,
+    )
+}

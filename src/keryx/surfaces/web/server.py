@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -20,22 +21,18 @@ from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import conversations, files, house, openapi, problems, surroundings
 from keryx.surfaces.web.answers import answer
-from keryx.surfaces.web.ask import Ask, Facts, Place, parsed, permitted
+from keryx.surfaces.web.ask import Ask, Facts, Handler, Place, parsed, permitted
 from keryx.surfaces.web.broadcast import Broadcast
 from keryx.surfaces.web.contract import OPERATIONS, Needs, Operation
 from keryx.surfaces.web.credentials import Seal, Tries
 from keryx.surfaces.web.guard import Gate, Guard
 from keryx.surfaces.web.static import Static
-from keryx.surfaces.web.stream import Stream
 
-Handler = Callable[[Ask], Awaitable[msgspec.Struct | Response | Stream | None]]
-
-_MODULES = (house, conversations, surroundings, files)
 HANDLERS: Mapping[str, Handler] = {
-    operation.name: getattr(module, operation.name)
-    for operation in OPERATIONS
-    for module in _MODULES
-    if hasattr(module, operation.name)
+    **house.HANDLERS,
+    **conversations.HANDLERS,
+    **surroundings.HANDLERS,
+    **files.HANDLERS,
 }
 
 
@@ -123,10 +120,10 @@ def _endpoint(place: Place, by: Mapping[str, Operation]) -> Callable[[Request], 
         ask = Ask(place, operation, request, parsed(operation, request))
         await ask.load()
         given = await HANDLERS[operation.name](ask)
-        if isinstance(given, Response | Stream):
-            # A stream is an ASGI app as every response is; starlette asks for no more.
-            return given  # pyright: ignore[reportReturnType]
-        return await answer(request, operation, given)
+        if given is None or isinstance(given, msgspec.Struct):
+            return await answer(request, operation, given)
+        # A stream is an ASGI app as every response is; starlette asks for no more.
+        return cast(Response, given)
 
     return endpoint
 

@@ -11,11 +11,13 @@ from keryx.core import messages as core
 from keryx.core.changes import Piece
 from keryx.core.deliveries import Delivery
 from keryx.core.errors import NotFound
+from keryx.core.media import Media
 from keryx.core.messages import Message, Part
 from keryx.core.questions import Asked
 from keryx.core.sessions import Listed, Session
 from keryx.core.source import Source
 from keryx.core.turns import Turn
+from keryx.engine.people import Grant, Pairing
 from keryx.engine.story import Story
 from keryx.engine.views import AtWork, Branch, Composed, Epoch, Lane, Page, Project, Spending
 from keryx.surfaces.web import render, wire
@@ -115,7 +117,10 @@ def draft(running: Turn, pieces: list[Piece]) -> wire.Draft:
     """What a turn has said so far, cut into blocks as the stream goes on cutting it."""
     parts: list[wire.DraftPart] = []
     for step in Growing().add(pieces):
-        parts.append(wire.DraftPart(thought=step.thought, text=step.text, blocks=step.blocks or []))
+        shown = media(step.media) if step.media else None
+        parts.append(
+            wire.DraftPart(thought=step.thought, text=step.text, blocks=step.blocks or [], media=shown)
+        )
     return wire.Draft(turn=running.id, n=pieces[-1].n if pieces else 0, parts=parts)
 
 
@@ -199,10 +204,7 @@ def lane_id(key: str) -> str:
 
 
 def lane_key(id_: str) -> str:
-    try:
-        return base64.b64decode(id_ + "=" * (-len(id_) % 4), b"-_", validate=True).decode()
-    except (binascii.Error, ValueError) as exc:
-        raise NotFound(f"there is no lane {id_[:80]!r}: GET /api/lanes shows them") from exc
+    return _decoded(id_)
 
 
 def story(found: Story) -> wire.Story:
@@ -269,11 +271,44 @@ def usage(found: Spending) -> wire.Usage:
     )
 
 
-def composer(found: Composed, known: Mapping[str, wire.Media]) -> wire.Composer:
-    return wire.Composer(text=found.text, media=[known[m] for m in found.media if m in known])
+def composer(found: Composed, known: Mapping[str, Media]) -> wire.Composer:
+    return wire.Composer(text=found.text, media=[media(known[m]) for m in found.media if m in known])
 
 
-def media(part: core.Image | core.File | core.Audio) -> wire.Media:
+def pairing(found: Pairing) -> wire.Pairing:
+    return wire.Pairing(
+        id=person_id(found.platform, found.person),
+        platform=found.platform,
+        person=found.person,
+        created_at=found.told_at,
+        expires_at=found.expires_at,
+        name=found.name,
+    )
+
+
+def grant(found: Grant) -> wire.Grant:
+    return wire.Grant(
+        id=person_id(found.platform, found.person),
+        platform=found.platform,
+        person=found.person,
+        at=found.at,
+        name=found.name,
+        by=found.by,
+        operator=found.operator,
+    )
+
+
+def person_id(platform: str, person: str) -> str:
+    """Somebody on a platform as a part of an address."""
+    return lane_id(f"{platform}\0{person}")
+
+
+def person_of(id_: str) -> tuple[str, str]:
+    platform, _, person = _decoded(id_).partition("\0")
+    return platform, person
+
+
+def media(part: Media) -> wire.Media:
     match part:
         case core.Image():
             kind = "image"
@@ -290,6 +325,13 @@ def media(part: core.Image | core.File | core.Audio) -> wire.Media:
         name=part.name,
         transcript=transcript,
     )
+
+
+def _decoded(id_: str) -> str:
+    try:
+        return base64.b64decode(id_ + "=" * (-len(id_) % 4), b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as exc:
+        raise NotFound(f"there is nothing called {id_[:80]!r}: ask for the list, which has the ids") from exc
 
 
 def _place(source: Source) -> str:

@@ -9,7 +9,7 @@ from keryx.core.ids import DeliveryId, QuestionId
 from keryx.core.sessions import Activity, Listed
 from keryx.engine.views import Hit
 from keryx.surfaces.web import forms, render, show, wire
-from keryx.surfaces.web.ask import Ask
+from keryx.surfaces.web.ask import Ask, Handler
 
 _CONTEXT = 200
 _OPEN = (
@@ -114,6 +114,26 @@ async def usage(ask: Ask) -> wire.Usage:
     return show.usage(await ask.hub.views.spending(ask.viewer, since=since))
 
 
+async def pairing(ask: Ask) -> wire.Pairings:
+    found = await ask.hub.people.doorway(ask.viewer)
+    return wire.Pairings(
+        waiting=[show.pairing(p) for p in found.waiting], granted=[show.grant(g) for g in found.let_in]
+    )
+
+
+async def approve(ask: Ask) -> wire.Grant:
+    form = ask.body(forms.Approve)
+    return show.grant(await ask.hub.people.approve(ask.viewer, form.platform, form.code))
+
+
+async def deny(ask: Ask) -> None:
+    await ask.hub.people.deny(ask.viewer, *show.person_of(ask.path("pairing")))
+
+
+async def revoke_grant(ask: Ask) -> None:
+    await ask.hub.people.revoke(ask.viewer, *show.person_of(ask.path("grant")))
+
+
 async def _decide(ask: Ask, state: DeliveryState) -> wire.Delivery:
     id_ = DeliveryId(ask.path("delivery"))
     await ask.hub.decide(ask.viewer, id_, state)
@@ -132,3 +152,30 @@ def _hit(hit: Hit) -> wire.Hit:
         before=hit.before.text[:_CONTEXT] if hit.before else "",
         after=hit.after.text[:_CONTEXT] if hit.after else "",
     )
+
+
+HANDLERS: dict[str, Handler] = {
+    handler.__name__: handler
+    for handler in (
+        projects,
+        add_project,
+        change_project,
+        remove_project,
+        search,
+        lanes,
+        lane,
+        change_lane,
+        reset_lane,
+        deliveries,
+        retry_delivery,
+        discard_delivery,
+        board,
+        questions,
+        answer,
+        usage,
+        pairing,
+        approve,
+        deny,
+        revoke_grant,
+    )
+}

@@ -162,11 +162,13 @@ class Turn(View, frozen=True, kw_only=True):
 
 
 class DraftPart(View, frozen=True, kw_only=True):
-    """A stretch of the answer that is being written: reasoning, or text. `blocks` are the html of its paragraphs."""
+    """A stretch of the answer that is being written: reasoning, text, or a picture or file. `blocks` are the html of its
+    paragraphs."""
 
     thought: bool = False
     text: str = ""
     blocks: list[str] = []
+    media: Media | None = None
 
 
 class Draft(View, frozen=True, kw_only=True):
@@ -573,6 +575,7 @@ class Grant(View, frozen=True, kw_only=True):
     at: datetime
     name: str = ""
     by: str = ""
+    operator: bool = False
 
 
 class Pairings(View, frozen=True, kw_only=True):
