@@ -290,7 +290,7 @@ const card = (shape, title, text, ...more) => h("section", { class: "card" }, ic
 function first(app) {
   const echo = app.info.agent === "echo";
   return [
-    card("edit", "Talk here", echo ? "Write below. The offline agent echoes your words; `slow 5 one two three` shows how an answer streams." : "Write below. The answer streams in, and stays if the server is stopped in the middle."),
+    card("edit", "Talk here", echo ? ["Write below. The offline agent echoes your words; ", h("code", {}, "slow 5 one two three"), " shows how an answer streams."] : "Write below. The answer streams in, and stays if the server is stopped in the middle."),
     card("pairing", "Connect Telegram", "Make a bot with BotFather, then give Keryx its token. The conversations appear in this list.", h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
     card("settings", echo ? "Connect a model" : "Change the model", "Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards.", h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
   ];

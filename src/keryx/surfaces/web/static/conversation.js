@@ -259,7 +259,7 @@ export function conversation(root, app, id, seq) {
     switch (item.kind) {
       case "day": return wrap([item.at], h("div", { class: "day" }, dayName(item.at)));
       case "epoch": return wrap([item.epoch], h("div", { class: "break" }, item.epoch?.html
-        ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, "Compacted here: what the agent still knows of the above"), h("div", { class: "prose body", html: item.epoch.html }))
+        ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, "Compacted here: the summary"), h("div", { class: "prose body", html: item.epoch.html }))
         : "Compacted here"));
       case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, "Forked here from ", h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, "another conversation"))));
       case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || "tools", 90)), h("span", {}, `${plural(item.messages.length, "message")} undone`), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? "Fold" : "Show")));

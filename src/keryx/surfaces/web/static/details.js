@@ -95,7 +95,7 @@ function picture(branches, here) {
   const y = (row) => 16 + row * STEP;
   return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, role: "group", "aria-label": "Forks and epochs" },
     rows.map(({ depth, row, parent }) => parent === null ? null : h("path", { class: "branch", d: `M${x(depth - 1)} ${y(parent)}V${y(row) - 8}Q${x(depth - 1)} ${y(row)} ${x(depth)} ${y(row)}` })),
-    rows.map(({ branch, depth, row }) => h("a", { key: branch.id, href: `#/s/${branch.id}`, "aria-current": branch.id === here ? "true" : null },
+    rows.map(({ branch, depth, row }) => h("svg:a", { key: branch.id, href: `#/s/${branch.id}`, "aria-current": branch.id === here ? "true" : null },
       h("circle", { class: branch.id === here ? "node here" : "node", cx: x(depth), cy: y(row), r: 5 }),
       (branch.epochs ?? []).filter((e) => e.number > 0).map((e, i) => h("line", { class: "branch", x1: x(depth) - 6, x2: x(depth) + 6, y1: y(row) + 8 + i * 3, y2: y(row) + 8 + i * 3 })),
       h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || "Untitled", 30 - depth * 2)),

@@ -10,7 +10,7 @@ const BLOCKS = new Set(["P", "LI", "UL", "OL", "BLOCKQUOTE", "H1", "H2", "H3", "
 const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "open", "selected", "indeterminate"]);
 
 // Describes one element. `key` names it among its siblings; `memo` skips it while its values stay the same;
-// `ref` is told of the element when it is made; `html` is markup from the server.
+// `ref` is told of the element when it is made; `html` is markup from the server. A tag `svg:a` is a link in a drawing.
 export function h(tag, props, ...children) {
   const all = props || {};
   return { tag, props: all, key: all.key, children: children.flat(3).filter((c) => c !== null && c !== undefined && c !== false) };
@@ -57,7 +57,8 @@ function fits(node, child) {
 
 function create(child) {
   if (typeof child !== "object") return document.createTextNode(String(child));
-  const element = DRAWN.has(child.tag) ? document.createElementNS(SVG, child.tag) : document.createElement(child.tag);
+  const drawn = child.tag.startsWith("svg:") ? child.tag.slice(4) : DRAWN.has(child.tag) ? child.tag : "";
+  const element = drawn ? document.createElementNS(SVG, drawn) : document.createElement(child.tag);
   element.described = { tag: child.tag, props: {}, key: child.key, children: [] };
   refresh(element, child);
   if (child.props.ref) child.props.ref(element);
@@ -283,6 +284,7 @@ export class List {
 
   restore(held) {
     this.stretch();
+    if (!this.measured && this.scroller.scrollTop < 1) return;
     const at = held ? this.index.get(held.key) : undefined;
     const wanted = this.atEnd && this.follow ? this.scroller.scrollHeight : at === undefined ? null : this.offsets[at] - held.gap;
     if (wanted !== null && Math.abs(this.scroller.scrollTop - wanted) > 0.5) this.scroller.scrollTop = wanted;

@@ -79,12 +79,13 @@ export function sidebar(root, app) {
         }),
         h("button", { type: "button", class: "unseen", onclick: () => app.palette() }, "Open the command palette"),
         h("kbd", { class: "only-wide", "aria-hidden": "true" }, "Ctrl K")),
-      h("div", { class: "filters", hidden: Boolean(query) },
+      h("div", { class: "filters", hidden: Boolean(query) || (!state.sessions.length && !chosen()) },
         h("select", { class: "choice", "aria-label": "Which conversations are shown", onchange: (e) => filter(e.target.value) },
           FILTERS.map(([value, label]) => h("option", { value, selected: value === chosen() }, label)),
           state.projects.length ? h("optgroup", { label: "Projects" }, state.projects.map((p) => h("option", { key: p.id, value: `project:${p.id}`, selected: chosen() === `project:${p.id}` }, p.name))) : null,
           h("optgroup", { label: "Began in" }, SURFACES.map((s) => h("option", { value: `surface:${s}`, selected: chosen() === `surface:${s}` }, surfaceName(s)))))),
-      h("nav", { class: "sessions", key: "list", "aria-label": "Conversations", own: true, hidden: Boolean(query), ref: begin }),
+      h("nav", { class: "sessions", key: "list", "aria-label": "Conversations", own: true, hidden: Boolean(query) || !state.sessions.length, ref: begin }),
+      !query && !state.sessions.length ? h("div", { class: "hint grow", key: "none" }, chosen() ? "No conversation fits this choice." : "Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected.") : null,
       query ? h("nav", { class: "sessions", key: "hits", "aria-label": "Search results", onkeydown: hitKeys }, hits()) : null,
       h("nav", { class: "places", "aria-label": "Screens" },
         PLACES.map(([id, shape, label]) => h("a", { href: `#/${id}`, "aria-current": name === id ? "page" : null }, icon(shape), label, count(id)))),
@@ -232,8 +233,7 @@ export function sidebar(root, app) {
       seen = signature;
       day = today;
       if (focus && !items.some((i) => i.key === focus)) focus = null;
-      list.set(items.length ? items : []);
-      root.classList.toggle("bare", !items.length);
+      list.set(items);
     },
     search() {
       if (app.narrow && app.route.name) app.go("/");
