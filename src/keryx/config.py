@@ -31,6 +31,13 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class Editor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `keryx acp` serves an editor. `limit` is the longest message in bytes; `login` a command to log in with."""
+
+    limit: int = 32_000_000
+    login: tuple[str, ...] = ()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
 
@@ -53,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
+    acp: Editor = Editor()
 
     @property
     def folder(self) -> Path:
@@ -84,6 +92,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.named_models:
             return "llm"
         return "local" if local.installed() else "echo"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names of the models that a session may choose from."""
+        found = tuple(m.name for m in self.named_models)
+        return (*found, local.MODEL.name) if self.brain in ("llm", "local") and local.installed() else found
 
     @property
     def policy(self) -> Policy:

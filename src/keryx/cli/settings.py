@@ -49,6 +49,8 @@ MEANINGS = {
     "keep.feed": "For how long changes are kept for readers that fell behind.",
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
+    "acp.limit": "The longest message in bytes that `keryx acp` takes from an editor.",
+    "acp.login": "A command, as a list, with which a person logs in from an editor; empty means that nobody needs to.",
 }
 
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")

@@ -103,7 +103,8 @@ class Agent(Protocol):
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
     platform position that may move once this event is stored. `session` sends it to that session instead of
-    the one of its lane; `principal` is set by local transports, which know who they speak for. `addressed`: the
+    the one of its lane; with `begin` that session is made by this message, with these settings, unless it is there.
+    `principal` is set by local transports, which know who they speak for. `addressed`: the
     agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text it replies to."""
 
     event: str
@@ -113,6 +114,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     reply: Target | None = None
     session: SessionId | None = None
+    begin: Settings | None = None
     principal: PrincipalId | None = None
     busy: BusyMode | None = None
     addressed: bool = True

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from keryx.core.errors import Conflict, Invalid, NotFound
-from keryx.core.ids import PrincipalId, SessionId, TurnId
+from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Message, Role
 from keryx.core.ports import Receipt
 from keryx.core.sessions import Session, TitleBy, Viewer
@@ -45,8 +45,16 @@ def redo(tx: Transaction, session: Session, *, now: datetime) -> int:
     return brought
 
 
-def retry(tx: Transaction, session: Session, *, asker: PrincipalId, surface: str, now: datetime) -> Receipt:
-    """Take the last turn back and ask its question again, to be answered where it was asked."""
+def retry(
+    tx: Transaction,
+    session: Session,
+    *,
+    asker: PrincipalId,
+    surface: str,
+    now: datetime,
+    pin: WorkerId | None = None,
+) -> Receipt:
+    """Take the last turn back and ask its question again, to be answered where it was asked; run by `pin`, if given."""
     sessions.lock(tx, session.id)
     _refuse_while_busy(tx, session.id, "retry")
     inputs = _last_inputs(tx, session.id, 1)
@@ -63,7 +71,7 @@ def retry(tx: Transaction, session: Session, *, asker: PrincipalId, surface: str
         author=question.author,
         platform_id=question.platform_id,
         reply=before.reply if before else None,
-        pin=before.pin if before else None,
+        pin=pin,
     )
     return ask(tx, session, again, now=now)
 
@@ -77,6 +85,7 @@ def fork(
     now: datetime,
     through: int | None = None,
     title: str | None = None,
+    cwd: str | None = None,
 ) -> Session:
     """An independent copy up to a message, by default up to the last complete turn."""
     sessions.lock(tx, session.id)
@@ -93,7 +102,7 @@ def fork(
         origin=session.origin,
         parent=session,
         parent_seq=end,
-        cwd=session.cwd,
+        cwd=session.cwd if cwd is None else cwd,
         settings=session.settings,
         now=now,
     )

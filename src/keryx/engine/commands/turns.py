@@ -23,7 +23,12 @@ def _redo(call: Call) -> Done:
 
 def _retry(call: Call) -> Done:
     receipt = revisions.retry(
-        call.tx, call.current, asker=call.viewer.principal, surface=call.inbound.surface, now=call.now
+        call.tx,
+        call.current,
+        asker=call.viewer.principal,
+        surface=call.inbound.surface,
+        pin=call.inbound.pin,
+        now=call.now,
     )
     return Done("", call.current.id, receipt.turn, receipt.seq)
 
