@@ -116,12 +116,13 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event
     """The last events, the answer, the end of the turn, the delivery and the title: all or nothing."""
     turns.hold(tx, turn)
     _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
-    turns.finish(tx, turn, TurnState.DONE, now=now)
     said = _said(tx, turn)
     if not said:
         _tell(tx, turn, NO_ANSWER, now=now)
     elif turn.reply:
         _deliver(tx, turn, said, now)
+    # Whoever follows the feed takes this entry for the end of the turn: all that belongs to it comes before.
+    turns.finish(tx, turn, TurnState.DONE, now=now)
     _give_title(tx, turn, now)
 
 
