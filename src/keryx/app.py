@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 
 import msgspec
 
+from keryx import config
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
 from keryx.config import LogFormat, Settings
@@ -29,6 +30,9 @@ from keryx.store.database import Database, Transaction
 from keryx.store.metered import MeteredDatabase
 from keryx.store.sqlite import SqliteDatabase
 from keryx.surfaces.gateway.local import LocalAdapter
+from keryx.surfaces.gateway.settings import GROUP
+
+log = logging.getLogger(__name__)
 
 _SALT = "prompt:salt"
 
@@ -63,7 +67,7 @@ class App:
                 policy=self.settings.policy,
                 choose=lambda reading: agent,
                 place=self._place,
-                adapters=self._all_adapters,
+                adapters=self._all_adapters if everything else self._usable_adapters,
                 kind=kind,
                 everything=everything,
             )
@@ -81,11 +85,16 @@ class App:
     @cached_property
     def _all_adapters(self) -> list[Adapter]:
         found: list[Adapter] = [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
-        for entry in entry_points(group="keryx.adapters"):
-            made: Adapter | None = entry.load()(self.settings)
-            if made is not None:
-                found.append(made)
-        return found
+        return [*found, *made(self.settings)]
+
+    @property
+    def _usable_adapters(self) -> list[Adapter]:
+        """All adapters; in a terminal that lacks a platform's secret, those that need none."""
+        try:
+            return self._all_adapters
+        except Invalid as exc:
+            log.info("platforms are left out here: %s", exc)
+            return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""
@@ -98,7 +107,7 @@ class App:
             topic=source.topic or "",
             person_name=source.user_name or "",
             person_id=source.user or "",
-            connected=tuple(sorted(a.platform for a in self._all_adapters)),
+            connected=tuple(sorted(a.platform for a in self._usable_adapters)),
         )
         return prompt.context(place, salt=self._salt, redact=place.platform in prompt.PII_SAFE)
 
@@ -109,6 +118,17 @@ class App:
             salt = ids.token() + ids.token()
             cursors.move(tx, _SALT, salt, now=self.clock.now())
         return salt
+
+
+def made(settings: Settings) -> list[Adapter]:
+    """The adapters of every platform that the settings speak of. `Invalid` when one of them cannot be made so."""
+    factories = {entry.name: entry for entry in entry_points(group=GROUP)}
+    adapters: list[Adapter] = []
+    for setup in config.setups(settings):
+        adapter: Adapter | None = factories[setup.platform].load()(setup)
+        if adapter is not None:
+            adapters.append(adapter)
+    return adapters
 
 
 def open_database(settings: Settings) -> Database:

@@ -6,23 +6,30 @@ import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
 from keryx.agents import local
 from keryx.agents.models import Model
+from keryx.core import profiles
+from keryx.core.access import Rule
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
+from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import Keep, Policy
+from keryx.engine.policy import Files, Keep, Policy
+from keryx.surfaces.gateway.settings import GROUP, Setup
 
 PREFIX = "KERYX_"
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
+ALLOW = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SECRET = re.compile(r"token|secret|password|key\Z")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 
 
@@ -39,7 +46,8 @@ class Editor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
+    """Everything that can be set. `platforms` holds the tables of adapters by platform, as they are written;
+    each adapter reads its own. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
 
     home: str = ""
     database: str = ""
@@ -56,11 +64,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     drain: timedelta = timedelta(seconds=20)
     log_level: str = "warning"
     log_format: LogFormat = LogFormat.TEXT
+    access: dict[str, Rule] = {}
+    profiles: dict[str, Profile] = {}
     limits: Limits = Limits()
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
     acp: Editor = Editor()
+    platforms: dict[str, dict[str, Any]] = {}
+    media: Files = Files()
 
     @property
     def folder(self) -> Path:
@@ -108,6 +120,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             doubt=self.doubt,
             limits=self.limits,
             keep=self.keep,
+            media=self.media,
+            access=self.access,
+            profiles=self.profiles,
         )
 
 
@@ -124,6 +139,21 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
     return _convert(_merged(environ))
 
 
+def setups(settings: Settings, environ: Mapping[str, str] | None = None) -> list[Setup]:
+    """What is said about each installed platform that anything is said about, in the order of their names."""
+    environ = os.environ if environ is None else environ
+    found: list[Setup] = []
+    for name in sorted(set(settings.platforms) | set(_platforms_of(environ))):
+        table = settings.platforms.get(name, {})
+        found.append(Setup(platform=name, home=settings.folder, table=table, environ=environ))
+    return found
+
+
+def installed() -> list[str]:
+    """The platforms that an adapter is installed for."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
 def explain(environ: Mapping[str, str] | None = None) -> dict[str, Origin]:
     """Every setting by its dotted name, with its value and where that comes from."""
     environ = os.environ if environ is None else environ
@@ -131,13 +161,19 @@ def explain(environ: Mapping[str, str] | None = None) -> dict[str, Origin]:
     file = _flat(_file(_home(environ)))
     variables = _variables(environ)
     shown: dict[str, Origin] = {}
-    for name, value in _flat(msgspec.to_builtins(settings, builtin_types=(timedelta,))).items():
+    values = msgspec.to_builtins(settings, builtin_types=(timedelta,))
+    tables = values.pop("platforms")
+    for name, value in _flat(values | tables).items():
         source = "default"
         if name in file or any(key.startswith(f"{name}.") for key in file):
             source = "keryx.toml"
         if name in variables:
             source = variables[name][0]
         shown[name] = Origin(span(value) if isinstance(value, timedelta) else value, source)
+    for platform, names in _platforms_of(environ).items():
+        for key in names:
+            name = key.removeprefix(_prefix(platform)).lower()
+            shown[f"{platform}.{name}"] = Origin(f"env:{key}", key)
     return shown
 
 
@@ -155,15 +191,56 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 def _merged(environ: Mapping[str, str]) -> dict[str, Any]:
     home = _home(environ)
-    values = _file(home)
+    values = _with_platforms(_file(home))
     values["home"] = str(home)
     for name, (_, text) in _variables(environ).items():
         target = values
         *path, last = name.split(".")
         for part in path:
             target = target.setdefault(part, {})
-        target[last] = text
+        target[last] = _listed(text) if path[:1] == ["access"] else text
     return values
+
+
+def _with_platforms(values: dict[str, Any]) -> dict[str, Any]:
+    """The file with the tables of adapters moved under `platforms`; a table of nobody stays, and is refused later."""
+    known = get_type_hints(Settings)
+    foreign = [name for name in values if name not in known or name == "platforms"]
+    if not foreign:
+        return values
+    tables = {name: values[name] for name in foreign if name in installed()}
+    for platform, table in tables.items():
+        _refuse_secrets(platform, table)
+    rest = {name: value for name, value in values.items() if name not in tables}
+    if "platforms" in rest:
+        raise Invalid("the configuration is wrong: write [telegram], not [platforms.telegram]")
+    return {**rest, "platforms": tables}
+
+
+def _refuse_secrets(platform: str, table: object) -> None:
+    """A secret in the settings file would be shown by `keryx config` and copied with the file."""
+    if not isinstance(table, dict):
+        raise Invalid(f"the configuration is wrong: write [{platform}] and its settings below it")
+    for key, value in table.items():  # pyright: ignore[reportUnknownVariableType]
+        if _SECRET.search(str(key)) and not str(value).startswith(("env:", "file:")):  # pyright: ignore[reportUnknownArgumentType]
+            raise Invalid(
+                f"the configuration is wrong: {platform}.{key}: write env:NAME or file:PATH, not the secret itself"
+            )
+
+
+def _platforms_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """The variables of installed platforms, by platform."""
+    known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _names(Settings)}
+    foreign = sorted(k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known)
+    found: dict[str, list[str]] = {}
+    for platform in installed() if foreign else ():
+        if mine := [key for key in foreign if key.startswith(_prefix(platform))]:
+            found[platform] = mine
+    return found
+
+
+def _prefix(platform: str) -> str:
+    return f"{PREFIX}{platform}_".upper().replace("-", "_")
 
 
 def _file(home: Path) -> dict[str, Any]:
@@ -179,7 +256,14 @@ def _file(home: Path) -> dict[str, Any]:
 def _variables(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The settings that variables give, by dotted name: KERYX_LIMITS_AT_ONCE is limits.at_once."""
     names = {f"{PREFIX}{name.replace('.', '_').upper()}": name for name in _names(Settings)}
+    for key in environ:
+        if (match := ALLOW.match(key)) and key not in names:
+            names[key] = f"access.{match[1].lower()}.allow"
     return {names[key]: (key, value) for key, value in environ.items() if key in names and value}
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
@@ -194,11 +278,27 @@ def _names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
 
 def _convert(values: dict[str, Any]) -> Settings:
     try:
-        return msgspec.convert(_spans(values, Settings), Settings, strict=False)
+        settings = msgspec.convert(_spans(_ids_as_text(values), Settings), Settings, strict=False)
+        for name in settings.profiles:
+            profiles.parse(name)
+        return settings
     except msgspec.ValidationError as exc:
         raise Invalid(
             f"the configuration is wrong: {_readable(str(exc))}. `keryx config` shows every setting"
         ) from exc
+
+
+def _ids_as_text(values: dict[str, Any]) -> dict[str, Any]:
+    """Ids of people and chats may be written as numbers, as most platforms show them."""
+
+    def text(value: Any) -> Any:
+        if isinstance(value, list):
+            return [text(item) for item in cast(list[Any], value)]
+        if isinstance(value, dict):
+            return {key: text(item) for key, item in cast(dict[str, Any], value).items()}
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return {key: text(value) if key in ("access", "profiles") else value for key, value in values.items()}
 
 
 def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from keryx.agents.models import Model, Models
 from keryx.agents.tools import Spec, ToolFailed
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Mark, Message, Part, Role, ToolCall, ToolResult, words
-from keryx.core.ports import Agent, Clock, Event, Said, TurnContext
+from keryx.core.ports import Agent, Clock, Event, Fetch, Said, TurnContext, nothing
 from keryx.core.sessions import Settings
 from keryx.testing import START, FakeClock
 from keryx.testing.endpoint import MODEL, Endpoint
@@ -63,6 +63,7 @@ def a_context(
     settings: Settings = Settings(),
     steer: Callable[[], Awaitable[Sequence[Message]]] = nobody,
     attempt: int = 1,
+    fetch: Fetch = nothing,
 ) -> TurnContext:
     return TurnContext(
         session=SESSION,
@@ -74,6 +75,7 @@ def a_context(
         cwd="",
         clock=clock or FakeClock(),
         steer=steer,
+        fetch=fetch,
     )
 
 

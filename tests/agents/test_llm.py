@@ -22,7 +22,7 @@ from keryx.agents.models import Models, Prices
 from keryx.agents.retry import Retry
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Audio, File, Image, Message, Reasoning, Role, ToolCall, ToolResult, view
-from keryx.core.ports import Called, Event, Returned, Said, Thought, Used
+from keryx.core.ports import Attachment, Called, Event, Returned, Said, Thought, Used
 from keryx.core.sessions import Settings
 from keryx.core.turns import Usage
 from keryx.testing import FakeClock
@@ -536,11 +536,11 @@ async def test_images_files_and_sound_are_sent_as_the_model_can_take_them() -> N
     store = {"m1": b"\x89PNG", "m2": b"a,b\n1,2", "m3": b"%PDF", "m4": b"RIFF"}
     loaded: list[str] = []
 
-    async def load(name: str) -> bytes:
+    async def fetch(name: str) -> Attachment:
         loaded.append(name)
         if name not in store:
             raise NotFound(name)
-        return store[name]
+        return Attachment(name="", mime="", body=store[name])
 
     history = asked(
         "look",
@@ -552,10 +552,10 @@ async def test_images_files_and_sound_are_sent_as_the_model_can_take_them() -> N
         Audio("m5", "audio/ogg", transcript="Spoken words"),
     )
     with Endpoint(answer("I see.")) as endpoint:
-        async with an_agent(endpoint, load=load, model={"images": True, "audio": True}) as agent:
-            await collect(agent, a_context(history))
-        async with an_agent(endpoint, load=load) as agent:
-            await collect(agent, a_context(history))
+        async with an_agent(endpoint, model={"images": True, "audio": True}) as agent:
+            await collect(agent, a_context(history, fetch=fetch))
+        async with an_agent(endpoint) as agent:
+            await collect(agent, a_context(history, fetch=fetch))
     assert loaded == ["m1", "gone", "m2", "m4", "m2"]
     table = '[file "a.csv"]\na,b\n1,2\n[end of file]'
     assert endpoint.requests[0]["messages"][1]["content"] == [

@@ -74,7 +74,7 @@ def test_turns_stand_one_after_the_other_though_the_second_question_came_early()
 
 def test_what_still_waits_is_not_seen() -> None:
     talk = conversation((Role.USER, A, said("one")), (Role.USER, B, said("two")))
-    assert seqs(view(talk, waiting=frozenset({B}))) == [1]
+    assert seqs(view(talk, aside=frozenset({B}))) == [1]
 
 
 def test_notices_are_for_people() -> None:

@@ -139,6 +139,56 @@ async def test_the_last_try_waits_until_the_node_has_settled(begin: Begin) -> No
     assert (await world.running(said)).attempts == 3
 
 
+async def test_a_turn_that_only_ran_beside_the_one_that_kills_is_never_set_aside(begin: Begin) -> None:
+    rest = Pause()
+    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()], "slow": [rest, Said("done")]}))
+    kill, slow = await world.say("kill"), await world.say("slow", chat="2")
+    for _ in range(2):
+        await world.drafted(kill, "x")
+        await world.running(slow)
+        await world.restart()
+    rest.go_on()
+    for _ in range(2):
+        await world.drafted(kill, "x")
+        await world.restart()
+    assert (await world.settle(kill)).state is TurnState.PARKED
+    assert (await world.settle(slow)).state is TurnState.DONE
+
+
+async def test_several_turns_that_were_interrupted_often_are_tried_one_at_a_time(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(agent=Scenes({"slow": [pause, Said("done")]}))
+    asked = [await world.say("slow", chat=chat) for chat in "123"]
+    for _ in range(2):
+        for said in asked:
+            await world.running(said)
+        await world.restart()
+    running = "select state from turns where state = 'running'"
+    await world.until(lambda tx: len(tx.rows(running)) == 1)
+    assert len([s for s in asked if (await world.turn(s)).state is TurnState.QUEUED]) == 2
+    pause.go_on()
+    assert [(await world.settle(said)).state for said in asked] == [TurnState.DONE] * 3
+
+
+async def test_what_waits_behind_a_message_that_was_set_aside_is_answered_before_a_new_session(
+    begin: Begin,
+) -> None:
+    hold = Pause()
+    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()], "hold": [hold, Said("held")]}))
+    said = await world.say("kill")
+    waiting = await world.say("hold")
+    for _ in range(3):
+        await world.drafted(said, "x")
+        await world.restart()
+    assert (await world.settle(said)).state is TurnState.PARKED
+    await world.running(waiting)
+    late = await world.say("late")
+    assert late.session == said.session
+    hold.go_on()
+    await world.settle(late)
+    assert (await world.say("later")).session != said.session
+
+
 async def test_a_lane_goes_on_in_a_new_session_after_a_message_was_set_aside(begin: Begin) -> None:
     world = await begin(agent=Scenes({"kill": [Said("x"), Pause()]}))
     said = await world.say("kill")

@@ -165,3 +165,18 @@ async def test_undone_messages_stay_undone_in_a_fork_and_can_be_brought_back_the
     child = await world.hub.fork(OPERATORS, turn.session, surface="web")
     assert await world.hub.redo(OPERATORS, child.id) == 2
     assert [m.undone > 0 for m in (await world.open(turn.session)).messages] == [False, False, True, True]
+
+
+async def test_a_fork_keeps_an_answer_that_came_after_the_question_of_a_running_turn(begin: Begin) -> None:
+    pause = Pause()
+    agent = Scenes({"first": [pause, Said("one")], "second": [Said("half"), Pause()]})
+    world = await begin(agent=agent)
+    first = await world.say("first")
+    await world.running(first)
+    second = await world.say("second")
+    pause.go_on()
+    turn = await world.settle(first)
+    await world.drafted(second, "half")
+    child = await world.hub.fork(OPERATORS, turn.session, surface="web")
+    assert await world.transcript(child.id) == ["user: first", "assistant: one"]
+    assert [m.seq for m in (await world.open(child.id)).messages] == [1, 2]

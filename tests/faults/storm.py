@@ -84,10 +84,14 @@ class Storm:
             self.said.setdefault(chat, []).append(text)
             self.platform.say(chat, text)
 
-    def _settle(self, seconds: float = 300) -> None:
+    def _settle(self, seconds: float = 60) -> None:
         """Wait until everything said is answered, or nothing new has come for long."""
         expected = sum(map(len, self.said.values()))
-        self.platform.wait_for(lambda: len({bare(s.text) for s in self.platform.shown}) >= expected, seconds)
+        last, count = time.monotonic(), 0
+        while time.monotonic() - last < seconds and len({bare(s.text) for s in self.platform.shown}) < expected:
+            if len(self.platform.shown) > count:
+                last, count = time.monotonic(), len(self.platform.shown)
+            time.sleep(0.5)
         time.sleep(1)
 
     def report(self) -> Report:

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 from tests.builders import NOW
 
+from keryx.core import blame
 from keryx.core import messages as core_messages
 from keryx.core.errors import Conflict, KeryxError, LeaseLost, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId, TurnId, WorkerId
@@ -33,7 +34,7 @@ from keryx.core.messages import Role, ToolCall, ToolResult, words
 from keryx.core.ports import Called, Event, Inbound, Receipt, Returned, Said
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.core.turns import BusyMode, Turn, TurnState
 from keryx.engine import control, record, revisions, router
 from keryx.engine.policy import Policy
 from keryx.store import claims, lanes, messages, migrate, sessions, turns
@@ -202,7 +203,7 @@ class Conversations(RuleBasedStateMachine):
         receipt = self.do(router.receive, message, policy=POLICY, now=self.now())
         self._events.append((message, receipt))
         place = self._places[chat]
-        if place.suspended:
+        if place.suspended and place.session and not self._talks[place.session].busy:
             place.session, place.suspended = None, False
         assert receipt.session and receipt.turn and receipt.seq
         if place.session is None:
@@ -241,7 +242,7 @@ class Conversations(RuleBasedStateMachine):
             scoped=True,
             session=talk.id,
         )
-        if talk.running or not talk.queue:
+        if talk.running or not talk.queue or self.must_wait(talk.queue[0], worker):
             assert turn is None
             return
         first = talk.queue.pop(0)
@@ -249,6 +250,12 @@ class Conversations(RuleBasedStateMachine):
         talk.running, talk.input = turn, first
         while first.mode is BusyMode.COLLECT and talk.queue and talk.queue[0].mode is BusyMode.COLLECT:
             talk.merge(talk.queue[0], into=turn.id)
+
+    def must_wait(self, waiting: Waiting, worker: WorkerId) -> bool:
+        """A worker runs one suspect at a time."""
+        running = [t.running for t in self._talks.values() if t.running and t.running.worker == worker]
+        suspect = self.do(turns.get, waiting.id).attempts >= blame.TRIES - 1
+        return suspect and any(t.attempts >= blame.TRIES for t in running)
 
     @rule(chat=chats, text=texts)
     def draft(self, chat: int, text: str) -> None:
@@ -362,11 +369,11 @@ class Conversations(RuleBasedStateMachine):
         talk, held = found
         turn = self.do(turns.get, held.id)
         assert (turn.lease, turn.attempts, turn.cancelling) == (held.lease, held.attempts, talk.cancelling)
-        state = self.do(record.recover, turn, now=self.now(), fresh=FRESH, lease=LEASE)
+        (state,) = self.do(record.recover, [turn], now=self.now(), fresh=FRESH, lease=LEASE)
         talk.keep_draft(turn.id, "interrupted")
         if talk.cancelling:
             assert state is TurnState.CANCELLED
-        elif turn.attempts >= MAX_ATTEMPTS:
+        elif blame.poisonous(turn.attempts, turn.blame + 1):
             assert state is TurnState.PARKED
             talk.say(Role.NOTICE, "parked", turn.id)
             for place in self._places.values():
@@ -392,8 +399,8 @@ class Conversations(RuleBasedStateMachine):
             partial(record.fail, turn=turn, error="stale", now=now),
             partial(record.cancel, turn=turn, now=now),
             partial(record.hand_back, turn=turn, now=now),
-            partial(record.recover, turn=turn, now=now, fresh=FRESH, lease=LEASE),
         ]
+        assert self.do(record.recover, [turn], now=now, fresh=FRESH, lease=LEASE) == []
         for unit in units:
             with pytest.raises(LeaseLost):
                 self.do(unit)
@@ -468,15 +475,15 @@ class Conversations(RuleBasedStateMachine):
         if talk is None:
             return
         session = self.do(sessions.get, talk.id)
-        waiting = [w.input_seq for w in talk.queue] + ([talk.input.input_seq] if talk.input else [])
-        end = min(waiting, default=len(talk.log) + 1) - 1
-        if end < 1:
+        open_turns = {w.id for w in (*talk.queue, *([talk.input] if talk.input else []))}
+        closed = [e for e in talk.log if e.turn not in open_turns]
+        if not closed:
             with pytest.raises(KeryxError):
                 self.do(revisions.fork, session, viewer=ANNS, surface="test", now=self.now())
             return
         child = self.do(revisions.fork, session, viewer=ANNS, surface="test", now=self.now())
-        assert (child.parent, child.parent_seq) == (talk.id, end)
-        copied = [Entry(e.role, e.text, e.turn, e.mark, e.undone) for e in talk.log[:end]]
+        assert (child.parent, child.parent_seq) == (talk.id, len(talk.log))
+        copied = [Entry(e.role, e.text, e.turn, e.mark, e.undone) for e in closed]
         self._talks[child.id] = Talk(child.id, log=copied, undos=talk.undos)
         self._places[chat].had.append(child.id)
 
@@ -530,7 +537,7 @@ class Conversations(RuleBasedStateMachine):
         running = tx.rows("select id from turns where session = :s and state = 'running'", {"s": talk.id})
         assert [r[0] for r in running] == ([talk.running.id] if talk.running else [])
         waiting = frozenset(w.id for w in talk.queue)
-        assert_paired(core_messages.view(stored, waiting=waiting))
+        assert_paired(core_messages.view(stored, aside=waiting))
 
 
 def assert_paired(view: list[core_messages.Message]) -> None:

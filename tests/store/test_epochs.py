@@ -44,7 +44,7 @@ async def test_a_fork_gets_the_epochs_that_began_within_what_was_copied(store: S
         a_message(tx, parent.id)
         messages.copy(tx, source=parent.id, target=child.id, through=through)
         epochs.copy(tx, source=parent.id, target=child.id, through=through)
-        sessions.copy_counters(tx, source=parent.id, target=child.id, through=through)
+        sessions.copy_counters(tx, source=parent.id, target=child.id)
         return sessions.get(tx, child.id)
 
     for through, expected in ((1, []), (2, ["s1"]), (4, ["s3", "s2", "s1"])):

@@ -435,7 +435,7 @@ async def test_a_fork_goes_on_counting_where_its_parent_was(store: Store) -> Non
         sessions.next_undo(tx, parent.id)
         child = a_session(tx)
         messages.copy(tx, source=parent.id, target=child.id, through=2)
-        sessions.copy_counters(tx, source=parent.id, target=child.id, through=2)
+        sessions.copy_counters(tx, source=parent.id, target=child.id)
         messages.append(tx, child.id, Role.USER, words("other"), now=NOW)
         return sessions.get(tx, child.id)
 

@@ -18,14 +18,7 @@ from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Mark, Message, Parts, Role, ToolCall, ToolResult
 from keryx.core.ports import Called, Event, Returned, Thought, TurnContext, Used
 
-Load: TypeAlias = Callable[[str], Awaitable[bytes]]
-"""Reads a medium; raises `NotFound` for one that is no longer there."""
-
 Events: TypeAlias = AsyncGenerator[Event, None]
-
-
-async def no_media(media: str) -> bytes:
-    raise NotFound(f"medium {media!r}")
 
 
 class LlmAgent:
@@ -37,7 +30,6 @@ class LlmAgent:
         models: Models,
         *,
         toolbox: Toolbox | None = None,
-        load: Load = no_media,
         retry: Retry = Retry(),
         rounds: int = 50,
         silence: timedelta = timedelta(minutes=10),
@@ -46,7 +38,6 @@ class LlmAgent:
         self.models = models
         self.chat = Chat(retry=retry, silence=silence, local=local)
         self._toolbox = toolbox or NoTools()
-        self._load = load
         self._rounds = rounds
 
     async def __aenter__(self) -> Self:
@@ -84,18 +75,19 @@ class LlmAgent:
             shared=context.shared,
             tools=bool(specs),
             turn=context.turn,
-            data=await self._media(context.history, model),
+            data=await _data(context, model),
         )
         return _Work(self.chat, context, scene, self._toolbox, specs)
 
-    async def _media(self, messages: Sequence[Message], model: Model) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for name in media.wanted(messages, model):
-            try:
-                found[name] = await self._load(name)
-            except NotFound:
-                continue  # The prompt says so in its place.
-        return found
+
+async def _data(context: TurnContext, model: Model) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name in media.wanted(context.history, model):
+        try:
+            found[name] = (await context.fetch(name)).body
+        except NotFound:
+            continue  # The prompt says so in its place.
+    return found
 
 
 class _Work:

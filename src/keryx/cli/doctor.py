@@ -21,7 +21,9 @@ from keryx.cli import output, settings
 from keryx.cli.access import Json
 from keryx.cli.maintenance import size
 from keryx.config import PREFIX, Settings
+from keryx.core.access import CLOSED, EVERYBODY
 from keryx.core.errors import Invalid, KeryxError
+from keryx.engine.people import Doorway
 from keryx.store import migrate, trouble
 from keryx.store.trouble import Trouble
 from keryx.store.workers import Worker
@@ -95,7 +97,12 @@ def _sqlite() -> Finding:
 
 def _variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     known = {row.variable for row in settings.rows()} | _OTHER_VARIABLES
-    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+    foreign = tuple(f"{PREFIX}{name.upper()}_" for name in config.installed())
+    unknown = sorted(
+        n
+        for n in environ
+        if n.startswith(PREFIX) and n not in known and not n.startswith(foreign) and not config.ALLOW.match(n)
+    )
     for name in unknown:
         near = difflib.get_close_matches(name, known, n=1)
         yield _warning(
@@ -147,10 +154,11 @@ async def _store(chosen: Settings) -> list[Finding]:
                 "doctor", lambda tx: trouble.read(tx, now=now, patience=_PATIENCE, slack=_SLACK)
             )
             nodes = await hub.nodes()
+            doorway = await hub.people.doorway(app.viewer)
     except KeryxError as exc:
         return [_problem("store", str(exc), "`keryx verify` tells more")]
     opens = _ok("store", f"{settings.masked(chosen.store)} opens, schema {migrate.known()[-1].number}")
-    return [opens, _node(nodes, found), *_stuck(found, now)]
+    return [opens, _node(nodes, found), *_access(chosen, doorway), *_stuck(found, now)]
 
 
 def _missing(chosen: Settings) -> bool:
@@ -163,6 +171,28 @@ def _node(nodes: list[Worker], found: Trouble) -> Finding:
     if found.waiting or found.unsent:
         return _problem("node", "nobody answers, and something waits", "start `keryx serve`")
     return _warning("node", "no `keryx serve` runs: chat platforms get no answer", "start `keryx serve`")
+
+
+def _access(chosen: Settings, doorway: Doorway) -> Iterator[Finding]:
+    """Who may talk, platform by platform."""
+    platforms = {*chosen.access, *(g.platform for g in doorway.let_in)}
+    for place in sorted(platforms):
+        rule = chosen.access.get(place, CLOSED)
+        paired = sum(g.platform == place for g in doorway.let_in)
+        parts = [
+            "everybody" if EVERYBODY in rule.allow else f"{len({*rule.allow, *rule.operators})} listed",
+            f"{paired} by pairing",
+            f"groups: {', '.join(rule.groups)}" if rule.groups else "no groups for everybody",
+        ]
+        yield _ok("access", f"{place}: {', '.join(parts)}")
+    if not platforms:
+        yield _ok("access", "closed: whoever writes to a bot is told a pairing code")
+    if doorway.waiting:
+        yield _warning(
+            "access",
+            f"{len(doorway.waiting)} people wait to be let in",
+            "`keryx pairing list` shows them",
+        )
 
 
 def _stuck(found: Trouble, now: datetime) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ for place in (
     "deliveries:app",
     "questions:app",
     "projects:app",
+    "pairing:app",
     "maintenance:verify",
     "maintenance:backup",
     "maintenance:restore",

@@ -27,6 +27,8 @@ MEANINGS = {
     "drain": "How long running turns may go on when `keryx serve` is asked to stop.",
     "log_level": "What is logged at least: debug, info, warning or error.",
     "log_format": "How the log is written.",
+    "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention` and `observe`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
+    "profiles": "What is set for a profile, by its name: a table of `rules` (which places belong to it), `instructions` and `hide_ids`.",
     "limits.at_once": "How many turns run at once in one process.",
     "limits.per_principal": "How many turns of one person run at once.",
     "limits.first_byte": "How long a turn may take to say its first word.",
@@ -35,7 +37,7 @@ MEANINGS = {
     "limits.total": "How long a turn may take in all.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",
-    "limits.settle": "How long a node must have been up before it begins the last try of a turn that was interrupted twice.",
+    "limits.settle": "How long a node must have been up before it begins a try of an interrupted turn that could be its last.",
     "sharing.groups_per_person": "In a group each person talks to a session of their own.",
     "sharing.threads_shared": "In a thread all people talk to one session.",
     "resets.default.mode": "When a place starts a new conversation by itself.",
@@ -51,6 +53,8 @@ MEANINGS = {
     "keep.erase": "After how long a deleted session is erased.",
     "acp.limit": "The longest message in bytes that `keryx acp` takes from an editor.",
     "acp.login": "A command, as a list, with which a person logs in from an editor; empty means that nobody needs to.",
+    "keep.files": "After how long a file is removed that no session shows.",
+    "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
 }
 
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
@@ -67,7 +71,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of the settings file."""
+    """Every setting, in the order of the settings file; those of platforms are told with their adapters."""
     return [
         Row(
             name=name,
@@ -77,6 +81,7 @@ def rows() -> list[Row]:
             meaning=MEANINGS[name],
         )
         for name, hint, value in _fields(Settings(), "")
+        if name != "platforms"
     ]
 
 

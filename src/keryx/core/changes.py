@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from keryx.core.ids import Cursor, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.media import Media
 from keryx.core.messages import Message
 
 
@@ -20,14 +21,16 @@ class Kind(StrEnum):
     QUESTION = "question"
     LANE = "lane"
     PROJECT = "project"
+    ACCESS = "access"
 
 
 class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stretch of a running turn's draft: text, or reasoning."""
+    """A stretch of a running turn's draft: text, reasoning, or a picture or file."""
 
     n: int
     text: str
     thought: bool = False
+    media: Media | None = None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import msgspec
 from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.media import Media
 
 LOCAL = "local"
 AGAIN = "(again) "
@@ -75,6 +76,11 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
         """The key of the gate that everything of one account shares."""
         return f"{ids.plain(self.platform)}:{ids.plain(self.account)}"
 
+    @property
+    def place(self) -> "Target":
+        """The same place, without the message that asked."""
+        return msgspec.structs.replace(self, reply_to="") if self.reply_to else self
+
     def __str__(self) -> str:
         return ":".join(p for p in (self.platform, self.chat, self.thread) if p)
 
@@ -96,6 +102,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     receipts: tuple[str, ...] = ()
     error: str | None = None
     sent_at: datetime | None = None
+    media: tuple[Media, ...] = ()
 
 
 def parse_target(text: str, *, origin: Target | None = None) -> list[Target]:

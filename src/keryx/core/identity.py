@@ -6,6 +6,7 @@ WhatsApp writes one person as a phone number or as a LID, with or without `+`, d
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from keryx.core import ids
 from keryx.core.errors import Invalid
 
 _WHATSAPP = "whatsapp"
@@ -42,6 +43,11 @@ class Aliases:
 NO_ALIASES = Aliases()
 
 
+def aliased(platform: str) -> bool:
+    """Whether one person may have several ids on a platform."""
+    return platform == _WHATSAPP
+
+
 def canonical(platform: str, user: str) -> str:
     """A WhatsApp id without `+`, device and domain; ids of other platforms unchanged.
 
@@ -58,6 +64,11 @@ def person(platform: str, user: str, *, aliases: Aliases = NO_ALIASES) -> str:
     if platform != _WHATSAPP:
         return user
     return aliases.resolve(canonical(platform, user))
+
+
+def handle(platform: str, user: str, *, aliases: Aliases = NO_ALIASES) -> str:
+    """A person as lists of people show and name them: printable, and the same for all of their ids."""
+    return ids.plain(person(platform, user, aliases=aliases))
 
 
 def _rank(user: str) -> tuple[int, str]:

@@ -147,18 +147,18 @@ def join(parts: Iterable[Part]) -> Parts:
 INTERRUPTED_OUTPUT = "The tool was interrupted before it answered. Its effect is unknown."
 
 
-def view(messages: Sequence[Message], *, waiting: frozenset[TurnId] = frozenset()) -> list[Message]:
+def view(messages: Sequence[Message], *, aside: frozenset[TurnId] = frozenset()) -> list[Message]:
     """The conversation as the model sees it, made from the messages of one epoch in order of arrival.
 
     Turns stand one after the other even when the second question arrived before the first answer;
-    the input of turns that still wait is left out; undone, observed and notice entries are left out;
+    what belongs to turns that are set `aside` (still waiting, or parked) is left out; undone, observed and notice entries are left out;
     the partial text of an attempt is left out when a later attempt of the turn got further; and every
     tool call is followed by its result, an open call by one that says it was interrupted.
     """
     seen = [
         m
         for m in messages
-        if not m.undone and not m.observed and m.role is not Role.NOTICE and m.turn not in waiting
+        if not m.undone and not m.observed and m.role is not Role.NOTICE and m.turn not in aside
     ]
     return _paired(_without_overtaken(_by_turn(seen)))
 

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
+from keryx.core.errors import NotFound
 from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Audio, File, Image, Message, Parts, ToolCall, ToolResult
 from keryx.core.questions import Ask, nobody
@@ -68,7 +69,31 @@ class Noted(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture, sound or file with its bytes, on its way in or out."""
+
+    name: str
+    mime: str
+    body: bytes
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """A picture, sound or file of the answer, in its place among the text; sent after it."""
+
+    name: str
+    mime: str
+    body: bytes
+
+
+Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Attached
+
+
+Fetch: TypeAlias = Callable[[str], Awaitable[Attachment]]
+
+
+async def nothing(media: str) -> Attachment:
+    """For turns whose session shows no files."""
+    raise NotFound(f"there is no file {media[:80]!r}")
 
 
 class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +102,8 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
     this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
     and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `unbegun` holds the
-    keys of questions that an interrupted attempt put and never learned the answer of."""
+    keys of questions that an interrupted attempt put and never learned the answer of. `fetch` reads a picture or file
+    of the conversation by the `media` of its part; `NotFound` for one that is no longer there."""
 
     session: SessionId
     turn: TurnId
@@ -92,6 +118,7 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     steer: Callable[[], Awaitable[Sequence[Message]]]
     ask: Ask = nobody
     unbegun: frozenset[str] = frozenset()
+    fetch: Fetch = nothing
 
 
 class Agent(Protocol):
@@ -161,14 +188,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     account_interval: timedelta = timedelta(0)
     pii_safe: bool = False
     notes: tuple[str, ...] = ()
-
-
-class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture, sound or file with its bytes, on its way in or out."""
-
-    name: str
-    mime: str
-    body: bytes
 
 
 class Parcel(msgspec.Struct, frozen=True, kw_only=True):

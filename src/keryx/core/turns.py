@@ -8,8 +8,6 @@ import msgspec
 from keryx.core.deliveries import Target
 from keryx.core.ids import LeaseToken, PrincipalId, ProfileId, SessionId, TurnId, WorkerId
 
-MAX_ATTEMPTS = 3
-
 
 class TurnState(StrEnum):
     QUEUED = "queued"
@@ -96,12 +94,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     merged_into: TurnId | None = None
     interrupted_at: datetime | None = None
+    blame: int = 0
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many turns at once, and how long one may take. `question`: how long a question of an agent waits for a person. `fresh`: an interrupted turn is taken up again
-    for this long after the interruption. `settle`: a node must have been up for this long before it begins the last
-    try of a turn, so that a turn is not set aside because somebody restarts nodes again and again."""
+    """How many turns at once, and how long one may take. `question`: how long a question of an agent waits for a
+    person. `fresh`: an interrupted turn is taken up again
+    for this long after the interruption. `settle`: a node must have been up for this long before it begins a try
+    that could be the last, so that a turn is not set aside because somebody restarts nodes again and again."""
 
     at_once: int = 32
     per_principal: int = 8
@@ -111,4 +111,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     total: timedelta = timedelta(hours=2)
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)
-    settle: timedelta = timedelta(seconds=2)
+    settle: timedelta = timedelta(seconds=1)

@@ -10,13 +10,15 @@ from keryx.core.ids import PrincipalId, TurnId, WorkerId
 from keryx.core.messages import Parts, Role
 from keryx.core.ports import Inbound, Receipt
 from keryx.core.sessions import Session
+from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.store import messages, turns
 from keryx.store.database import Transaction
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said, by whom, and where the answer goes. An observed one gets none."""
+    """What was said, by whom, and where the answer goes. An observed one gets none.
+    `source` is set if its author came in through a platform."""
 
     parts: Parts
     asker: PrincipalId
@@ -27,6 +29,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     observed: bool = False
     reply: Target | None = None
     pin: WorkerId | None = None
+    source: Source | None = None
 
 
 def question(inbound: Inbound, asker: PrincipalId, mode: BusyMode) -> Question:
@@ -40,7 +43,13 @@ def question(inbound: Inbound, asker: PrincipalId, mode: BusyMode) -> Question:
         observed=inbound.observed,
         reply=inbound.reply,
         pin=inbound.pin,
+        source=author(inbound),
     )
+
+
+def author(inbound: Inbound) -> Source | None:
+    """Whose rights count for a message: nobody's, where a local transport vouches for it."""
+    return inbound.source if inbound.principal is None else None
 
 
 def ask(tx: Transaction, session: Session, asked: Question, *, now: datetime) -> Receipt:
@@ -76,6 +85,7 @@ def _queue(tx: Transaction, session: Session, asked: Question, turn: TurnId, seq
         mode=asked.mode,
         reply=asked.reply,
         pin=asked.pin,
+        source=asked.source,
         now=now,
     )
     running = turns.running(tx, session.id) if asked.mode is BusyMode.INTERRUPT else None

@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Sequence
 
-from keryx.core.errors import Invalid
 from keryx.core.messages import Audio, File, Image
 from keryx.core.ports import Adapter, Attachment, Inbound, Link, MenuItem, Receipt
 from keryx.core.source import Source
-from keryx.engine import commands
+from keryx.engine import commands, media
 from keryx.engine.hub import Hub
 
 log = logging.getLogger(__name__)
@@ -26,10 +25,11 @@ class HubDoor:
         return await self._hub.receive(inbound)
 
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
-        raise Invalid("files are not kept yet")
+        owner = media.door(self._adapter.platform, self._adapter.account)
+        return await self._hub.media.keep(owner, attachment)
 
     async def allowed(self, source: Source) -> bool:
-        return True
+        return await self._hub.people.allowed(source)
 
     def report(self, link: Link, detail: str = "") -> None:
         log.info("%s:%s is %s %s", self._adapter.platform, self._adapter.account, link.value, detail)

@@ -1,8 +1,11 @@
 """Foreign: code of agents and adapters runs in our tasks, and must not end more than itself."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
+from typing import Any
+
+_apart: set[asyncio.Task[None]] = set()
 
 
 @contextmanager
@@ -17,3 +20,12 @@ def contained() -> Generator[None]:
         if task is None or task.cancelling():
             raise
         raise RuntimeError("it cancelled itself") from exc
+
+
+def apart(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run foreign code as a task that belongs to no group. A group cancels without pause until a task reacts, which
+    takes a whole core where foreign code is deaf; this one is asked once and then left to end by itself."""
+    task = asyncio.create_task(work)
+    _apart.add(task)
+    task.add_done_callback(_apart.discard)
+    return task

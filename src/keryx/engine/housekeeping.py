@@ -1,9 +1,13 @@
 """Housekeeping: forgets what the policy says may be forgotten, in small units of work."""
 
+from datetime import datetime, timedelta
+
 from keryx.core.ports import Clock
 from keryx.engine.policy import Policy
-from keryx.store import changes, gates, inbox, lanes, sessions
-from keryx.store.database import Database
+from keryx.store import changes, gates, guesses, inbox, lanes, links, media, pairings, sessions
+from keryx.store.database import Database, Transaction
+
+_FORGET = timedelta(days=1)
 
 
 class Housekeeping:
@@ -19,9 +23,25 @@ class Housekeeping:
         while await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed)):
             pass
         await self._database.write("gates.trim", lambda tx: gates.trim(tx, now=now))
+        await self._database.write("codes.trim", lambda tx: _trim_codes(tx, now))
         await self._database.write("lanes.drop", lambda tx: lanes.drop_idle(tx, before=now - keep.lanes))
         due = await self._database.read("sessions.due", lambda tx: sessions.due_for_erasure(tx, now=now))
         for session in due:
             await self._database.write(
                 "session.erase", lambda tx, gone=session: sessions.erase(tx, gone, now=now)
             )
+        await self._remove_files()
+
+    async def _remove_files(self) -> None:
+        """Remove the files that nobody has come to use, each in a unit of its own."""
+        before = self._clock.now() - self._keep.files
+        await self._database.write("media.let_go", lambda tx: media.let_go(tx, before=before))
+        while unused := await self._database.read("media.unused", lambda tx: media.unused(tx, before=before)):
+            for id_ in unused:
+                await self._database.write("media.remove", lambda tx, id_=id_: media.remove_unused(tx, id_))
+
+
+def _trim_codes(tx: Transaction, now: datetime) -> None:
+    pairings.trim(tx, before=now - _FORGET)
+    links.trim(tx, before=now - _FORGET)
+    guesses.trim(tx, before=now - _FORGET)

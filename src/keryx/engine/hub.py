@@ -5,6 +5,8 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from keryx.core.changes import Change
 from keryx.core.deliveries import Delivery, DeliveryState
 from keryx.core.errors import NotFound, Unavailable
@@ -15,6 +17,8 @@ from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, T
 from keryx.core.turns import Turn
 from keryx.engine import commands, control, revisions, router, snapshot, story, worker
 from keryx.engine.feed import Feed
+from keryx.engine.media import Media
+from keryx.engine.people import People
 from keryx.engine.policy import Policy
 from keryx.engine.questions import Questions
 from keryx.engine.snapshot import Snapshot
@@ -57,10 +61,14 @@ class Hub:
         self._feed = feed
         self._index = index or Index(database)
         self.questions = Questions(database, clock)
+        self.media = Media(database, clock, limit=policy.media.limit)
+        self.people = People(database, clock, policy=policy)
 
     async def receive(self, inbound: Inbound) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""
         now = self._clock.now()
+        if inbound.principal is None:
+            inbound = msgspec.structs.replace(inbound, source=self._policy.placed(inbound.source))
         sought = commands.sought(inbound)
         found = await self._look_up(inbound, sought) if sought else None
         return await self._database.write(

@@ -102,13 +102,10 @@ class Leases:
             "leases.abandoned", lambda tx: claims.abandoned(tx, now=now, workers=gone)
         )
         limits = self._policy.limits
-        for turn in held:
-            # After a standstill of this process its own leases have run out too: the heartbeat renews them.
-            if turn.worker == self._me.id and turn.id in self._held().turns:
-                continue
+        for ran in self._by_worker(held):
             await self._try(
                 "turn.recover",
-                partial(record.recover, turn=turn, now=now, fresh=limits.fresh, lease=limits.lease),
+                partial(record.recover, ran=ran, now=now, fresh=limits.fresh, lease=limits.lease),
             )
         orphans = await self._database.read("leases.orphans", _orphans)
         for turn in orphans:
@@ -126,6 +123,16 @@ class Leases:
                 partial(outcome.settle, delivery=delivery, lease=lease, step=step, now=now),
             )
         await self._database.write("workers.forget", partial(_forget, before=now - _FORGET, gone=gone))
+
+    def _by_worker(self, held: list[Turn]) -> list[list[Turn]]:
+        """Abandoned turns by who ran them. After a standstill of this process its own leases have run out too:
+        the heartbeat renews them."""
+        mine = self._held().turns
+        groups: dict[WorkerId | None, list[Turn]] = {}
+        for turn in held:
+            if turn.worker != self._me.id or turn.id not in mine:
+                groups.setdefault(turn.worker, []).append(turn)
+        return list(groups.values())
 
     async def _try(self, label: str, work: Unit) -> None:
         try:

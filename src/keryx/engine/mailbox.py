@@ -6,10 +6,20 @@ from typing import TypeAlias
 
 import msgspec
 
-from keryx.core.ports import Event
+from keryx.core.media import Media
+from keryx.core.ports import Called, Noted, Returned, Said, Thought, Used
 from keryx.store.wake import Wake
 
 _AHEAD = 64
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A file that the agent attached, once it is stored."""
+
+    part: Media
+
+
+Recordable: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Kept
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -31,7 +41,7 @@ class HandedBack(msgspec.Struct, frozen=True):
 
 
 End: TypeAlias = Ended | Cancelled | TimedOut | HandedBack
-Item: TypeAlias = Event | End
+Item: TypeAlias = Recordable | End
 
 
 class Mailbox:
@@ -51,7 +61,7 @@ class Mailbox:
         self._items.append(item)
         self._filled.set()
 
-    async def put_event(self, event: Event, *, until_stored: bool) -> None:
+    async def put_event(self, event: Recordable, *, until_stored: bool) -> None:
         """Hand an event over; with `until_stored`, return only when it is in the store."""
         self.put(event)
         self._put += 1

@@ -1,25 +1,42 @@
 """Policy: every choice the engine makes by setting, in one frozen value."""
 
 from datetime import timedelta
+from typing import Annotated
 
 import msgspec
 
+from keryx.core import profiles
+from keryx.core.access import Rules
 from keryx.core.deliveries import Doubt
 from keryx.core.lanes import Sharing
+from keryx.core.profiles import Profiles
 from keryx.core.resets import BUSY_LIMIT, Resets
+from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Limits
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long things are remembered. `erase`: the grace period of a deleted session."""
+    """How long things are remembered. `erase`: the grace period of a deleted session. `files`: how long a file is
+    kept that no session shows."""
 
     inbox: timedelta = timedelta(days=14)
     feed: timedelta = timedelta(days=7)
     lanes: timedelta = timedelta(days=90)
     erase: timedelta = timedelta(days=30)
+    files: timedelta = timedelta(days=1)
+
+
+class Files(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of pictures, sounds and files. `limit`: the size of the largest, in bytes."""
+
+    limit: Annotated[int, msgspec.Meta(ge=0)] = 20_000_000
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """`access` holds the rule of each platform; one without a rule is closed."""
+
+    access: Rules = {}
+    profiles: Profiles = {}
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     busy: BusyMode = BusyMode.QUEUE
@@ -27,6 +44,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     doubt: Doubt = Doubt.REPEAT
     keep: Keep = Keep()
+    media: Files = Files()
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5
+
+    def placed(self, source: Source) -> Source:
+        """The source with the profile that its place belongs to."""
+        profile = profiles.choose(source, self.profiles)
+        return source if profile == source.profile else msgspec.structs.replace(source, profile=profile)

@@ -5,14 +5,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from keryx.core import blame, media, titles
 from keryx.core import messages as core_messages
-from keryx.core import titles
-from keryx.core.errors import LeaseLost
+from keryx.core.access import NO_RULES, Rules
+from keryx.core.errors import Forbidden
+from keryx.core.ids import TurnId
+from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
-from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, Used
+from keryx.core.ports import Called, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
-from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
-from keryx.engine import questions
+from keryx.core.turns import BusyMode, Turn, TurnState
+from keryx.engine import access, questions
+from keryx.engine.mailbox import Kept, Recordable
 from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
 
@@ -21,12 +25,12 @@ GONE = "The program that was to run this turn is gone. /retry asks again."
 
 
 class Written(msgspec.Struct, frozen=True):
-    """How far the record of a turn goes: its messages, and the length of its draft."""
+    """How far the record of a turn goes: its messages, and the length of its draft, in which a file counts one."""
 
     messages: int = 0
     draft: int = 0
 
-    def grown(self, events: Sequence[Event]) -> "Written":
+    def grown(self, events: Sequence[Recordable]) -> "Written":
         """How far it goes once a batch of events has been stored."""
         count, draft = self.messages, self.draft
         for event in events:
@@ -37,6 +41,8 @@ class Written(msgspec.Struct, frozen=True):
                     count, draft = count + 1, 0
                 case Returned():
                     count += 1
+                case Kept():
+                    draft += 1
                 case Used() | Noted():
                     pass
         return Written(count, draft)
@@ -54,15 +60,17 @@ class Reading(msgspec.Struct, frozen=True):
     unbegun: frozenset[str] = frozenset()
 
 
-def read(tx: Transaction, turn: Turn) -> Reading:
+def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
+    """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
+    access.recheck(tx, turns.author(tx, turn.id), rules)
     session = sessions.get(tx, turn.session, deleted=True)
     epoch = epochs.current(tx, turn.session)
     first = epoch.first_seq if epoch else 1
-    waiting = frozenset(t.id for t in turns.queued(tx, turn.session))
+    aside = frozenset(turns.set_aside(tx, turn.session))
     entries = messages.following(tx, turn.session, after=first - 1)
     return Reading(
         session,
-        core_messages.view(entries, waiting=waiting),
+        core_messages.view(entries, aside=aside),
         epoch.summary if epoch else "",
         any(lane.shared for lane in lanes.of_session(tx, turn.session)),
         turns.get(tx, turn.id).cancelling,
@@ -82,10 +90,10 @@ def unless_recorded(tx: Transaction, turn: Turn, *, before: Written, work: Work[
 def _written(tx: Transaction, turn: Turn) -> Written:
     entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
     own = [m for m in entries if m.role in (Role.ASSISTANT, Role.TOOL) and m.mark is not Mark.LATE]
-    return Written(len(own), sum(len(p.text) for p in drafts.pieces(tx, turn.id)))
+    return Written(len(own), sum(len(p.text) + bool(p.media) for p in drafts.pieces(tx, turn.id)))
 
 
-def progress(tx: Transaction, turn: Turn, events: Sequence[Event], *, now: datetime) -> None:
+def progress(tx: Transaction, turn: Turn, events: Sequence[Recordable], *, now: datetime) -> None:
     """Store a batch of events in order. Text grows the draft; a tool call turns the draft into a message."""
     turns.hold(tx, turn)
     fresh = _steps(tx, turn, events, now)
@@ -93,31 +101,38 @@ def progress(tx: Transaction, turn: Turn, events: Sequence[Event], *, now: datet
         drafts.grow(tx, turn, fresh, now=now)
 
 
-def steer(tx: Transaction, turn: Turn, *, now: datetime) -> list[Message]:
+def steer(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> list[Message]:
     """Give the running turn the waiting messages that are meant for it; their own turns are merged into it."""
     turns.hold(tx, turn)
     given: list[Message] = []
     for other in turns.queued(tx, turn.session):
         if other.mode is not BusyMode.STEER:
             break
+        try:
+            access.recheck(tx, turns.author(tx, other.id), rules)
+        except Forbidden as exc:
+            _close(tx, other, TurnState.CANCELLED, str(exc), now)
+            continue
         turns.merge(tx, other, into=turn, now=now)
         given.append(messages.get(tx, turn.session, other.input_seq))
     return given
 
 
-def steer_again(tx: Transaction, turn: Turn, *, known: frozenset[int], now: datetime) -> list[Message]:
+def steer_again(
+    tx: Transaction, turn: Turn, *, known: frozenset[int], now: datetime, rules: Rules = NO_RULES
+) -> list[Message]:
     """Steer when nobody knows whether it was done before: gives everything that the turn was not given yet."""
-    steer(tx, turn, now=now)
+    steer(tx, turn, now=now, rules=rules)
     entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
     return [m for m in entries if m.role is Role.USER and m.seq not in known]
 
 
-def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event] = ()) -> None:
+def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recordable] = ()) -> None:
     """The last events, the answer, the end of the turn, the delivery and the title: all or nothing."""
     turns.hold(tx, turn)
     _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
     said = _said(tx, turn)
-    if not said:
+    if not said.text and not said.media:
         _tell(tx, turn, NO_ANSWER, now=now)
     elif turn.reply:
         _deliver(tx, turn, said, now)
@@ -126,7 +141,9 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event
     _give_title(tx, turn, now)
 
 
-def fail(tx: Transaction, turn: Turn, error: str, *, now: datetime, events: Sequence[Event] = ()) -> None:
+def fail(
+    tx: Transaction, turn: Turn, error: str, *, now: datetime, events: Sequence[Recordable] = ()
+) -> None:
     """The turn ends with an error: what was said stays, marked, and the person is told."""
     turns.hold(tx, turn)
     _keep_draft(tx, turn, Mark.FAILED, now, _steps(tx, turn, events, now))
@@ -135,7 +152,7 @@ def fail(tx: Transaction, turn: Turn, error: str, *, now: datetime, events: Sequ
     _give_title(tx, turn, now)
 
 
-def cancel(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event] = ()) -> None:
+def cancel(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recordable] = ()) -> None:
     """The turn was stopped by a person: what was said stays, marked."""
     turns.hold(tx, turn)
     _keep_draft(tx, turn, Mark.CANCELLED, now, _steps(tx, turn, events, now))
@@ -143,7 +160,7 @@ def cancel(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event
     _give_title(tx, turn, now)
 
 
-def hand_back(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Event] = ()) -> None:
+def hand_back(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recordable] = ()) -> None:
     """The process ends in good order: the turn goes back to the queue and the attempt does not count."""
     turns.hold(tx, turn)
     _keep_draft(tx, turn, Mark.INTERRUPTED, now, _steps(tx, turn, events, now))
@@ -153,21 +170,43 @@ def hand_back(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Ev
         turns.requeue(tx, turn, now=now, attempts=turn.attempts - 1)
 
 
-def keep_late(tx: Transaction, turn: Turn, events: Sequence[Event], *, now: datetime) -> None:
+def keep_late(tx: Transaction, turn: Turn, events: Sequence[Recordable], *, now: datetime) -> None:
     """Keep what came after the turn was lost to somebody else. It is shown with its turn and never sent."""
-    text = "".join(e.text for e in events if isinstance(e, Said))
-    if text:
-        messages.append(
-            tx, turn.session, Role.ASSISTANT, (Text(text),), now=now, turn=turn.id, mark=Mark.LATE
-        )
+    said = [_late(e) for e in events if isinstance(e, Said | Kept)]
+    if said:
+        parts = core_messages.join(said)
+        messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id, mark=Mark.LATE)
 
 
-def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lease: timedelta) -> TurnState:
-    """A turn whose worker is gone: back to the queue while it is fresh and has tries left, else closed with a mark."""
+def _late(event: Said | Kept) -> Text | Media:
+    return Text(event.text) if isinstance(event, Said) else event.part
+
+
+def recover(
+    tx: Transaction, ran: Sequence[Turn], *, now: datetime, fresh: timedelta, lease: timedelta
+) -> list[TurnState]:
+    """All that a worker which is gone was running: each back to the queue while it is fresh and not to blame, else
+    closed with a mark. In one unit of work, for who is to blame depends on who else ran."""
+    still = [t for t in sorted(ran, key=lambda t: t.session) if _still_held(tx, t)]
+    guilty = blame.blamed(still)
+    return [_recover(tx, t, guilty=guilty, now=now, fresh=fresh, lease=lease) for t in still]
+
+
+def _still_held(tx: Transaction, turn: Turn) -> bool:
     sessions.lock(tx, turn.session)
     current = turns.get(tx, turn.id)
-    if current.state is not TurnState.RUNNING or current.lease != turn.lease:
-        raise LeaseLost(f"turn {turn.id} has moved on")
+    return current.state is TurnState.RUNNING and current.lease == turn.lease
+
+
+def _recover(
+    tx: Transaction,
+    turn: Turn,
+    *,
+    guilty: frozenset[TurnId],
+    now: datetime,
+    fresh: timedelta,
+    lease: timedelta,
+) -> TurnState:
     _keep_draft(tx, turn, Mark.INTERRUPTED, now)
     seen = (turn.lease_until or now) - lease
     if turn.cancelling:
@@ -177,7 +216,8 @@ def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lea
         return _close(
             tx, turn, TurnState.FAILED, "The program that ran this turn is gone. /retry asks again.", now
         )
-    if turn.attempts >= MAX_ATTEMPTS:
+    blames = turn.blame + (turn.id in guilty)
+    if blame.poisonous(turn.attempts, blames):
         for lane in lanes.of_session(tx, turn.session):
             lanes.suspend(tx, lane, True, now=now)
         text = f"This message was tried {turn.attempts} times and the process died each time. It is set aside; the next message starts afresh."
@@ -186,7 +226,8 @@ def recover(tx: Transaction, turn: Turn, *, now: datetime, fresh: timedelta, lea
         return _close(
             tx, turn, TurnState.EXPIRED, "This turn was interrupted long ago. /retry asks again.", now
         )
-    turns.requeue(tx, turn, now=now)
+    counted = turn.id in guilty or not guilty
+    turns.requeue(tx, turn, now=now, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames)
     return TurnState.QUEUED
 
 
@@ -202,15 +243,19 @@ def _close(tx: Transaction, turn: Turn, state: TurnState, text: str, now: dateti
     return state
 
 
-def _steps(tx: Transaction, turn: Turn, events: Sequence[Event], now: datetime) -> list[Text | Reasoning]:
+def _steps(
+    tx: Transaction, turn: Turn, events: Sequence[Recordable], now: datetime
+) -> list[Text | Reasoning | Media]:
     """Store tool steps and usage; gives the text after the last step, which is to become draft or answer."""
-    fresh: list[Text | Reasoning] = []
+    fresh: list[Text | Reasoning | Media] = []
     for event in events:
         match event:
             case Said(text):
                 fresh.append(Text(text))
             case Thought(text, opaque):
                 fresh.append(Reasoning(text, opaque))
+            case Kept(part):
+                fresh.append(part)
             case Called(calls):
                 parts = (*_said_so_far(tx, turn, fresh), *calls)
                 messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id)
@@ -221,35 +266,47 @@ def _steps(tx: Transaction, turn: Turn, events: Sequence[Event], now: datetime) 
                 usage.add(tx, turn, used, now=now, task=task)
             case Noted(text, kind):
                 messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
-    return [p for p in core_messages.join(fresh) if isinstance(p, Text | Reasoning)]
+    return [p for p in core_messages.join(fresh) if isinstance(p, Text | Reasoning | Media)]
 
 
-def _said_so_far(tx: Transaction, turn: Turn, fresh: Sequence[Text | Reasoning]) -> Parts:
+def _said_so_far(tx: Transaction, turn: Turn, fresh: Sequence[Text | Reasoning | Media]) -> Parts:
     """The draft with the text after it; the draft is empty from here on."""
     return core_messages.join((*drafts.take(tx, turn.id), *fresh))
 
 
 def _keep_draft(
-    tx: Transaction, turn: Turn, mark: Mark | None, now: datetime, fresh: Sequence[Text | Reasoning] = ()
+    tx: Transaction,
+    turn: Turn,
+    mark: Mark | None,
+    now: datetime,
+    fresh: Sequence[Text | Reasoning | Media] = (),
 ) -> None:
     parts = _said_so_far(tx, turn, fresh)
     if parts:
         messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id, mark=mark)
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """What goes to the place that asked: words, then files."""
+
+    text: str
+    media: tuple[Media, ...] = ()
+
+
 def _tell(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
     """A notice in the conversation, and to the place that asked."""
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), now=now, turn=turn.id)
     if turn.reply:
-        _deliver(tx, turn, text, now)
+        _deliver(tx, turn, Answer(text), now)
 
 
-def _deliver(tx: Transaction, turn: Turn, text: str, now: datetime) -> None:
+def _deliver(tx: Transaction, turn: Turn, answer: Answer, now: datetime) -> None:
     assert turn.reply is not None
     deliveries.enqueue(
         tx,
         turn.reply,
-        text,
+        answer.text,
+        media=answer.media,
         profile=turn.profile,
         owner=turn.owner,
         session=turn.session,
@@ -258,11 +315,12 @@ def _deliver(tx: Transaction, turn: Turn, text: str, now: datetime) -> None:
     )
 
 
-def _said(tx: Transaction, turn: Turn) -> str:
-    """The words of this turn's answer: every step of it, without what an interrupted attempt had begun."""
+def _said(tx: Transaction, turn: Turn) -> Answer:
+    """This turn's answer: every step of it, without what an interrupted attempt had begun."""
     written = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
-    answers = [m for m in written if m.role is Role.ASSISTANT and m.mark is None and m.text]
-    return "\n\n".join(m.text for m in answers)
+    steps = [m for m in written if m.role is Role.ASSISTANT and m.mark is None]
+    files = [p for m in steps for p in media.of(m.parts)]
+    return Answer("\n\n".join(m.text for m in steps if m.text), tuple(dict.fromkeys(files)))
 
 
 def _give_title(tx: Transaction, turn: Turn, now: datetime) -> None:

@@ -7,6 +7,7 @@ from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Message, Role
 from keryx.core.ports import Receipt
 from keryx.core.sessions import Session, TitleBy, Viewer
+from keryx.core.source import Source
 from keryx.engine.asking import Question, ask
 from keryx.store import epochs, messages, sessions, turns
 from keryx.store.database import Transaction
@@ -52,6 +53,7 @@ def retry(
     asker: PrincipalId,
     surface: str,
     now: datetime,
+    source: Source | None = None,
     pin: WorkerId | None = None,
 ) -> Receipt:
     """Take the last turn back and ask its question again, to be answered where it was asked; run by `pin`, if given."""
@@ -72,6 +74,7 @@ def retry(
         platform_id=question.platform_id,
         reply=before.reply if before else None,
         pin=pin,
+        source=source,
     )
     return ask(tx, session, again, now=now)
 
@@ -87,9 +90,9 @@ def fork(
     title: str | None = None,
     cwd: str | None = None,
 ) -> Session:
-    """An independent copy up to a message, by default up to the last complete turn."""
+    """An independent copy up to a message, by default up to the end; turns that run or wait are left out."""
     sessions.lock(tx, session.id)
-    end = _complete_end(tx, session) if through is None else through
+    end = session.last_seq if through is None else through
     if end < 1 or end > session.last_seq:
         raise Invalid(
             f"there is nothing to fork at message {end} of {session.id}: give one from 1 to {session.last_seq}"
@@ -106,22 +109,16 @@ def fork(
         settings=session.settings,
         now=now,
     )
-    messages.copy(tx, source=session.id, target=child, through=end)
+    if not messages.copy(tx, source=session.id, target=child, through=end):
+        raise NotFound("there is nothing to fork yet: the first answer is still on its way")
     epochs.copy(tx, source=session.id, target=child, through=end)
-    sessions.copy_counters(tx, source=session.id, target=child, through=end)
+    sessions.copy_counters(tx, source=session.id, target=child)
     made = sessions.get(tx, child)
     if title is not None:
         sessions.rename(tx, made, title, by=TitleBy.PERSON, now=now)
     elif session.title:
         sessions.rename(tx, made, sessions.free_title(tx, made, session.title), by=TitleBy.RULE, now=now)
     return sessions.get(tx, child)
-
-
-def _complete_end(tx: Transaction, session: Session) -> int:
-    """The last message before the first one of a turn that runs or waits."""
-    open_turns = [t for t in (turns.running(tx, session.id), *turns.queued(tx, session.id)) if t]
-    first = min((t.input_seq for t in open_turns), default=session.last_seq + 1)
-    return first - 1
 
 
 def _refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from keryx.core import identity, ids, lanes, resets
+from keryx.core.access import CLOSED, quiet
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.messages import Mark, Notice, Role, Text
@@ -14,7 +15,7 @@ from keryx.core.resets import ResetReason
 from keryx.core.sessions import Session, Settings, Viewer
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode, TurnState
-from keryx.engine import commands, control, questions
+from keryx.engine import access, commands, control, questions
 from keryx.engine.asking import ask, question
 from keryx.engine.policy import Policy
 from keryx.store import cursors, deliveries, inbox, messages, principals, sessions, turns
@@ -49,10 +50,12 @@ def receive(
 
 
 def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, found: str | None) -> Receipt:
+    heard = _heard(inbound, policy) if access.admit(tx, inbound, policy.access, now=now) else None
+    if heard is None:
+        return Receipt(duplicate=False)
+    inbound = heard
     person = _person(tx, inbound, now)
     viewer = Viewer(inbound.source.profile, person)
-    if not inbound.addressed:
-        inbound = msgspec.structs.replace(inbound, observed=True)
     lane = None if inbound.session else lane_of(tx, inbound, policy, person, now)
     if inbound.edits is not None:
         return _edit(tx, inbound, lane, viewer, now)
@@ -79,27 +82,33 @@ def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, f
 
 def asker(tx: Transaction, inbound: Inbound) -> PrincipalId | None:
     """Who sent an event, as far as is known yet."""
-    source, person = inbound.source, _identity(inbound)
+    source, person = inbound.source, access.identified(inbound.source)
     if inbound.principal is not None or not person:
         return inbound.principal
-    return principals.find(tx, profile=source.profile, platform=source.platform, person=person)
+    known = identity.person(source.platform, person, aliases=access.aliases(tx, source))
+    return principals.find(tx, profile=source.profile, platform=source.platform, person=known)
 
 
-def _identity(inbound: Inbound) -> str | None:
-    return inbound.source.user_alt or inbound.source.user or inbound.source.chat
+def _heard(inbound: Inbound, policy: Policy) -> Inbound | None:
+    """An event as the rule of its platform takes it: to be answered, only to be observed, or not at all."""
+    rule = policy.access.get(inbound.source.platform, CLOSED)
+    local = inbound.principal is not None
+    if inbound.addressed or (not local and not quiet(rule, inbound.source, addressed=False)):
+        return inbound
+    return msgspec.structs.replace(inbound, observed=True) if local or rule.observe else None
 
 
 def _person(tx: Transaction, inbound: Inbound, now: datetime) -> PrincipalId:
     if inbound.principal is not None:
         return inbound.principal
-    source, person = inbound.source, _identity(inbound)
+    source, person = inbound.source, access.identified(inbound.source)
     if not person:
         raise Invalid(f"a message from {source.platform!r} names nobody: set its user")
     return principals.resolve(
         tx,
         profile=source.profile,
         platform=source.platform,
-        person=identity.person(source.platform, person),
+        person=identity.person(source.platform, person, aliases=access.aliases(tx, source)),
         name=source.user_name or "",
         now=now,
     )
@@ -107,8 +116,10 @@ def _person(tx: Transaction, inbound: Inbound, now: datetime) -> PrincipalId:
 
 def lane_of(tx: Transaction, inbound: Inbound, policy: Policy, person: PrincipalId, now: datetime) -> Lane:
     """The lane of an event, made at first contact."""
-    address = lanes.address(inbound.source, sharing=policy.sharing)
-    return lane_store.ensure(tx, address, inbound.source, owner=person, now=now)
+    address = lanes.address(
+        inbound.source, sharing=policy.sharing, aliases=access.aliases(tx, inbound.source)
+    )
+    return lane_store.ensure(tx, address, inbound.source, owner=person, target=inbound.reply, now=now)
 
 
 def _session(
@@ -167,7 +178,8 @@ def due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> ResetReas
     if lane.session is None:
         return None
     if lane.suspended:
-        return ResetReason.SUSPENDED
+        # What waits is answered first: two conversations at once would answer in one chat out of order.
+        return None if turns.open_in(tx, lane.session) else ResetReason.SUSPENDED
     rule = _policy_of(lane, policy)
     if resets.due(rule, last_active=lane.active_at, now=now) is None:
         return None

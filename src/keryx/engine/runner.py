@@ -10,16 +10,29 @@ from typing import TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
+from keryx.core.access import NO_RULES, Rules
 from keryx.core.changes import Change, Kind
-from keryx.core.errors import AgentFailed, Invalid, KeryxError, LeaseLost, Retryable
+from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, KeryxError, LeaseLost, Retryable
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.messages import Message
-from keryx.core.ports import Agent, Called, Clock, Event, Returned, TurnContext
+from keryx.core.ports import Agent, Attached, Attachment, Called, Clock, Event, Noted, Returned, TurnContext
+from keryx.core.sessions import Viewer
 from keryx.core.turns import Limits, Turn, TurnState
 from keryx.engine import record
 from keryx.engine.alarm import signal_or_moment
-from keryx.engine.foreign import contained
-from keryx.engine.mailbox import Cancelled, End, Ended, HandedBack, Item, Mailbox, TimedOut
+from keryx.engine.foreign import apart, contained
+from keryx.engine.mailbox import (
+    Cancelled,
+    End,
+    Ended,
+    HandedBack,
+    Item,
+    Kept,
+    Mailbox,
+    Recordable,
+    TimedOut,
+)
+from keryx.engine.media import Media
 from keryx.engine.questions import Interview
 from keryx.engine.record import Reading, Written
 from keryx.store import claims
@@ -52,6 +65,8 @@ class Runner:
         choose: Chooser,
         place: Placer,
         limits: Limits,
+        media: Media,
+        rules: Rules = NO_RULES,
         scoped: bool = False,
     ) -> None:
         self._database = database
@@ -60,6 +75,8 @@ class Runner:
         self._choose = choose
         self._place = place
         self._limits = limits
+        self._media = media
+        self._rules = rules
         self._scoped = scoped
         self._session: SessionId | None = None
         self._running: dict[TurnId, Mailbox] = {}
@@ -156,7 +173,7 @@ class Runner:
             per_principal=self._limits.per_principal,
             scoped=self._scoped,
             session=self._session,
-            last_tries=settled <= now,
+            settled=settled <= now,
         )
         moments = [m for m in (claims.next_at(tx, now=now), settled) if m and m > now]
         return claimed, min(moments, default=None) if len(claimed.turns) < most else None
@@ -177,14 +194,15 @@ class Runner:
 
     async def _drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         try:
-            reading = await self._store(turn, "turn.read", partial(record.read, turn=turn), write=False)
-        except Invalid as exc:
+            read = partial(record.read, turn=turn, rules=self._rules)
+            reading = await self._store(turn, "turn.read", read, write=False)
+        except (Forbidden, Invalid) as exc:
             await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
             return
         if reading.cancelling:
             mailbox.put(Cancelled())
         pulse = _Pulse(self._clock, self._limits)
-        agent_scope, watch_scope = anyio.CancelScope(), anyio.CancelScope()
+        watch_scope = anyio.CancelScope()
         interview = Interview(
             turn,
             shared=reading.shared,
@@ -194,13 +212,13 @@ class Runner:
             answers=mailbox.answers,
             patience=pulse.patient,
         )
-        group.start_soon(self._pump, turn, reading, mailbox, interview, agent_scope)
+        agent = apart(self._pump(turn, reading, mailbox, interview))
         group.start_soon(pulse.watch, mailbox, watch_scope)
         try:
             await self._follow_agent(turn, mailbox, pulse, reading.written)
         finally:
             # The end is recorded first; an agent that does not react is left to end by itself.
-            agent_scope.cancel()
+            agent.cancel()
             watch_scope.cancel()
 
     async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse", written: Written) -> None:
@@ -215,7 +233,7 @@ class Runner:
             if end is not None:
                 return
 
-    async def _write(self, turn: Turn, events: list[Event], end: End | None, before: Written) -> None:
+    async def _write(self, turn: Turn, events: list[Recordable], end: End | None, before: Written) -> None:
         """Record what has happened to a turn since the last time, its end included, in one unit of work."""
         now = self._clock.now()
         label, work = self._recording(turn, events, end, now)
@@ -230,7 +248,7 @@ class Runner:
             raise
 
     def _recording(
-        self, turn: Turn, events: list[Event], end: End | None, now: datetime
+        self, turn: Turn, events: list[Recordable], end: End | None, now: datetime
     ) -> tuple[str, Work[None]]:
         match end:
             case None:
@@ -253,20 +271,29 @@ class Runner:
         reading: Reading,
         mailbox: Mailbox,
         interview: Interview,
-        scope: anyio.CancelScope,
     ) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed."""
         ended = Ended()
-        with scope:
-            try:
-                with contained():
-                    context = self._context(turn, reading, interview)
-                    async with aclosing(self._choose(reading).run(context)) as events:
-                        async for event in events:
-                            await mailbox.put_event(event, until_stored=isinstance(event, Called | Returned))
-            except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
-                ended = Ended(exc)
-            mailbox.put(ended)
+        try:
+            with contained():
+                context = self._context(turn, reading, interview)
+                async with aclosing(self._choose(reading).run(context)) as events:
+                    async for event in events:
+                        step = await self._kept(turn, event)
+                        await mailbox.put_event(step, until_stored=isinstance(step, Called | Returned))
+        except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
+            ended = Ended(exc)
+        mailbox.put(ended)
+
+    async def _kept(self, turn: Turn, event: Event) -> Recordable:
+        """A file is stored before the message that shows it; one that cannot be is told of in its place."""
+        if not isinstance(event, Attached):
+            return event
+        given = Attachment(name=event.name, mime=event.mime, body=event.body)
+        try:
+            return Kept(await self._media.keep(Viewer(turn.profile, turn.owner), given))
+        except (Invalid, Conflict) as exc:
+            return Noted(f"A file of the answer is left out: {exc}.")
 
     def _context(self, turn: Turn, reading: Reading, interview: Interview) -> TurnContext:
         known = {m.seq for m in reading.history if m.turn == turn.id}
@@ -276,8 +303,10 @@ class Runner:
             given = await self._store(
                 turn,
                 "turn.steer",
-                partial(record.steer, turn=turn, now=now),
-                again=partial(record.steer_again, turn=turn, known=frozenset(known), now=now),
+                partial(record.steer, turn=turn, now=now, rules=self._rules),
+                again=partial(
+                    record.steer_again, turn=turn, known=frozenset(known), now=now, rules=self._rules
+                ),
             )
             known.update(m.seq for m in given)
             return given
@@ -296,6 +325,7 @@ class Runner:
             steer=steer,
             ask=interview.ask,
             unbegun=reading.unbegun,
+            fetch=partial(self._media.of_session, turn.session),
         )
 
     async def _store(
@@ -375,7 +405,7 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
 
-def _events_before(items: list[Item], end: Item | None) -> list[Event]:
+def _events_before(items: list[Item], end: Item | None) -> list[Recordable]:
     """The events up to the end, or up to a cancel: what comes after it is not stored."""
     upto = items[: items.index(end)] if end is not None else items
     return [i for i in upto if not isinstance(i, End)]

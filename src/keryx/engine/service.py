@@ -63,6 +63,8 @@ class Service:
             choose=choose,
             place=place,
             limits=policy.limits,
+            media=self.hub.media,
+            rules=policy.access,
             scoped=not everything,
         )
         self.leases = Leases(

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from keryx.core import ids
+from keryx.core.blame import MOST_TRIES, TRIES
 from keryx.core.ids import SessionId, TurnId, WorkerId
-from keryx.core.turns import MAX_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.core.turns import BusyMode, Turn, TurnState
 from keryx.store import sessions, turns
 from keryx.store.database import Row, Transaction, maybe_moment, micros
 from keryx.store.turns import COLUMNS, SELECT, from_row
@@ -59,14 +60,15 @@ def claim_many(
     per_principal: int,
     scoped: bool = False,
     session: SessionId | None = None,
-    last_tries: bool = True,
+    settled: bool = True,
 ) -> Claimed:
-    """Claim up to `most` turns, one after the other. Without `last_tries`, those that have one try left are let wait."""
+    """Claim up to `most` turns, one after the other. A worker runs one suspect at a time, and while it is not
+    `settled` none that has been blamed."""
     found: list[Turn] = []
     passed_over = False
     while len(found) < most:
         turn, busy = _claim(
-            tx, _candidates(tx, worker, now, per_principal, scoped, session, last_tries), worker, now, lease
+            tx, _candidates(tx, worker, now, per_principal, scoped, session, settled), worker, now, lease
         )
         passed_over = passed_over or busy
         if turn is None:
@@ -123,7 +125,7 @@ def _candidates(
     per_principal: int,
     scoped: bool,
     session: SessionId | None,
-    last_tries: bool = True,
+    settled: bool,
 ) -> list[Row]:
     return tx.rows(
         """
@@ -133,6 +135,15 @@ def _candidates(
           and t.ready_at is not null
           and t.not_before <= :now
           and t.attempts < :most
+          and (
+            t.attempts < :suspect
+            or (
+              (:settled = 1 or t.blame = 0)
+              and not exists (
+                select 1 from turns r where r.state = 'running' and r.worker = :worker and r.attempts > :suspect
+              )
+            )
+          )
           and (t.pin = :worker or (t.pin is null and (:scoped = 0 or t.session = :session)))
           and (
             select count(*) from turns r where r.profile = t.profile and r.asker = t.asker and r.state = 'running'
@@ -146,7 +157,9 @@ def _candidates(
             "session": session or "",
             "per_principal": per_principal,
             "scoped": int(scoped),
-            "most": MAX_ATTEMPTS if last_tries else MAX_ATTEMPTS - 1,
+            "most": MOST_TRIES,
+            "suspect": TRIES - 1,
+            "settled": int(settled),
         },
     )
 
@@ -183,7 +196,7 @@ def _take(tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease:
             "lease": ids.token(),
             "until": micros(now + lease),
             "now": micros(now),
-            "most": MAX_ATTEMPTS,
+            "most": MOST_TRIES,
         },
     )
     return None if row is None else from_row(row)

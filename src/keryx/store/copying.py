@@ -21,22 +21,34 @@ _MASK = (1 << 64) - 1
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table with the key it is read by, and the column whose numbers the database gives out."""
+    """A table with the key it is read by, the column whose numbers the database gives out, and how many rows of it
+    are read at once."""
 
     name: str
     key: tuple[str, ...]
     numbered: str | None = None
+    page: int = PAGE
 
 
 # In the order in which rows may refer to each other.
 TABLES = (
     Table("principals", ("id",)),
     Table("identities", ("profile", "platform", "person")),
+    Table("grants", ("profile", "platform", "person")),
+    Table("pairings", ("profile", "platform", "person")),
+    Table("links", ("profile", "principal")),
+    Table("guesses", ("key",)),
+    Table("person_aliases", ("profile", "platform", "alias")),
+    Table("homes", ("profile", "platform")),
     Table("projects", ("id",)),
     Table("sessions", ("id",)),
     Table("aliases", ("profile", "alias")),
     Table("epochs", ("session", "number")),
     Table("messages", ("id",), "id"),
+    Table("media", ("id",)),
+    Table("media_chunks", ("media", "n"), page=8),
+    Table("media_holders", ("media", "profile", "owner")),
+    Table("media_links", ("session", "media")),
     Table("turns", ("position",), "position"),
     Table("pieces", ("turn", "n")),
     Table("usage", ("id",), "id"),
@@ -174,12 +186,12 @@ def _pages(tx: Transaction, table: Table, columns: Sequence[str]) -> Iterator[li
     key = ", ".join(table.key)
     after = ", ".join(f":{name}" for name in table.key)
     chosen = f"select {', '.join(columns)} from {table.name}"
-    rows = tx.rows(f"{chosen} order by {key} limit {PAGE}")
+    rows = tx.rows(f"{chosen} order by {key} limit {table.page}")
     while rows:
         yield rows
         last = dict(zip(columns, rows[-1], strict=True))
         rows = tx.rows(
-            f"{chosen} where ({key}) > ({after}) order by {key} limit {PAGE}",
+            f"{chosen} where ({key}) > ({after}) order by {key} limit {table.page}",
             {name: last[name] for name in table.key},
         )
 

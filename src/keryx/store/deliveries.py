@@ -1,6 +1,6 @@
 """Deliveries: the outbox. Written before the network is touched, sent in order per target, fenced by a lease."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,13 +9,14 @@ from keryx.core.changes import Kind
 from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
+from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.store import changes
 from keryx.store.database import Params, Row, Transaction, maybe_moment, micros, moment
 
 _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
-  d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.lease
+  d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.media, d.lease
 """
 # SQLite knows no alias in a returning clause.
 _RETURNED = _COLUMNS.replace("d.", "")
@@ -33,15 +34,20 @@ def enqueue(
     now: datetime,
     session: SessionId | None = None,
     turn: TurnId | None = None,
+    media: Sequence[Media] = (),
+    secret: bool = False,
 ) -> DeliveryId:
-    """Write a delivery, behind everything that waits for the same target."""
+    """Write a delivery, behind everything that waits for the same target. The text of a `secret` one is
+    forgotten as soon as it has arrived or is given up."""
     delivery = DeliveryId(ids.new(now))
     tx.run(
         """
         insert into deliveries
-          (id, profile, owner, session, turn, target, target_key, platform, account, body, state, created_at)
+          (id, profile, owner, session, turn, target, target_key, platform, account, body, media, secret, state,
+           created_at)
         values
-          (:id, :profile, :owner, :session, :turn, :target, :target_key, :platform, :account, :body, 'ready', :now)
+          (:id, :profile, :owner, :session, :turn, :target, :target_key, :platform, :account, :body, :media, :secret, 'ready',
+           :now)
         """,
         {
             "id": delivery,
@@ -54,6 +60,8 @@ def enqueue(
             "platform": ids.plain(target.platform),
             "account": ids.plain(target.account),
             "body": wire.dumps(text),
+            "media": wire.dumps(media),
+            "secret": int(secret),
             "now": micros(now),
         },
     )
@@ -157,7 +165,8 @@ def settle(
         lease,
         """
         state = :state, lease = null, lease_until = null, error = :error, not_before = :not_before, again = :again,
-        sent_at = :sent_at
+        sent_at = :sent_at,
+        body = case when secret = 1 and :state in ('sent', 'failed', 'dead') then '""' else body end
         """,
         {
             "state": state.value,
@@ -197,7 +206,8 @@ def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: da
     changed = tx.run(
         """
         update deliveries
-        set state = :state, attempts = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end
+        set state = :state, attempts = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end,
+          body = case when secret = 1 and :state = 'discarded' then '""' else body end
         where id = :id and state = :old
         """,
         {"id": delivery.id, "state": state.value, "old": delivery.state.value},
@@ -336,7 +346,7 @@ def _note(tx: Transaction, delivery: Delivery, note: str, now: datetime) -> None
 def _delivery(row: Row) -> Delivery:
     (
         id_, profile, owner, session, turn, target, body, state, attempts, created_at, not_before,
-        parts_sent, again, receipts, error, sent_at, _lease,
+        parts_sent, again, receipts, error, sent_at, media, _lease,
     ) = row  # fmt: skip
     return Delivery(
         id=id_,
@@ -355,4 +365,5 @@ def _delivery(row: Row) -> Delivery:
         receipts=wire.loads(receipts, tuple[str, ...]),
         error=wire.loads(error, str) if error else None,
         sent_at=maybe_moment(sent_at),
+        media=wire.loads(media, tuple[Media, ...]),
     )

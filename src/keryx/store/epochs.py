@@ -7,6 +7,7 @@ import msgspec
 from keryx.core import wire
 from keryx.core.ids import SessionId
 from keryx.store.database import Transaction, micros, moment
+from keryx.store.messages import CLOSED
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +65,12 @@ def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str, 
 def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int) -> None:
     """Give a fork the epochs of its parent that began within what was copied."""
     tx.run(
-        """
+        f"""
         insert into epochs (session, number, first_seq, summary, created_at)
-        select :target, number, first_seq, summary, created_at from epochs
+        select :target, number,
+          1 + (select count(*) from messages where session = :source and seq < first_seq and {CLOSED}),
+          summary, created_at
+        from epochs
         where session = :source and number <= (
           select coalesce(max(epoch), 0) from messages where session = :source and seq <= :through
         )

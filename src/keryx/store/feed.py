@@ -1,15 +1,14 @@
 """Feed: the changes after a cursor, in commit order, with the rows that they name."""
 
-from keryx.core import wire
-from keryx.core.changes import Change, Kind, Piece
+from keryx.core.changes import Change, Kind
 from keryx.core.errors import CursorExpired, Invalid
 from keryx.core.ids import Cursor, PrincipalId, ProfileId, SessionId, TurnId
-from keryx.store import changes, cursors, messages
+from keryx.store import changes, cursors, drafts, messages
 from keryx.store.database import Engine, Row, Transaction, moment
 
 _COLUMNS = f"""
   c.at, c.kind, c.profile, c.owner, c.subject, c.session, c.turn, c.n, c.note,
-  p.body, p.thought, {messages.prefixed("m")}
+  p.body, p.thought, p.media, {messages.prefixed("m")}
 """
 _JOINS = """
 left join messages m on c.kind = 'message' and m.session = c.session and m.seq = c.n
@@ -104,7 +103,7 @@ def _refusal(cursor: str) -> Invalid:
 
 
 def _change(cursor: Cursor, row: Row) -> Change:
-    at, kind, profile, owner, subject, session, turn, n, note, body, thought, *message = row
+    at, kind, profile, owner, subject, session, turn, n, note, body, thought, media, *message = row
     return Change(
         cursor=cursor,
         at=moment(at),
@@ -116,5 +115,5 @@ def _change(cursor: Cursor, row: Row) -> Change:
         turn=turn and TurnId(turn),
         note=note,
         message=messages.from_row(message) if message[0] is not None else None,
-        piece=Piece(n, wire.loads(body, str), bool(thought)) if body is not None else None,
+        piece=drafts.piece(n, body, thought, media) if body is not None else None,
     )

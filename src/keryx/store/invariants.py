@@ -224,6 +224,15 @@ QUESTIONS = (
         """,
     ),
     _ask(
+        "files",
+        "is shown by session {0}, and is {1}",
+        """
+        select l.media, l.session, case when m.id is null then 'not there' else 'not there as a whole' end
+        from media_links l left join media m on m.id = l.media
+        where m.id is null or m.whole = 0
+        """,
+    ),
+    _ask(
         "known words",
         "{0} {1} is not a word that Keryx knows",
         """

@@ -5,7 +5,9 @@ from datetime import datetime
 import msgspec
 
 from keryx.core import source as sources
+from keryx.core import wire
 from keryx.core.changes import Kind
+from keryx.core.deliveries import Target
 from keryx.core.errors import NotFound
 from keryx.core.ids import LaneKey, PrincipalId, ProfileId, SessionId
 from keryx.core.lanes import Address
@@ -28,6 +30,9 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     active_at: datetime
     expires_at: datetime | None
+    target: Target
+    mirror: bool
+    instructions: str
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,19 +42,30 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SELECT = """
-select key, profile, owner, session, source, shared, suspended, busy, created_at, active_at, expires_at from lanes
+select key, profile, owner, session, source, shared, suspended, busy, created_at, active_at, expires_at, target, mirror,
+  instructions
+from lanes
 """
 
 
-def ensure(tx: Transaction, address: Address, source: Source, *, owner: PrincipalId, now: datetime) -> Lane:
-    """The lane of an address, made at first contact, locked until the end of the transaction."""
+def ensure(
+    tx: Transaction,
+    address: Address,
+    source: Source,
+    *,
+    owner: PrincipalId,
+    now: datetime,
+    target: Target | None = None,
+) -> Lane:
+    """The lane of an address, made at first contact, locked until the end of the transaction. `target` is where
+    answers to it go."""
     found = _locked(tx, address.key)
     if found is not None:
         return found
     tx.run(
         """
-        insert into lanes (key, profile, owner, source, shared, created_at, active_at)
-        values (:key, :profile, :owner, :source, :shared, :now, :now)
+        insert into lanes (key, profile, owner, source, shared, target, created_at, active_at)
+        values (:key, :profile, :owner, :source, :shared, :target, :now, :now)
         on conflict (key) do nothing
         """,
         {
@@ -58,6 +74,7 @@ def ensure(tx: Transaction, address: Address, source: Source, *, owner: Principa
             "owner": owner,
             "source": sources.encode(source),
             "shared": int(address.shared),
+            "target": target and wire.dumps(target.place),
             "now": micros(now),
         },
     )
@@ -155,6 +172,17 @@ def set_busy(tx: Transaction, lane: Lane, mode: BusyMode | None) -> None:
     tx.run("update lanes set busy = :busy where key = :key", {"key": lane.key, "busy": mode and mode.value})
 
 
+def set_mirror(tx: Transaction, lane: Lane, mirror: bool) -> None:
+    tx.run("update lanes set mirror = :value where key = :key", {"key": lane.key, "value": int(mirror)})
+
+
+def set_instructions(tx: Transaction, lane: Lane, text: str) -> None:
+    tx.run(
+        "update lanes set instructions = :text where key = :key",
+        {"key": lane.key, "text": wire.dumps(text) if text else ""},
+    )
+
+
 def expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:
     """Lanes whose time to look at has come."""
     rows = tx.rows(
@@ -175,17 +203,29 @@ def _locked(tx: Transaction, key: LaneKey) -> Lane | None:
 
 
 def _lane(row: Row) -> Lane:
-    key, profile, owner, session, source, shared, suspended, busy, created_at, active_at, expires_at = row
+    (
+        key, profile, owner, session, source, shared, suspended, busy, created_at, active_at, expires_at, target, mirror,
+        instructions,
+    ) = row  # fmt: skip
+    place = sources.decode(source)
     return Lane(
         key=key,
         profile=profile,
         owner=owner,
         session=session,
-        source=sources.decode(source),
+        source=place,
         shared=bool(shared),
         suspended=bool(suspended),
         busy=BusyMode(busy) if busy else None,
         created_at=moment(created_at),
         active_at=moment(active_at),
         expires_at=maybe_moment(expires_at),
+        target=wire.loads(target, Target) if target else _target(place),
+        mirror=bool(mirror),
+        instructions=wire.loads(instructions, str) if instructions else "",
     )
+
+
+def _target(source: Source) -> Target:
+    """Where a lane is answered that was made before anything asked for an answer there."""
+    return Target(source.platform, source.account, source.chat or source.user or "", source.thread or "")

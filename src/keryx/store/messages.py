@@ -9,9 +9,12 @@ from keryx.core.changes import Kind
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Mark, Message, Part, Parts, Role
-from keryx.store import changes
+from keryx.store import changes, media
 from keryx.store.database import Row, Transaction, micros, moment
 
+CLOSED = """not exists (
+  select 1 from turns where turns.id = messages.turn and turns.state in ('queued', 'running')
+)"""
 COLUMNS = (
     "session",
     "seq",
@@ -97,6 +100,7 @@ def append(
             "exact": None if exact is None else wire.dumps(exact),
         },
     )
+    media.link(tx, session, parts, profile=profile, owner=owner)
     changes.note(
         tx,
         Kind.MESSAGE,
@@ -169,6 +173,7 @@ def rewrite(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -
         "parts = :parts, mark = :mark",
         {"parts": wire.dumps(parts), "mark": Mark.EDITED.value},
         now,
+        linked=parts,
     )
 
 
@@ -222,18 +227,24 @@ def restore(tx: Transaction, session: SessionId, group: int) -> int:
 
 
 def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int) -> int:
-    """Copy the messages up to `through` into an empty session, numbers and all; gives how many."""
-    return tx.run(
-        """
+    """Copy the messages up to `through` into an empty session, without those of turns that run or wait; gives how
+    many. They are numbered from one, without gaps."""
+    copied = tx.run(
+        f"""
         insert into messages
           (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact)
-        select :target, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact
+        select :target, row_number() over (order by seq), role, parts, at, turn, epoch, author, surface, platform_id,
+          mark, observed, undone, exact
         from messages
-        where session = :source and seq <= :through
+        where session = :source and seq <= :through and {CLOSED}
         order by seq
         """,
         {"source": source, "target": target, "through": through},
     )
+    if media.linked(tx, source):
+        for message in following(tx, target, after=0):
+            media.relink(tx, source=source, target=target, parts=message.parts)
+    return copied
 
 
 def from_row(row: Row) -> Message:
@@ -270,7 +281,13 @@ def _make(row: Row, parts: tuple[Part, ...]) -> Message:
 
 
 def _update(
-    tx: Transaction, message: Message, assignment: str, params: dict[str, str], now: datetime
+    tx: Transaction,
+    message: Message,
+    assignment: str,
+    params: dict[str, str],
+    now: datetime,
+    *,
+    linked: Parts = (),
 ) -> None:
     tx.run(
         f"update messages set {assignment} where session = :session and seq = :seq",
@@ -278,6 +295,7 @@ def _update(
     )
     row = tx.row("select profile, owner from sessions where id = :id", {"id": message.session})
     assert row is not None
+    media.link(tx, message.session, linked, profile=row[0], owner=row[1])
     changes.note(
         tx,
         Kind.MESSAGE,

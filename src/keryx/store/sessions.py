@@ -17,7 +17,7 @@ from keryx.core.sessions import (
 )
 from keryx.core.source import Source
 from keryx.core.turns import Usage
-from keryx.store import changes
+from keryx.store import changes, media
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 
 COLUMNS = """
@@ -178,6 +178,7 @@ def unhide(tx: Transaction, session: Session, *, now: datetime) -> None:
 def erase(tx: Transaction, session: Session, *, now: datetime) -> None:
     """Remove a session and everything of it for good."""
     tx.run("delete from pieces where turn in (select id from turns where session = :id)", {"id": session.id})
+    media.forget(tx, session.id, profile=session.profile, owner=session.owner)
     tx.run("delete from sessions where id = :id", {"id": session.id})
     _note_gone(tx, session, now)
 
@@ -232,18 +233,18 @@ def add_usage(tx: Transaction, session: SessionId, usage: Usage) -> None:
     )
 
 
-def copy_counters(tx: Transaction, *, source: SessionId, target: SessionId, through: int) -> None:
-    """Let a fork continue the numbering, epoch and undo groups of its parent."""
+def copy_counters(tx: Transaction, *, source: SessionId, target: SessionId) -> None:
+    """Let a fork continue the numbering, epoch and undo groups of what was copied."""
     tx.run(
         """
         update sessions
-        set last_seq = :through,
+        set last_seq = (select coalesce(max(seq), 0) from messages where session = :target),
             messages = (select count(*) from messages where session = :target),
             epoch = (select coalesce(max(epoch), 0) from messages where session = :target),
             undo = (select p.undo from sessions p where p.id = :source)
         where id = :target
         """,
-        {"source": source, "target": target, "through": through},
+        {"source": source, "target": target},
     )
 
 

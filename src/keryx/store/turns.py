@@ -3,11 +3,13 @@
 from datetime import datetime
 from typing import Any
 
+from keryx.core import source as sources
 from keryx.core import wire
 from keryx.core.changes import Kind
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
+from keryx.core.source import Source
 from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
@@ -15,7 +17,7 @@ from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
   t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq,
-  t.asker, t.lease_until
+  t.asker, t.lease_until, t.blame
 """
 SELECT = f"select {COLUMNS} from turns t"
 
@@ -34,14 +36,16 @@ def enqueue(
     id: TurnId,
     reply: Target | None = None,
     pin: WorkerId | None = None,
+    source: Source | None = None,
 ) -> None:
-    """Queue a turn for the message `input_seq`, behind everything queued in its session."""
+    """Queue a turn for the message `input_seq`, behind everything queued in its session. `source` is its author,
+    whose rights are looked at again before it runs."""
     tx.run(
         """
         insert into turns
-          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, pin, created_at, ready_at)
+          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, pin, source, created_at, ready_at)
         values
-          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :pin, :now, case
+          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :pin, :source, :now, case
              when exists (select 1 from turns q where q.session = :session and q.state = 'queued') then null
              when exists (select 1 from turns r where r.session = :session and r.state = 'running') then null
              else cast(:now as bigint) end)
@@ -57,6 +61,7 @@ def enqueue(
             "input_seq": input_seq,
             "reply": reply and wire.dumps(reply),
             "pin": pin,
+            "source": source and sources.encode(source),
             "now": micros(now),
         },
     )
@@ -86,6 +91,12 @@ def find(tx: Transaction, turn: TurnId) -> Turn | None:
     return None if row is None else from_row(row)
 
 
+def author(tx: Transaction, turn: TurnId) -> Source | None:
+    """Who asked and where, for a turn that came in through a platform."""
+    row = tx.row("select source from turns where id = :id", {"id": turn})
+    return sources.decode(row[0]) if row and row[0] else None
+
+
 def running(tx: Transaction, session: SessionId) -> Turn | None:
     row = tx.row(f"{SELECT} where t.session = :session and t.state = 'running'", {"session": session})
     return None if row is None else from_row(row)
@@ -98,6 +109,29 @@ def queued(tx: Transaction, session: SessionId) -> list[Turn]:
         {"session": session},
     )
     return [from_row(row) for row in rows]
+
+
+def set_aside(tx: Transaction, session: SessionId) -> list[TurnId]:
+    """Turns of a session that the model is not to see: those that wait, and those that were parked."""
+    rows = tx.rows(
+        """
+        select id from turns where session = :session and state = 'queued'
+        union all
+        select id from turns where session = :session and state = 'parked'
+        """,
+        {"session": session},
+    )
+    return [TurnId(row[0]) for row in rows]
+
+
+def open_in(tx: Transaction, session: SessionId) -> bool:
+    """Whether a turn of a session runs or waits."""
+    return bool(
+        tx.row("select 1 from turns where session = :session and state = 'running'", {"session": session})
+        or tx.row(
+            "select 1 from turns where session = :session and state = 'queued' limit 1", {"session": session}
+        )
+    )
 
 
 def of_session(tx: Transaction, session: SessionId, *, limit: int = 100) -> list[Turn]:
@@ -167,6 +201,7 @@ def requeue(
     *,
     now: datetime,
     attempts: int | None = None,
+    blame: int | None = None,
     not_before: datetime | None = None,
 ) -> None:
     """Put a turn whose worker is gone back to its place in the queue."""
@@ -174,9 +209,10 @@ def requeue(
         tx,
         turn,
         TurnState.QUEUED,
-        "attempts = :attempts, not_before = :not_before, interrupted_at = :now, worker = null",
+        "attempts = :attempts, blame = :blame, not_before = :not_before, interrupted_at = :now, worker = null",
         {
             "attempts": turn.attempts if attempts is None else attempts,
+            "blame": turn.blame if blame is None else blame,
             "not_before": 0 if not_before is None else micros(not_before),
         },
         now,
@@ -238,7 +274,7 @@ def note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
 def from_row(row: Row) -> Turn:
     (
         id_, session, profile, owner, state, mode, attempts, created_at, surface, started_at, finished_at,
-        reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until,
+        reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until, blame,
     ) = row  # fmt: skip
     return Turn(
         id=id_,
@@ -263,6 +299,7 @@ def from_row(row: Row) -> Turn:
         input_seq=input_seq_,
         asker=asker,
         lease_until=maybe_moment(lease_until),
+        blame=blame,
     )
 
 

@@ -8,12 +8,14 @@ from keryx.core import source as sources
 from keryx.core import titles, wire
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, KeryxError
+from keryx.core.media import Media
 from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult, view
 from keryx.core.ports import Receipt
 from keryx.core.progress import Progress, silent
 from keryx.core.questions import Question
 from keryx.core.sessions import Settings
-from keryx.store import changes, cursors, epochs, messages, turns
+from keryx.core.source import Source
+from keryx.store import changes, cursors, epochs, media, messages, turns
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.invariants import MOST, QUESTIONS, Check, Problem
 from keryx.store.numbers import issued
@@ -69,11 +71,16 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("deliveries", "id", "target", Target),
     ("deliveries", "id", "body", str),
     ("deliveries", "id", "receipts", tuple[str, ...]),
+    ("deliveries", "id", "media", tuple[Media, ...]),
     ("deliveries", "id", "error", str),
     ("cursors", "name", "value", str),
     ("questions", "id", "body", Question),
     ("questions", "id", "answer", str),
     ("principals", "id", "name", str),
+    ("turns", "id", "source", Source),
+    ("lanes", "key", "target", Target),
+    ("lanes", "key", "instructions", str),
+    ("projects", "id", "instructions", str),
 )
 
 
@@ -168,8 +175,8 @@ def _view(tx: Transaction, session: Any) -> Iterator[Problem]:
     try:
         epoch = epochs.current(tx, session)
         entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
-        waiting = frozenset(t.id for t in turns.queued(tx, session))
-        broken = _unpaired(view(entries, waiting=waiting))
+        aside = frozenset(turns.set_aside(tx, session))
+        broken = _unpaired(view(entries, aside=aside))
     except (Invalid, LookupError, ValueError) as exc:
         broken = f"cannot be made: {exc}"
     if broken:
@@ -191,6 +198,12 @@ def _unpaired(seen: list[Message]) -> str:
     return f"tool call {open_calls[0]} has no result" if open_calls else ""
 
 
+def _files(tx: Transaction) -> Iterator[Problem]:
+    """Every file holds the bytes that its id stands for."""
+    for subject, text in media.damaged(tx):
+        yield Problem(check="files", subject=subject, text=text)
+
+
 _READINGS: tuple[tuple[str, Check], ...] = (
     ("titles", _titles),
     *(
@@ -202,4 +215,5 @@ _READINGS: tuple[tuple[str, Check], ...] = (
     ("numbers given out", _numbers),
     ("feed", _trimmed),
     ("what the model sees", _views),
+    ("files", _files),
 )

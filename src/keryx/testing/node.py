@@ -8,15 +8,21 @@ import asyncio
 import os
 import sys
 
+import msgspec
+
 from keryx import config
 from keryx.app import App, configure_logging, open_database
+from keryx.core.access import EVERYBODY, Rule
 from keryx.core.errors import KeryxError
 from keryx.testing.database import CrashingDatabase, Fault, When
-from keryx.testing.platform import PlatformAdapter
+from keryx.testing.platform import PLATFORM, PlatformAdapter
 
 
 async def main(url: str) -> None:
     settings = config.read()
+    settings = msgspec.structs.replace(
+        settings, access={PLATFORM: Rule(allow=(EVERYBODY,)), **settings.access}
+    )
     configure_logging(settings)
     database = CrashingDatabase(open_database(settings), *_faults(os.environ.get("KERYX_TEST_FAULT", "")))
     native = os.environ.get("KERYX_TEST_NATIVE") == "1"

@@ -6,7 +6,7 @@ from keryx.core.errors import NotFound
 from keryx.core.messages import Text
 from keryx.core.turns import BusyMode
 from keryx.engine import control, revisions
-from keryx.engine.asking import Question, ask
+from keryx.engine.asking import Question, ask, author
 from keryx.engine.commands.call import Call, Done, Run
 from keryx.store import messages, sessions, turns
 
@@ -28,6 +28,7 @@ def _retry(call: Call) -> Done:
         asker=call.viewer.principal,
         surface=call.inbound.surface,
         pin=call.inbound.pin,
+        source=author(call.inbound),
         now=call.now,
     )
     return Done("", call.current.id, receipt.turn, receipt.seq)
@@ -69,6 +70,7 @@ def _say(call: Call, mode: BusyMode) -> Done:
         author=call.inbound.source.user_name or "",
         reply=call.inbound.reply,
         pin=call.inbound.pin,
+        source=author(call.inbound),
     )
     receipt = ask(call.tx, call.current, asked, now=call.now)
     return Done("", call.current.id, receipt.turn, receipt.seq)

@@ -123,6 +123,7 @@ create table turns (
   state text not null check (state in ('queued', 'running', 'done', 'failed', 'cancelled', 'parked', 'merged', 'expired')),
   mode text not null check (mode in ('queue', 'steer', 'collect', 'interrupt')),
   attempts integer not null default 0,
+  blame integer not null default 0,
   input_seq integer not null,
   reply text,
   pin text,
@@ -147,6 +148,7 @@ create unique index turns_running on turns (session) where state = 'running';
 create index turns_running_asker on turns (profile, asker) where state = 'running';
 create index turns_lease on turns (lease_until) where state = 'running';
 create index turns_queued on turns (session, position) where state = 'queued';
+create index turns_parked on turns (session) where state = 'parked';
 create index turns_ready on turns (ready_at, position) where state = 'queued' and ready_at is not null;
 create index turns_held on turns (not_before) where state = 'queued' and not_before > 0;
 create index turns_open on turns (profile, position) where state in ('queued', 'running');

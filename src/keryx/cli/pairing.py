@@ -1,0 +1,104 @@
+"""Pairing: who asks to be let in, and who was."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from keryx.cli import output
+from keryx.cli.access import Json, hub
+from keryx.engine.people import Doorway
+
+app = App(name="pairing", help="Let people in who write to a bot, or take that back.")
+
+_Platform = Annotated[str, Parameter(help="The platform, such as telegram.")]
+_Person = Annotated[str, Parameter(help="The id of a person, as `keryx pairing list` shows it.")]
+_FLAG = Parameter(negative="", show_default=False)
+
+
+@app.command(name="list")
+@app.default
+async def list_(*, json: Json = False) -> None:
+    """List who waits to be let in, and who was let in.
+
+    For example:
+
+        keryx pairing list
+    """
+    async with hub() as access:
+        found = await access.hub.people.doorway(access.viewer)
+    if json:
+        output.json({"waiting": found.waiting, "let_in": found.let_in})
+    else:
+        _print(found)
+
+
+@app.command
+async def approve(
+    platform: _Platform,
+    code: Annotated[str, Parameter(help="The code that the person was told.")],
+    /,
+    *,
+    operator: Annotated[bool, _FLAG, Parameter(help="Give them the commands of operators too.")] = False,
+    json: Json = False,
+) -> None:
+    """Let a person in by the code they were told. They are told that they are in.
+
+    After five wrong codes none is taken for an hour.
+
+        keryx pairing approve telegram ABCD2347
+        keryx pairing approve telegram ABCD2347 --operator
+    """
+    async with hub() as access:
+        grant = await access.hub.people.approve(access.viewer, platform, code, operator=operator)
+    if json:
+        output.json(grant)
+    else:
+        rights = " as an operator" if grant.operator else ""
+        output.write(output.plain(f"{grant.name or grant.person} may talk on {platform} now{rights}."))
+
+
+@app.command
+async def deny(platform: _Platform, person: _Person, /, *, json: Json = False) -> None:
+    """Forget the request of a person. They are not told.
+
+    For example:
+
+        keryx pairing deny telegram 4711
+    """
+    async with hub() as access:
+        await access.hub.people.deny(access.viewer, platform, person)
+    _done(platform, person, "Forgotten.", json)
+
+
+@app.command
+async def revoke(platform: _Platform, person: _Person, /, *, json: Json = False) -> None:
+    """Take back that a person may talk. What waits of theirs is not answered any more.
+
+    For example:
+
+        keryx pairing revoke telegram 4711
+    """
+    async with hub() as access:
+        await access.hub.people.revoke(access.viewer, platform, person)
+    _done(platform, person, f"{person} may no longer talk on {platform}.", json)
+
+
+def _print(found: Doorway) -> None:
+    if not (found.waiting or found.let_in):
+        output.write("Nobody waits, and nobody was let in by pairing.")
+        return
+    waiting = [
+        (p.platform, p.person, p.name, f"waits, until {output.when(p.expires_at)}") for p in found.waiting
+    ]
+    inside = [
+        (g.platform, g.person, g.name, f"in since {output.when(g.at)}{', operator' if g.operator else ''}")
+        for g in found.let_in
+    ]
+    output.table(("platform", "person", "name", "state"), waiting + inside, flexible=2)
+
+
+def _done(platform: str, person: str, text: str, json: bool) -> None:
+    if json:
+        output.json({"platform": platform, "person": person, "result": text})
+    else:
+        output.write(output.plain(text))

@@ -1,0 +1,79 @@
+"""Media: what a file is by its bytes, what part shows it, and how its name is made fit to be kept."""
+
+import hashlib
+import re
+from typing import TypeAlias
+
+from keryx.core import titles
+from keryx.core.messages import Audio, File, Image, Part
+
+Media: TypeAlias = Image | File | Audio
+
+UNKNOWN = "application/octet-stream"
+PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+_LONGEST_NAME = 200
+_MIME = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\Z")
+_SLASHES = re.compile(r"[/\\]+")
+_BEGINNINGS = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"OggS", "audio/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"PK\x03\x04", "application/zip"),
+    (b"PK\x05\x06", "application/zip"),
+)
+_SEEN = frozenset({*PICTURES, *(mime for _, mime in _BEGINNINGS), "audio/wav", "audio/mp4", "video/mp4"})
+
+
+def address(body: bytes) -> str:
+    """The id of a file: the same bytes always have the same one."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def mime(declared: str, body: bytes) -> str:
+    """What a file is. The bytes decide for the common kinds; else what was declared, if it is none of these."""
+    given = declared.partition(";")[0].strip().lower()
+    given = given if _MIME.match(given) else UNKNOWN
+    seen = sniff(body)
+    if seen is None:
+        return UNKNOWN if given in _SEEN else given
+    # Office documents are archives, and say more of themselves than their bytes do.
+    document = given.startswith("application/") and given != UNKNOWN
+    return given if seen == "application/zip" and document else seen
+
+
+def sniff(body: bytes) -> str | None:
+    """The kind of a file by its first bytes, if it is a common one."""
+    for beginning, kind in _BEGINNINGS:
+        if body.startswith(beginning):
+            return kind
+    if body[:4] == b"RIFF" and body[8:12] in (b"WEBP", b"WAVE"):
+        return "image/webp" if body[8:12] == b"WEBP" else "audio/wav"
+    if body[4:8] == b"ftyp":
+        return "audio/mp4" if body[8:11] == b"M4A" else "video/mp4"
+    # A frame of MPEG audio: eleven set bits, then a layer that exists.
+    if len(body) > 2 and body[0] == 0xFF and body[1] & 0xE0 == 0xE0 and body[1] & 0x06:
+        return "audio/mpeg"
+    return None
+
+
+def part(id_: str, kind: str, name: str) -> Media:
+    """The part that shows a file. Only kinds that hold no script are pictures."""
+    if kind in PICTURES:
+        return Image(id_, kind, name)
+    return Audio(id_, kind, name) if kind.startswith("audio/") else File(id_, kind, name)
+
+
+def name(text: str) -> str:
+    """A file's name on one line, without folders."""
+    last = _SLASHES.split(titles.line(text).rstrip("/\\"))[-1].strip()
+    return "" if last in {".", ".."} else titles.capped(last, _LONGEST_NAME)
+
+
+def of(parts: tuple[Part, ...]) -> list[Media]:
+    """The pictures, sounds and files among the parts of a message, in order."""
+    return [p for p in parts if isinstance(p, Media)]

@@ -1,0 +1,128 @@
+"""Access: who may talk is decided here, before a lane or a session exists, and again before a waiting turn runs."""
+
+from datetime import datetime, timedelta
+
+from keryx.core import access, codes, identity, ids
+from keryx.core.access import CLOSED, Rules, Verdict
+from keryx.core.deliveries import Target
+from keryx.core.errors import Forbidden
+from keryx.core.identity import NO_ALIASES, Aliases
+from keryx.core.ids import OPERATOR, ProfileId
+from keryx.core.ports import Inbound
+from keryx.core.source import Source
+from keryx.store import deliveries, grants, guesses, handles, pairings
+from keryx.store.database import Transaction
+from keryx.store.pairings import Pairing
+
+LIFE = timedelta(hours=1)
+TELL_AGAIN = timedelta(minutes=1)
+MOST_OPEN = 3
+
+REVOKED = "This was not answered: the person who asked may no longer talk here."
+_HOW = """\
+I do not know you yet. To let you in, whoever runs this Keryx types:
+
+keryx pairing approve {platform} {code}
+
+The code holds for one hour."""
+
+
+def admit(tx: Transaction, inbound: Inbound, rules: Rules, *, now: datetime) -> bool:
+    """Whether an event may come in. A stranger in a direct chat is told how to be let in; nothing else is kept.
+
+    Local transports know who they speak for and are always let in."""
+    if inbound.principal is not None:
+        return True
+    verdict = judged(tx, inbound.source, rules)
+    if verdict is Verdict.STRANGER and inbound.reply is not None and inbound.edits is None:
+        _offer(tx, inbound.source, inbound.reply, now=now)
+    return verdict is Verdict.ALLOWED
+
+
+def judged(tx: Transaction, source: Source, rules: Rules) -> Verdict:
+    """What the rules and the grants say of a source at this moment."""
+    rule = rules.get(source.platform, CLOSED)
+    verdict = access.judge(rule, source, granted=False)
+    if verdict is Verdict.ALLOWED or _grant(tx, source) is None:
+        return verdict
+    return access.judge(rule, source, granted=True)
+
+
+def operates(tx: Transaction, source: Source, rules: Rules) -> bool:
+    """Whether the author of a message has the rights of an operator."""
+    grant = _grant(tx, source)
+    listed = access.listed(rules.get(source.platform, CLOSED).operators, source)
+    return listed or (grant is not None and grant.operator)
+
+
+def recheck(tx: Transaction, source: Source | None, rules: Rules) -> None:
+    """Raise `Forbidden` if the author of a waiting message has lost the right to talk since."""
+    if source is not None and judged(tx, source, rules) is not Verdict.ALLOWED:
+        raise Forbidden(REVOKED)
+
+
+def door(profile: ProfileId, platform: str) -> str:
+    """The key of what lets one transaction at a time decide about the strangers of a platform."""
+    return f"door:{profile}:{platform}"
+
+
+def aliases(tx: Transaction, source: Source) -> Aliases:
+    """What was learned of the ids in a source."""
+    if not identity.aliased(source.platform):
+        return NO_ALIASES
+    people = {
+        identity.canonical(source.platform, p) for p in (source.user_alt, source.user, source.chat) if p
+    }
+    return handles.known(tx, profile=source.profile, platform=source.platform, people=people)
+
+
+def identified(source: Source) -> str | None:
+    """The id by which the author of a message is known."""
+    return source.user_alt or source.user or source.chat
+
+
+def _handle(tx: Transaction, source: Source) -> str | None:
+    person = identified(source)
+    return person and identity.handle(source.platform, person, aliases=aliases(tx, source))
+
+
+def _grant(tx: Transaction, source: Source) -> grants.Grant | None:
+    handle = _handle(tx, source)
+    if not handle:
+        return None
+    return grants.find(tx, profile=source.profile, platform=ids.plain(source.platform), person=handle)
+
+
+def _offer(tx: Transaction, source: Source, reply: Target, *, now: datetime) -> None:
+    """Tell a stranger a code, unless one was told a moment ago or too many wait already."""
+    platform, person = ids.plain(source.platform), _handle(tx, source)
+    if not person:
+        return
+    guesses.alone(tx, door(source.profile, platform), now=now)
+    known = pairings.find(tx, profile=source.profile, platform=platform, person=person)
+    if known is not None and known.told_at > now - TELL_AGAIN:
+        return
+    others = [p for p in pairings.open_(tx, profile=source.profile, now=now, platform=platform) if p != known]
+    if len(others) >= MOST_OPEN:
+        return
+    code = codes.new()
+    pairing = Pairing(
+        profile=source.profile,
+        platform=platform,
+        person=person,
+        name=source.user_name or "",
+        target=reply,
+        told_at=now,
+        expires_at=now + LIFE,
+    )
+    pairings.put(tx, pairing, codes.sealed(code))
+    grants.note(tx, source.profile, platform, person, "asked", now)
+    deliveries.enqueue(
+        tx,
+        reply,
+        _HOW.format(platform=platform, code=code),
+        profile=source.profile,
+        owner=OPERATOR,
+        now=now,
+        secret=True,
+    )

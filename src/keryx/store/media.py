@@ -1,0 +1,278 @@
+"""Media: files by the hash of their bytes, in chunks, with who holds each one and which sessions show it.
+
+A file is there once, whoever brought it. Somebody who brought it holds it for a while; a session that shows it keeps
+it for as long as the session lives. What nobody holds and no session shows is removed."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import wire
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
+from keryx.core.messages import Audio, File, Image, Part
+from keryx.core.sessions import Viewer
+from keryx.store.database import Row, Transaction, micros
+
+CHUNK = 256 * 1024
+DOOR = "door:"
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a file without reading it."""
+
+    id: str
+    mime: str
+    name: str
+    size: int
+
+
+def begin(tx: Transaction, id_: str, *, size: int, now: datetime) -> bool:
+    """Prepare to write a file; gives whether it is there as a whole already."""
+    tx.run(
+        """
+        insert into media (id, size, written_at) values (:id, :size, :now)
+        on conflict (id) do update set written_at = excluded.written_at
+        """,
+        {"id": id_, "size": size, "now": micros(now)},
+    )
+    row = tx.row("select whole from media where id = :id", {"id": id_})
+    return bool(row and row[0])
+
+
+def write(tx: Transaction, id_: str, n: int, body: bytes) -> None:
+    """Store one chunk of a file that was begun. Storing it again changes nothing."""
+    tx.run(
+        "insert into media_chunks (media, n, body) values (:id, :n, :body) on conflict (media, n) do nothing",
+        {"id": id_, "n": n, "body": body},
+    )
+
+
+def finish(
+    tx: Transaction,
+    id_: str,
+    *,
+    size: int,
+    profile: str,
+    owner: str,
+    mime: str,
+    name: str,
+    now: datetime,
+) -> bool:
+    """Make a file visible to whoever brought it, if all of it is there; gives whether it is."""
+    tx.row(f"select 1 from media where id = :id{tx.for_update}", {"id": id_})
+    row = tx.row("select coalesce(sum(length(body)), -1) from media_chunks where media = :id", {"id": id_})
+    if row is None or row[0] != size:
+        return False
+    tx.run("update media set whole = 1 where id = :id", {"id": id_})
+    tx.run(
+        """
+        insert into media_holders (media, profile, owner, mime, name, created_at)
+        values (:id, :profile, :owner, :mime, :name, :now)
+        on conflict (media, profile, owner) do update
+        set mime = excluded.mime, name = excluded.name, created_at = excluded.created_at
+        """,
+        {
+            "id": id_,
+            "profile": profile,
+            "owner": owner,
+            "mime": mime,
+            "name": wire.dumps(name),
+            "now": micros(now),
+        },
+    )
+    return True
+
+
+def held(tx: Transaction, viewer: Viewer, id_: str) -> Known | None:
+    """A file that the viewer brought, or that a session shows which the viewer sees; else `None`."""
+    params = {"id": id_, "profile": viewer.profile, "owner": viewer.owner}
+    row = tx.row(
+        """
+        select h.media, h.mime, h.name, m.size from media_holders h join media m on m.id = h.media
+        where h.media = :id and h.profile = :profile and h.owner = coalesce(cast(:owner as text), h.owner)
+        limit 1
+        """,
+        params,
+    ) or tx.row(
+        """
+        select l.media, l.mime, l.name, m.size
+        from media_links l
+        join media m on m.id = l.media
+        join sessions s on s.id = l.session
+        where l.media = :id and s.profile = :profile and s.owner = coalesce(cast(:owner as text), s.owner)
+          and s.deleted_at is null
+        limit 1
+        """,
+        params,
+    )
+    return None if row is None else _known(row)
+
+
+def shown(tx: Transaction, session: SessionId, id_: str) -> Known | None:
+    """A file that a session shows; else `None`."""
+    row = tx.row(
+        """
+        select l.media, l.mime, l.name, m.size from media_links l join media m on m.id = l.media
+        where l.session = :session and l.media = :id
+        """,
+        {"session": session, "id": id_},
+    )
+    return None if row is None else _known(row)
+
+
+def linked(tx: Transaction, session: SessionId) -> list[Known]:
+    """The files that a session shows."""
+    rows = tx.rows(
+        """
+        select l.media, l.mime, l.name, m.size from media_links l join media m on m.id = l.media
+        where l.session = :session order by l.media
+        """,
+        {"session": session},
+    )
+    return [_known(row) for row in rows]
+
+
+def chunks(tx: Transaction, id_: str) -> Iterator[bytes]:
+    """The bytes of a file, chunk by chunk."""
+    n = 0
+    while row := tx.row("select body from media_chunks where media = :id and n = :n", {"id": id_, "n": n}):
+        yield bytes(row[0])
+        n += 1
+
+
+def link(tx: Transaction, session: SessionId, parts: Sequence[Part], *, profile: str, owner: str) -> None:
+    """Let a session show the files among the parts of a message.
+
+    Only those that its owner, the operator or a platform brought, or another session of the owner shows: whoever
+    guesses the hash of a file must not get it."""
+    for part in parts:
+        if isinstance(part, Image | File | Audio):
+            _link(tx, session, part, profile, owner)
+
+
+def _link(tx: Transaction, session: SessionId, part: Image | File | Audio, profile: str, owner: str) -> None:
+    tx.run(
+        """
+        insert into media_links (session, media, mime, name)
+        select s.id, m.id, :mime, :name
+        from sessions s, media m
+        where s.id = :session and m.id = :id and m.whole = 1 and (
+          exists (
+            select 1 from media_holders h
+            where h.media = m.id
+              and ((h.profile = :profile and h.owner in (:owner, :operator)) or h.owner like :doors)
+          )
+          or exists (
+            select 1 from media_links l join sessions o on o.id = l.session
+            where l.media = m.id and o.profile = :profile and o.owner = :owner
+          )
+        )
+        on conflict (session, media) do nothing
+        """,
+        {
+            "session": session,
+            "id": part.media,
+            "mime": part.mime,
+            "name": wire.dumps(part.name),
+            "profile": profile,
+            "owner": owner,
+            "operator": OPERATOR,
+            "doors": f"{DOOR}%",
+        },
+    )
+
+
+def relink(tx: Transaction, *, source: SessionId, target: SessionId, parts: Sequence[Part]) -> None:
+    """Let a session show those files of a message that another one shows, of which it is a copy."""
+    for part in parts:
+        if isinstance(part, Image | File | Audio):
+            tx.run(
+                """
+                insert into media_links (session, media, mime, name)
+                select :target, media, mime, name from media_links where session = :source and media = :id
+                on conflict (session, media) do nothing
+                """,
+                {"source": source, "target": target, "id": part.media},
+            )
+
+
+def forget(tx: Transaction, session: SessionId, *, profile: ProfileId, owner: PrincipalId) -> None:
+    """Before a session is erased: remove the files that only it shows."""
+    for known in linked(tx, session):
+        tx.run(
+            "delete from media_links where session = :session and media = :id",
+            {"session": session, "id": known.id},
+        )
+        tx.run(
+            """
+            delete from media_holders
+            where media = :id and ((profile = :profile and owner = :owner) or owner like :doors)
+            """,
+            {"id": known.id, "profile": profile, "owner": owner, "doors": f"{DOOR}%"},
+        )
+        remove_unused(tx, known.id)
+
+
+def let_go(tx: Transaction, *, before: datetime) -> int:
+    """Let go of what was brought before a moment: from now on only sessions keep it."""
+    return tx.run("delete from media_holders where created_at < :before", {"before": micros(before)})
+
+
+def unused(tx: Transaction, *, before: datetime, limit: int = 100) -> list[str]:
+    """Files written before a moment that nobody holds and no session shows, half-written ones among them."""
+    rows = tx.rows(
+        """
+        select m.id from media m
+        where m.written_at < :before
+          and not exists (select 1 from media_links l where l.media = m.id)
+          and not exists (select 1 from media_holders h where h.media = m.id)
+        order by m.written_at limit :limit
+        """,
+        {"before": micros(before), "limit": limit},
+    )
+    return [str(row[0]) for row in rows]
+
+
+def remove_unused(tx: Transaction, id_: str) -> None:
+    """Remove a file, unless somebody has come to need it."""
+    tx.row(f"select 1 from media where id = :id{tx.for_update}", {"id": id_})
+    tx.run(
+        """
+        delete from media
+        where id = :id
+          and not exists (select 1 from media_links l where l.media = :id)
+          and not exists (select 1 from media_holders h where h.media = :id)
+        """,
+        {"id": id_},
+    )
+
+
+def damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
+    """Every file whose bytes are not those that its id stands for, and how."""
+    last = ""
+    while row := tx.row(
+        "select id, size, whole from media where id > :last order by id limit 1", {"last": last}
+    ):
+        last, size, whole = row
+        if not whole:
+            continue
+        digest, length = _weigh(chunks(tx, last))
+        if length != size:
+            yield last, f"has {length} bytes instead of {size}"
+        elif digest != last:
+            yield last, "holds other bytes than its id stands for"
+
+
+def _weigh(pieces: Iterable[bytes]) -> tuple[str, int]:
+    digest, length = hashlib.sha256(), 0
+    for piece in pieces:
+        digest.update(piece)
+        length += len(piece)
+    return digest.hexdigest(), length
+
+
+def _known(row: Row) -> Known:
+    id_, mime, name, size = row
+    return Known(id=id_, mime=mime, name=wire.loads(name, str), size=size)

@@ -1,0 +1,254 @@
+"""Who may talk: strangers, pairing, groups, and rights that are lost while a message waits."""
+
+import asyncio
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.engine.conftest import Begin
+from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound, viewer
+
+from keryx.core.access import Rule
+from keryx.core.errors import Forbidden, NotFound
+from keryx.core.ports import Inbound, Receipt
+from keryx.core.source import ChatType, Source
+from keryx.core.turns import BusyMode, Limits, TurnState
+from keryx.engine import access
+from keryx.engine.policy import Policy
+from keryx.store import deliveries, lanes
+from keryx.store.database import Transaction
+
+SHUT = Policy(limits=Limits(settle=timedelta(0)))
+CODE = re.compile(r"keryx pairing approve fake ([A-Z2-9]{8})\n")
+
+
+def rules(**fields: Any) -> Policy:
+    return Policy(limits=Limits(settle=timedelta(0)), access={FAKE: Rule(**fields)})
+
+
+def knock(text: str = "hello", user: str = "ann", **fields: Any) -> Inbound:
+    return inbound(text, chat=user, user=user, **{"principal": None, **fields})
+
+
+def in_group(text: str, user: str = "ann", **fields: Any) -> Inbound:
+    source = Source(platform=FAKE, chat="g", chat_type=ChatType.GROUP, user=user, user_name=user)
+    return knock(text, user, source=source, **fields)
+
+
+async def told(world: World, count: int = 1) -> list[str]:
+    await world.delivered(count)
+    return world.fake.texts
+
+
+async def code_of(world: World, count: int = 1) -> str:
+    found = CODE.search((await told(world, count))[-1])
+    assert found
+    return found[1]
+
+
+def everything(tx: Transaction) -> tuple[int, ...]:
+    rows = [tx.row(f"select count(*) from {t}") for t in ("principals", "lanes", "sessions", "messages")]
+    return tuple(int(row[0]) for row in rows if row)
+
+
+async def test_a_stranger_is_told_a_code_and_nothing_of_theirs_is_kept(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    receipt = await world.hub.receive(knock("my secret is 42"))
+    assert receipt == Receipt(duplicate=False)
+    await code_of(world)
+    assert await world.read(everything) == (0, 0, 0, 0)
+    rows = await world.read(lambda tx: tx.rows("select receipt from inbox"))
+    assert "42" not in str(rows)
+    assert (await world.hub.receive(knock("again"))).duplicate is False
+
+
+async def test_a_repeated_event_of_a_stranger_is_known(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    event = knock()
+    await world.hub.receive(event)
+    assert (await world.hub.receive(event)).duplicate
+    assert len(await told(world)) == 1
+
+
+async def test_no_code_is_left_in_the_store_once_it_was_told(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    await world.hub.receive(knock())
+    code = await code_of(world)
+
+    def texts(tx: Transaction) -> str:
+        tables = ("deliveries", "pairings", "inbox", "changes")
+        return str([tx.rows(f"select * from {table}") for table in tables])
+
+    assert code not in await world.read(texts)
+
+
+async def test_whoever_is_approved_is_told_and_may_talk(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    await world.hub.receive(knock())
+    code = await code_of(world)
+    assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["ann"]
+    grant = await world.hub.people.approve(OPERATORS, FAKE, code.lower())
+    assert (grant.person, grant.name, grant.operator) == ("ann", "ann", False)
+    assert (await told(world, 2))[-1].startswith("You are in.")
+    turn = await world.settle(await world.hub.receive(knock("hello")))
+    assert turn.state is TurnState.DONE
+    doorway = await world.hub.people.doorway(OPERATORS)
+    assert (doorway.waiting, [g.person for g in doorway.let_in]) == ([], ["ann"])
+
+
+async def test_a_code_is_good_for_one_platform_one_hour_and_one_use(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    await world.hub.receive(knock())
+    code = await code_of(world)
+    with pytest.raises(NotFound):
+        await world.hub.people.approve(OPERATORS, "other", code)
+    world.advance(access.LIFE)
+    with pytest.raises(NotFound):
+        await world.hub.people.approve(OPERATORS, FAKE, code)
+    await world.hub.receive(knock())
+    fresh = await code_of(world, 2)
+    await world.hub.people.approve(OPERATORS, FAKE, fresh)
+    with pytest.raises(NotFound):
+        await world.hub.people.approve(OPERATORS, FAKE, fresh)
+
+
+async def test_who_asks_again_gets_a_new_code_at_most_once_a_minute(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    for _ in range(5):
+        await world.hub.receive(knock())
+    first = await code_of(world)
+    assert len(world.fake.texts) == 1
+    world.advance(timedelta(minutes=1))
+    await world.hub.receive(knock())
+    second = await code_of(world, 2)
+    with pytest.raises(NotFound):
+        await world.hub.people.approve(OPERATORS, FAKE, first)
+    await world.hub.people.approve(OPERATORS, FAKE, second)
+
+
+async def test_at_most_three_wait_at_once_on_a_platform(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    for user in ("a", "b", "c", "d"):
+        await world.hub.receive(knock(user=user))
+    await told(world, 3)
+    assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["a", "b", "c"]
+    await world.hub.people.deny(OPERATORS, FAKE, "b")
+    await world.hub.receive(knock(user="d"))
+    await told(world, 4)
+    assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["a", "c", "d"]
+
+
+async def test_after_five_wrong_codes_even_the_right_one_is_refused_for_an_hour(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    await world.hub.receive(knock())
+    code = await code_of(world)
+    for _ in range(5):
+        with pytest.raises(NotFound):
+            await world.hub.people.approve(OPERATORS, FAKE, "AAAAAAAA")
+    with pytest.raises(Forbidden, match="hour"):
+        await world.hub.people.approve(OPERATORS, FAKE, code)
+    world.advance(timedelta(hours=1))
+    await world.hub.receive(knock())
+    await world.hub.people.approve(OPERATORS, FAKE, await code_of(world, 2))
+
+
+async def test_only_the_operator_lets_people_in(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    with pytest.raises(Forbidden):
+        await world.hub.people.approve(viewer("ann"), FAKE, "AAAAAAAA")
+    with pytest.raises(Forbidden):
+        await world.hub.people.doorway(viewer("ann"))
+
+
+async def test_groups_are_silent_for_strangers(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    assert await world.hub.receive(in_group("hello")) == Receipt(duplicate=False)
+    assert await world.read(everything) == (0, 0, 0, 0)
+    assert await world.read(deliveries.page, OPERATORS) == []
+    assert (await world.hub.people.doorway(OPERATORS)).waiting == []
+
+
+async def test_with_pairing_off_direct_chats_are_silent_too(begin: Begin) -> None:
+    world = await begin(policy=rules(pairing=False))
+    await world.hub.receive(knock())
+    assert await world.read(deliveries.page, OPERATORS) == []
+
+
+async def test_in_a_group_what_is_not_addressed_is_left_alone(begin: Begin) -> None:
+    world = await begin(policy=rules(allow=("ann",)))
+    assert await world.hub.receive(in_group("chatter", addressed=False)) == Receipt(duplicate=False)
+    assert await world.read(everything) == (0, 0, 0, 0)
+    assert (await world.settle(await world.hub.receive(in_group("bot, hello")))).state is TurnState.DONE
+
+
+async def test_what_is_not_addressed_is_kept_where_that_is_set(begin: Begin) -> None:
+    world = await begin(policy=rules(allow=("ann",), observe=True))
+    receipt = await world.hub.receive(in_group("chatter", addressed=False))
+    assert receipt.turn is None
+    (message,) = (await world.open(receipt.session)).messages
+    assert message.observed
+
+
+async def test_everything_is_answered_where_no_mention_is_needed(begin: Begin) -> None:
+    world = await begin(policy=rules(groups=("g",), mention=False))
+    assert (
+        await world.settle(await world.hub.receive(in_group("hi", addressed=False)))
+    ).state is TurnState.DONE
+
+
+async def test_who_is_revoked_while_waiting_is_not_answered_and_sees_why(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(policy=SHUT, agent=Scenes({"slow": [pause]}))
+    await world.hub.receive(knock())
+    await world.hub.people.approve(OPERATORS, FAKE, await code_of(world))
+    await world.hub.receive(knock("slow"))
+    await pause.reached()
+    waiting = await world.hub.receive(knock("the secret question"))
+    await world.hub.people.revoke(OPERATORS, FAKE, "ann")
+    pause.go_on()
+    turn = await world.settle(waiting)
+    assert (turn.state, turn.error) == (TurnState.FAILED, access.REVOKED)
+    assert (await world.transcript(turn.session))[-1] == f"notice: {access.REVOKED}"
+    await world.until(lambda tx: len(deliveries.page(tx, OPERATORS)) >= 4)
+    assert "the secret question" not in world.fake.texts
+
+
+async def test_who_is_revoked_steers_nobody(begin: Begin) -> None:
+    pause = Pause()
+
+    async def steer(context: Any) -> None:
+        await pause(context)
+        seen.extend(m.text for m in await context.steer())
+
+    seen: list[str] = []
+    world = await begin(policy=SHUT, agent=Scenes({"slow": [steer]}))
+    await world.hub.receive(knock())
+    await world.hub.people.approve(OPERATORS, FAKE, await code_of(world))
+    running = await world.hub.receive(knock("slow"))
+    await pause.reached()
+    steered = await world.hub.receive(knock("turn left", busy=BusyMode.STEER))
+    await world.hub.people.revoke(OPERATORS, FAKE, "ann")
+    pause.go_on()
+    await world.settle(running)
+    turn = await world.settle(steered)
+    assert (seen, turn.state, turn.error) == ([], TurnState.CANCELLED, access.REVOKED)
+
+
+async def test_a_local_transport_is_not_asked(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    assert (await world.ask("hello")).state is TurnState.DONE
+
+
+async def test_an_adapter_can_ask_whether_somebody_may_talk(begin: Begin) -> None:
+    world = await begin(policy=rules(allow=("ann",)))
+    assert await world.hub.people.allowed(Source(platform=FAKE, chat="1", user="ann"))
+    assert not await world.hub.people.allowed(Source(platform=FAKE, chat="1", user="bob"))
+
+
+async def test_many_knocks_at_once_give_one_code(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    await asyncio.gather(*(world.hub.receive(knock()) for _ in range(12)))
+    await told(world, 1)
+    assert len(await world.read(deliveries.page, OPERATORS)) == 1
+    assert await world.read(lanes.page, OPERATORS) == []

@@ -1,0 +1,220 @@
+"""Files are kept once, shown to whoever may see them, and go when nobody needs them."""
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+from tests.builders import ANN, ANNS, BOBS, NOW, OPERATORS, Store, a_session
+from tests.engine.conftest import Begin
+from tests.engine.world import FAKE, World, inbound, viewer
+
+from keryx.core import media
+from keryx.core.errors import Invalid, NotFound, Unavailable
+from keryx.core.ids import PrincipalId, SessionId
+from keryx.core.messages import File, Image, Part, Role, Text, ToolCall
+from keryx.core.ports import Attached, Attachment, Called, Said
+from keryx.engine import revisions
+from keryx.engine.housekeeping import Housekeeping
+from keryx.engine.media import Media, door
+from keryx.engine.policy import Policy
+from keryx.store import media as store_media
+from keryx.store import messages, sessions
+from keryx.store.database import Database, Transaction
+from keryx.store.verify import verify
+from keryx.testing import CrashingDatabase, FakeClock, Fault, ScriptedAgent, When
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
+LARGE = b"%PDF-" + bytes(range(256)) * 3000
+CAT = Attachment(name="cat.png", mime="image/png", body=PNG)
+BOOK = Attachment(name="book.pdf", mime="", body=LARGE)
+
+
+@pytest.fixture
+def files(database: Database, clock: FakeClock) -> Media:
+    return Media(database, clock, limit=1_000_000)
+
+
+def shows(tx: Transaction, part: Part, *, owner: PrincipalId = ANN) -> SessionId:
+    session = a_session(tx, owner=owner)
+    messages.append(tx, session.id, Role.USER, (Text("look"), part), now=NOW)
+    return session.id
+
+
+async def count(store: Store, table: str) -> int:
+    row = await store.read(lambda tx: tx.row(f"select count(*) from {table}"))
+    assert row is not None
+    return int(row[0])
+
+
+async def test_a_file_comes_back_as_it_was(files: Media, store: Store) -> None:
+    cat, book = await files.keep(ANNS, CAT), await files.keep(ANNS, BOOK)
+    assert cat == Image(media.address(PNG), "image/png", "cat.png")
+    assert book == File(media.address(LARGE), "application/pdf", "book.pdf")
+    assert await files.fetch(ANNS, cat.media) == CAT
+    assert (await files.fetch(ANNS, book.media)).body == LARGE
+    assert await count(store, "media_chunks") == 1 + 3
+    assert await verify(store.database) == []
+
+
+async def test_the_same_file_is_there_once(files: Media, store: Store) -> None:
+    await files.keep(ANNS, CAT)
+    await files.keep(ANNS, CAT)
+    await files.keep(BOBS, msgspec.structs.replace(CAT, name="other.png"))
+    assert await count(store, "media") == 1
+    assert (await files.fetch(ANNS, media.address(PNG))).name == "cat.png"
+    assert (await files.fetch(BOBS, media.address(PNG))).name == "other.png"
+
+
+async def test_only_who_brought_a_file_or_sees_its_session_sees_it(files: Media, store: Store) -> None:
+    part = await files.keep(ANNS, CAT)
+    for nobody in (BOBS, msgspec.structs.replace(ANNS, profile="work")):
+        with pytest.raises(NotFound, match="not yours"):
+            await files.fetch(nobody, part.media)
+    await store.write(shows, part)
+    with pytest.raises(NotFound):
+        await files.fetch(BOBS, part.media)
+    assert (await files.fetch(OPERATORS, part.media)).body == PNG
+
+
+async def test_naming_the_file_of_somebody_else_does_not_show_it(files: Media, store: Store) -> None:
+    part = await files.keep(ANNS, CAT)
+    await store.write(shows, part, owner=BOBS.principal)
+    with pytest.raises(NotFound):
+        await files.fetch(BOBS, part.media)
+
+
+async def test_a_file_that_is_too_large_or_empty_is_refused(files: Media) -> None:
+    with pytest.raises(Invalid, match=r"big has 1\.0 MB, and at most 1\.0 MB are kept"):
+        await files.keep(ANNS, Attachment(name="big", mime="", body=bytes(1_000_001)))
+    with pytest.raises(Invalid, match="empty"):
+        await files.keep(ANNS, Attachment(name="e", mime="", body=b""))
+
+
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("label", ["media.begin", "media.chunk", "media.finish"])
+async def test_a_file_that_was_half_written_can_be_sent_again(
+    database: Database, clock: FakeClock, store: Store, label: str, when: When
+) -> None:
+    broken = Media(CrashingDatabase(database, Fault(label, when)), clock, limit=1_000_000)
+    with pytest.raises(Unavailable):
+        await broken.keep(ANNS, BOOK)
+    if label != "media.finish":
+        with pytest.raises(NotFound):
+            await broken.fetch(ANNS, media.address(LARGE))
+    assert await verify(database) == []
+    await broken.keep(ANNS, BOOK)
+    assert (await broken.fetch(ANNS, media.address(LARGE))).body == LARGE
+
+
+async def test_two_who_bring_the_same_file_at_once_both_have_it(files: Media) -> None:
+    await asyncio.gather(*(files.keep(v, BOOK) for v in (ANNS, BOBS, ANNS, OPERATORS)))
+    for who in (ANNS, BOBS, OPERATORS):
+        assert (await files.fetch(who, media.address(LARGE))).body == LARGE
+
+
+async def test_what_nobody_uses_goes_after_a_day(
+    files: Media, store: Store, database: Database, clock: FakeClock
+) -> None:
+    used, unused = await files.keep(ANNS, CAT), await files.keep(ANNS, BOOK)
+    half = media.address(b"half")
+    await store.write(store_media.begin, half, size=4, now=NOW)
+    session = await store.write(shows, used)
+    housekeeping = Housekeeping(database, clock, policy=Policy())
+    clock.advance(timedelta(hours=23))
+    await housekeeping.sweep()
+    assert await count(store, "media") == 3
+    clock.advance(timedelta(hours=2))
+    await housekeeping.sweep()
+    assert await count(store, "media") == 1
+    assert (await files.fetch(ANNS, used.media)).body == PNG
+    with pytest.raises(NotFound):
+        await files.fetch(ANNS, unused.media)
+    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, session), now=NOW))
+    assert (await count(store, "media"), await count(store, "media_chunks")) == (0, 0)
+
+
+async def test_erasing_a_session_removes_what_only_it_used(files: Media, store: Store) -> None:
+    shared, own = await files.keep(ANNS, CAT), await files.keep(ANNS, BOOK)
+    first = await store.write(shows, shared)
+    await store.write(shows, shared)
+    await store.write(lambda tx: messages.append(tx, first, Role.USER, (own,), now=NOW))
+    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, first), now=NOW))
+    assert (await files.fetch(ANNS, shared.media)).body == PNG
+    with pytest.raises(NotFound):
+        await files.fetch(ANNS, own.media)
+    assert await count(store, "media") == 1
+
+
+async def test_a_fork_shows_the_files_of_the_messages_it_has(files: Media, store: Store) -> None:
+    early, late = await files.keep(ANNS, CAT), await files.keep(ANNS, BOOK)
+    session = await store.write(shows, early)
+    await store.write(lambda tx: messages.append(tx, session, Role.USER, (late,), now=NOW))
+
+    def fork(tx: Transaction) -> SessionId:
+        found = sessions.get(tx, session)
+        return revisions.fork(tx, found, viewer=ANNS, surface="web", through=1, now=NOW).id
+
+    child = await store.write(fork)
+    assert [k.id for k in await store.read(store_media.linked, child)] == [early.media]
+    assert len(await store.read(store_media.linked, session)) == 2
+
+
+async def test_a_damaged_file_is_found(files: Media, store: Store, database: Database) -> None:
+    await files.keep(ANNS, CAT)
+    await store.write(lambda tx: tx.run("update media_chunks set body = :b", {"b": PNG[::-1]}))
+    assert [p.text for p in await verify(database)] == ["holds other bytes than its id stands for"]
+    await store.write(lambda tx: tx.run("delete from media_chunks"))
+    assert [p.text for p in await verify(database)] == [f"has 0 bytes instead of {len(PNG)}"]
+
+
+async def test_the_session_of_a_platform_shows_what_the_platform_brought(world: World) -> None:
+    part = await world.hub.media.keep(door(FAKE, ""), CAT)
+    said = inbound("look")
+    receipt = await world.hub.receive(msgspec.structs.replace(said, parts=(Text("look"), part)))
+    await world.settle(receipt)
+    assert (await world.hub.media.fetch(viewer("ann"), part.media)).body == PNG
+    with pytest.raises(NotFound):
+        await world.hub.media.fetch(viewer("bob"), part.media)
+
+
+async def test_an_agent_reads_the_files_of_its_conversation(begin: Begin) -> None:
+    agent = ScriptedAgent([Said("seen")])
+    world = await begin(agent=agent)
+    part = await world.hub.media.keep(door(FAKE, ""), CAT)
+    await world.settle(await world.hub.receive(msgspec.structs.replace(inbound("x"), parts=(part,))))
+    other = await world.hub.media.keep(ANNS, BOOK)
+    assert (await agent.contexts[0].fetch(part.media)).body == PNG
+    with pytest.raises(NotFound):
+        await agent.contexts[0].fetch(other.media)
+
+
+async def test_a_file_of_an_answer_stands_in_its_place_and_is_sent_after_the_text(begin: Begin) -> None:
+    script = [Said("Here: "), Attached("cat.png", "image/png", PNG), Said("a cat.")]
+    world = await begin(agent=ScriptedAgent(script))
+    receipt = await world.say("draw")
+    await world.settle(receipt)
+    answer = (await world.open(receipt.session)).messages[-1]
+    picture = Image(media.address(PNG), "image/png", "cat.png")
+    assert answer.parts == (Text("Here: "), picture, Text("a cat."))
+    (delivery,) = await world.delivered(1)
+    assert (delivery.text, delivery.media) == ("Here: \n\na cat.", (picture,))
+    assert (await world.hub.media.fetch(viewer("ann"), picture.media)).body == PNG
+
+
+async def test_a_file_before_a_tool_call_stays_in_its_step(begin: Begin) -> None:
+    script = [Attached("cat.png", "", PNG), Called((ToolCall("1", "grep", "{}"),)), Said("done")]
+    world = await begin(agent=ScriptedAgent(script))
+    receipt = await world.say("draw")
+    await world.settle(receipt)
+    steps = [m for m in (await world.open(receipt.session)).messages if m.role is Role.ASSISTANT]
+    assert [type(p).__name__ for m in steps for p in m.parts] == ["Image", "ToolCall", "Text"]
+
+
+async def test_a_file_that_cannot_be_kept_is_told_of(begin: Begin) -> None:
+    world = await begin(agent=ScriptedAgent([Attached("void", "", b""), Said("sorry")]))
+    receipt = await world.say("draw")
+    await world.settle(receipt)
+    assert "notice: A file of the answer is left out: void is empty" in "\n".join(
+        await world.transcript(receipt.session)
+    )

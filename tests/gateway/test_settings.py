@@ -1,0 +1,92 @@
+"""Settings of platforms: read from a table of their own or the environment, without secrets in the file."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from keryx import config
+from keryx.core.errors import Invalid
+from keryx.surfaces.gateway.settings import Secret, Setup
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    token: Secret = Secret()
+    base_url: str = "https://example.org"
+    limit: int = 3
+
+
+def setup(*, environ: dict[str, str] | None = None, **table: object) -> Setup:
+    return Setup(platform="sample", home=Path("/nowhere"), table=table, environ=environ or {})
+
+
+def test_nothing_said_is_nothing() -> None:
+    assert setup(environ={"KERYX_SAMPLE_ALLOW": "*", "KERYX_OTHER_TOKEN": "x"}).read(Sample) is None
+
+
+def test_variables_win_over_the_table_and_hold_the_secret_itself() -> None:
+    environ = {"KERYX_SAMPLE_TOKEN": " geheim\n", "KERYX_SAMPLE_LIMIT": "7"}
+    found = setup(environ=environ, token="file:/nowhere/token", limit=5, base_url="http://x").read(Sample)
+    assert found is not None
+    assert (found.limit, found.base_url) == (7, "http://x")
+    assert found.token.reveal(environ) == "geheim"
+    assert "geheim" not in f"{found} {setup(environ=environ)}"
+
+
+def test_a_secret_comes_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("geheim\n")
+    assert Secret(f"file:{tmp_path}/token").reveal() == "geheim"
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [("env:NO_SUCH", "set the variable NO_SUCH"), ("file:/no/such", "no such file"), ("", "no reference")],
+)
+def test_a_missing_secret_says_where_it_was_looked_for(reference: str, why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        Secret(reference).reveal({})
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({"tokn": "env:X"}, "tokn"),
+        ({"limit": "many"}, "sample.limit"),
+        ({"token": "424242:geheim"}, "sample.token: write env:NAME or file:PATH"),
+        ({"token": 5}, "sample"),
+    ],
+)
+def test_wrong_settings_are_named(table: dict[str, object], why: str) -> None:
+    with pytest.raises(Invalid, match=why) as caught:
+        Setup(platform="sample", home=Path("/nowhere"), table=table).read(Sample)
+    assert "geheim" not in str(caught.value)
+
+
+def written(home: Path, text: str, **environ: str) -> dict[str, str]:
+    (home / "keryx.toml").write_text(text)
+    return {"KERYX_HOME": str(home), **environ}
+
+
+def test_a_platform_has_a_table_of_its_own(tmp_path: Path) -> None:
+    environ = written(tmp_path, 'port = 7000\n[telegram]\ntoken = "env:T"\n', KERYX_WEBHOOK_URL="http://x")
+    settings = config.read(environ)
+    found = config.setups(settings, environ)
+    assert [(s.platform, dict(s.table)) for s in found] == [("telegram", {"token": "env:T"}), ("webhook", {})]
+    shown = config.explain(environ)
+    assert shown["telegram.token"] == config.Origin("env:T", "keryx.toml")
+    assert shown["webhook.url"] == config.Origin("env:KERYX_WEBHOOK_URL", "KERYX_WEBHOOK_URL")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[telegramm]\nmode = 'polling'\n", "telegramm"),
+        ("[telegram]\ntoken = '424242:geheim'\n", "telegram.token: write env:NAME or file:PATH"),
+        ("telegram = 3\n", r"write \[telegram\]"),
+        ("[platforms.telegram]\n", "platforms"),
+    ],
+)
+def test_a_wrong_table_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(Invalid, match=why) as caught:
+        config.read(written(tmp_path, text))
+    assert "geheim" not in str(caught.value)
