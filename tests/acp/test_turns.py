@@ -1,11 +1,15 @@
 """Prompts: answered once each, in order, in time, and stored before they are seen."""
 
+import base64
 import time
 
 import pytest
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, story
 
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 _STORED = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "plan")
 
 
@@ -305,11 +309,24 @@ def test_embedded_files_and_links_reach_the_agent(start: Start) -> None:
     assert zed.texts(session) == (
         "look at [a.py](file:///tmp/a.py) please\n[file file:///tmp/b.py]\nb = 1\n[end of file]\n"
     )
-    for bad in (
-        [],
-        [{"type": "text", "text": "  "}],
-        [{"type": "image", "data": "", "mimeType": "image/png"}],
-    ):
+    bad = ([], [{"type": "text", "text": "  "}], [{"type": "image", "data": "?"}], [{"type": "cube"}])
+    for wrong in bad:
         with pytest.raises(Refused) as refused:
-            zed.result(zed.ask("session/prompt", sessionId=session, prompt=bad))
+            zed.result(zed.ask("session/prompt", sessionId=session, prompt=wrong))
         assert refused.value.code == -32602
+
+
+def test_a_picture_is_kept_with_its_message(start: Start) -> None:
+    zed = start()
+    session = zed.new()
+    body = base64.b64encode(PIXEL).decode()
+    blocks = [
+        {"type": "image", "data": body, "mimeType": "image/png", "uri": "file:///tmp/dot.png"},
+        {"type": "text", "text": "what is this"},
+    ]
+    assert zed.result(zed.ask("session/prompt", sessionId=session, prompt=blocks)) == {
+        "stopReason": "end_turn"
+    }
+    assert zed.texts(session) == "what is this"
+    zed.load(session)
+    assert zed.texts(session, "user_message_chunk") == "[image dot.png]what is this"

@@ -1,14 +1,21 @@
 """Content: the blocks of a prompt as the parts of a message."""
 
-from collections.abc import Iterable
-from typing import Any
+import base64
+import binascii
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
 
 import msgspec
 
 from keryx.core.errors import Invalid
-from keryx.core.messages import Parts, Text, join
+from keryx.core.messages import Audio, File, Image, Part, Parts, Text, join
+from keryx.core.ports import Attachment
 from keryx.core.titles import line
 from keryx.surfaces.acp.peer import Json
+
+Keep: TypeAlias = Callable[[Attachment], Awaitable[Image | File | Audio]]
+"""Stores a file and gives the part that shows it."""
 
 
 class _TextBlock(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
@@ -31,21 +38,24 @@ class _Resource(msgspec.Struct, frozen=True, tag="resource", tag_field="type"):
     resource: _Contents
 
 
-class _Image(msgspec.Struct, frozen=True, tag="image", tag_field="type"):
-    data: str = ""
+class _Image(msgspec.Struct, frozen=True, tag="image", tag_field="type", rename="camel"):
+    data: str
+    mime_type: str = ""
+    uri: str | None = None
 
 
-class _Audio(msgspec.Struct, frozen=True, tag="audio", tag_field="type"):
-    data: str = ""
+class _Audio(msgspec.Struct, frozen=True, tag="audio", tag_field="type", rename="camel"):
+    data: str
+    mime_type: str = ""
 
 
 _Block = _TextBlock | _Link | _Resource | _Image | _Audio
 
 
-def parts(blocks: Iterable[Json]) -> Parts:
-    """What a person said. `Invalid` for a block that was not offered, and for a prompt without any content."""
-    found = join(Text(_text(_read(block))) for block in blocks)
-    if not any(isinstance(p, Text) and p.text.strip() for p in found):
+async def parts(blocks: Iterable[Json], keep: Keep) -> Parts:
+    """What a person said. `Invalid` for a block that is not understood, and for a prompt without any content."""
+    found = join([await _part(_read(block), keep) for block in blocks])
+    if not any(not isinstance(p, Text) or p.text.strip() for p in found):
         raise Invalid("the prompt is empty: write something")
     return found
 
@@ -57,22 +67,29 @@ def _read(block: dict[str, Any]) -> _Block:
         raise Invalid(f"a block of the prompt is not understood: {exc}") from exc
 
 
-def _text(block: _Block) -> str:
+async def _part(block: _Block, keep: Keep) -> Part:
     match block:
         case _TextBlock(text):
-            return text
+            return Text(text)
         case _Link(uri, name):
-            return f"[{_label(name or uri)}]({line(uri)})"
+            return Text(f"[{_label(name or uri)}]({line(uri)})")
+        case _Image(data, mime, uri):
+            return await keep(_attachment(data, mime or "image/png", uri or ""))
+        case _Audio(data, mime):
+            return await keep(_attachment(data, mime or "audio/wav", ""))
+        case _Resource(resource) if resource.blob is not None:
+            mime = resource.mime_type or "application/octet-stream"
+            return await keep(_attachment(resource.blob, mime, resource.uri))
         case _Resource(resource):
-            return _embedded(resource)
-        case _Image() | _Audio():
-            raise Invalid("images and audio are not taken here: attach them as files, or describe them")
+            return Text(f"\n[file {_label(resource.uri)}]\n{resource.text or ''}\n[end of file]\n")
 
 
-def _embedded(resource: _Contents) -> str:
-    if resource.text is None:
-        return f"\n[file {_label(resource.uri)}: it is not text]\n"
-    return f"\n[file {_label(resource.uri)}]\n{resource.text}\n[end of file]\n"
+def _attachment(data: str, mime: str, uri: str) -> Attachment:
+    try:
+        body = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise Invalid("a file of the prompt is not valid base64") from exc
+    return Attachment(name=os.path.basename(uri), mime=mime, body=body)
 
 
 def _label(text: str) -> str:

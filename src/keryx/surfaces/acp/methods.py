@@ -1,6 +1,7 @@
 """Methods: what an editor may ask, each as one short function."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from keryx.core import ids
@@ -82,7 +83,7 @@ class Methods:
             "agentInfo": {"name": "keryx", "title": "Keryx", "version": self._version},
             "agentCapabilities": {
                 "loadSession": True,
-                "promptCapabilities": {"image": False, "audio": False, "embeddedContext": True},
+                "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
                 "mcpCapabilities": {"http": True, "sse": False},
                 "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
             },
@@ -163,7 +164,9 @@ class Methods:
 
     async def _prompt(self, params: Json, call: Call) -> None:
         asked = read(params, PromptTurn)
-        await self._named(asked).prompt(content.parts(asked.prompt), call)
+        desk = self._desk
+        keep = partial(desk.hub.media.keep, desk.viewer)
+        await self._named(asked).prompt(partial(content.parts, asked.prompt, keep), call)
 
     async def _set_mode(self, params: Json, call: Call) -> None:
         asked = read(params, SetMode)

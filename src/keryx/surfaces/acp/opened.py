@@ -1,6 +1,6 @@
 """Opened: one session that an editor has open. What happens to it is sent as it is stored, whoever made it happen."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import anyio
@@ -73,13 +73,13 @@ class Opened:
         for asked in snapshot.questions:
             await self._asking.put(asked)
 
-    async def prompt(self, parts: Parts, call: Call) -> None:
-        """Store what was said and answer the call when its turn has ended."""
+    async def prompt(self, read: Callable[[], Awaitable[Parts]], call: Call) -> None:
+        """Store what was said and answer the call when its turn has ended. A cancel reaches it from the first moment."""
         prompt = self._prompts.begin(call, ids.new(self._desk.now()))
         call.on_cancel = partial(self._cancel, [prompt])
         try:
             async with self._order:
-                await self._receive(prompt, parts)
+                await self._receive(prompt, await read())
             await prompt.done()
         finally:
             self._prompts.forget(prompt)
