@@ -12,14 +12,16 @@ import msgspec
 from keryx import config
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
+from keryx.agents.tools import Toolbox
 from keryx.config import LogFormat, Settings
 from keryx.core import ids, prompt
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
-from keryx.core.ports import Adapter, Agent
+from keryx.core.ports import Adapter, Agent, Clock
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import Turn
+from keryx.engine.builtin import BuiltinTools
 from keryx.engine.clock import SystemClock
 from keryx.engine.feed import Feed
 from keryx.engine.hub import Hub
@@ -59,7 +61,11 @@ class App:
         self, kind: str, *, everything: bool = False, drain: float = 0
     ) -> AsyncGenerator[Service]:
         """The engine at work in this process. Only a node does `everything`."""
-        async with self.database, opened_agent(self.settings) as agent:
+        async with (
+            self.database,
+            self._bare_hub() as hub,
+            opened_agent(self.settings, BuiltinTools(hub), self.clock) as agent,
+        ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
                 self.database,
@@ -77,10 +83,14 @@ class App:
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
         """The verbs alone, for a command that asks one thing: nothing runs in the background."""
+        async with self.database, self._bare_hub() as hub:
+            yield hub
+
+    @asynccontextmanager
+    async def _bare_hub(self) -> AsyncGenerator[Hub]:
         feed = Feed(self.database, self.clock)
-        async with self.database:
-            with closing(Hub(self.database, self.clock, policy=self.settings.policy, feed=feed)) as hub:
-                yield hub
+        with closing(Hub(self.database, self.clock, policy=self.settings.policy, feed=feed)) as hub:
+            yield hub
 
     @cached_property
     def _all_adapters(self) -> list[Adapter]:
@@ -170,7 +180,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 @asynccontextmanager
-async def opened_agent(settings: Settings) -> AsyncGenerator[Agent]:
+async def opened_agent(settings: Settings, builtin: Toolbox, clock: Clock) -> AsyncGenerator[Agent]:
     """The agent that the settings name, ready to run, closed at the end."""
     if settings.brain == "echo":
         yield EchoAgent()
@@ -179,7 +189,7 @@ async def opened_agent(settings: Settings) -> AsyncGenerator[Agent]:
             from keryx.brain import opened  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError as exc:
             raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
-        async with opened(settings) as agent:
+        async with opened(settings, builtin, clock) as agent:
             yield agent
     elif ":" in settings.brain:
         yield python.load(settings.brain)

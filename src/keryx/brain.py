@@ -7,13 +7,16 @@ from keryx.agents import local
 from keryx.agents.llm import LlmAgent
 from keryx.agents.local import LocalModel
 from keryx.agents.models import Models
+from keryx.agents.tools import Toolbox
+from keryx.agents.toolsets import ToolSets
 from keryx.config import Settings
 from keryx.core.errors import Invalid
-from keryx.core.ports import Agent
+from keryx.core.ports import Agent, Clock
+from keryx.engine.policy import BUILTIN_TOOLS
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncGenerator[Agent]:
+async def opened(settings: Settings, builtin: Toolbox, clock: Clock) -> AsyncGenerator[Agent]:
     """Answers with the configured models; `local` is one of them wherever it is installed."""
     if settings.brain == "local" and not local.installed():
         raise Invalid(local.MISSING)
@@ -25,8 +28,28 @@ async def opened(settings: Settings) -> AsyncGenerator[Agent]:
     small = LocalModel()
     default = local.MODEL.name if settings.brain == "local" else settings.model
     every = Models((*models, local.MODEL) if local.installed() else models, default=default)
-    async with LlmAgent(every, local=small.endpoint) as agent:
+    async with (
+        opened_tools(settings, builtin, clock) as toolbox,
+        LlmAgent(every, toolbox=toolbox, local=small.endpoint) as agent,
+    ):
         try:
             yield agent
         finally:
             await small.aclose()
+
+
+@asynccontextmanager
+async def opened_tools(settings: Settings, builtin: Toolbox, clock: Clock) -> AsyncGenerator[ToolSets]:
+    """The built-in tools and those of the configured servers. A server is started when a turn needs it."""
+    rules = settings.permissions
+    if not settings.tools:
+        yield ToolSets({BUILTIN_TOOLS: builtin}, rules=rules)
+        return
+    try:
+        from keryx.agents import servers  # noqa: PLC0415 an optional extra, and slow to import
+    except ImportError as exc:
+        raise Invalid(
+            f"[[tools]] needs an extra ({exc.name} is missing): pip install 'keryx[tools]'"
+        ) from exc
+    async with servers.opened(settings.tools, clock=clock, logs=settings.folder / "tools") as found:
+        yield ToolSets({BUILTIN_TOOLS: builtin, **found}, rules=rules)

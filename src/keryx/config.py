@@ -14,6 +14,8 @@ import msgspec
 
 from keryx.agents import local
 from keryx.agents.models import Model
+from keryx.agents.tools import Permission
+from keryx.agents.toolserver import ToolServer
 from keryx.core import profiles
 from keryx.core.access import Rule
 from keryx.core.deliveries import Doubt
@@ -22,7 +24,7 @@ from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import Files, Keep, Policy
+from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
 
 PREFIX = "KERYX_"
@@ -56,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     agent: str = "auto"
     model: str = ""
     models: tuple[Model, ...] = ()
+    tools: tuple[ToolServer, ...] = ()
+    permissions: dict[str, Permission | dict[str, Permission]] = {}
     llm_base_url: str = ""
     llm_model: str = ""
     profile: str = "default"
@@ -73,6 +77,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     acp: Editor = Editor()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
+
+    def __post_init__(self) -> None:
+        names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
+        if twice := next((n for n in names if names.count(n) > 1), None):
+            raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
 
     @property
     def folder(self) -> Path:
@@ -123,6 +132,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             media=self.media,
             access=self.access,
             profiles=self.profiles,
+            tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
         )
 
 
@@ -311,6 +321,8 @@ def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]
             out[key] = _timedelta(key, value)
         elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
             out[key] = _spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
+        elif hint == tuple[ToolServer, ...] and isinstance(value, list):
+            out[key] = [_spans(v, ToolServer) if isinstance(v, dict) else v for v in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             out[key] = value
     return out

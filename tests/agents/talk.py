@@ -117,6 +117,9 @@ class Tools:
             *(Spec(name=name, parameters=schema) for name in ("send", "slow", "fail", "crash")),
         ]
 
+    def troubles(self, context: TurnContext) -> Sequence[str]:
+        return ()
+
     async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
         self.called.append((name, arguments))
         self.at_once += 1

@@ -16,7 +16,7 @@ from keryx.agents.retry import Retry
 from keryx.agents.tools import NoTools, Spec, Toolbox
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Mark, Message, Parts, Role, ToolCall, ToolResult
-from keryx.core.ports import Called, Event, Returned, Thought, TurnContext, Used
+from keryx.core.ports import Called, Event, Noted, Returned, Thought, TurnContext, Used
 
 Events: TypeAlias = AsyncGenerator[Event, None]
 
@@ -52,6 +52,8 @@ class LlmAgent:
     async def run(self, context: TurnContext) -> Events:
         """Ask, run the tools that the model calls, and ask again, until it has answered."""
         work = await self._work(context)
+        for trouble in self._toolbox.troubles(context):
+            yield Noted(trouble, "tools")
         async with aclosing(work.take_up()) as events:
             async for event in events:
                 yield event
@@ -101,13 +103,13 @@ class _Work:
         self._scene = scene
         self._toolbox = toolbox
         self._specs = specs
-        self._repeatable = frozenset(s.name for s in specs if s.repeatable)
+        self._known = {s.name: s for s in specs}
         self._messages = list(context.history)
         self._taken = {c.id for m in context.history for c in m.calls}
         self.done = False
 
     async def take_up(self) -> Events:
-        """Run again what an interrupted attempt had begun and may be repeated."""
+        """Run what an interrupted attempt had begun and may be repeated, or had not begun."""
         calls = _open(self._messages, self._context)
         if calls:
             placeholder = self._messages.pop()
@@ -129,7 +131,7 @@ class _Work:
             async for event in events:
                 yield event
         prefix = f"{self._context.turn}-{self._context.attempt}-{number}"
-        calls = answer.calls(self._repeatable, prefix=prefix, taken=self._taken)
+        calls = answer.calls(self._known, prefix=prefix, taken=self._taken)
         self._append(Role.ASSISTANT, answer.parts(calls))
         if not calls:
             self.done = True
@@ -183,11 +185,18 @@ class _Work:
 
 
 def _open(messages: Sequence[Message], context: TurnContext) -> list[ToolCall]:
-    """The calls of this turn that never answered, at the end of its history, and may be run again."""
+    """The calls of this turn that never answered, at the end of its history, and may be run: those that can be
+    repeated, and those that had not begun because they still waited for a permission."""
     if not messages or messages[-1].role is not Role.TOOL or messages[-1].turn != context.turn:
         return []
     if messages[-1].mark is not Mark.INTERRUPTED:
         return []
     unanswered = {p.id for p in messages[-1].parts if isinstance(p, ToolResult)}
     step = next((m for m in reversed(messages) if m.role is Role.ASSISTANT), None)
-    return [c for c in step.calls if c.repeatable and c.id in unanswered] if step else []
+    may = [c for c in step.calls if c.repeatable or _unbegun(c, context)] if step else []
+    return [c for c in may if c.id in unanswered]
+
+
+def _unbegun(call: ToolCall, context: TurnContext) -> bool:
+    """Whether a call is known not to have begun: it had to ask, and never learned what it may."""
+    return call.asks and call.id not in context.answered

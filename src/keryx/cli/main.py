@@ -39,6 +39,7 @@ for place in (
     "lanes:app",
     "deliveries:app",
     "questions:app",
+    "tools:app",
     "projects:app",
     "pairing:app",
     "maintenance:verify",

@@ -19,6 +19,8 @@ MEANINGS = {
     "agent": "Who answers: echo (offline), llm (the configured models), local (a small model in this process), or package.module:object for your own; auto is llm where models are configured, else local where it is installed, else echo.",
     "model": "The model of sessions that have chosen none; empty means the first one.",
     "models": "Models behind OpenAI-compatible endpoints: tables of `name`, `base_url`, `id`, `key` (env:NAME or file:PATH), `context`, `prices` and more.",
+    "tools": "Servers of tools that speak MCP: tables of `name`, `command` or `url`, `env`, `headers`, `timeout`, `policy`, `repeatable` and more.",
+    "permissions": "What tools get, by patterns of their names: allow, ask or deny; a table named like a surface holds its own.",
     "llm_base_url": "The endpoint of a single model, without a [[models]] table; its key is the variable KERYX_LLM_API_KEY.",
     "llm_model": "The name of that model at its endpoint.",
     "profile": "The profile that the command line works in.",

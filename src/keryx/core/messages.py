@@ -55,12 +55,14 @@ class Audio(msgspec.Struct, frozen=True, tag="audio", tag_field="type", omit_def
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True):
-    """`input` is the JSON text as the model wrote it, valid or not. `repeatable`: running it twice is safe."""
+    """`input` is the JSON text as the model wrote it, valid or not. `repeatable`: running it twice is safe. `asks`: it is
+    not begun before a person was asked, under its id."""
 
     id: str
     name: str
     input: str
     repeatable: bool = False
+    asks: bool = False
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type", omit_defaults=True):

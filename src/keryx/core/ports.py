@@ -12,7 +12,16 @@ import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import NotFound
-from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.ids import (
+    DEFAULT_PROFILE,
+    OPERATOR,
+    DeliveryId,
+    PrincipalId,
+    ProfileId,
+    SessionId,
+    TurnId,
+    WorkerId,
+)
 from keryx.core.messages import Audio, File, Image, Message, Parts, ToolCall, ToolResult
 from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
@@ -101,9 +110,10 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     interruption with what earlier attempts recorded; `summary` stands for what was compacted before it. `shared`:
     several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
     this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
-    and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `unbegun` holds the
-    keys of questions that an interrupted attempt put and never learned the answer of. `fetch` reads a picture or file
-    of the conversation by the `media` of its part; `NotFound` for one that is no longer there."""
+    and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `answered` holds
+    the keys of questions of which an interrupted attempt has learned what became of them. `fetch` reads a picture or file
+    of the conversation by the `media` of its part; `NotFound` for one that is no longer there. `owner` is the session's,
+    `asker` who asked for this turn, on `surface`."""
 
     session: SessionId
     turn: TurnId
@@ -117,8 +127,12 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     steer: Callable[[], Awaitable[Sequence[Message]]]
     ask: Ask = nobody
-    unbegun: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
     fetch: Fetch = nothing
+    profile: ProfileId = DEFAULT_PROFILE
+    owner: PrincipalId = OPERATOR
+    asker: PrincipalId = OPERATOR
+    surface: str = ""
 
 
 class Agent(Protocol):

@@ -8,14 +8,14 @@ from typing import TypeVar
 import msgspec
 
 from keryx.core.changes import Change
-from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
 from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import commands, control, revisions, router, snapshot, story, worker
+from keryx.engine import commands, control, posts, revisions, router, snapshot, story, worker
 from keryx.engine.feed import Feed
 from keryx.engine.media import Media
 from keryx.engine.people import People
@@ -315,6 +315,17 @@ class Hub:
         await self._database.write(
             "delivery.decide",
             lambda tx: deliveries.decide(tx, deliveries.get(tx, delivery, viewer=viewer), state, now=now),
+        )
+
+    async def post(
+        self, viewer: Viewer, turn: TurnId, target: str, text: str, *, alone: bool = True
+    ) -> list[Target]:
+        """Send a text in the name of a running turn; gives where it goes. `Invalid` for a place that is not the viewer's;
+        without `alone`, only the place that asked is allowed."""
+        now = self._clock.now()
+        return await self._database.write(
+            "post",
+            lambda tx: posts.post(tx, turns.get(tx, turn), viewer, target, text, alone=alone, now=now),
         )
 
     async def projects(self, viewer: Viewer) -> list[Project]:

@@ -14,6 +14,9 @@ from keryx.core.resets import BUSY_LIMIT, Resets
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Limits
 
+BUILTIN_TOOLS = "keryx"
+"""How the set of built-in tools is called where sessions switch it on and off."""
+
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long things are remembered. `erase`: the grace period of a deleted session. `files`: how long a file is
@@ -33,7 +36,8 @@ class Files(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """`access` holds the rule of each platform; one without a rule is closed."""
+    """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets
+    of tools that a session can switch on and off."""
 
     access: Rules = {}
     profiles: Profiles = {}
@@ -48,6 +52,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5
+    tools: tuple[str, ...] = (BUILTIN_TOOLS,)
 
     def placed(self, source: Source) -> Source:
         """The source with the profile that its place belongs to."""

@@ -57,7 +57,7 @@ class Reading(msgspec.Struct, frozen=True):
     shared: bool
     cancelling: bool
     written: Written = Written()
-    unbegun: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
 
 
 def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
@@ -75,7 +75,7 @@ def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
         any(lane.shared for lane in lanes.of_session(tx, turn.session)),
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
-        questions.unbegun(tx, turn.id) if turn.interrupted_at else frozenset(),
+        questions.taken(tx, turn.id) if turn.interrupted_at else frozenset(),
     )
 
 

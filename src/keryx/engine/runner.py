@@ -324,7 +324,11 @@ class Runner:
             clock=self._clock,
             steer=steer,
             ask=interview.ask,
-            unbegun=reading.unbegun,
+            answered=reading.answered,
+            profile=turn.profile,
+            owner=turn.owner,
+            asker=turn.asker,
+            surface=turn.surface,
             fetch=partial(self._media.of_session, turn.session),
         )
 

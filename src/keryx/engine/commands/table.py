@@ -62,6 +62,7 @@ COMMANDS = (
     Command(name="project", usage="[name | none]", help="Put this conversation into a project."),
     Command(name="delete", help="Delete this conversation; it is erased after a grace period.", busy=False),
     Command(name="model", usage="[name | default]", help="Show or set the model of this conversation."),
+    Command(name="tools", usage="[on | off name]", help="Show the sets of tools here, or switch one."),
     Command(name="status", help="What this conversation is and does.", session=False),
     Command(name="usage", help="Tokens and cost of this conversation."),
     Command(name="search", usage="words", help="Search your conversations.", session=False),
