@@ -309,7 +309,12 @@ def test_embedded_files_and_links_reach_the_agent(start: Start) -> None:
     assert zed.texts(session) == (
         "look at [a.py](file:///tmp/a.py) please\n[file file:///tmp/b.py]\nb = 1\n[end of file]\n"
     )
-    bad = ([], [{"type": "text", "text": "  "}], [{"type": "image", "data": "?"}], [{"type": "cube"}])
+    bad: tuple[list[Json], ...] = (
+        [],
+        [{"type": "text", "text": "  "}],
+        [{"type": "image", "data": "?"}],
+        [{"type": "cube"}],
+    )
     for wrong in bad:
         with pytest.raises(Refused) as refused:
             zed.result(zed.ask("session/prompt", sessionId=session, prompt=wrong))

@@ -88,7 +88,9 @@ class Storm:
         """Wait until everything said is answered, or nothing new has come for long."""
         expected = sum(map(len, self.said.values()))
         last, count = time.monotonic(), 0
-        while time.monotonic() - last < seconds and len({bare(s.text) for s in self.platform.shown}) < expected:
+        while (
+            time.monotonic() - last < seconds and len({bare(s.text) for s in self.platform.shown}) < expected
+        ):
             if len(self.platform.shown) > count:
                 last, count = time.monotonic(), len(self.platform.shown)
             time.sleep(0.5)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import anyio
 
 from keryx import __version__
+from keryx.agents.lent import Lent
 from keryx.app import App
 from keryx.cli import children, output, stdout, transcript
 from keryx.cli.access import application
@@ -51,13 +52,15 @@ async def acp() -> int:
 
 
 async def _until_the_end(app: App, target: int) -> None:
-    async with app.service(KIND) as service:
+    lent = Lent()
+    async with app.service(KIND, lent=lent) as service:
         with anyio.CancelScope() as scope, _signals(scope):
             await serve(
                 service.hub,
                 app.viewer,
                 app.clock,
                 pin=service.worker.id,
+                lender=lent,
                 setup=_setup(app),
                 source=sys.stdin.fileno(),
                 target=target,

@@ -10,6 +10,7 @@ from keryx.core.messages import Parts
 from keryx.core.ports import Clock, Inbound
 from keryx.core.sessions import Settings, Viewer
 from keryx.core.source import Source
+from keryx.core.workspaces import Lender
 from keryx.engine.hub import Hub
 from keryx.surfaces.acp.client import Client
 from keryx.surfaces.acp.options import Choices
@@ -32,6 +33,7 @@ class Desk:
         choices: Choices,
         person: str,
         group: TaskGroup,
+        lender: Lender,
     ) -> None:
         self.hub = hub
         self.viewer = viewer
@@ -40,6 +42,7 @@ class Desk:
         self.choices = choices
         self.person = person
         self.group = group
+        self.lender = lender
         self.client = Client()
         self._peer: Peer | None = None
 

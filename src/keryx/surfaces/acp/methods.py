@@ -8,6 +8,7 @@ from keryx.core import ids
 from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Listed, Listing, Settings
+from keryx.core.workspaces import Server
 from keryx.surfaces.acp import about, client, content, faults, options
 from keryx.surfaces.acp.desk import SURFACE, Desk
 from keryx.surfaces.acp.faults import Fault
@@ -28,6 +29,7 @@ from keryx.surfaces.acp.params import (
     read,
 )
 from keryx.surfaces.acp.peer import Call, Json
+from keryx.surfaces.acp.workspace import EditorWorkspace, servers
 
 VERSION = 1
 PAGE = 50
@@ -96,8 +98,10 @@ class Methods:
 
     async def _new(self, params: Json, call: Call) -> None:
         place = read(params, Place)
+        cwd, given = place.folder, servers(place.mcp_servers)
         id_ = SessionId(ids.new(self._desk.now()))
-        opened = self._sessions[id_] = Opened(self._desk, id_, cwd=place.folder, settings=Settings())
+        opened = self._sessions[id_] = Opened(self._desk, id_, cwd=cwd, settings=Settings())
+        self._lend(opened, given)
         await call.answer({"sessionId": id_, **options.answer(opened.settings, self._desk.choices)})
         await self._desk.update(id_, about.offered())
 
@@ -109,27 +113,30 @@ class Methods:
 
     async def _take(self, asked: Take, call: Call, *, replay: bool) -> None:
         """Open a session of the store. One that has nothing stored yet is open as it is."""
-        cwd = asked.folder
+        cwd, given = asked.folder, servers(asked.mcp_servers)
         opened = self._sessions.get(asked.session_id)
         if opened and not opened.stored:
             opened.cwd = cwd
+            self._lend(opened, given)
             await call.answer(options.answer(opened.settings, self._desk.choices))
             return
         opened = opened or Opened(self._desk, asked.session_id, cwd=cwd)
         opened.cwd = cwd
         snapshot = await opened.load(replay=replay)
         self._sessions[opened.id] = opened
+        self._lend(opened, given)
         await call.answer(options.answer(opened.settings, self._desk.choices))
         await self._desk.update(opened.id, about.offered())
         await opened.live(snapshot)
 
     async def _fork(self, params: Json, call: Call) -> None:
         asked = read(params, Take)
-        desk = self._desk
-        made = await desk.hub.fork(desk.viewer, asked.session_id, surface=SURFACE, cwd=asked.folder)
-        opened = Opened(desk, made.id, cwd=asked.folder)
+        desk, cwd, given = self._desk, asked.folder, servers(asked.mcp_servers)
+        made = await desk.hub.fork(desk.viewer, asked.session_id, surface=SURFACE, cwd=cwd)
+        opened = Opened(desk, made.id, cwd=cwd)
         snapshot = await opened.load(replay=False)
         self._sessions[made.id] = opened
+        self._lend(opened, given)
         await call.answer({"sessionId": made.id, **options.answer(opened.settings, desk.choices)})
         await desk.update(made.id, about.offered())
         await opened.live(snapshot)
@@ -144,18 +151,13 @@ class Methods:
 
     async def _close(self, params: Json, call: Call) -> Json:
         id_ = read(params, Named).session_id
-        opened = self._sessions.pop(id_, None)
-        if opened is None:
+        if not await self._let_go(id_):
             await self._desk.hub.session(self._desk.viewer, id_)
-        else:
-            await opened.close()
         return {}
 
     async def _delete(self, params: Json, call: Call) -> Json:
         id_ = read(params, Named).session_id
-        opened = self._sessions.pop(id_, None)
-        if opened:
-            await opened.close()
+        await self._let_go(id_)
         try:
             await self._desk.hub.delete(self._desk.viewer, id_)
         except NotFound:
@@ -188,6 +190,18 @@ class Methods:
         await call.answer({"configOptions": options.listed(settings, self._desk.choices)})
         if asked.config_id == options.MODE:
             await self._desk.update(asked.session_id, about.mode_set(settings))
+
+    def _lend(self, opened: Opened, given: list[Server]) -> None:
+        workspace = EditorWorkspace(self._desk, opened.id)
+        self._desk.lender.lend(opened.id, workspace, given, cwd=opened.cwd)
+
+    async def _let_go(self, id_: SessionId) -> bool:
+        """Close a session if it is open; gives whether it was."""
+        opened = self._sessions.pop(id_, None)
+        if opened:
+            await opened.close()
+            self._desk.lender.withdraw(id_)
+        return opened is not None
 
     def _named(self, asked: Named) -> Opened:
         found = self._sessions.get(asked.session_id)

@@ -7,6 +7,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import WorkerId
 from keryx.core.ports import Clock
 from keryx.core.sessions import Viewer
+from keryx.core.workspaces import Lender
 from keryx.engine.hub import Hub
 from keryx.surfaces.acp import frames
 from keryx.surfaces.acp.desk import Desk
@@ -31,7 +32,15 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def serve(
-    hub: Hub, viewer: Viewer, clock: Clock, *, pin: WorkerId, setup: Setup, source: int, target: int
+    hub: Hub,
+    viewer: Viewer,
+    clock: Clock,
+    *,
+    pin: WorkerId,
+    lender: Lender,
+    setup: Setup,
+    source: int,
+    target: int,
 ) -> None:
     """Serve the editor on two file descriptors until it hangs up."""
     outlet = frames.Outlet(target)
@@ -44,6 +53,7 @@ async def serve(
             choices=setup.choices,
             person=setup.person,
             group=group,
+            lender=lender,
         )
         peer = Peer(outlet.write, Methods(desk, Login(setup.login), version=setup.version))
         desk.connect(peer)
