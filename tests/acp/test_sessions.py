@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.acp.conftest import Start
-from tests.acp.driver import Json, Refused, editor, story, variables
+from tests.acp.driver import Json, Refused, command, editor, story, variables
 from tests.cli.driver import Cli
 
 
@@ -244,3 +244,43 @@ def test_the_program_says_nothing_on_stdout_but_the_protocol(home: Path) -> None
         program, env=variables(home), stdin=subprocess.DEVNULL, capture_output=True, check=True
     )
     assert ended.stdout == b""
+
+
+def test_who_waits_for_a_node_that_does_not_run_is_told_and_can_leave(start: Start, keryx: Cli) -> None:
+    zed = start()
+    session = zed.new()
+    zed.prompt(session, "hello")
+    keryx.ok("send", "--session", session, "nobody answers this")
+    id_ = zed.say(session, "and this waits")
+    zed.wait(lambda _: "keryx serve" in zed.texts(session, "agent_thought_chunk"))
+    zed.notify("session/cancel", sessionId=session)
+    assert zed.result(id_) == {"stopReason": "cancelled"}
+
+
+def test_a_folder_that_is_gone_is_told_and_the_session_still_opens(start: Start, tmp_path: Path) -> None:
+    zed = start()
+    folder = tmp_path / "project"
+    folder.mkdir()
+    session = zed.new(folder)
+    zed.prompt(session, "hello")
+    folder.rmdir()
+    zed.load(session, folder)
+    zed.wait(lambda _: "is not there" in zed.texts(session, "agent_thought_chunk"))
+    assert zed.texts(session, "user_message_chunk") == "hello"
+
+
+def test_an_editor_that_reads_nothing_holds_up_nobody_and_can_still_leave(start: Start, home: Path) -> None:
+    zed = start()
+    session = zed.new()
+    zed.prompt(session, "!words 100000")
+    deaf = subprocess.Popen(command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables(home))
+    assert deaf.stdin and deaf.stdout
+    loads: Json = {"sessionId": session, "cwd": "/tmp", "mcpServers": []}
+    for n in range(20):
+        line: Json = {"jsonrpc": "2.0", "id": n, "method": "session/load", "params": loads}
+        deaf.stdin.write(json.dumps(line).encode() + b"\n")
+    deaf.stdin.flush()
+    assert zed.prompt(session, "meanwhile") == "end_turn"
+    deaf.stdin.close()
+    assert deaf.wait(10) == 0
+    deaf.stdout.close()

@@ -8,6 +8,7 @@ from keryx.engine import commands
 from keryx.surfaces.acp import options
 from keryx.surfaces.acp.options import Choices
 from keryx.surfaces.acp.peer import Json
+from keryx.surfaces.acp.toolcalls import text_block
 
 _ELSEWHERE = frozenset({"new", "resume", "undo-reset", "fork"})
 """Commands that lead a lane to another session: an editor opens sessions itself."""
@@ -41,6 +42,18 @@ def news(before: About, after: About, session: Session, choices: Choices) -> lis
     if (after.used, after.size) != (before.used, before.size) and after.used is not None and after.size:
         found.append({"sessionUpdate": "usage_update", "used": after.used, "size": after.size})
     return found
+
+
+def notice(text: str, key: str, *, notices: bool) -> Json:
+    """Something for the person at the editor alone, which is no part of the conversation."""
+    if notices:
+        return {"sessionUpdate": "notice", "severity": "warning", "title": text}
+    return {
+        "sessionUpdate": "agent_thought_chunk",
+        "content": text_block(text),
+        "messageId": key,
+        "_meta": {"keryx": {"notice": True}},
+    }
 
 
 def mode_set(settings: Settings) -> Json:

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import anyio
+
 from keryx.core import ids
 from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
@@ -112,10 +114,12 @@ class Methods:
         await self._take(read(params, Take), call, replay=False)
 
     async def _take(self, asked: Take, call: Call, *, replay: bool) -> None:
-        """Open a session of the store. One that has nothing stored yet is open as it is."""
+        """Open a session of the store. One that is open already, and need not be shown, stays as it is."""
         cwd, given = asked.folder, servers(asked.mcp_servers)
         opened = self._sessions.get(asked.session_id)
-        if opened and not opened.stored:
+        if opened and not (opened.stored and replay):
+            if opened.stored:
+                await self._desk.hub.session(self._desk.viewer, opened.id)
             opened.cwd = cwd
             self._lend(opened, given)
             await call.answer(options.answer(opened.settings, self._desk.choices))
@@ -128,6 +132,8 @@ class Methods:
         await call.answer(options.answer(opened.settings, self._desk.choices))
         await self._desk.update(opened.id, about.offered())
         await opened.live(snapshot)
+        if not await anyio.Path(cwd).is_dir():
+            await opened.notice(f"The folder {cwd} is not there: tools that need it will fail.")
 
     async def _fork(self, params: Json, call: Call) -> None:
         asked = read(params, Take)

@@ -1,5 +1,6 @@
 """Opened: one session that an editor has open. What happens to it is sent as it is stored, whoever made it happen."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
@@ -8,7 +9,7 @@ import msgspec
 
 from keryx.core import ids
 from keryx.core.changes import Change, Kind
-from keryx.core.errors import CursorExpired, NotFound
+from keryx.core.errors import CursorExpired, KeryxError, NotFound, Retryable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
 from keryx.core.messages import Message, Parts, Role
 from keryx.core.questions import QuestionState
@@ -24,10 +25,17 @@ from keryx.surfaces.acp.prompts import END, Prompt, Prompts
 from keryx.surfaces.acp.shown import Shown
 from keryx.surfaces.acp.toolcalls import text_block
 
+log = logging.getLogger(__name__)
+
 WHOLE = 1_000_000_000
 RECENT = 500
 GIVE_UP_SECONDS = 1.5
+EXPLAIN_SECONDS = 3.0
+ALONE = (
+    "This waits behind a message from elsewhere that no process answers now: start `keryx serve`, or cancel."
+)
 _BATCH = 500
+_AWAY_SECONDS = 0.5
 
 
 class Opened:
@@ -54,10 +62,10 @@ class Opened:
         """Take up a stored session as it is now; with `replay`, show it from its beginning. Changes nothing in the
         store. `live` goes on from the snapshot."""
         async with self._order:
-            self._stop()
             snapshot = await self._desk.hub.open(
                 self._desk.viewer, self.id, limit=WHOLE if replay else RECENT
             )
+            self._stop()
             self._shown = Shown(notices=self._desk.client.notices)
             self._asking = Asking(self._desk, self.id, self._shown)
             self._seq = snapshot.session.last_seq
@@ -91,6 +99,11 @@ class Opened:
             await self._cancel(waiting)
         elif self.stored:
             await self._desk.hub.stop(self._desk.viewer, self.id)
+
+    async def notice(self, text: str) -> None:
+        """Tell the person at the editor something that is no part of the conversation."""
+        key = ids.new(self._desk.now())
+        await self._update([about.notice(text, key, notices=self._desk.client.notices)])
 
     async def close(self) -> None:
         """Stop the turns of this editor and let go of the session, which stays in the store."""
@@ -148,6 +161,23 @@ class Opened:
         await self._prompts.bind(prompt, receipt.turn)
         if prompt.cancelled:
             await desk.hub.cancel(desk.viewer, receipt.turn)
+        elif prompt.waits:
+            desk.group.start_soon(self._explain, prompt)
+
+    async def _explain(self, prompt: Prompt) -> None:
+        """Say why a prompt does not begin, if nobody is there who could run the turn before it."""
+        desk = self._desk
+        await desk.clock.sleep(EXPLAIN_SECONDS)
+        if prompt.waits:
+            await self._patiently(partial(self._tell_why, prompt))
+
+    async def _tell_why(self, prompt: Prompt) -> None:
+        desk = self._desk
+        snapshot = await desk.hub.open(desk.viewer, self.id, limit=1)
+        first = next(iter(snapshot.queue), None)
+        stuck = not snapshot.running and first and first.id != prompt.turn and first.pin is None
+        if stuck and not await desk.hub.nodes():
+            await self.notice(ALONE)
 
     async def _cancel(self, prompts: Sequence[Prompt]) -> None:
         for prompt in prompts:
@@ -178,9 +208,22 @@ class Opened:
             while True:
                 try:
                     async for change in desk.hub.follow(desk.viewer, cursor, session=self.id):
-                        await self._take(change)
+                        await self._patiently(partial(self._take, change))
                 except CursorExpired:
                     cursor = await self._catch_up()
+
+    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what a change asks for, however long the store is away; what it names may be gone by then."""
+        while True:
+            try:
+                await work()
+                return
+            except Retryable as exc:
+                log.warning("session %s waits for the store: %s", self.id, exc)
+                await self._desk.clock.sleep(_AWAY_SECONDS)
+            except KeryxError as exc:
+                log.warning("a change of session %s was not shown: %s", self.id, exc)
+                return
 
     async def _catch_up(self) -> Cursor:
         """Send what was said while the feed was not read for longer than it is kept."""
