@@ -43,6 +43,13 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class Editor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `keryx acp` serves an editor. `limit` is the longest message in bytes; `login` a command to log in with."""
+
+    limit: int = 32_000_000
+    login: tuple[str, ...] = ()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set. `platforms` holds the tables of adapters by platform, as they are written;
     each adapter reads its own. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
@@ -71,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     resets: Resets = Resets()
     keep: Keep = Keep()
     notices: Notices = Notices()
+    acp: Editor = Editor()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
     web: Web = Web()
@@ -112,6 +120,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.named_models:
             return "llm"
         return "local" if local.installed() else "echo"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names of the models that a session may choose from."""
+        found = tuple(m.name for m in self.named_models)
+        return (*found, local.MODEL.name) if self.brain in ("llm", "local") and local.installed() else found
 
     @property
     def policy(self) -> Policy:

@@ -53,6 +53,8 @@ MEANINGS = {
     "keep.feed": "For how long changes are kept for readers that fell behind.",
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
+    "acp.limit": "The longest message in bytes that `keryx acp` takes from an editor.",
+    "acp.login": "A command, as a list, with which a person logs in from an editor; empty means that nobody needs to.",
     "web.secret": "Where the token of the web is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN holds the token itself and goes before it. Without a token only this machine is let in.",
     "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",
     "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",

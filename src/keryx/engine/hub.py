@@ -151,6 +151,10 @@ class Hub:
         """Find a session by id, unique prefix, title or alias."""
         return await self._database.read("resolve", lambda tx: lookup.resolve(tx, viewer, text))
 
+    async def session(self, viewer: Viewer, session: SessionId) -> Session:
+        """A session by its id alone."""
+        return await self._read("session", viewer, session, lambda _, found: found)
+
     async def sessions(self, viewer: Viewer, listing: Listing) -> tuple[list[Listed], str | None]:
         """One page of sessions, and the cursor of the next."""
         return await self._database.read("sessions", lambda tx: listings.page(tx, viewer, listing))
@@ -217,14 +221,16 @@ class Hub:
         surface: str,
         through: int | None = None,
         title: str | None = None,
+        cwd: str | None = None,
     ) -> Session:
+        """An independent copy up to a message, by default up to the last complete turn, in the same folder or another."""
         now = self._clock.now()
         return await self._change(
             "fork",
             viewer,
             session,
             lambda tx, s: revisions.fork(
-                tx, s, viewer=viewer, surface=surface, through=through, title=title, now=now
+                tx, s, viewer=viewer, surface=surface, through=through, title=title, cwd=cwd, now=now
             ),
         )
 
@@ -289,6 +295,16 @@ class Hub:
         return await self._change(
             "stop", viewer, session, lambda tx, s: control.stop(tx, s.id, now=now, queue=queue)
         )
+
+    async def cancel(self, viewer: Viewer, turn: TurnId) -> Turn:
+        """Stop one turn, whether it waits or runs; gives it as it was. One that has ended stays as it is."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> Turn:
+            sessions.get(tx, turns.get(tx, turn).session, viewer=viewer, deleted=True)
+            return control.cancel(tx, turn, now=now)
+
+        return await self._database.write("cancel", work)
 
     async def drop(self, viewer: Viewer, turn: TurnId) -> None:
         """Take one waiting turn out of the queue."""

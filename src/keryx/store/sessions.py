@@ -88,6 +88,11 @@ def get(
     return found
 
 
+def exists(tx: Transaction, session: SessionId) -> bool:
+    """Whether there is such a session, whoever may see it, the deleted ones included."""
+    return tx.row("select 1 from sessions where id = :id", {"id": session}) is not None
+
+
 def lock(tx: Transaction, session: SessionId) -> None:
     """Hold the session until the end of the transaction; the first lock of every unit that changes it."""
     if tx.for_update:
