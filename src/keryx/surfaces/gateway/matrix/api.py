@@ -328,7 +328,7 @@ def _send_failure(answer: httpx.Response) -> SendError:
     """What a refused request means to one who sent a message."""
     problem = _problem(answer)
     if problem.throttled:
-        return Throttled("the homeserver asks for a pause", after=problem.after)
+        return Throttled("the homeserver asks for a pause", after=problem.after, account=True)
     if problem.token_refused:
         return NotSent(TOKEN_REFUSED)
     if problem.status >= 500:
