@@ -18,6 +18,7 @@ from keryx.agents.tools import Permission
 from keryx.agents.toolserver import ToolServer
 from keryx.core import profiles
 from keryx.core.access import Rule
+from keryx.core.budgets import Budgets
 from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
@@ -71,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
     compaction: Compaction = Compaction()
+    budgets: Budgets = Budgets()
 
     def __post_init__(self) -> None:
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
@@ -118,6 +120,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             limits=self.limits,
             keep=self.keep,
             media=self.media,
+            budgets=self.budgets,
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
@@ -229,7 +232,9 @@ def _refuse_secrets(platform: str, table: object) -> None:
 def _platforms_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """The variables of installed platforms, by platform."""
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _names(Settings)}
-    foreign = sorted(k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known)
+    foreign = sorted(
+        k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known and not ALLOW.match(k)
+    )
     found: dict[str, list[str]] = {}
     for platform in installed() if foreign else ():
         if mine := [key for key in foreign if key.startswith(_prefix(platform))]:

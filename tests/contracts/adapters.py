@@ -21,11 +21,13 @@ from keryx.surfaces.gateway.render import part
 from keryx.surfaces.gateway.render.matrix import Rendered as MatrixRendered
 from keryx.surfaces.gateway.render.telegram import Rendered
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
+from keryx.surfaces.gateway.webhook import WebhookAdapter, WebhookSettings
 from keryx.testing import RecordingAdapter
 from keryx.testing.faults import Faults
 from keryx.testing.matrix import FakeMatrix
 from keryx.testing.platform import Platform, PlatformAdapter
 from keryx.testing.telegram import TOKEN, FakeTelegram
+from keryx.testing.webhook import KEY, FakeWebhooks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,44 @@ async def _telegram(folder: Path) -> AsyncGenerator[Setting]:
             await nowhere.close()
 
 
+@asynccontextmanager
+async def _webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[Setting]:
+    with FakeWebhooks(idempotent=idempotent) as hooks:
+        adapter = WebhookAdapter(WebhookSettings(url=hooks.url, idempotent=idempotent), secrets=[KEY])
+        nowhere = WebhookAdapter(WebhookSettings(url=NOWHERE), secrets=[KEY])
+        last = ""
+
+        def say(chat: str, text: str) -> None:
+            nonlocal last
+            last = hooks.say(chat, text)
+
+        def junk() -> None:
+            hooks.push(f"junk_{last}_1", b"{")
+            hooks.push(f"junk_{last}_2", b'{"chat": 3}')
+
+        def edit(chat: str, text: str) -> None:
+            hooks.say(chat, text, edits=last)
+
+        def spoil(faults: Faults) -> None:
+            hooks.faults = faults
+
+        try:
+            yield Setting(
+                adapter=adapter,
+                seen=hooks.texts,
+                say=say,
+                edit=edit,
+                junk=junk,
+                post=lambda: hooks.post(adapter.hook.answer),
+                spoil=spoil,
+                unreachable=nowhere,
+                secret=KEY.decode(),
+            )
+        finally:
+            await adapter.close()
+            await nowhere.close()
+
+
 class _Said:
     """What a person does on Telegram; every message has a field of the future."""
 
@@ -247,4 +287,6 @@ CASES = (
     Case(name="native", make=lambda folder: _platform(folder, native=True)),
     Case(name="matrix", make=_matrix),
     Case(name="telegram", make=_telegram),
+    Case(name="webhook", make=lambda folder: _webhook(folder, idempotent=False)),
+    Case(name="idempotent webhook", make=lambda folder: _webhook(folder, idempotent=True)),
 )

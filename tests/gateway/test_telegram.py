@@ -208,6 +208,14 @@ async def test_a_file_that_is_gone_becomes_a_sentence(bot: Bot) -> None:
     assert isinstance(event.parts[1], Text) and "a.txt could not be fetched" in event.parts[1].text
 
 
+async def test_a_file_of_a_stranger_is_not_fetched(bot: Bot) -> None:
+    bot.telegram.files["f"] = b"bytes"
+    bot.telegram.say(None, document={"file_id": "f", "file_name": "a.txt"})
+    bot.door = RecordingDoor(stranger=lambda source: source.user == "7")
+    [event] = await bot.hear()
+    assert (event.parts, bot.door.kept) == ((Text("[a.txt]"),), [])
+
+
 async def test_a_wrong_token_is_said_clearly() -> None:
     with FakeTelegram() as telegram:
         bot = Bot(telegram, token="424242:another-token")

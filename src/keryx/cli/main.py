@@ -38,6 +38,7 @@ for place in (
     "deliveries:app",
     "gateway:app",
     "questions:app",
+    "usage:usage",
     "tools:app",
     "projects:app",
     "pairing:app",

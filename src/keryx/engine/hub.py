@@ -24,6 +24,7 @@ from keryx.engine.policy import Policy
 from keryx.engine.questions import Questions
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
+from keryx.engine.usage import Usages
 from keryx.store import (
     changes,
     connections,
@@ -64,6 +65,7 @@ class Hub:
         self._feed = feed
         self._index = index or Index(database)
         self.questions = Questions(database, clock)
+        self.usages = Usages(database, clock, budgets=policy.budgets)
         self.media = Media(database, clock, limit=policy.media.limit)
         self.people = People(database, clock, policy=policy)
 

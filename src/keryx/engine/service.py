@@ -75,6 +75,7 @@ class Service:
             media=self.hub.media,
             watcher=self._previews,
             rules=policy.access,
+            budgets=policy.budgets,
             scoped=not everything,
         )
         self.leases = Leases(

@@ -72,7 +72,11 @@ class Intake:
         return await self._with_files(parsed) if parsed else None
 
     async def _with_files(self, parsed: Parsed) -> Inbound:
-        kept = [await self._part(file) for file in parsed.files]
+        """The event with its files. Those of a stranger are named and never fetched."""
+        if parsed.files and not await self._door.allowed(parsed.inbound.source):
+            kept: list[Part] = [Text(f"[{file.name}]") for file in parsed.files]
+        else:
+            kept = [await self._part(file) for file in parsed.files]
         return msgspec.structs.replace(parsed.inbound, parts=(*parsed.inbound.parts, *kept))
 
     async def _part(self, file: Remote) -> Part:
