@@ -53,10 +53,14 @@ MEANINGS = {
     "keep.feed": "For how long changes are kept for readers that fell behind.",
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
+    "acp.limit": "The longest message in bytes that `keryx acp` takes from an editor.",
+    "acp.login": "A command, as a list, with which a person logs in from an editor; empty means that nobody needs to.",
+    "web.secret": "Where the token of the web is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN holds the token itself and goes before it. Without a token only this machine is let in.",
+    "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",
+    "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",
     "keep.files": "After how long a file is removed that no session shows.",
     "platforms": "The tables of adapters, written under the name of the platform.",
-    "compaction.at": "The share of the model's context above which a conversation is compacted.",
-    "compaction.keep": "The share of the context that the newest turns keep.",
+    "notices.restart": "Home channels are told when Keryx has started again.",
     "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
     "compaction.at": "The share of a model's context at which the old part of a conversation is summarised.",
     "compaction.keep": "The share of the context that the newest turns may keep as they are.",
@@ -161,7 +165,7 @@ def _fields(value: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]
 
 def _kind(hint: Any) -> str:
     if get_args(hint):
-        return "tables" if get_origin(hint) is tuple else "table"
+        return "list" if str in get_args(hint) else "tables" if get_origin(hint) is tuple else "table"
     if issubclass(hint, StrEnum):
         return " | ".join(item.value for item in hint)
     return {timedelta: "duration", bool: "true | false", int: "number", float: "number", str: "text"}[hint]
