@@ -18,6 +18,7 @@ from keryx.agents.tools import Permission
 from keryx.agents.toolserver import ToolServer
 from keryx.core import profiles
 from keryx.core.access import Rule
+from keryx.core.budgets import Budgets
 from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
@@ -72,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
     compaction: Compaction = Compaction()
+    budgets: Budgets = Budgets()
 
     def __post_init__(self) -> None:
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
@@ -120,6 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             keep=self.keep,
             notices=self.notices,
             media=self.media,
+            budgets=self.budgets,
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
@@ -231,7 +234,9 @@ def _refuse_secrets(platform: str, table: object) -> None:
 def _platforms_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """The variables of installed platforms, by platform."""
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _names(Settings)}
-    foreign = sorted(k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known)
+    foreign = sorted(
+        k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known and not ALLOW.match(k)
+    )
     found: dict[str, list[str]] = {}
     for platform in installed() if foreign else ():
         if mine := [key for key in foreign if key.startswith(_prefix(platform))]:

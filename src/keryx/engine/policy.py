@@ -7,6 +7,7 @@ import msgspec
 
 from keryx.core import profiles
 from keryx.core.access import Rules
+from keryx.core.budgets import Budgets
 from keryx.core.deliveries import Doubt
 from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profiles
@@ -56,6 +57,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = Keep()
     notices: Notices = Notices()
     media: Files = Files()
+    budgets: Budgets = Budgets()
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5

@@ -113,6 +113,18 @@ def of_session(tx: Transaction, session: SessionId) -> list[Lane]:
     return [_lane(row) for row in tx.rows(f"{_SELECT} where session = :session", {"session": session})]
 
 
+def of_chat(tx: Transaction, *, platform: str, account: str, chat: str) -> list[Lane]:
+    """The lanes of one chat, of every profile. Reads all lanes: for what happens to a chat once in its life."""
+    name = wire.dumps(chat).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    rows = tx.rows(f"{_SELECT} where source like :name escape '\\' order by key", {"name": f"%{name}%"})
+    found = [_lane(row) for row in rows]
+    return [
+        lane
+        for lane in found
+        if (lane.source.platform, lane.source.account, lane.source.chat) == (platform, account, chat)
+    ]
+
+
 def mirrors(tx: Transaction, session: SessionId) -> list[Lane]:
     """The lanes that show what is said to a session elsewhere."""
     rows = tx.rows(f"{_SELECT} where session = :session and mirror = 1 order by key", {"session": session})
