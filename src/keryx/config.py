@@ -18,6 +18,7 @@ from keryx.agents.tools import Permission
 from keryx.agents.toolserver import ToolServer
 from keryx.core import profiles
 from keryx.core.access import Rule
+from keryx.core.budgets import Budgets
 from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
@@ -25,7 +26,7 @@ from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Policy
+from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Notices, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
 
 PREFIX = "KERYX_"
@@ -68,9 +69,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
+    notices: Notices = Notices()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
     compaction: Compaction = Compaction()
+    budgets: Budgets = Budgets()
 
     def __post_init__(self) -> None:
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
@@ -117,7 +120,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             doubt=self.doubt,
             limits=self.limits,
             keep=self.keep,
+            notices=self.notices,
             media=self.media,
+            budgets=self.budgets,
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),

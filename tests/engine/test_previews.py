@@ -14,8 +14,9 @@ from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World
 from keryx.core.deliveries import AGAIN, Idempotency, Target
 from keryx.core.errors import AgentFailed, Gone, Refused, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.messages import ToolCall
-from keryx.core.ports import Attached, Called, Capabilities, Parcel, Receipt, Said
+from keryx.core.ports import Attached, Called, Capabilities, Parcel, Receipt, Said, TurnContext
 from keryx.core.previews import PreviewState
+from keryx.core.questions import Question
 from keryx.store import gates, previews
 from keryx.store.database import Database
 from keryx.store.verify import verify
@@ -439,3 +440,24 @@ async def test_a_lost_preview_is_kept_as_lost(begin: Begin, clock: FakeClock) ->
         step=0.3,
     )
     await stage.end()
+
+
+async def test_a_question_of_the_agent_does_not_take_the_place_of_what_was_shown(
+    begin: Begin, clock: FakeClock
+) -> None:
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I?"))
+
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once "), ask, Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    stage.pauses.pop(0).go_on()
+    await stage.world.flow(stage.world.eventually(lambda: len(screen.texts) == 2), step=0.3)
+    assert screen.texts[0] == "Once " and "May I?" in screen.texts[1]
+    await stage.world.command("1")
+    await stage.pauses[0].reached()
+    await stage.end()
+    await arrived(stage, 3)
+    assert screen.texts[0] == "Once a time."
+    assert len(screen.texts) == 3

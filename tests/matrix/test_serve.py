@@ -77,6 +77,22 @@ def test_killed_between_and_during_answers_each_message_is_answered_once_and_in_
     assert ann.answers(room, by=bot) == ["hello", *asked]
 
 
+def test_killed_while_an_answer_is_being_shown_it_goes_on_in_the_same_message(
+    keryx: Cli, ann: Person, bot: Person
+) -> None:
+    room = begun(keryx, ann, bot)
+    with killed(keryx):
+        ann.say(room, "slow 6 a long answer that comes word by word")
+        ann.wait_for(lambda: len(ann.answers(room, by=bot)) == 2)
+        ann.say(room, "and then?")
+        shown = [seen for seen in ann.sees(room) if seen.sender == bot.user][-1]
+    assert shown.text != "a long answer that comes word by word"
+    with killed(keryx):
+        ann.wait_for(lambda: len(ann.answers(room, by=bot)) == 3)
+    assert ann.answers(room, by=bot) == ["hello", "a long answer that comes word by word", "and then?"]
+    assert [seen.id for seen in ann.sees(room) if seen.sender == bot.user][1] == shown.id
+
+
 def test_what_was_written_while_keryx_was_away_is_answered_when_it_is_back(
     keryx: Cli, ann: Person, bot: Person
 ) -> None:
@@ -121,18 +137,15 @@ def test_an_edit_of_a_question_that_waits_changes_it(keryx: Cli, ann: Person, bo
     assert ann.answers(room, by=bot)[1:] == ["the first", "the right words"]
 
 
-def test_a_revoked_token_is_said_in_the_log_and_stops_nothing_else(
+def test_a_revoked_token_is_told_by_the_status_and_stops_nothing_else(
     keryx: Cli, ann: Person, bot: Person
 ) -> None:
     begun(keryx, ann, bot)
     bot.call("POST", "/client/v3/logout", {})
-    with keryx.serving() as node:
+    with keryx.serving():
         assert keryx.json("send", "--wait", "still here")["session"]
-        assert node.process.stderr
-        errors = ""
-        while "refuses the access token" not in errors:
-            errors += node.process.stderr.readline()
-    assert "keryx gateway setup matrix" in errors and bot.token not in errors
+        shown = keryx.until("refused", "gateway", "status")
+    assert "keryx gateway setup matrix" in shown and bot.token not in shown
 
 
 def test_only_who_may_talk_is_followed_into_a_room(keryx: Cli, ann: Person, bob: Person, bot: Person) -> None:
