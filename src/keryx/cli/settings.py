@@ -54,7 +54,6 @@ MEANINGS = {
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
     "keep.files": "After how long a file is removed that no session shows.",
-    "platforms": "The tables of adapters, written under the name of the platform.",
     "notices.restart": "Home channels are told when Keryx has started again.",
     "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
     "compaction.at": "The share of a model's context at which the old part of a conversation is summarised.",
