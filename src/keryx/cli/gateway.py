@@ -8,6 +8,7 @@ from keryx.core.connections import ClosedGate, Connection
 from keryx.core.ports import Link
 
 app = App(name="gateway", help="The chat platforms: how they are connected.")
+app.command("keryx.cli.gateway_setup:app", name="setup")
 
 _HEADS = ("platform", "account", "state", "since", "received", "sent", "failed", "throttled", "detail")
 

@@ -10,6 +10,7 @@ from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Part, Reasoning, Role, Text, join
 from keryx.core.previews import PreviewState
 from keryx.core.turns import Turn
+from keryx.engine import mirror
 from keryx.store import deliveries, drafts, messages, previews
 from keryx.store.database import Transaction
 
@@ -52,7 +53,8 @@ def draft(tx: Transaction, turn: Turn) -> Draft:
 
 
 def deliver(tx: Transaction, turn: Turn, answer: Answer, *, now: datetime) -> None:
-    """Send an answer to the place that asked, if there is one."""
+    """Send an answer to the place that asked, if there is one, and to the chats that mirror the session."""
+    mirror.answer(tx, turn, answer.text, media=answer.media, now=now)
     if turn.reply is None:
         return
     shown = previews.find(tx, turn.id) is not None

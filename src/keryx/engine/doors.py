@@ -25,6 +25,9 @@ class HubDoor:
         self._connections.count(self._adapter, "received")
         return receipt
 
+    async def begin(self, position: str) -> None:
+        await self._hub.begin(_name(self._adapter), position)
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         owner = media.door(self._adapter.platform, self._adapter.account)
         return await self._hub.media.keep(owner, attachment)
@@ -32,10 +35,16 @@ class HubDoor:
     async def allowed(self, source: Source) -> bool:
         return await self._hub.people.allowed(source)
 
+    async def moved(self, old: str, new: str) -> None:
+        await self._hub.move_chat(self._adapter.platform, self._adapter.account, old, new)
+
     def report(self, link: Link, detail: str = "") -> None:
         self._connections.report(self._adapter, link, detail)
 
 
 async def opened(hub: Hub, adapter: Adapter, connections: Connections) -> HubDoor:
-    position = await hub.position(f"{adapter.platform}:{adapter.account}")
-    return HubDoor(hub, adapter, connections, position)
+    return HubDoor(hub, adapter, connections, await hub.position(_name(adapter)))
+
+
+def _name(adapter: Adapter) -> str:
+    return f"{adapter.platform}:{adapter.account}"

@@ -1,6 +1,6 @@
 """Hub: the facade. Three verbs for every surface, and small commands beside them."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -16,7 +16,7 @@ from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import commands, control, posts, revisions, router, snapshot, story, worker
+from keryx.engine import chats, commands, control, homes, posts, revisions, router, snapshot, story, worker
 from keryx.engine.feed import Feed
 from keryx.engine.media import Media
 from keryx.engine.people import People
@@ -24,6 +24,7 @@ from keryx.engine.policy import Policy
 from keryx.engine.questions import Questions
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
+from keryx.engine.usage import Usages
 from keryx.store import (
     changes,
     connections,
@@ -64,6 +65,7 @@ class Hub:
         self._feed = feed
         self._index = index or Index(database)
         self.questions = Questions(database, clock)
+        self.usages = Usages(database, clock, budgets=policy.budgets)
         self.media = Media(database, clock, limit=policy.media.limit)
         self.people = People(database, clock, policy=policy)
 
@@ -111,6 +113,16 @@ class Hub:
     async def position(self, name: str) -> str | None:
         """How far a platform has come."""
         return await self._database.read("cursor", lambda tx: cursors.get(tx, name))
+
+    async def begin(self, name: str, value: str) -> None:
+        """Store where a platform begins; once it has a position, that stays."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> None:
+            if cursors.get(tx, name) is None:
+                cursors.move(tx, name, value, now=now)
+
+        await self._database.write("cursor.begin", work)
 
     async def resolve(self, viewer: Viewer, text: str) -> Session:
         """Find a session by id, unique prefix, title or alias."""
@@ -272,6 +284,21 @@ class Hub:
             "lane.reset", lambda tx: control.begin(tx, lanes.get(tx, key, viewer=viewer), now=now)
         )
 
+    async def move_chat(self, platform: str, account: str, old: str, new: str) -> None:
+        """A chat has another id on its platform: its lanes go on under that. Doing it twice changes nothing."""
+        await self._database.write(
+            "lane.chat",
+            partial(
+                chats.move,
+                platform=platform,
+                account=account,
+                old=old,
+                new=new,
+                sharing=self._policy.sharing,
+                now=self._clock.now(),
+            ),
+        )
+
     async def suspend_lane(self, viewer: Viewer, key: str, suspended: bool) -> None:
         now = self._clock.now()
         await self._database.write(
@@ -302,6 +329,20 @@ class Hub:
         await self._database.write(
             "delivery.decide",
             lambda tx: deliveries.decide(tx, deliveries.get(tx, delivery, viewer=viewer), state, now=now),
+        )
+
+    async def targets(
+        self,
+        viewer: Viewer,
+        text: str,
+        *,
+        origin: Target | None = None,
+        connected: Collection[str] | None = None,
+    ) -> list[Target]:
+        """The places that a text names as targets, each complete. `Invalid` says which cannot be reached, and why."""
+        return await self._database.read(
+            "targets",
+            lambda tx: homes.resolve(tx, text, profile=viewer.profile, origin=origin, connected=connected),
         )
 
     async def post(
@@ -345,6 +386,23 @@ class Hub:
             )
 
         return await self._database.write("project.change", work)
+
+    async def instruct_project(self, viewer: Viewer, name: str, text: str) -> Project:
+        """Set what every session of a project is told at its start; an empty text takes it away."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> Project:
+            projects.instruct(tx, viewer, projects.find(tx, viewer, name), text, now=now)
+            return projects.find(tx, viewer, name)
+
+        return await self._database.write("project.instruct", work)
+
+    async def instruct_lane(self, viewer: Viewer, key: str, text: str) -> None:
+        """Set what every session of a lane is told at its start; an empty text takes it away."""
+        await self._database.write(
+            "lane.instruct",
+            lambda tx: lanes.set_instructions(tx, lanes.get(tx, key, viewer=viewer), text),
+        )
 
     async def remove_project(self, viewer: Viewer, name: str) -> None:
         now = self._clock.now()

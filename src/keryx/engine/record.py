@@ -15,8 +15,9 @@ from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, T
 from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.turns import BusyMode, Turn, TurnState, Usage
-from keryx.engine import access, answers, compaction, questions
+from keryx.engine import access, answers, compaction, place, questions
 from keryx.engine.mailbox import Kept, Recordable
+from keryx.engine.place import Surroundings
 from keryx.store import drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
 
@@ -54,18 +55,24 @@ class Reading(msgspec.Struct, frozen=True):
     session: Session
     history: list[Message]
     summary: str
-    shared: bool
+    around: Surroundings
     cancelling: bool
     written: Written = Written()
     answered: frozenset[str] = frozenset()
     compact: str | None = None
     may_compact: bool = True
 
+    @property
+    def shared(self) -> bool:
+        """Whether several people talk here."""
+        return self.around.shared
+
 
 def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> Reading:
     """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
     access.recheck(tx, turns.author(tx, turn.id), rules)
     session = sessions.get(tx, turn.session, deleted=True)
+    around = place.look(tx, session, turn)
     epoch = epochs.current(tx, turn.session)
     first = epoch.first_seq if epoch else 1
     aside = frozenset(turns.set_aside(tx, turn.session))
@@ -74,7 +81,7 @@ def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES)
         session,
         core_messages.view(entries, aside=aside),
         epoch.summary if epoch else "",
-        any(lane.shared for lane in lanes.of_session(tx, turn.session)),
+        around,
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
         questions.taken(tx, turn.id) if turn.interrupted_at else frozenset(),

@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from keryx.core.access import NO_RULES, Rules
+from keryx.core.budgets import Budgets
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, KeryxError, LeaseLost, Retryable
 from keryx.core.ids import SessionId, TurnId, WorkerId
@@ -30,7 +31,7 @@ from keryx.core.ports import (
 )
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Limits, Turn, TurnState
-from keryx.engine import naming, record
+from keryx.engine import naming, record, usage
 from keryx.engine.alarm import signal_or_moment
 from keryx.engine.foreign import apart, contained
 from keryx.engine.mailbox import (
@@ -89,6 +90,7 @@ class Runner:
         media: Media,
         watcher: Watcher,
         rules: Rules = NO_RULES,
+        budgets: Budgets = Budgets(),
         scoped: bool = False,
     ) -> None:
         self._database = database
@@ -100,6 +102,7 @@ class Runner:
         self._media = media
         self._watcher = watcher
         self._rules = rules
+        self._budgets = budgets
         self._scoped = scoped
         self._session: SessionId | None = None
         self._running: dict[TurnId, Mailbox] = {}
@@ -219,8 +222,7 @@ class Runner:
 
     async def _drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         try:
-            read = partial(record.read, turn=turn, now=self._clock.now(), rules=self._rules)
-            reading = await self._store(turn, "turn.read", read, write=False)
+            reading = await self._store(turn, "turn.read", partial(self._read, turn=turn), write=False)
         except (Forbidden, Invalid) as exc:
             await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
             return
@@ -252,6 +254,11 @@ class Runner:
             watch_scope.cancel()
         if reading.session.title_by is None and not self._draining:
             group.start_soon(naming.name, self._database, agent, context, turn)
+
+    def _read(self, tx: Transaction, *, turn: Turn) -> Reading:
+        now = self._clock.now()
+        usage.check(tx, turn, self._budgets, now=now)
+        return record.read(tx, turn, now=now, rules=self._rules)
 
     async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse", written: Written) -> None:
         while True:

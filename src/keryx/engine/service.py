@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 
 from keryx.core.errors import KeryxError
 from keryx.core.ports import Adapter, Clock
+from keryx.engine import homes
 from keryx.engine.connections import Connections
 from keryx.engine.dispatcher import Dispatcher
 from keryx.engine.expiry import Expiry, Hook
@@ -75,6 +76,7 @@ class Service:
             media=self.hub.media,
             watcher=self._previews,
             rules=policy.access,
+            budgets=policy.budgets,
             scoped=not everything,
         )
         self.leases = Leases(
@@ -108,6 +110,9 @@ class Service:
         """Work while the block runs; at its end give running turns `drain` seconds, then hand them back."""
         await self.leases.renew()
         await self.leases.sweep()
+        if self._everything and self._policy.notices.restart:
+            now = self._clock.now()
+            await self._database.write("notices.restart", lambda tx: homes.tell_back(tx, now=now))
         async with anyio.create_task_group() as group:
             await group.start(self.feed.run)
             cursor = self.feed.start
