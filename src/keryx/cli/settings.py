@@ -59,7 +59,6 @@ MEANINGS = {
     "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",
     "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",
     "keep.files": "After how long a file is removed that no session shows.",
-    "platforms": "The tables of adapters, written under the name of the platform.",
     "notices.restart": "Home channels are told when Keryx has started again.",
     "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
     "compaction.at": "The share of a model's context at which the old part of a conversation is summarised.",
