@@ -24,7 +24,7 @@ LEFT_OUT = "(What was said before this is left out here.)"
 
 _CHARACTERS_PER_TOKEN = 4
 _USUAL_CONTEXT = 32_000
-_PIECE_SHARE = 0.4
+_PIECE_SHARE = 0.6
 _SHORTEST_PIECE = 1_000
 _MOST_PIECES = 12
 _LONGEST_TEXT = 6_000

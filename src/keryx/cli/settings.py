@@ -54,7 +54,16 @@ MEANINGS = {
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
     "keep.files": "After how long a file is removed that no session shows.",
+    "platforms": "The tables of adapters, written under the name of the platform.",
+    "notices.restart": "Home channels are told when Keryx has started again.",
     "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
+    "compaction.at": "The share of a model's context at which the old part of a conversation is summarised.",
+    "compaction.keep": "The share of the context that the newest turns may keep as they are.",
+    "budgets.everyone.day": "What each person may spend in a UTC day, in the currency of the prices; 0 is no limit.",
+    "budgets.everyone.month": "What each person may spend in a month.",
+    "budgets.everyone.day_tokens": "How many tokens each person may use in a day.",
+    "budgets.everyone.month_tokens": "How many tokens each person may use in a month.",
+    "budgets.people": "Other budgets by person, as /whoami names them: tables of `day`, `month`, `day_tokens` and `month_tokens`.",
 }
 
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
@@ -154,7 +163,7 @@ def _kind(hint: Any) -> str:
         return "tables" if get_origin(hint) is tuple else "table"
     if issubclass(hint, StrEnum):
         return " | ".join(item.value for item in hint)
-    return {timedelta: "duration", bool: "true | false", int: "number", str: "text"}[hint]
+    return {timedelta: "duration", bool: "true | false", int: "number", float: "number", str: "text"}[hint]
 
 
 def _written(value: Any) -> Any:

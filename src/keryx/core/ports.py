@@ -275,12 +275,20 @@ class Door(Protocol):
 
     async def receive(self, inbound: Inbound) -> Receipt: ...
 
+    async def begin(self, position: str) -> None:
+        """Store the position at which an account begins to listen, before any event has come."""
+        ...
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         """Store what came with an event; gives the part that shows it. `Invalid` when it is too large."""
         ...
 
     async def allowed(self, source: Source) -> bool:
         """Whether this person may talk here, for platforms that ask before the first message, as by an invitation."""
+        ...
+
+    async def moved(self, old: str, new: str) -> None:
+        """A chat has another id from now on: who talks there goes on with the same conversation."""
         ...
 
     def report(self, link: Link, detail: str = "") -> None:

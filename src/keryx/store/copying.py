@@ -51,6 +51,7 @@ TABLES = (
     Table("media_links", ("session", "media")),
     Table("turns", ("position",), "position"),
     Table("pieces", ("turn", "n")),
+    Table("previews", ("turn",)),
     Table("usage", ("id",), "id"),
     Table("questions", ("id",)),
     Table("consents", ("session", "tool")),
@@ -62,6 +63,7 @@ TABLES = (
     Table("gates", ("key",)),
     Table("cursors", ("name",)),
     Table("workers", ("id",)),
+    Table("connections", ("platform", "account", "worker")),
     Table("changes", ("position",), "position"),
 )
 
