@@ -12,6 +12,7 @@ import msgspec
 from keryx import config
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
+from keryx.agents.lent import Lent, Placed
 from keryx.agents.tools import Toolbox
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
@@ -58,20 +59,20 @@ class App:
 
     @asynccontextmanager
     async def service(
-        self, kind: str, *, everything: bool = False, drain: float = 0
+        self, kind: str, *, everything: bool = False, drain: float = 0, lent: Lent | None = None
     ) -> AsyncGenerator[Service]:
-        """The engine at work in this process. Only a node does `everything`."""
+        """The engine at work in this process. Only a node does `everything`. `lent` is what an editor lends to turns."""
         async with (
             self.database,
             self._bare_hub() as hub,
-            opened_agent(self.settings, BuiltinTools(hub), self.clock) as agent,
+            opened_agent(self.settings, BuiltinTools(hub), self.clock, lent) as agent,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
                 self.database,
                 self.clock,
                 policy=self.settings.policy,
-                choose=lambda reading: agent,
+                choose=lambda reading: Placed(agent, lent) if lent else agent,
                 place=self._place,
                 adapters=self._all_adapters if everything else self._usable_adapters,
                 kind=kind,
@@ -174,7 +175,9 @@ class _JsonFormatter(logging.Formatter):
 
 
 @asynccontextmanager
-async def opened_agent(settings: Settings, builtin: Toolbox, clock: Clock) -> AsyncGenerator[Agent]:
+async def opened_agent(
+    settings: Settings, builtin: Toolbox, clock: Clock, lent: Lent | None = None
+) -> AsyncGenerator[Agent]:
     """The agent that the settings name, ready to run, closed at the end."""
     if settings.brain == "echo":
         yield EchoAgent()
@@ -183,7 +186,7 @@ async def opened_agent(settings: Settings, builtin: Toolbox, clock: Clock) -> As
             from keryx.brain import opened  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError as exc:
             raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
-        async with opened(settings, builtin, clock) as agent:
+        async with opened(settings, builtin, clock, lent) as agent:
             yield agent
     elif ":" in settings.brain:
         yield python.load(settings.brain)

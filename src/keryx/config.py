@@ -28,6 +28,7 @@ from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
 from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Notices, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
+from keryx.surfaces.web.settings import Web
 
 PREFIX = "KERYX_"
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
@@ -40,6 +41,13 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 class LogFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
+
+
+class Editor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `keryx acp` serves an editor. `limit` is the longest message in bytes; `login` a command to log in with."""
+
+    limit: int = 32_000_000
+    login: tuple[str, ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +78,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     resets: Resets = Resets()
     keep: Keep = Keep()
     notices: Notices = Notices()
+    acp: Editor = Editor()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
+    web: Web = Web()
     compaction: Compaction = Compaction()
     budgets: Budgets = Budgets()
 
@@ -110,6 +120,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.named_models:
             return "llm"
         return "local" if local.installed() else "echo"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names of the models that a session may choose from."""
+        found = tuple(m.name for m in self.named_models)
+        return (*found, local.MODEL.name) if self.brain in ("llm", "local") and local.installed() else found
 
     @property
     def policy(self) -> Policy:

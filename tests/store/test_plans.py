@@ -166,6 +166,11 @@ def rename(tx: Transaction) -> object:
 Case = tuple[str, Callable[[Transaction], object], Sequence[str]]
 CASES: list[Case] = [
     ("sessions by activity", lambda tx: listings.page(tx, OPERATORS, Listing()), ["sessions_activity"]),
+    (
+        "sessions of a folder",
+        lambda tx: listings.page(tx, OPERATORS, Listing(cwd="/work/7")),
+        ["sessions_cwd"],
+    ),
     ("sessions of an owner", lambda tx: listings.page(tx, ANNS, Listing()), ["sessions_owner"]),
     ("the next page of sessions", next_page, ["sessions_owner"]),
     ("a session by title", lambda tx: lookup.resolve(tx, OPERATORS, "t9"), ["sessions_line"]),

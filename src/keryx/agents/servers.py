@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import msgspec
+from anyio.abc import TaskGroup
 
 from keryx.agents.connection import Connection
 from keryx.agents.tools import Output, Permission, Spec, ToolFailed
@@ -29,6 +30,10 @@ class ServerTools:
     @property
     def server(self) -> ToolServer:
         return self.connection.server
+
+    def end(self) -> None:
+        """Let the server go. It is started again if it is needed after all."""
+        self.connection.end()
 
     async def specs(self, context: TurnContext) -> Sequence[Spec]:
         if self.server.profiles and context.profile not in self.server.profiles:
@@ -71,11 +76,13 @@ async def opened(
 ) -> AsyncGenerator[dict[str, ServerTools]]:
     """The tools of every server by its name; what was started is ended with the block."""
     async with anyio.create_task_group() as group:
-        yield {
-            s.name: ServerTools(Connection(s, group=group, clock=clock, log_file=logs / f"{s.name}.log"))
-            for s in servers
-        }
+        yield {s.name: connect(s, group=group, clock=clock, logs=logs) for s in servers}
         group.cancel_scope.cancel()
+
+
+def connect(server: ToolServer, *, group: TaskGroup, clock: Clock, logs: Path) -> ServerTools:
+    """The tools of one server, which runs in the group once it is needed."""
+    return ServerTools(Connection(server, group=group, clock=clock, log_file=logs / f"{server.name}.log"))
 
 
 def output(result: types.CallToolResult, tool: str) -> Output:

@@ -16,7 +16,8 @@ _MOST_TOLD = 1000
 
 
 class ToolSets:
-    """Offers the sets that a session has switched on, all of them unless it has chosen."""
+    """Offers the sets that a session has switched on, all of them unless it has chosen. A set without a name is
+    always on."""
 
     def __init__(self, sets: Mapping[str, Toolbox], *, rules: Rules) -> None:
         self._sets = sets
@@ -49,7 +50,9 @@ class ToolSets:
 
     def _chosen(self, context: TurnContext) -> list[Toolbox]:
         wanted = context.settings.tools
-        return [toolbox for name, toolbox in self._sets.items() if wanted is None or name in wanted]
+        return [
+            toolbox for name, toolbox in self._sets.items() if wanted is None or not name or name in wanted
+        ]
 
     def _ruled(self, spec: Spec, context: TurnContext) -> Spec:
         given = permissions.decide(self._rules, spec.name, context.surface, default=spec.permission)

@@ -53,6 +53,11 @@ MEANINGS = {
     "keep.feed": "For how long changes are kept for readers that fell behind.",
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
+    "acp.limit": "The longest message in bytes that `keryx acp` takes from an editor.",
+    "acp.login": "A command, as a list, with which a person logs in from an editor; empty means that nobody needs to.",
+    "web.secret": "Where the token of the web is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN holds the token itself and goes before it. Without a token only this machine is let in.",
+    "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",
+    "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",
     "keep.files": "After how long a file is removed that no session shows.",
     "platforms": "The tables of adapters, written under the name of the platform.",
     "notices.restart": "Home channels are told when Keryx has started again.",
@@ -160,7 +165,7 @@ def _fields(value: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]
 
 def _kind(hint: Any) -> str:
     if get_args(hint):
-        return "tables" if get_origin(hint) is tuple else "table"
+        return "list" if str in get_args(hint) else "tables" if get_origin(hint) is tuple else "table"
     if issubclass(hint, StrEnum):
         return " | ".join(item.value for item in hint)
     return {timedelta: "duration", bool: "true | false", int: "number", float: "number", str: "text"}[hint]

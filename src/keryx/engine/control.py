@@ -53,6 +53,17 @@ def drop(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
     answers.stopped(tx, found, now=now)
 
 
+def cancel(tx: Transaction, turn: TurnId, *, now: datetime) -> Turn:
+    """Stop one turn, whether it waits or runs; gives it as it was. One that has ended stays as it is."""
+    sessions.lock(tx, turns.get(tx, turn).session)
+    found = turns.get(tx, turn)
+    if found.state is TurnState.QUEUED:
+        turns.close(tx, found, TurnState.CANCELLED, now=now)
+    elif found.state is TurnState.RUNNING:
+        turns.request_cancel(tx, found, now=now)
+    return found
+
+
 def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts, *, now: datetime) -> None:
     """Change what was said while its turn still waits."""
     sessions.lock(tx, session)

@@ -66,6 +66,13 @@ class Feed:
         self, viewer: Viewer | None, cursor: Cursor, *, session: SessionId | None = None
     ) -> AsyncIterator[Change]:
         """Everything after a cursor that a viewer may see, then live, for ever. `CursorExpired` if it is too old."""
+        async for batch in self.batches(cursor):
+            for change in batch:
+                if _visible(change, viewer, session):
+                    yield change
+
+    async def batches(self, cursor: Cursor) -> AsyncIterator[list[Change]]:
+        """The same for everybody, in batches of what is there to be read."""
         while True:
             place = self._places.get(cursor)
             seen = self._wake.count
@@ -75,11 +82,10 @@ class Feed:
                 batch = []
             else:
                 batch, _ = await self._after(cursor)
-            for change in batch:
-                cursor = change.cursor
-                if _visible(change, viewer, session):
-                    yield change
-            if not batch:
+            if batch:
+                cursor = batch[-1].cursor
+                yield batch
+            else:
                 await self._wake.wait(seen)
 
     def _newest(self, count: int) -> list[Change]:

@@ -16,15 +16,31 @@ from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import chats, commands, control, homes, posts, revisions, router, snapshot, story, worker
+from keryx.engine import (
+    branches,
+    chats,
+    commands,
+    control,
+    homes,
+    posts,
+    revisions,
+    router,
+    snapshot,
+    story,
+    worker,
+)
+from keryx.engine.desk import Desk
+from keryx.engine.exchange.export import Format, Write, export
 from keryx.engine.feed import Feed
 from keryx.engine.media import Media
 from keryx.engine.people import People
 from keryx.engine.policy import Policy
 from keryx.engine.questions import Questions
+from keryx.engine.signins import SignIns
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
 from keryx.engine.usage import Usages
+from keryx.engine.views import Views
 from keryx.store import (
     changes,
     connections,
@@ -64,6 +80,9 @@ class Hub:
         self._policy = policy
         self._feed = feed
         self._index = index or Index(database)
+        self.views = Views(database)
+        self.desk = Desk(database, clock)
+        self.sign_ins = SignIns(database, clock)
         self.questions = Questions(database, clock)
         self.usages = Usages(database, clock, budgets=policy.budgets)
         self.media = Media(database, clock, limit=policy.media.limit)
@@ -106,6 +125,10 @@ class Hub:
         """Everything after a cursor that the viewer may see, then live, for ever."""
         return self._feed.follow(viewer, cursor, session=session)
 
+    def changes(self, cursor: Cursor) -> AsyncIterator[list[Change]]:
+        """Everything of everybody after a cursor, in batches, for a surface that shares it among its viewers."""
+        return self._feed.batches(cursor)
+
     async def now(self) -> Cursor:
         """The cursor of this moment, to follow from."""
         return await self._database.read("head", changes.head)
@@ -127,6 +150,10 @@ class Hub:
     async def resolve(self, viewer: Viewer, text: str) -> Session:
         """Find a session by id, unique prefix, title or alias."""
         return await self._database.read("resolve", lambda tx: lookup.resolve(tx, viewer, text))
+
+    async def session(self, viewer: Viewer, session: SessionId) -> Session:
+        """A session by its id alone."""
+        return await self._read("session", viewer, session, lambda _, found: found)
 
     async def sessions(self, viewer: Viewer, listing: Listing) -> tuple[list[Listed], str | None]:
         """One page of sessions, and the cursor of the next."""
@@ -194,16 +221,54 @@ class Hub:
         surface: str,
         through: int | None = None,
         title: str | None = None,
+        cwd: str | None = None,
     ) -> Session:
+        """An independent copy up to a message, by default up to the last complete turn, in the same folder or another."""
         now = self._clock.now()
         return await self._change(
             "fork",
             viewer,
             session,
             lambda tx, s: revisions.fork(
-                tx, s, viewer=viewer, surface=surface, through=through, title=title, now=now
+                tx, s, viewer=viewer, surface=surface, through=through, title=title, cwd=cwd, now=now
             ),
         )
+
+    async def branch(
+        self,
+        viewer: Viewer,
+        session: SessionId,
+        inbound: Inbound,
+        *,
+        surface: str,
+        through: int | None = None,
+        title: str | None = None,
+    ) -> Receipt:
+        """Fork, and say something to the copy, all or nothing; a repeated event gives the first receipt."""
+        now = self._clock.now()
+        return await self._change(
+            "branch",
+            viewer,
+            session,
+            lambda tx, s: branches.branch(
+                tx,
+                s,
+                inbound,
+                viewer=viewer,
+                surface=surface,
+                through=through,
+                title=title,
+                policy=self._policy,
+                now=now,
+            ),
+        )
+
+    async def export(
+        self, viewer: Viewer, session: SessionId, format: Format, write: Write, *, redact: bool = False
+    ) -> None:
+        """Write a session as a file; `write` is called in another thread with pieces of text, in order."""
+        await self._read("export.check", viewer, session, lambda tx, s: s.id)
+        await export(self._database, viewer, [session], format, write, redact=redact)
 
     async def undo(self, viewer: Viewer, session: SessionId, count: int = 1) -> str:
         now = self._clock.now()
@@ -230,6 +295,16 @@ class Hub:
         return await self._change(
             "stop", viewer, session, lambda tx, s: control.stop(tx, s.id, now=now, queue=queue)
         )
+
+    async def cancel(self, viewer: Viewer, turn: TurnId) -> Turn:
+        """Stop one turn, whether it waits or runs; gives it as it was. One that has ended stays as it is."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> Turn:
+            sessions.get(tx, turns.get(tx, turn).session, viewer=viewer, deleted=True)
+            return control.cancel(tx, turn, now=now)
+
+        return await self._database.write("cancel", work)
 
     async def drop(self, viewer: Viewer, turn: TurnId) -> None:
         """Take one waiting turn out of the queue."""

@@ -12,7 +12,7 @@ from keryx.core.messages import Mark, Notice, Role, Text, spoken
 from keryx.core.ports import Inbound, Receipt
 from keryx.core.questions import label
 from keryx.core.resets import ResetReason
-from keryx.core.sessions import Session, Viewer
+from keryx.core.sessions import Session, Settings, Viewer
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import access, commands, control, questions
@@ -130,8 +130,7 @@ def _session(
 ) -> Session:
     """The session that a message belongs to, made with this message if the lane has none."""
     if lane is None:
-        assert inbound.session is not None
-        return sessions.get(tx, inbound.session, viewer=viewer)
+        return _named(tx, inbound, viewer) or _begun(tx, inbound, viewer, now)
     current = lane.session
     if current is None:
         current = sessions.create(
@@ -141,6 +140,7 @@ def _session(
             surface=inbound.surface,
             origin=inbound.source,
             cwd=inbound.cwd,
+            settings=inbound.settings or Settings(),
             now=now,
         )
         lane_store.move(tx, lane, current, why="first message", now=now)
@@ -148,6 +148,29 @@ def _session(
         expires = resets.next_due(_policy_of(lane, policy), last_active=now)
         lane_store.touch(tx, lane, now=now, expires_at=expires)
     return sessions.get(tx, current)
+
+
+def _named(tx: Transaction, inbound: Inbound, viewer: Viewer) -> Session | None:
+    """The session that an event names; `None` if it may begin one and this is the beginning."""
+    assert inbound.session is not None
+    if inbound.begin is not None and not sessions.exists(tx, inbound.session):
+        return None
+    return sessions.get(tx, inbound.session, viewer=viewer)
+
+
+def _begun(tx: Transaction, inbound: Inbound, viewer: Viewer, now: datetime) -> Session:
+    made = sessions.create(
+        tx,
+        id=inbound.session,
+        profile=viewer.profile,
+        owner=viewer.principal,
+        surface=inbound.surface,
+        origin=inbound.source,
+        cwd=inbound.cwd,
+        settings=inbound.begin or Settings(),
+        now=now,
+    )
+    return sessions.get(tx, made)
 
 
 def _policy_of(lane: Lane, policy: Policy) -> resets.ResetPolicy:
@@ -283,7 +306,7 @@ def _command(
     current: SessionId | None = lane.session if lane else None
     session = sessions.get(tx, current) if current else None
     if inbound.session:
-        session = sessions.get(tx, inbound.session, viewer=viewer)
+        session = _named(tx, inbound, viewer)
     call = commands.Call(
         tx=tx,
         inbound=inbound,

@@ -1,5 +1,7 @@
 """Lanes: which session a place talks to now, and which it talked to before."""
 
+import json
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -16,6 +18,7 @@ from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.store import changes
 from keryx.store.database import Row, Transaction, maybe_micros, maybe_moment, micros, moment
+from keryx.store.indexing import AMONG_NAMES
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +109,12 @@ def page(tx: Transaction, viewer: Viewer, *, since: datetime | None = None, limi
             "limit": limit,
         },
     )
+    return [_lane(row) for row in rows]
+
+
+def among(tx: Transaction, keys: Iterable[str]) -> list[Lane]:
+    """Those of these lanes that exist, in no order."""
+    rows = tx.rows(f"{_SELECT} where key {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(keys))})
     return [_lane(row) for row in rows]
 
 

@@ -1,5 +1,7 @@
 """Projects: named groups of sessions, unique by name for each owner."""
 
+import json
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -11,6 +13,7 @@ from keryx.core.ids import PrincipalId, ProfileId, ProjectId
 from keryx.core.sessions import Viewer
 from keryx.store import changes
 from keryx.store.database import Row, Transaction, micros, moment
+from keryx.store.indexing import AMONG_NAMES
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +66,12 @@ def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
     if row is None:
         raise NotFound(f"there is no project {name!r}: `keryx projects list` shows them")
     return _project(row)
+
+
+def among(tx: Transaction, projects: Iterable[str]) -> list[Project]:
+    """Those of these projects that exist, in no order."""
+    rows = tx.rows(f"{_SELECT} where p.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(projects))})
+    return [_project(row) for row in rows]
 
 
 def every(tx: Transaction, viewer: Viewer) -> list[Project]:

@@ -31,6 +31,7 @@ COLUMNS = """
 SELECT = f"select {COLUMNS} from sessions s"
 GIVEN = "given"
 """How the feed notes that a session belongs to somebody else now."""
+REVISED = "revised"
 
 
 def create(
@@ -87,6 +88,11 @@ def get(
     return found
 
 
+def exists(tx: Transaction, session: SessionId) -> bool:
+    """Whether there is such a session, whoever may see it, the deleted ones included."""
+    return tx.row("select 1 from sessions where id = :id", {"id": session}) is not None
+
+
 def lock(tx: Transaction, session: SessionId) -> None:
     """Hold the session until the end of the transaction; the first lock of every unit that changes it."""
     if tx.for_update:
@@ -125,8 +131,8 @@ def keep_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | N
 
 
 def touch(tx: Transaction, session: Session, *, now: datetime) -> None:
-    """Tell followers that something about the session changed: look again."""
-    _note(tx, session, "changed", now)
+    """Tell followers that marks of its messages changed: look at them again."""
+    _note(tx, session, REVISED, now)
 
 
 def set_pinned(tx: Transaction, session: Session, pinned: bool, *, now: datetime) -> None:

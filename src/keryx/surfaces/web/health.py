@@ -10,7 +10,6 @@ from typing import Protocol
 
 import anyio
 import msgspec
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -53,10 +52,8 @@ def health(
     meters: Meters,
     stopping: Callable[[], bool],
     connections: Callable[[], Sequence[Connection]] = list,
-    beside: Sequence[Route] = (),
-) -> Starlette:
-    """Three pages without secrets and without message text: /healthz, /readyz and /metrics; `beside` them, what
-    else is served."""
+) -> list[Route]:
+    """The routes of three pages without secrets and without message text: /healthz, /readyz and /metrics."""
     began = time.monotonic()
 
     async def healthz(_: Request) -> Response:
@@ -75,9 +72,7 @@ def health(
         ]
         return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
 
-    return Starlette(
-        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics), *beside]
-    )
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
 
 
 async def _trouble(hub: Hub) -> str | None:
