@@ -45,7 +45,34 @@ HOSTILE = (
 )
 _TAG = re.compile(r"<\s*/?\s*([a-zA-Z0-9]+)([^>]*)>")
 _KNOWN = frozenset(
-    ["p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span", "table", "thead", "tbody", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6"]
+    [
+        "p",
+        "br",
+        "hr",
+        "em",
+        "strong",
+        "s",
+        "code",
+        "pre",
+        "blockquote",
+        "ul",
+        "ol",
+        "li",
+        "a",
+        "span",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+    ]
 )
 _ATTRIBUTES = frozenset({"href", "title", "target", "rel", "start", "data-language", "class"})
 

@@ -76,6 +76,11 @@ class Connection:
         except FileNotFoundError:
             return ""
 
+    def end(self) -> None:
+        """Let the server end, if it runs."""
+        if self._life:
+            self._life.over.set()
+
     async def tools(self) -> list[types.Tool]:
         """What the server offers. Raises `ToolFailed` while it does not work."""
         life, client = await self._alive()

@@ -19,6 +19,7 @@ from keryx.core.compaction import Compaction
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Mark, Message, Parts, Role, ToolCall, ToolResult
 from keryx.core.ports import (
+    Attached,
     Called,
     Compacted,
     Event,
@@ -261,10 +262,16 @@ class _Work:
         yield Used(usage.of(answer.usage, model, messages))
 
     async def _run(self, calls: Sequence[ToolCall]) -> Events:
-        async with aclosing(tools.run(self._toolbox, calls, self._specs, self._context)) as results:
-            async for result in results:
-                self._append(Role.TOOL, (result,))
-                yield Returned(result)
+        """Run the calls of a step. What they have for the person follows when all have answered, so that nothing
+        stands between a call and its result."""
+        attached: list[Attached] = []
+        async with aclosing(tools.run(self._toolbox, calls, self._specs, self._context)) as done:
+            async for finished in done:
+                self._append(Role.TOOL, (finished.result,))
+                attached += finished.attached
+                yield Returned(finished.result)
+        for file in attached:
+            yield file
 
     @property
     def _spoke(self) -> bool:

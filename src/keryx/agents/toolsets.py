@@ -9,14 +9,15 @@ import msgspec
 
 from keryx.agents import permissions
 from keryx.agents.permissions import Rules
-from keryx.agents.tools import Permission, Spec, Toolbox, ToolFailed
+from keryx.agents.tools import Output, Permission, Spec, Toolbox, ToolFailed
 from keryx.core.ports import TurnContext
 
 _MOST_TOLD = 1000
 
 
 class ToolSets:
-    """Offers the sets that a session has switched on, all of them unless it has chosen."""
+    """Offers the sets that a session has switched on, all of them unless it has chosen. A set without a name is
+    always on."""
 
     def __init__(self, sets: Mapping[str, Toolbox], *, rules: Rules) -> None:
         self._sets = sets
@@ -41,7 +42,7 @@ class ToolSets:
         found = [text for toolbox in self._chosen(context) for text in toolbox.troubles(context)]
         return [text for text in found if self._first_time(context.session, text)]
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
         owner = self._owners.get(name)
         if owner is None:
             raise ToolFailed(f"There is no tool {name!r}.")
@@ -49,7 +50,9 @@ class ToolSets:
 
     def _chosen(self, context: TurnContext) -> list[Toolbox]:
         wanted = context.settings.tools
-        return [toolbox for name, toolbox in self._sets.items() if wanted is None or name in wanted]
+        return [
+            toolbox for name, toolbox in self._sets.items() if wanted is None or not name or name in wanted
+        ]
 
     def _ruled(self, spec: Spec, context: TurnContext) -> Spec:
         given = permissions.decide(self._rules, spec.name, context.surface, default=spec.permission)

@@ -173,9 +173,10 @@ class Titler(Protocol):
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
     platform position that may move once this event is stored. `session` sends it to that session instead of
-    the one of its lane; `principal` is set by local transports, which know who they speak for. `addressed`: the
-    agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text it replies to. `cwd` and `settings` are for the
-    session that it begins."""
+    the one of its lane; with `begin` that session is made by this message unless it is there. `cwd` and `settings`
+    are for the session that it begins. `principal` is set by local transports, which know who they speak for.
+    `addressed`: the agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text
+    it replies to."""
 
     event: str
     source: Source
@@ -184,6 +185,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     reply: Target | None = None
     session: SessionId | None = None
+    begin: Settings | None = None
     principal: PrincipalId | None = None
     busy: BusyMode | None = None
     addressed: bool = True
@@ -277,12 +279,20 @@ class Door(Protocol):
 
     async def receive(self, inbound: Inbound) -> Receipt: ...
 
+    async def begin(self, position: str) -> None:
+        """Store the position at which an account begins to listen, before any event has come."""
+        ...
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         """Store what came with an event; gives the part that shows it. `Invalid` when it is too large."""
         ...
 
     async def allowed(self, source: Source) -> bool:
         """Whether this person may talk here, for platforms that ask before the first message, as by an invitation."""
+        ...
+
+    async def moved(self, old: str, new: str) -> None:
+        """A chat has another id from now on: who talks there goes on with the same conversation."""
         ...
 
     def report(self, link: Link, detail: str = "") -> None:

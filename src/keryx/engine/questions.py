@@ -8,12 +8,14 @@ from typing import Protocol, TypeVar
 
 import anyio
 
+from keryx.core import modes
 from keryx.core import questions as core
 from keryx.core.errors import Conflict, Forbidden, Invalid
 from keryx.core.ids import QuestionId, SessionId, TurnId
 from keryx.core.messages import Parts, Text
+from keryx.core.modes import Mode
 from keryx.core.ports import Clock
-from keryx.core.questions import Asked, Question, QuestionState
+from keryx.core.questions import Asked, Consent, Question, QuestionState
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.engine.alarm import signal_or_moment
@@ -150,7 +152,7 @@ class Interview:
             if known.state is QuestionState.OPEN:
                 store.prolong(tx, known, now + self._limit)
             return
-        given = store.consent(tx, self._turn.session, question.tool) if question.tool else None
+        given = self._consent(tx, question)
         answer = core.remembered(question, given) if given else None
         store.put(
             tx,
@@ -172,6 +174,18 @@ class Interview:
                 turn=self._turn.id,
                 now=now,
             )
+
+    def _consent(self, tx: Transaction, question: Question) -> Consent | None:
+        """What was decided beforehand: by the mode of the session, or for this tool in this session."""
+        session = sessions.get(tx, self._turn.session, deleted=True)
+        lasting = store.consent(tx, session.id, question.tool) if question.tool else None
+        match modes.of(session.settings.mode):
+            case Mode.READ:
+                return Consent.DENY_ONCE
+            case Mode.AUTO:
+                return lasting or Consent.ALLOW_ONCE
+            case Mode.ASK:
+                return lasting
 
     def _take(self, tx: Transaction, *, question: Question, expired: bool) -> Asked:
         """What became of the question. From the moment it is known here, the agent may act on it."""

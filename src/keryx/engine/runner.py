@@ -5,12 +5,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import aclosing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 from keryx.core.access import NO_RULES, Rules
+from keryx.core.budgets import Budgets
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, KeryxError, LeaseLost, Retryable
 from keryx.core.ids import SessionId, TurnId, WorkerId
@@ -30,7 +31,7 @@ from keryx.core.ports import (
 )
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Limits, Turn, TurnState
-from keryx.engine import naming, record
+from keryx.engine import naming, record, usage
 from keryx.engine.alarm import signal_or_moment
 from keryx.engine.foreign import apart, contained
 from keryx.engine.mailbox import (
@@ -65,6 +66,14 @@ Chooser = Callable[[Reading], Agent]
 Placer = Callable[[Reading, Turn], str]
 
 
+class Watcher(Protocol):
+    """Is told of the turns that run here. Must not wait and must not raise."""
+
+    def began(self, turn: Turn) -> None: ...
+
+    def ended(self, turn: Turn) -> None: ...
+
+
 class Runner:
     """Runs up to `limits.at_once` turns. A scoped runner takes only turns of the session it is told to `serve`,
     and those pinned to this worker."""
@@ -79,7 +88,9 @@ class Runner:
         place: Placer,
         limits: Limits,
         media: Media,
+        watcher: Watcher,
         rules: Rules = NO_RULES,
+        budgets: Budgets = Budgets(),
         scoped: bool = False,
     ) -> None:
         self._database = database
@@ -89,7 +100,9 @@ class Runner:
         self._place = place
         self._limits = limits
         self._media = media
+        self._watcher = watcher
         self._rules = rules
+        self._budgets = budgets
         self._scoped = scoped
         self._session: SessionId | None = None
         self._running: dict[TurnId, Mailbox] = {}
@@ -193,6 +206,7 @@ class Runner:
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
+        self._watcher.began(turn)
         try:
             await self._drive(turn, mailbox, group)
         except LeaseLost as exc:
@@ -200,6 +214,7 @@ class Runner:
         except Exception:
             log.exception("turn %s could not be recorded; its lease will run out", turn.id)
         finally:
+            self._watcher.ended(turn)
             # A turn that was lost to a sweep may run here again by now, under another lease.
             if self._running.get(turn.id) is mailbox:
                 del self._running[turn.id]
@@ -207,8 +222,7 @@ class Runner:
 
     async def _drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         try:
-            read = partial(record.read, turn=turn, now=self._clock.now(), rules=self._rules)
-            reading = await self._store(turn, "turn.read", read, write=False)
+            reading = await self._store(turn, "turn.read", partial(self._read, turn=turn), write=False)
         except (Forbidden, Invalid) as exc:
             await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
             return
@@ -240,6 +254,11 @@ class Runner:
             watch_scope.cancel()
         if reading.session.title_by is None and not self._draining:
             group.start_soon(naming.name, self._database, agent, context, turn)
+
+    def _read(self, tx: Transaction, *, turn: Turn) -> Reading:
+        now = self._clock.now()
+        usage.check(tx, turn, self._budgets, now=now)
+        return record.read(tx, turn, now=now, rules=self._rules)
 
     async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse", written: Written) -> None:
         while True:

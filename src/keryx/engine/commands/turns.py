@@ -27,6 +27,7 @@ def _retry(call: Call) -> Done:
         call.current,
         asker=call.viewer.principal,
         surface=call.inbound.surface,
+        pin=call.inbound.pin,
         source=author(call.inbound),
         now=call.now,
     )
