@@ -172,7 +172,7 @@ def _message(opened: State, message: State) -> State:
 
 
 def _draft(draft: State | None, event: Event) -> State | None:
-    known: State = {"turn": event["turn"], "n": 0, "parts": []}
+    known: State = {"turn": event["turn"], "n": 0, "parts": list[State]()}
     if draft and draft["turn"] == event["turn"]:
         known = draft
     if event["n"] <= known["n"]:

@@ -54,6 +54,7 @@ async def test_what_is_not_there_is_said_so(site: Site, method: str, path: str) 
         ("POST", "/api/sessions", b'{"words": "x"}', "words"),
         ("POST", "/api/sessions", b'{"text": " "}', "nothing to send"),
         ("POST", "/api/sessions", b"[" * 100_000, ""),
+        ("POST", "/api/sessions", b'{"text": "x", "settings": {"busy": "asleep"}}', "busy"),
         ("GET", "/api/sessions?limit=0", None, "limit"),
         ("GET", "/api/sessions?limit=many", None, "limit"),
         ("GET", "/api/sessions?colour=red", None, "colour"),

@@ -79,7 +79,7 @@ class Signal:
 
 
 class Broadcast:
-    """`run` does the work, in a task of its own. `streams` counts those that are open."""
+    """`run` does the work, in a task of its own."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -90,7 +90,6 @@ class Broadcast:
         self._places: dict[Cursor, Place] = {}
         self._signal = Signal()
         self.closed = False
-        self.streams = 0
 
     async def run(self) -> None:
         """Tell for ever. While the store does not answer, streams wait with us."""

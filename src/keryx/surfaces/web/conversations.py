@@ -83,7 +83,7 @@ async def begin(ask: Ask) -> wire.Sent:
     form = ask.body(forms.Begin)
     receipt = await ask.hub.receive(
         msgspec.structs.replace(
-            await inbound(ask, form.text, form.media), cwd=form.cwd, settings=form.settings
+            await inbound(ask, form.text, form.media), cwd=form.cwd, settings=_checked(form.settings)
         )
     )
     if receipt.session and receipt.seq and not receipt.duplicate:

@@ -123,7 +123,23 @@ async def connections(ask: Ask) -> wire.Connections:
 
 
 async def _connections(ask: Ask) -> list[wire.Connection]:
-    return [wire.Connection(platform=p, account="", link="unknown") for p in ask.place.facts.platforms]
+    """How accounts stand, for the operator: they belong to nobody else."""
+    if ask.viewer.principal != OPERATOR:
+        return []
+    return [
+        wire.Connection(
+            platform=c.platform,
+            account=c.account,
+            link=c.link.value,
+            detail=c.detail,
+            since=c.since,
+            received=c.received,
+            sent=c.sent,
+            failed=c.failed,
+            throttled=c.throttled,
+        )
+        for c in await ask.hub.connections()
+    ]
 
 
 def _who(ask: Ask, caller: Caller) -> wire.Who:
