@@ -116,6 +116,16 @@ async def test_lists_have_tags_and_are_packed(site: Site, world: World) -> None:
     assert changed.status_code == 200
 
 
+async def test_head_of_the_stream_ends(site: Site) -> None:
+    answer = await site.ask("HEAD", "/api/stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+async def test_a_project_that_is_not_there_keeps_the_message_out(site: Site) -> None:
+    await site.problem(404, "POST", "/api/sessions", json={"text": "x", "project": "nowhere"})
+    assert (await site.get("/api/sessions"))["sessions"] == []
+
+
 async def test_a_broken_store_is_told_and_nothing_else_is(site: Site, world: World) -> None:
     world.node.die()
     detail = await site.problem(503, "GET", "/api/sessions")

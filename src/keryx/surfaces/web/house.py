@@ -42,10 +42,12 @@ async def start(ask: Ask) -> wire.Start:
     )
 
 
-async def stream(ask: Ask) -> Stream:
+async def stream(ask: Ask) -> Stream | Response:
     given = ask.request.headers.get("last-event-id") or ask.query(forms.StreamQuery).cursor
     cursor = Cursor(given) if given else await ask.hub.now()
     await ask.hub.views.check(cursor)
+    if ask.request.method == "HEAD":
+        return Response(media_type=ask.operation.raw)
     return Stream(ask.place.broadcast, ask.place.gate, ask.caller, cursor)
 
 
