@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.postgres import Server
 
-from bench import acp, exchange, followers, gateway, memory, queues, reading, receive, search, startup, table
+from bench import acp, exchange, followers, gateway, memory, queues, reading, receive, search, startup, table, web
 from bench.stage import Stage
 from bench.table import Line
 
@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "gateway": gateway.run,
     "memory": memory.run,
     "startup": startup.run,
+    "web": web.run,
     "acp": acp.run,
 }
 

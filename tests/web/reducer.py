@@ -180,13 +180,14 @@ def _draft(draft: State | None, event: Event) -> State | None:
     parts: list[State] = [] if event.get("fresh") else list(known["parts"])
     while len(parts) <= event["part"]:
         parts.append({"thought": event.get("thought", False), "text": "", "blocks": [], "tail": ""})
-    part, text = parts[event["part"]], event.get("text", "")
+    index: int = event["part"]
+    part, text = parts[index], event.get("text", "")
     if event.get("blocks") is not None:
         blocks = part["blocks"][: event.get("keep", 0)] + event["blocks"]
         part = part | {"text": part["text"] + text, "blocks": blocks, "tail": ""}
     else:
         part = part | {"text": part["text"] + text, "tail": part["tail"] + text}
-    parts[event["part"]] = part
+    parts[index] = part
     return {"turn": event["turn"], "n": event["n"], "parts": parts}
 
 
