@@ -87,7 +87,6 @@ def _open(state: State, event: Event) -> State:
         "lanes": given.get("lanes", []),
         "pending": _unsettled(before["pending"], given["messages"]) if before else [],
         "replies": before["replies"] if before else [],
-        "failures": before["failures"] if before else {},
     }
     return state | {"open": opened}
 
@@ -214,8 +213,6 @@ def _moved(opened: State, turn: State) -> State:
             out["running"] = None
         if opened["draft"] and opened["draft"]["turn"] == turn["id"]:
             out["draft"] = None
-    if turn.get("error"):
-        out["failures"] = opened["failures"] | {turn["id"]: turn["error"]}
     return out
 
 

@@ -54,7 +54,6 @@ const RULES = {
       lanes: snapshot.lanes ?? [],
       pending: state.open?.id === snapshot.session.id ? unsettled(state.open.pending, snapshot.messages) : [],
       replies: state.open?.id === snapshot.session.id ? state.open.replies : [],
-      failures: state.open?.id === snapshot.session.id ? state.open.failures : {},
     },
   }),
   close: (state) => ({ ...state, open: null }),
@@ -225,6 +224,5 @@ function moved(open, turn) {
   if (turn.state === "running") next.running = turn;
   else if (open.running?.id === turn.id) next.running = null;
   if (turn.state !== "running" && open.draft?.turn === turn.id) next.draft = null;
-  if (turn.error) next.failures = { ...open.failures, [turn.id]: turn.error };
   return next;
 }
