@@ -171,22 +171,25 @@ def _message(opened: State, message: State) -> State:
 
 
 def _draft(draft: State | None, event: Event) -> State | None:
-    known: State = {"turn": event["turn"], "n": 0, "parts": []}
-    if draft and draft["turn"] == event["turn"]:
-        known = draft
+    known = draft if draft and draft["turn"] == event["turn"] else _begun(event["turn"])
     if event["n"] <= known["n"]:
         return draft
     parts: list[State] = [] if event.get("fresh") else list(known["parts"])
     while len(parts) <= event["part"]:
         parts.append({"thought": event.get("thought", False), "text": "", "blocks": [], "tail": ""})
-    part, text = parts[event["part"]], event.get("text", "")
+    part: State = parts[event["part"]]
+    text: str = event.get("text", "")
     if event.get("blocks") is not None:
-        blocks = part["blocks"][: event.get("keep", 0)] + event["blocks"]
+        blocks: list[str] = part["blocks"][: event.get("keep", 0)] + event["blocks"]
         part = part | {"text": part["text"] + text, "blocks": blocks, "tail": ""}
     else:
         part = part | {"text": part["text"] + text, "tail": part["tail"] + text}
     parts[event["part"]] = part
     return {"turn": event["turn"], "n": event["n"], "parts": parts}
+
+
+def _begun(turn: str) -> State:
+    return {"turn": turn, "n": 0, "parts": []}
 
 
 def _turn(state: State, event: Event) -> State:
