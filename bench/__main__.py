@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.postgres import Server
 
-from bench import exchange, followers, memory, queues, reading, receive, search, startup, table
+from bench import acp, exchange, followers, memory, queues, reading, receive, search, startup, table
 from bench.stage import Stage
 from bench.table import Line
 
@@ -33,6 +33,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "followers": followers.run,
     "memory": memory.run,
     "startup": startup.run,
+    "acp": acp.run,
 }
 
 

@@ -12,14 +12,17 @@ import msgspec
 from keryx import config
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
+from keryx.agents.lent import Lent, Placed
+from keryx.agents.tools import Toolbox
 from keryx.config import LogFormat, Settings
-from keryx.core import ids, prompt
+from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
-from keryx.core.ports import Adapter, Agent
+from keryx.core.ports import Adapter, Agent, Clock
 from keryx.core.sessions import Viewer
-from keryx.core.source import Source
 from keryx.core.turns import Turn
+from keryx.engine import place
+from keryx.engine.builtin import BuiltinTools
 from keryx.engine.clock import SystemClock
 from keryx.engine.feed import Feed
 from keryx.engine.hub import Hub
@@ -56,16 +59,20 @@ class App:
 
     @asynccontextmanager
     async def service(
-        self, kind: str, *, everything: bool = False, drain: float = 0
+        self, kind: str, *, everything: bool = False, drain: float = 0, lent: Lent | None = None
     ) -> AsyncGenerator[Service]:
-        """The engine at work in this process. Only a node does `everything`."""
-        async with self.database, opened_agent(self.settings) as agent:
+        """The engine at work in this process. Only a node does `everything`. `lent` is what an editor lends to turns."""
+        async with (
+            self.database,
+            self._bare_hub() as hub,
+            opened_agent(self.settings, BuiltinTools(hub), self.clock, lent) as agent,
+        ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
                 self.database,
                 self.clock,
                 policy=self.settings.policy,
-                choose=lambda reading: agent,
+                choose=lambda reading: Placed(agent, lent) if lent else agent,
                 place=self._place,
                 adapters=self._all_adapters if everything else self._usable_adapters,
                 kind=kind,
@@ -77,10 +84,14 @@ class App:
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
         """The verbs alone, for a command that asks one thing: nothing runs in the background."""
+        async with self.database, self._bare_hub() as hub:
+            yield hub
+
+    @asynccontextmanager
+    async def _bare_hub(self) -> AsyncGenerator[Hub]:
         feed = Feed(self.database, self.clock)
-        async with self.database:
-            with closing(Hub(self.database, self.clock, policy=self.settings.policy, feed=feed)) as hub:
-                yield hub
+        with closing(Hub(self.database, self.clock, policy=self.settings.policy, feed=feed)) as hub:
+            yield hub
 
     @cached_property
     def _all_adapters(self) -> list[Adapter]:
@@ -96,20 +107,14 @@ class App:
             log.info("platforms are left out here: %s", exc)
             return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
+    @property
+    def platforms(self) -> frozenset[str]:
+        """The platforms that something can be sent to."""
+        return frozenset(adapter.platform for adapter in self._all_adapters)
+
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""
-        source = reading.session.origin or Source(platform=reading.session.surface)
-        place = prompt.Place(
-            platform=source.platform,
-            chat_type=source.chat_type.value,
-            chat_name=source.chat_name or "",
-            chat_id=source.chat or "",
-            topic=source.topic or "",
-            person_name=source.user_name or "",
-            person_id=source.user or "",
-            connected=tuple(sorted(a.platform for a in self._usable_adapters)),
-        )
-        return prompt.context(place, salt=self._salt, redact=place.platform in prompt.PII_SAFE)
+        return place.describe(reading.around, self._usable_adapters, self.settings.profiles, salt=self._salt)
 
     def _read_salt(self, tx: Transaction) -> str:
         """The salt of hashes in prompts: made once per store, so that they stay the same."""
@@ -170,7 +175,9 @@ class _JsonFormatter(logging.Formatter):
 
 
 @asynccontextmanager
-async def opened_agent(settings: Settings) -> AsyncGenerator[Agent]:
+async def opened_agent(
+    settings: Settings, builtin: Toolbox, clock: Clock, lent: Lent | None = None
+) -> AsyncGenerator[Agent]:
     """The agent that the settings name, ready to run, closed at the end."""
     if settings.brain == "echo":
         yield EchoAgent()
@@ -179,7 +186,7 @@ async def opened_agent(settings: Settings) -> AsyncGenerator[Agent]:
             from keryx.brain import opened  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError as exc:
             raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
-        async with opened(settings) as agent:
+        async with opened(settings, builtin, clock, lent) as agent:
             yield agent
     elif ":" in settings.brain:
         yield python.load(settings.brain)

@@ -14,15 +14,19 @@ import msgspec
 
 from keryx.agents import local
 from keryx.agents.models import Model
+from keryx.agents.tools import Permission
+from keryx.agents.toolserver import ToolServer
 from keryx.core import profiles
 from keryx.core.access import Rule
+from keryx.core.budgets import Budgets
+from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
 from keryx.core.turns import BusyMode, Limits
-from keryx.engine.policy import Files, Keep, Policy
+from keryx.engine.policy import BUILTIN_TOOLS, Files, Keep, Notices, Policy
 from keryx.surfaces.gateway.settings import GROUP, Setup
 from keryx.surfaces.web.settings import Web
 
@@ -39,6 +43,13 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class Editor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `keryx acp` serves an editor. `limit` is the longest message in bytes; `login` a command to log in with."""
+
+    limit: int = 32_000_000
+    login: tuple[str, ...] = ()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set. `platforms` holds the tables of adapters by platform, as they are written;
     each adapter reads its own. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
@@ -50,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     agent: str = "auto"
     model: str = ""
     models: tuple[Model, ...] = ()
+    tools: tuple[ToolServer, ...] = ()
+    permissions: dict[str, Permission | dict[str, Permission]] = {}
     llm_base_url: str = ""
     llm_model: str = ""
     profile: str = "default"
@@ -64,9 +77,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
+    notices: Notices = Notices()
+    acp: Editor = Editor()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
     web: Web = Web()
+    compaction: Compaction = Compaction()
+    budgets: Budgets = Budgets()
+
+    def __post_init__(self) -> None:
+        names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
+        if twice := next((n for n in names if names.count(n) > 1), None):
+            raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
 
     @property
     def folder(self) -> Path:
@@ -100,6 +122,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return "local" if local.installed() else "echo"
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The names of the models that a session may choose from."""
+        found = tuple(m.name for m in self.named_models)
+        return (*found, local.MODEL.name) if self.brain in ("llm", "local") and local.installed() else found
+
+    @property
     def policy(self) -> Policy:
         return Policy(
             sharing=self.sharing,
@@ -108,9 +136,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             doubt=self.doubt,
             limits=self.limits,
             keep=self.keep,
+            notices=self.notices,
             media=self.media,
+            budgets=self.budgets,
             access=self.access,
             profiles=self.profiles,
+            tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
         )
 
 
@@ -219,7 +250,9 @@ def _refuse_secrets(platform: str, table: object) -> None:
 def _platforms_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """The variables of installed platforms, by platform."""
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _names(Settings)}
-    foreign = sorted(k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known)
+    foreign = sorted(
+        k for k, v in environ.items() if v and k.startswith(PREFIX) and k not in known and not ALLOW.match(k)
+    )
     found: dict[str, list[str]] = {}
     for platform in installed() if foreign else ():
         if mine := [key for key in foreign if key.startswith(_prefix(platform))]:
@@ -299,6 +332,8 @@ def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]
             out[key] = _timedelta(key, value)
         elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
             out[key] = _spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
+        elif hint == tuple[ToolServer, ...] and isinstance(value, list):
+            out[key] = [_spans(v, ToolServer) if isinstance(v, dict) else v for v in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             out[key] = value
     return out

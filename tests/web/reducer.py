@@ -174,9 +174,7 @@ def _draft(draft: State | None, event: Event) -> State | None:
     known = draft if draft and draft["turn"] == event["turn"] else _begun(event["turn"])
     if event["n"] <= known["n"]:
         return draft
-    parts: list[State] = [] if event.get("fresh") else list(known["parts"])
-    while len(parts) <= event["part"]:
-        parts.append({"thought": event.get("thought", False), "text": "", "blocks": [], "tail": ""})
+    parts = _parts(known, event)
     part: State = parts[event["part"]]
     text: str = event.get("text", "")
     if event.get("blocks") is not None:
@@ -186,6 +184,16 @@ def _draft(draft: State | None, event: Event) -> State | None:
         part = part | {"text": part["text"] + text, "tail": part["tail"] + text}
     parts[event["part"]] = part
     return {"turn": event["turn"], "n": event["n"], "parts": parts}
+
+
+def _parts(known: State, event: Event) -> list[State]:
+    """The parts so far, with as many new ones as the event needs."""
+    parts: list[State] = []
+    if not event.get("fresh"):
+        parts += known["parts"]
+    while len(parts) <= event["part"]:
+        parts.append({"thought": event.get("thought", False), "text": "", "blocks": [], "tail": ""})
+    return parts
 
 
 def _begun(turn: str) -> State:

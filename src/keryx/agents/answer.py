@@ -1,6 +1,6 @@
 """Answer: one streamed answer of a model, put together from its fragments."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, ChoiceDelta, ChoiceDeltaToolCall
@@ -8,12 +8,14 @@ from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, ChoiceD
 from keryx.agents import history
 from keryx.agents.media import Json
 from keryx.agents.models import Model
+from keryx.agents.tools import Permission, Spec
 from keryx.core import messages
 from keryx.core.messages import Parts, Reasoning, Text, ToolCall
 from keryx.core.ports import Event, Said, Thought
 
 THINKS_AGAIN = "\n\n(The connection broke; thinking again.)\n\n"
 _THOUGHTS = ("reasoning_content", "reasoning")
+_UNKNOWN = Spec(name="")
 _GROWING = ("text", "summary", "data")
 
 
@@ -98,13 +100,15 @@ class Answer:
     def called(self) -> bool:
         return bool(self._calls)
 
-    def calls(self, repeatable: frozenset[str], *, prefix: str, taken: set[str]) -> tuple[ToolCall, ...]:
-        """The tools to call. An id that is missing or was used before becomes one that begins with `prefix`."""
+    def calls(self, specs: Mapping[str, Spec], *, prefix: str, taken: set[str]) -> tuple[ToolCall, ...]:
+        """The tools to call, with what is known of them. An id that is missing or was used before becomes one that begins with `prefix`."""
         made: list[ToolCall] = []
         for number, call in enumerate(self._calls, 1):
             known = call.id if call.id and call.id not in taken else f"{prefix}-{number}"
             taken.add(known)
-            made.append(ToolCall(known, call.name, "".join(call.arguments), call.name in repeatable))
+            spec = specs.get(call.name, _UNKNOWN)
+            asks = spec.permission is Permission.ASK
+            made.append(ToolCall(known, call.name, "".join(call.arguments), spec.repeatable, asks))
         return tuple(made)
 
     def parts(self, calls: tuple[ToolCall, ...]) -> Parts:

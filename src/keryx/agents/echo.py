@@ -5,6 +5,7 @@ slow N text...      the text, word by word, over N seconds
 !tool NAME INPUT    a tool step, then its output as the answer
 !tools N            N tool steps at once
 !ask text...        asks whether it may, then says what was answered
+!plan A; B; C       a plan of these steps, then the same plan with all of them done
 !wait N             waits N seconds between two steps, then says what it was steered with
 !fail sentence      fails with the sentence
 !crash              raises an unexpected error
@@ -19,9 +20,11 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
+from keryx.core import plans
 from keryx.core.errors import AgentFailed
 from keryx.core.messages import Message, Role, ToolCall, ToolResult
-from keryx.core.ports import Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.plans import Step, StepState
+from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, TurnContext, Used
 from keryx.core.questions import Question
 from keryx.core.turns import Usage
 
@@ -98,6 +101,13 @@ async def _ask(context: TurnContext, text: str) -> Events:
     yield Said(f"Answered: {await context.ask(question) or 'nothing'}")
 
 
+async def _plan(context: TurnContext, text: str) -> Events:
+    names = [name.strip() for name in text.split(";") if name.strip()]
+    for state in (StepState.IN_PROGRESS, StepState.COMPLETED):
+        yield Noted(plans.text(Step(name, state) for name in names), plans.KIND)
+    yield Said(f"{len(names)} steps are done.")
+
+
 async def _wait(context: TurnContext, text: str) -> Events:
     yield Said("Waiting. ")
     await context.clock.sleep(_seconds(text))
@@ -150,6 +160,7 @@ _DIRECTIVES: dict[str, Callable[[TurnContext, str], Events]] = {
     "tool": _tool,
     "tools": _tools,
     "ask": _ask,
+    "plan": _plan,
     "wait": _wait,
     "fail": _fail,
     "crash": _crash,

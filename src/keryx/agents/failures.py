@@ -20,6 +20,9 @@ _OVERFLOW = re.compile(
     r"|exceed_context_size|input (length|token count).{0,80}exceed|reduce the length of the messages",
     re.I,
 )
+_NO_TOOLS = re.compile(
+    r"(does not|doesn't|not) support (tool|function)|tools? (is|are|use is) not supported", re.I
+)
 _FILTERED = re.compile(r"content[ _]?(filter|policy|management)|moderation|safety system|flagged", re.I)
 _NO_CREDIT = re.compile(r"insufficient[ _](quota|credit|balance|funds)|exceeded your current quota", re.I)
 _UNKNOWN_MODEL = re.compile(
@@ -112,6 +115,10 @@ def _classed(
     if status == 0 or status >= 500 or status in (408, 409, 425):
         return _later(
             f"The provider of {name} has trouble{told or f' (status {status})'}; /retry asks again.", after
+        )
+    if _NO_TOOLS.search(text):
+        return _final(
+            f"The endpoint takes no tools for {name}: set `tools = false` for it in keryx.toml, or switch them off with /tools off."
         )
     if _FILTERED.search(text):
         return _final(f"The provider of {name} refused the request by its content rules{told}.")

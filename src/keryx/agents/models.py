@@ -1,14 +1,13 @@
 """Models: what is known of each named model, and how its key is found when it is needed."""
 
-import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from keryx.core.errors import AgentFailed, Invalid
+from keryx.agents import secrets
+from keryx.core.errors import AgentFailed
 
 LOCAL = "local:"
 """The base URL of the model that runs in this process."""
@@ -29,7 +28,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A model behind an OpenAI-compatible endpoint, under the name by which people choose it.
 
     `key` is a reference, `env:NAME` or `file:PATH`, never the key itself. `context` is in tokens. `usage`: the
-    endpoint can be asked for usage in a stream. `replay` names the field in which the endpoint wants to see
+    endpoint can be asked for usage in a stream. `titles`: it names conversations. `replay` names the field in which the endpoint wants to see
     its own reasoning again beside tool calls, such as `reasoning_content`. `options` go into each request as
     they are.
     """
@@ -45,6 +44,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     audio: bool = False
     tools: bool = True
     usage: bool = True
+    titles: bool = True
     replay: str = ""
     options: dict[str, Any] = {}
 
@@ -89,27 +89,5 @@ class Models:
 
 def resolve(model: Model, environ: Mapping[str, str] | None = None) -> Endpoint:
     """Read the key of a model. Blocks for as long as it takes to read a small file."""
-    return Endpoint(model.base_url, _key(model, os.environ if environ is None else environ))
-
-
-def _key(model: Model, environ: Mapping[str, str]) -> str:
-    kind, _, place = model.key.partition(":")
-    if kind == "env":
-        if not (key := environ.get(place, "").strip()):
-            raise Invalid(f"The key of model {model.name!r} is missing: set the variable {place}.")
-        return key
-    if kind == "file":
-        try:
-            key = Path(place).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as exc:
-            raise Invalid(
-                f"The key of model {model.name!r} cannot be read from {place}: {_why(exc)}."
-            ) from exc
-        if not key:
-            raise Invalid(f"The key of model {model.name!r} is missing: {place} is empty.")
-        return key
-    return ""
-
-
-def _why(exc: OSError | ValueError) -> str:
-    return (exc.strerror or type(exc).__name__).lower() if isinstance(exc, OSError) else "it is not text"
+    key = secrets.read(model.key, f"The key of model {model.name!r}", environ) if model.key else ""
+    return Endpoint(model.base_url, key)

@@ -15,6 +15,7 @@ Keryx keeps your conversations with an agent, wherever you talk to it.
 
   keryx chat             talk in this terminal
   keryx serve            answer everywhere, until stopped
+  keryx acp              be the agent of an editor, which starts it
   keryx send "hello"     send one message; --wait prints the answer
   keryx sessions list    what was said so far
   keryx config           what is set, and where
@@ -31,14 +32,19 @@ for place in (
     "chat:chat",
     "send:send",
     "serve:serve",
+    "acp:acp",
     "sessions:app",
     "turns:turns",
     "turns:why",
     "lanes:app",
     "deliveries:app",
+    "gateway:app",
     "questions:app",
+    "usage:usage",
+    "tools:app",
     "projects:app",
     "pairing:app",
+    "people:app",
     "maintenance:verify",
     "maintenance:backup",
     "maintenance:restore",

@@ -28,6 +28,7 @@ from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
 from keryx.engine.hub import NODE
 from keryx.engine.runner import Runner
+from keryx.surfaces.web import hooks
 from keryx.surfaces.web.health import health
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,8 @@ async def serve(
 
     SIGTERM or Ctrl-C stops it in good order: running turns get some time, then
     they go back to the queue. A second signal ends it at once; nothing is lost
-    either way. /healthz, /readyz and /metrics tell how it is. An address that other
+    either way. /healthz, /readyz and /metrics tell how it is; platforms post to
+    /hooks. An address that other
     machines reach needs a token: set KERYX_WEB_TOKEN to a long secret.
 
         keryx serve
@@ -75,7 +77,13 @@ async def _work(app: App, listener: socket.socket, json: bool) -> None:
     stopping = anyio.Event()
     drain = app.settings.drain.total_seconds()
     async with app.service(NODE, everything=True, drain=drain) as service:
-        pages = health(service.hub, meters=lambda: app.database.meters, stopping=stopping.is_set)
+        pages = health(
+            service.hub,
+            meters=lambda: app.database.meters,
+            stopping=stopping.is_set,
+            connections=lambda: service.connections.known,
+        )
+        pages += hooks.routes(service.adapters, listening=service.listening)
         made = web(app, service.hub, beside=pages)
         with _signals(stopping, drain):
             async with made.running() as site, _http(site, listener):

@@ -55,12 +55,14 @@ class Audio(msgspec.Struct, frozen=True, tag="audio", tag_field="type", omit_def
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True):
-    """`input` is the JSON text as the model wrote it, valid or not. `repeatable`: running it twice is safe."""
+    """`input` is the JSON text as the model wrote it, valid or not. `repeatable`: running it twice is safe. `asks`: it is
+    not begun before a person was asked, under its id."""
 
     id: str
     name: str
     input: str
     repeatable: bool = False
+    asks: bool = False
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type", omit_defaults=True):
@@ -124,6 +126,11 @@ def split_id(text: str) -> tuple[SessionId, int]:
     if not dot or not session or not seq.isascii() or not seq.isdigit() or len(seq) > 15:
         raise Invalid(f"{text[:80]!r} is not a message id: it looks like 01jd0abcdefghjkmnp.12")
     return SessionId(session), int(seq)
+
+
+def spoken(parts: Iterable[Part]) -> str:
+    """The words among the parts, as the model is given them."""
+    return "\n\n".join(p.text for p in parts if isinstance(p, Text))
 
 
 def words(text: str) -> Parts:

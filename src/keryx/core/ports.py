@@ -6,13 +6,22 @@ An agent yields events and never writes. An adapter parses, sends and declares w
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import NotFound
-from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.ids import (
+    DEFAULT_PROFILE,
+    OPERATOR,
+    DeliveryId,
+    PrincipalId,
+    ProfileId,
+    SessionId,
+    TurnId,
+    WorkerId,
+)
 from keryx.core.messages import Audio, File, Image, Message, Parts, ToolCall, ToolResult
 from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
@@ -85,7 +94,20 @@ class Attached(msgspec.Struct, frozen=True):
     body: bytes
 
 
-Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Attached
+class Compacted(msgspec.Struct, frozen=True):
+    """A summary stands for everything before message `first` from now on. Stored before the agent is resumed."""
+
+    summary: str
+    first: int
+
+
+class NotCompacted(msgspec.Struct, frozen=True):
+    """The conversation should have been compacted and could not be: shown, and not tried again for a while."""
+
+    reason: str
+
+
+Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Attached | Compacted | NotCompacted
 
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Attachment]]
@@ -101,9 +123,11 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     interruption with what earlier attempts recorded; `summary` stands for what was compacted before it. `shared`:
     several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
     this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
-    and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `unbegun` holds the
-    keys of questions that an interrupted attempt put and never learned the answer of. `fetch` reads a picture or file
-    of the conversation by the `media` of its part; `NotFound` for one that is no longer there."""
+    and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `answered` holds
+    the keys of questions of which an interrupted attempt has learned what became of them. `owner` is the session's,
+    `asker` who asked for this turn, on `surface`. `fetch` reads a picture or file
+    of the conversation by the `media` of its part; `NotFound` for one that is no longer there. `may_compact`: not so
+    soon after a compaction that failed."""
 
     session: SessionId
     turn: TurnId
@@ -117,8 +141,13 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     steer: Callable[[], Awaitable[Sequence[Message]]]
     ask: Ask = nobody
-    unbegun: frozenset[str] = frozenset()
     fetch: Fetch = nothing
+    may_compact: bool = True
+    answered: frozenset[str] = frozenset()
+    profile: ProfileId = DEFAULT_PROFILE
+    owner: PrincipalId = OPERATOR
+    asker: PrincipalId = OPERATOR
+    surface: str = ""
 
 
 class Agent(Protocol):
@@ -127,12 +156,27 @@ class Agent(Protocol):
     def run(self, context: TurnContext) -> AsyncGenerator[Event, None]: ...
 
 
+@runtime_checkable
+class Compactor(Protocol):
+    """An agent whose conversations can be compacted when a person asks for it. Ends with `Compacted`."""
+
+    def compact(self, context: TurnContext, focus: str) -> AsyncGenerator[Event, None]: ...
+
+
+@runtime_checkable
+class Titler(Protocol):
+    """An agent that can name a conversation after its first answer. `None` where a rule does as well."""
+
+    async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None: ...
+
+
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
     platform position that may move once this event is stored. `session` sends it to that session instead of
-    the one of its lane; `principal` is set by local transports, which know who they speak for. `addressed`: the
-    agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text it replies to. `cwd` and `settings` are for the
-    session that it begins."""
+    the one of its lane; with `begin` that session is made by this message unless it is there. `cwd` and `settings`
+    are for the session that it begins. `principal` is set by local transports, which know who they speak for.
+    `addressed`: the agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text
+    it replies to."""
 
     event: str
     source: Source
@@ -141,6 +185,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     reply: Target | None = None
     session: SessionId | None = None
+    begin: Settings | None = None
     principal: PrincipalId | None = None
     busy: BusyMode | None = None
     addressed: bool = True
@@ -234,12 +279,20 @@ class Door(Protocol):
 
     async def receive(self, inbound: Inbound) -> Receipt: ...
 
+    async def begin(self, position: str) -> None:
+        """Store the position at which an account begins to listen, before any event has come."""
+        ...
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         """Store what came with an event; gives the part that shows it. `Invalid` when it is too large."""
         ...
 
     async def allowed(self, source: Source) -> bool:
         """Whether this person may talk here, for platforms that ask before the first message, as by an invitation."""
+        ...
+
+    async def moved(self, old: str, new: str) -> None:
+        """A chat has another id from now on: who talks there goes on with the same conversation."""
         ...
 
     def report(self, link: Link, detail: str = "") -> None:

@@ -8,6 +8,7 @@ from keryx.core.messages import Parts
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import EndReason, Session
 from keryx.core.turns import Turn, TurnState
+from keryx.engine import answers
 from keryx.store import finals, lanes, messages, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
@@ -36,6 +37,7 @@ def clear(tx: Transaction, session: SessionId, *, now: datetime) -> int:
     waiting = turns.queued(tx, session)
     for turn in waiting:
         turns.close(tx, turn, TurnState.CANCELLED, now=now)
+        answers.stopped(tx, turn, now=now)
     return len(waiting)
 
 
@@ -48,6 +50,18 @@ def drop(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
         )
     sessions.lock(tx, found.session)
     turns.close(tx, found, TurnState.CANCELLED, now=now)
+    answers.stopped(tx, found, now=now)
+
+
+def cancel(tx: Transaction, turn: TurnId, *, now: datetime) -> Turn:
+    """Stop one turn, whether it waits or runs; gives it as it was. One that has ended stays as it is."""
+    sessions.lock(tx, turns.get(tx, turn).session)
+    found = turns.get(tx, turn)
+    if found.state is TurnState.QUEUED:
+        turns.close(tx, found, TurnState.CANCELLED, now=now)
+    elif found.state is TurnState.RUNNING:
+        turns.request_cancel(tx, found, now=now)
+    return found
 
 
 def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts, *, now: datetime) -> None:

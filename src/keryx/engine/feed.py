@@ -37,13 +37,15 @@ class Feed:
         self._places: dict[Cursor, int] = {}
         self._wake = Wake()
         self._cursor: Cursor | None = None
+        self._start: Cursor | None = None
         self.reading = False
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Read for ever; started once the feed has been read up to now. Everybody who follows depends on it."""
         began = False
         seen = self._database.wake.count
-        self._cursor = await self._database.read("feed.head", changes.head)
+        self._cursor = self._start = await self._database.read("feed.head", changes.head)
+        self._places[self._start] = self._read - 1
         # Whoever followed before looks again: what came between their look and this one is not read here.
         self._wake.signal()
         while True:
@@ -53,6 +55,12 @@ class Feed:
                 began = True
                 task_status.started()
             seen = await self._database.wake.wait(seen)
+
+    @property
+    def start(self) -> Cursor:
+        """Where this process began to read: a place to follow from that costs no question to the database."""
+        assert self._start is not None, "the feed does not run yet"
+        return self._start
 
     async def follow(
         self, viewer: Viewer | None, cursor: Cursor, *, session: SessionId | None = None
@@ -112,6 +120,7 @@ class Feed:
     def _remember(self, change: Change) -> None:
         if len(self._recent) == _RECENT:
             del self._places[self._recent[0].cursor]
+            self._places.pop(self._start or self._recent[0].cursor, None)
         self._recent.append(change)
         self._places[change.cursor] = self._read
         self._read += 1

@@ -7,12 +7,16 @@ import msgspec
 
 from keryx.core import profiles
 from keryx.core.access import Rules
+from keryx.core.budgets import Budgets
 from keryx.core.deliveries import Doubt
 from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profiles
 from keryx.core.resets import BUSY_LIMIT, Resets
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Limits
+
+BUILTIN_TOOLS = "keryx"
+"""How the set of built-in tools is called where sessions switch it on and off."""
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,8 +36,15 @@ class Files(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, msgspec.Meta(ge=0)] = 20_000_000
 
 
+class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What people are told without having asked. `restart`: home channels hear that Keryx is back."""
+
+    restart: bool = False
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """`access` holds the rule of each platform; one without a rule is closed."""
+    """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets of tools that a
+    session can switch on and off."""
 
     access: Rules = {}
     profiles: Profiles = {}
@@ -44,10 +55,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     doubt: Doubt = Doubt.REPEAT
     keep: Keep = Keep()
+    notices: Notices = Notices()
     media: Files = Files()
+    budgets: Budgets = Budgets()
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5
+    tools: tuple[str, ...] = (BUILTIN_TOOLS,)
 
     def placed(self, source: Source) -> Source:
         """The source with the profile that its place belongs to."""

@@ -8,12 +8,14 @@ from typing import Protocol, TypeVar
 
 import anyio
 
+from keryx.core import modes
 from keryx.core import questions as core
 from keryx.core.errors import Conflict, Forbidden, Invalid
 from keryx.core.ids import QuestionId, SessionId, TurnId
 from keryx.core.messages import Parts, Text
+from keryx.core.modes import Mode
 from keryx.core.ports import Clock
-from keryx.core.questions import Asked, Question, QuestionState
+from keryx.core.questions import Asked, Consent, Question, QuestionState
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.engine.alarm import signal_or_moment
@@ -125,8 +127,8 @@ class Interview:
         """Put a question and wait. `None` when nobody answered in time. While it waits the turn may be silent."""
         with self._patience():
             async with self._one:
-                given = await self._keep("question.ask", partial(self._put, question=question))
-                return given if isinstance(given, str) else await self._wait(question)
+                await self._keep("question.ask", partial(self._put, question=question))
+                return await self._wait(question)
 
     async def _wait(self, question: Question) -> str | None:
         deadline = self._clock.monotonic() + self._limit.total_seconds()
@@ -141,23 +143,27 @@ class Interview:
             until = self._clock.now() + timedelta(seconds=left)
             await signal_or_moment(self._answers, seen, self._clock, until)
 
-    def _put(self, tx: Transaction, *, question: Question) -> Asked | str:
-        """Store the question and tell the place that asked; gives a lasting consent instead where there is one."""
+    def _put(self, tx: Transaction, *, question: Question) -> None:
+        """Store the question and tell the place that asked. A lasting consent answers it at once, and nobody is told."""
         now = self._clock.now()
         turns.hold(tx, self._turn)
         known = store.find(tx, self._turn.id, question.key)
         if known is not None:
             if known.state is QuestionState.OPEN:
                 store.prolong(tx, known, now + self._limit)
-            return known
-        given = store.consent(tx, self._turn.session, question.tool) if question.tool else None
+            return
+        given = self._consent(tx, question)
         answer = core.remembered(question, given) if given else None
-        if answer is not None:
-            return answer
-        asked = store.put(
-            tx, self._turn, question, shared=self._shared, expires_at=now + self._limit, now=now
+        store.put(
+            tx,
+            self._turn,
+            question,
+            shared=self._shared,
+            expires_at=now + self._limit,
+            answer=answer,
+            now=now,
         )
-        if self._turn.reply:
+        if self._turn.reply and answer is None:
             deliveries.enqueue(
                 tx,
                 self._turn.reply,
@@ -168,7 +174,18 @@ class Interview:
                 turn=self._turn.id,
                 now=now,
             )
-        return asked
+
+    def _consent(self, tx: Transaction, question: Question) -> Consent | None:
+        """What was decided beforehand: by the mode of the session, or for this tool in this session."""
+        session = sessions.get(tx, self._turn.session, deleted=True)
+        lasting = store.consent(tx, session.id, question.tool) if question.tool else None
+        match modes.of(session.settings.mode):
+            case Mode.READ:
+                return Consent.DENY_ONCE
+            case Mode.AUTO:
+                return lasting or Consent.ALLOW_ONCE
+            case Mode.ASK:
+                return lasting
 
     def _take(self, tx: Transaction, *, question: Question, expired: bool) -> Asked:
         """What became of the question. From the moment it is known here, the agent may act on it."""
@@ -183,6 +200,6 @@ class Interview:
         return asked
 
 
-def unbegun(tx: Transaction, turn: TurnId) -> frozenset[str]:
-    """The keys of a turn's questions of which its agent never learned what became of them."""
-    return frozenset(a.question.key for a in store.of_turn(tx, turn) if not a.taken)
+def taken(tx: Transaction, turn: TurnId) -> frozenset[str]:
+    """The keys of a turn's questions of which its agent learned what became of them."""
+    return frozenset(a.question.key for a in store.of_turn(tx, turn) if a.taken)

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from keryx.core.errors import Conflict, Invalid, NotFound
-from keryx.core.ids import PrincipalId, SessionId, TurnId
+from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Message, Role
 from keryx.core.ports import Receipt
 from keryx.core.sessions import Session, TitleBy, Viewer
@@ -24,6 +24,9 @@ def undo(tx: Transaction, session: Session, count: int, *, now: datetime) -> str
     inputs = _last_inputs(tx, session.id, count)
     if not inputs:
         raise NotFound("there is nothing to undo")
+    epoch = epochs.current(tx, session.id)
+    if epoch and inputs[0].seq < epoch.first_seq:
+        raise Conflict("what was compacted cannot be taken back: fork from a message before it instead")
     group = sessions.next_undo(tx, session.id)
     for message in inputs:
         assert message.turn is not None
@@ -54,8 +57,9 @@ def retry(
     surface: str,
     now: datetime,
     source: Source | None = None,
+    pin: WorkerId | None = None,
 ) -> Receipt:
-    """Take the last turn back and ask its question again, to be answered where it was asked."""
+    """Take the last turn back and ask its question again, to be answered where it was asked; run by `pin`, if given."""
     sessions.lock(tx, session.id)
     _refuse_while_busy(tx, session.id, "retry")
     inputs = _last_inputs(tx, session.id, 1)
@@ -72,7 +76,7 @@ def retry(
         author=question.author,
         platform_id=question.platform_id,
         reply=before.reply if before else None,
-        pin=before.pin if before else None,
+        pin=pin,
         source=source,
     )
     return ask(tx, session, again, now=now)
@@ -87,6 +91,7 @@ def fork(
     now: datetime,
     through: int | None = None,
     title: str | None = None,
+    cwd: str | None = None,
 ) -> Session:
     """An independent copy up to a message, by default up to the end; turns that run or wait are left out."""
     sessions.lock(tx, session.id)
@@ -103,7 +108,7 @@ def fork(
         origin=session.origin,
         parent=session,
         parent_seq=end,
-        cwd=session.cwd,
+        cwd=session.cwd if cwd is None else cwd,
         settings=session.settings,
         now=now,
     )

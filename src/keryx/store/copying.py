@@ -51,6 +51,7 @@ TABLES = (
     Table("media_links", ("session", "media")),
     Table("turns", ("position",), "position"),
     Table("pieces", ("turn", "n")),
+    Table("previews", ("turn",)),
     Table("usage", ("id",), "id"),
     Table("questions", ("id",)),
     Table("consents", ("session", "tool")),
@@ -66,6 +67,7 @@ TABLES = (
     Table("sign_ins", ("id",)),
     Table("cursors", ("name",)),
     Table("workers", ("id",)),
+    Table("connections", ("platform", "account", "worker")),
     Table("changes", ("position",), "position"),
 )
 

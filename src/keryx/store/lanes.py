@@ -122,6 +122,33 @@ def of_session(tx: Transaction, session: SessionId) -> list[Lane]:
     return [_lane(row) for row in tx.rows(f"{_SELECT} where session = :session", {"session": session})]
 
 
+def of_chat(tx: Transaction, *, platform: str, account: str, chat: str) -> list[Lane]:
+    """The lanes of one chat, of every profile. Reads all lanes: for what happens to a chat once in its life."""
+    name = wire.dumps(chat).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    rows = tx.rows(f"{_SELECT} where source like :name escape '\\' order by key", {"name": f"%{name}%"})
+    found = [_lane(row) for row in rows]
+    return [
+        lane
+        for lane in found
+        if (lane.source.platform, lane.source.account, lane.source.chat) == (platform, account, chat)
+    ]
+
+
+def mirrors(tx: Transaction, session: SessionId) -> list[Lane]:
+    """The lanes that show what is said to a session elsewhere."""
+    rows = tx.rows(f"{_SELECT} where session = :session and mirror = 1 order by key", {"session": session})
+    return [_lane(row) for row in rows]
+
+
+def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[Lane]:
+    """Every lane of a person, the last used first."""
+    rows = tx.rows(
+        f"{_SELECT} where profile = :profile and owner = :owner order by active_at desc, key",
+        {"profile": profile, "owner": owner},
+    )
+    return [_lane(row) for row in rows]
+
+
 def history(tx: Transaction, key: LaneKey, *, limit: int = 100) -> list[Move]:
     """Which sessions the lane had and why it moved, newest first."""
     rows = tx.rows(
@@ -190,6 +217,41 @@ def set_instructions(tx: Transaction, lane: Lane, text: str) -> None:
         "update lanes set instructions = :text where key = :key",
         {"key": lane.key, "text": wire.dumps(text) if text else ""},
     )
+
+
+def give(tx: Transaction, lane: Lane, owner: PrincipalId) -> None:
+    """Let a lane belong to another person."""
+    tx.run("update lanes set owner = :owner where key = :key", {"key": lane.key, "owner": owner})
+
+
+def rekey(tx: Transaction, lane: Lane, key: LaneKey) -> Lane:
+    """Let a lane go by another key, which must be free. Its history goes with it."""
+    tx.run(
+        """
+        insert into lanes
+          (key, profile, owner, session, source, shared, suspended, mirror, busy, created_at, active_at, expires_at,
+           target, instructions)
+        select
+          :new, profile, owner, session, source, shared, suspended, mirror, busy, created_at, active_at, expires_at,
+          target, instructions
+        from lanes where key = :old
+        """,
+        {"old": lane.key, "new": key},
+    )
+    moved = msgspec.structs.replace(lane, key=key)
+    absorb(tx, moved, lane)
+    return moved
+
+
+def absorb(tx: Transaction, lane: Lane, other: Lane) -> None:
+    """Let one lane take over the history of another, which is gone then."""
+    tx.run("update lane_moves set lane = :key where lane = :other", {"key": lane.key, "other": other.key})
+    tx.run("delete from lanes where key = :key", {"key": other.key})
+
+
+def by_key(tx: Transaction, key: LaneKey) -> Lane | None:
+    """The lane of a key, locked until the end of the transaction."""
+    return _locked(tx, key)
 
 
 def expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:

@@ -23,16 +23,26 @@ from questions q
 
 
 def put(
-    tx: Transaction, turn: Turn, question: Question, *, shared: bool, expires_at: datetime, now: datetime
+    tx: Transaction,
+    turn: Turn,
+    question: Question,
+    *,
+    shared: bool,
+    expires_at: datetime,
+    now: datetime,
+    answer: str | None = None,
 ) -> Asked:
-    """Store a question of a running turn. The caller holds the turn and has looked for the key."""
+    """Store a question of a running turn, open unless its answer is known. The caller holds the turn and has looked
+    for the key."""
+    state = QuestionState.OPEN if answer is None else QuestionState.ANSWERED
     made = QuestionId(ids.new(now))
     tx.run(
         """
         insert into questions
-          (id, profile, owner, session, turn, asker, shared, key, body, state, created_at, expires_at)
+          (id, profile, owner, session, turn, asker, shared, key, body, state, answer, created_at, expires_at, closed_at)
         values
-          (:id, :profile, :owner, :session, :turn, :asker, :shared, :key, :body, 'open', :now, :expires_at)
+          (:id, :profile, :owner, :session, :turn, :asker, :shared, :key, :body, :state, :answer, :now, :expires_at,
+           :closed_at)
         """,
         {
             "id": made,
@@ -46,10 +56,13 @@ def put(
             "body": wire.dumps(question),
             "now": micros(now),
             "expires_at": micros(expires_at),
+            "state": state.value,
+            "answer": None if answer is None else wire.dumps(answer),
+            "closed_at": None if answer is None else micros(now),
         },
     )
     asked = get(tx, made)
-    _note(tx, asked, QuestionState.OPEN, now)
+    _note(tx, asked, state, now)
     return asked
 
 

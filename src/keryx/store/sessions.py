@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from keryx.core import ids, source, titles, wire
 from keryx.core.changes import Kind
 from keryx.core.errors import Invalid, NotFound
@@ -27,6 +29,8 @@ COLUMNS = """
   s.cost, s.cost_status, s.context_used, s.context_limit
 """
 SELECT = f"select {COLUMNS} from sessions s"
+GIVEN = "given"
+"""How the feed notes that a session belongs to somebody else now."""
 REVISED = "revised"
 
 
@@ -84,6 +88,11 @@ def get(
     return found
 
 
+def exists(tx: Transaction, session: SessionId) -> bool:
+    """Whether there is such a session, whoever may see it, the deleted ones included."""
+    return tx.row("select 1 from sessions where id = :id", {"id": session}) is not None
+
+
 def lock(tx: Transaction, session: SessionId) -> None:
     """Hold the session until the end of the transaction; the first lock of every unit that changes it."""
     if tx.for_update:
@@ -96,10 +105,10 @@ def children(tx: Transaction, session: SessionId) -> list[Session]:
 
 
 def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: datetime) -> str:
-    """Set a title; gives the one that was set. A person's title must be free and is never overwritten by rule;
-    a title by rule takes the next free number."""
+    """Set a title; gives the one that was set. A person's title must be free and is never overwritten by
+    another; any other title takes the next free number."""
     wanted = titles.clean(title)
-    if by is TitleBy.RULE:
+    if by is not TitleBy.PERSON:
         if session.title_by is TitleBy.PERSON:
             return session.title
         wanted = _free(tx, session, wanted)
@@ -259,6 +268,38 @@ def add_alias(tx: Transaction, session: Session, alias: str) -> None:
         """,
         {"profile": session.profile, "alias": ids.reference(alias), "session": session.id},
     )
+
+
+def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[SessionId]:
+    """The ids of every session of a person, deleted ones too, oldest first."""
+    rows = tx.rows(
+        "select id from sessions where profile = :profile and owner = :owner order by id",
+        {"profile": profile, "owner": owner},
+    )
+    return [SessionId(row[0]) for row in rows]
+
+
+def give(tx: Transaction, session: Session, owner: PrincipalId, *, now: datetime) -> None:
+    """Let a session with all its work belong to another person. A title that they use already gets a number."""
+    heir = msgspec.structs.replace(session, owner=owner)
+    title = _free(tx, heir, session.title) if session.title and session.deleted_at is None else session.title
+    keyed = {
+        "title": title,
+        "key": title.casefold() or None,
+        "base": titles.base(title)[0].casefold() or None,
+    }
+    tx.run(
+        """
+        update sessions set owner = :owner, title = :title, title_key = :key, title_base = :base where id = :id
+        """,
+        {"id": session.id, "owner": owner, **keyed},
+    )
+    params = {"id": session.id, "owner": owner}
+    tx.run("update turns set owner = :owner where session = :id", params)
+    tx.run("update usage set owner = :owner where session = :id", params)
+    tx.run("update deliveries set owner = :owner where session = :id", params)
+    _note_gone(tx, session, now)
+    _note(tx, heir, GIVEN, now)
 
 
 def from_row(row: Row) -> Session:

@@ -40,10 +40,10 @@ def add(tx: Transaction, turn: Turn, usage: Usage, *, now: datetime, task: str =
     tx.run(
         """
         insert into usage
-          (turn, session, profile, owner, surface, model, task, input, output, reasoning, cache_read, cache_write, cost,
+          (turn, session, profile, owner, asker, surface, model, task, input, output, reasoning, cache_read, cache_write, cost,
            estimated, at)
         values
-          (:turn, :session, :profile, :owner, :surface, :model, :task, :input, :output, :reasoning, :cache_read,
+          (:turn, :session, :profile, :owner, :asker, :surface, :model, :task, :input, :output, :reasoning, :cache_read,
            :cache_write, :cost, :estimated, :at)
         """,
         {
@@ -51,6 +51,7 @@ def add(tx: Transaction, turn: Turn, usage: Usage, *, now: datetime, task: str =
             "session": turn.session,
             "profile": turn.profile,
             "owner": turn.owner,
+            "asker": turn.asker,
             "surface": turn.surface,
             "model": usage.model,
             "task": task,

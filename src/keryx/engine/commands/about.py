@@ -1,10 +1,11 @@
-"""Commands that tell: what this conversation is, uses and costs, who asks, and what can be asked."""
+"""Commands that tell: what this conversation is, uses and costs, and what can be asked."""
 
 import msgspec
 
+from keryx.core.errors import NotFound
 from keryx.engine.commands.call import Call, Done, Run, label
-from keryx.engine.commands.table import COMMANDS
-from keryx.store import listings, principals, sessions, turns
+from keryx.engine.commands.table import COMMANDS, Who
+from keryx.store import listings, sessions, turns
 
 
 def _model(call: Call) -> Done:
@@ -15,6 +16,21 @@ def _model(call: Call) -> Done:
     settings = msgspec.structs.replace(session.settings, model=model)
     sessions.set_settings(call.tx, session, settings, now=call.now)
     return Done(f"Model: {model or 'default'}.", session.id)
+
+
+def _tools(call: Call) -> Done:
+    session, known = call.current, call.policy.tools
+    chosen = known if session.settings.tools is None else session.settings.tools
+    word, _, name = call.text.partition(" ")
+    if not call.text:
+        listed = [f"{n}: {'on' if n in chosen else 'off'}" for n in known]
+        return Done("\n".join(listed) or "There are no tools.", session.id)
+    if word not in ("on", "off") or name not in known:
+        raise NotFound(f"write /tools on or /tools off and one of {', '.join(known) or 'no tools at all'}")
+    now = tuple(n for n in known if (n in chosen and n != name) or (n == name and word == "on"))
+    settings = msgspec.structs.replace(session.settings, tools=None if now == known else now)
+    sessions.set_settings(call.tx, session, settings, now=call.now)
+    return Done(f"{name}: {word}.", session.id)
 
 
 def _status(call: Call) -> Done:
@@ -41,19 +57,15 @@ def _usage(call: Call) -> Done:
     )
 
 
-def _whoami(call: Call) -> Done:
-    name = principals.name(call.tx, call.viewer.principal)
-    return Done(f"{name or 'unnamed'} · {call.viewer.principal} · profile {call.viewer.profile}")
-
-
 def _help(call: Call) -> Done:
-    return Done("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in COMMANDS))
+    shown = [c for c in COMMANDS if c.who is not Who.OPERATOR or call.operates]
+    return Done("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in shown))
 
 
 RUN: dict[str, Run] = {
     "model": _model,
+    "tools": _tools,
     "status": _status,
     "usage": _usage,
-    "whoami": _whoami,
     "help": _help,
 }

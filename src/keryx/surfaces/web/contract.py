@@ -17,7 +17,7 @@ class Needs(StrEnum):
 
 class Operation(msgspec.Struct, frozen=True):
     """One method of one path. `query` and `body` are forms, `answer` is what it gives (`None`: nothing, status 204).
-    `key`: takes the header Idempotency-Key. `raw` is the media type of an answer that is not JSON, `takes` the
+    `key`: takes the header Idempotency-Key. `raw` are the media types of an answer that is not JSON, `takes` the
     one of a body that is not. `tagged`: answers with an ETag and heeds If-None-Match."""
 
     name: str
@@ -214,7 +214,7 @@ _SESSIONS = (
         f"{_SESSION}/export",
         "The conversation as a file.",
         query=forms.ExportQuery,
-        raw="application/octet-stream",
+        raw="text/markdown, text/html, application/x-ndjson",
     ),
     Operation(
         "composer",
@@ -363,9 +363,7 @@ _AROUND = (
         status=201,
         takes="application/octet-stream",
     ),
-    Operation(
-        "download", "GET", "/media/{media}", "A picture, sound or file.", raw="application/octet-stream"
-    ),
+    Operation("download", "GET", "/media/{media}", "A picture, sound or file.", raw="*/*"),
 )
 
 OPERATIONS: tuple[Operation, ...] = (*_STARTING, *_SESSIONS, *_AROUND)

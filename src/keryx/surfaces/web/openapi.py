@@ -106,7 +106,7 @@ def _inlined(kind: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]
 def _responses(operation: Operation) -> dict[str, Any]:
     problems = {"4XX": _PROBLEM, "5XX": _PROBLEM}
     if operation.raw:
-        content: dict[str, Any] = {operation.raw: {"schema": {}}}
+        content: dict[str, Any] = {kind: {"schema": {}} for kind in operation.raw.split(", ")}
         return {"200": {"description": operation.about, "content": content}, **problems}
     if operation.answer is None:
         return {"204": {"description": "Done."}, **problems}

@@ -1,0 +1,132 @@
+"""Servers: the tools of configured MCP servers, as a toolbox. Nothing is started before a turn needs it."""
+
+import base64
+import mimetypes
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import msgspec
+from anyio.abc import TaskGroup
+
+from keryx.agents.connection import Connection
+from keryx.agents.tools import Output, Permission, Spec, ToolFailed
+from keryx.agents.toolserver import ToolServer
+from keryx.core.ports import Attached, Clock, TurnContext
+
+
+class ServerTools:
+    """The tools of one server. Once they are known they are offered even while the server is down, so that the
+    prompt stays the same; a call then says what is wrong."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._specs: list[Spec] = []
+        self._tools: dict[str, str] = {}
+
+    @property
+    def server(self) -> ToolServer:
+        return self.connection.server
+
+    def end(self) -> None:
+        """Let the server go. It is started again if it is needed after all."""
+        self.connection.end()
+
+    async def specs(self, context: TurnContext) -> Sequence[Spec]:
+        if self.server.profiles and context.profile not in self.server.profiles:
+            return ()
+        try:
+            return await self.learn()
+        except ToolFailed:
+            return self._specs  # Told by `troubles`.
+
+    def troubles(self, context: TurnContext) -> Sequence[str]:
+        if self._specs or not self.connection.error:
+            return ()
+        return [
+            f"The tools of {self.server.name!r} are missing: {self.connection.error}. `keryx tools check` says more."
+        ]
+
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolFailed(f"There is no tool {name!r} any more.")
+        result = await self.connection.call(tool, arguments)
+        given = output(result, tool)
+        if result.is_error:
+            raise ToolFailed(given.text or "The tool failed and did not say why.")
+        return given
+
+    async def learn(self) -> list[Spec]:
+        """What the server offers now. Raises `ToolFailed` while it does not work."""
+        named: dict[str, types.Tool] = {}
+        for tool in await self.connection.tools():
+            named[self.server.tool_name(tool.name, taken=frozenset(named))] = tool
+        self._tools = {name: tool.name for name, tool in named.items()}
+        self._specs = [_spec(name, tool, self.server) for name, tool in named.items()]
+        return self._specs
+
+
+@asynccontextmanager
+async def opened(
+    servers: Sequence[ToolServer], *, clock: Clock, logs: Path
+) -> AsyncGenerator[dict[str, ServerTools]]:
+    """The tools of every server by its name; what was started is ended with the block."""
+    async with anyio.create_task_group() as group:
+        yield {s.name: connect(s, group=group, clock=clock, logs=logs) for s in servers}
+        group.cancel_scope.cancel()
+
+
+def connect(server: ToolServer, *, group: TaskGroup, clock: Clock, logs: Path) -> ServerTools:
+    """The tools of one server, which runs in the group once it is needed."""
+    return ServerTools(Connection(server, group=group, clock=clock, log_file=logs / f"{server.name}.log"))
+
+
+def output(result: types.CallToolResult, tool: str) -> Output:
+    """What a tool gave: words for the model, in which what is no text is named, and pictures and sounds for the person."""
+    parts = [_block(block) for block in result.content]
+    if not any(parts) and result.structured_content is not None:
+        return Output(msgspec.json.encode(result.structured_content).decode())
+    media = [b for b in result.content if isinstance(b, types.ImageContent | types.AudioContent)]
+    found = (_attached(block, tool, n) for n, block in enumerate(media, start=1))
+    return Output("\n".join(part for part in parts if part), tuple(a for a in found if a))
+
+
+def _attached(block: types.ImageContent | types.AudioContent, tool: str, number: int) -> Attached | None:
+    try:
+        body = base64.b64decode(block.data, validate=True)
+    except ValueError:
+        return None
+    ending = mimetypes.guess_extension(block.mime_type) or ""
+    return Attached(f"{tool}-{number}{ending}", block.mime_type, body)
+
+
+def _block(block: types.ContentBlock) -> str:
+    match block:
+        case types.TextContent():
+            return block.text
+        case types.ImageContent() | types.AudioContent():
+            size = len(block.data) * 3 // 4
+            return f"[{block.type} of type {block.mime_type}, about {size:,} bytes: shown to the person]"
+        case types.ResourceLink():
+            return f"[link to {block.name}: {block.uri}]"
+        case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
+            return f"[{resource.uri}]\n{resource.text}"
+        case types.EmbeddedResource(resource=resource):
+            return f"[resource {resource.uri} of type {resource.mime_type or 'unknown'}: not shown]"
+
+
+def _spec(name: str, tool: types.Tool, server: ToolServer) -> Spec:
+    hints = tool.annotations
+    reads = bool(hints and hints.read_only_hint)
+    repeats = reads or bool(hints and hints.idempotent_hint) or tool.name in server.repeatable
+    return Spec(
+        name=name,
+        description=tool.description or tool.title or "",
+        parameters=tool.input_schema,
+        repeatable=repeats,
+        permission=server.policy or (Permission.ALLOW if reads else Permission.ASK),
+    )

@@ -1,0 +1,61 @@
+"""Posts: what an agent sends somewhere by itself, and where it may send to."""
+
+from datetime import datetime
+
+from keryx.core.deliveries import LOCAL, Target, parse_target
+from keryx.core.errors import Invalid
+from keryx.core.ids import OPERATOR
+from keryx.core.sessions import Viewer
+from keryx.core.turns import Turn
+from keryx.store import deliveries, lanes
+from keryx.store.database import Transaction
+
+_LISTED = 20
+
+
+def post(
+    tx: Transaction, turn: Turn, viewer: Viewer, where: str, text: str, *, alone: bool, now: datetime
+) -> list[Target]:
+    """Write a delivery for each target that `where` names; gives the targets. `Invalid` for a place that is not the
+    viewer's. Without `alone`, others listen in, and only the place that asked is allowed."""
+    if not text.strip():
+        raise Invalid("there is nothing to send: give a text")
+    places = _places(tx, viewer) if alone else []
+    targets = [_checked(t, turn, places) for t in parse_target(where, origin=turn.reply)]
+    for target in targets:
+        deliveries.enqueue(
+            tx,
+            target,
+            text,
+            profile=turn.profile,
+            owner=turn.owner,
+            session=turn.session,
+            turn=turn.id,
+            now=now,
+        )
+    return targets
+
+
+def _checked(target: Target, turn: Turn, places: list[Target]) -> Target:
+    if target == turn.reply:
+        return target
+    found = [p for p in places if _fits(target, p)]
+    if len(found) != 1:
+        names = ", ".join(str(p) for p in places[:_LISTED]) or "none"
+        why = "names several places" if found else "is no place that this person talks in"
+        raise Invalid(f"{str(target)!r} {why}: send to origin, or to one of these: {names}")
+    return found[0]
+
+
+def _places(tx: Transaction, viewer: Viewer) -> list[Target]:
+    """Where a viewer talks, the latest first; the operator also has the folder of local answers."""
+    sources = [lane.source for lane in lanes.page(tx, viewer)]
+    talked = [Target(s.platform, s.account, s.chat, s.thread or "") for s in sources if s.chat]
+    local = [Target(LOCAL)] if viewer.principal == OPERATOR else []
+    return list(dict.fromkeys([*talked, *local]))
+
+
+def _fits(target: Target, place: Target) -> bool:
+    if target.platform != place.platform:
+        return False
+    return not target.chat or (target.chat, target.thread) == (place.chat, place.thread)

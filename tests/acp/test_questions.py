@@ -1,0 +1,175 @@
+"""Questions: put to the person at the editor, and open to every other surface until somebody answers."""
+
+from pathlib import Path
+
+import pytest
+from tests.acp.conftest import Start
+from tests.acp.driver import Editor, Json, Refused, editor
+from tests.cli.driver import Cli
+
+FORM: dict[str, object] = {"elicitation": {"form": {}}}
+
+
+def asked(zed: Editor, method: str = "session/request_permission") -> Json:
+    return zed.wait(lambda m: m.get("method") == method)["params"]
+
+
+@pytest.mark.parametrize(("option", "answer"), [("allow", "allow"), ("deny", "deny")])
+def test_a_permission_is_asked_with_the_exact_input_and_the_choice_counts(
+    start: Start, option: str, answer: str
+) -> None:
+    zed = start()
+    zed.answers["session/request_permission"] = lambda _: {
+        "outcome": {"outcome": "selected", "optionId": option}
+    }
+    session = zed.new()
+    assert zed.prompt(session, "!ask rm -rf build") == "end_turn"
+    params = asked(zed)
+    assert params["sessionId"] == session
+    assert params["toolCall"]["title"] == "ask: rm -rf build"
+    assert params["toolCall"]["rawInput"] == {"input": "rm -rf build"}
+    assert {o["kind"] for o in params["options"]} == {"allow_once", "allow_always", "reject_once"}
+    assert zed.texts(session).endswith(f"Answered: {answer}")
+
+
+def test_always_is_remembered_in_the_session(start: Start) -> None:
+    zed = start()
+    zed.answers["session/request_permission"] = lambda _: {
+        "outcome": {"outcome": "selected", "optionId": "always"}
+    }
+    session = zed.new()
+    zed.prompt(session, "!ask once")
+    zed.prompt(session, "!ask twice")
+    assert len(zed.asked) == 1
+
+
+@pytest.mark.parametrize(("mode", "answer"), [("auto", "allow"), ("read", "deny")])
+def test_a_mode_answers_without_asking(start: Start, mode: str, answer: str) -> None:
+    zed = start()
+    session = zed.new()
+    zed.call("session/set_mode", sessionId=session, modeId=mode)
+    assert zed.prompt(session, "!ask rm") == "end_turn"
+    assert zed.asked == []
+    assert zed.texts(session).endswith(f"Answered: {answer}")
+
+
+def test_a_cancelled_turn_takes_its_question_with_it(start: Start, home: Path) -> None:
+    zed = start()
+    session = zed.new()
+    id_ = zed.say(session, "!ask rm")
+    asked(zed)
+    zed.notify("session/cancel", sessionId=session)
+    assert zed.result(id_) == {"stopReason": "cancelled"}
+    zed.wait(lambda m: m.get("method") == "$/cancel_request")
+    assert Cli(home).json("questions", "list")["questions"] == []
+
+
+def test_another_surface_may_answer_first(start: Start, home: Path) -> None:
+    zed = start()
+    session = zed.new()
+    id_ = zed.say(session, "!ask rm")
+    asked(zed)
+    (waiting,) = Cli(home).json("questions", "list")["questions"]
+    Cli(home).ok("questions", "answer", waiting["id"], "allow")
+    assert zed.result(id_) == {"stopReason": "end_turn"}
+    assert zed.texts(session).endswith("Answered: allow")
+    zed.wait(lambda m: m.get("method") == "$/cancel_request")
+    request = next(m for m in zed.seen if m.get("method") == "session/request_permission")
+    late = {"outcome": {"outcome": "selected", "optionId": "deny"}}
+    zed.send({"jsonrpc": "2.0", "id": request["id"], "result": late})
+    assert zed.prompt(session, "lives on") == "end_turn"
+
+
+def test_an_answer_typed_as_a_prompt_counts(start: Start) -> None:
+    zed = start()
+    session = zed.new()
+    id_ = zed.say(session, "!ask rm")
+    asked(zed)
+    assert zed.prompt(session, "no") == "end_turn"
+    assert zed.result(id_) == {"stopReason": "end_turn"}
+    assert zed.texts(session).endswith("Answered: deny")
+
+
+def test_a_client_that_refuses_or_dismisses_leaves_the_question_open(start: Start, home: Path) -> None:
+    zed = start()
+    zed.answers["session/request_permission"] = lambda _: {"outcome": {"outcome": "cancelled"}}
+    session = zed.new()
+    id_ = zed.say(session, "!ask rm")
+    asked(zed)
+    Cli(home).until("rm", "questions", "list", "--json")
+    zed.notify("session/cancel", sessionId=session)
+    assert zed.result(id_) == {"stopReason": "cancelled"}
+
+
+def test_a_question_outlives_the_process_of_its_editor(start: Start, home: Path) -> None:
+    zed = start()
+    session = zed.new()
+    zed.say(session, "!ask rm")
+    asked(zed)
+    zed.kill()
+    (waiting,) = Cli(home).json("questions", "list")["questions"]
+    assert waiting["session"] == session
+
+
+def agent(folder: Path, options: str) -> dict[str, str]:
+    """An agent of somebody's own that asks one question."""
+    (folder / "asker.py").write_text(
+        "from keryx.core.ports import Said\n"
+        "from keryx.core.questions import Option, Question\n"
+        "async def agent(context):\n"
+        f"    question = Question(key='q', title='Which colour?', detail='for the door', options={options})\n"
+        "    yield Said(f'It is {await context.ask(question)}')\n"
+    )
+    return {"KERYX_AGENT": "asker:agent", "PYTHONPATH": str(folder)}
+
+
+def test_words_are_asked_for_in_a_form_where_the_editor_has_forms(home: Path, tmp_path: Path) -> None:
+    with editor(home, **agent(tmp_path, "()")) as zed:
+        zed.initialize(**FORM)
+        zed.answers["elicitation/create"] = lambda _: {"action": "accept", "content": {"answer": "red"}}
+        session = zed.new()
+        assert zed.prompt(session, "paint") == "end_turn"
+        assert zed.texts(session) == "It is red"
+        params = asked(zed, "elicitation/create")
+        assert params["mode"] == "form"
+        assert params["message"] == "Which colour?\n\nfor the door"
+        assert list(params["requestedSchema"]["properties"]) == ["answer"]
+
+
+def test_a_choice_is_put_as_a_form_or_else_as_buttons(home: Path, tmp_path: Path) -> None:
+    more = agent(tmp_path, "(Option('r', 'Red'), Option('b', 'Blue'))")
+    with editor(home, **more) as zed:
+        zed.initialize(**FORM)
+        zed.answers["elicitation/create"] = lambda _: {"action": "accept", "content": {"answer": "b"}}
+        session = zed.new()
+        zed.prompt(session, "paint")
+        assert zed.texts(session) == "It is b"
+    with editor(home, **more) as vim:
+        vim.initialize()
+        vim.answers["session/request_permission"] = lambda _: {
+            "outcome": {"outcome": "selected", "optionId": "r"}
+        }
+        session = vim.new()
+        vim.prompt(session, "paint")
+        assert vim.texts(session) == "It is r"
+
+
+def test_words_wait_for_another_surface_where_the_editor_has_no_forms(home: Path, tmp_path: Path) -> None:
+    with editor(home, **agent(tmp_path, "()")) as zed:
+        zed.initialize()
+        session = zed.new()
+        id_ = zed.say(session, "paint")
+        Cli(home).until("Which colour?", "questions", "list", "--json")
+        assert zed.prompt(session, "green") == "end_turn"
+        assert zed.result(id_) == {"stopReason": "end_turn"}
+        assert zed.texts(session).endswith("It is green")
+        assert zed.asked == []
+
+
+def test_nobody_is_asked_by_a_turn_that_has_ended(start: Start) -> None:
+    zed = start()
+    session = zed.new()
+    with pytest.raises(Refused):
+        zed.prompt(session, "!fail")
+    zed.load(session)
+    assert zed.asked == []
