@@ -175,14 +175,15 @@ def _draft(draft: State | None, event: Event) -> State | None:
     if event["n"] <= known["n"]:
         return draft
     parts = _parts(known, event)
-    part: State = parts[event["part"]]
+    at: int = event["part"]
+    part = parts[at]
     text: str = event.get("text", "")
     if event.get("blocks") is not None:
         blocks: list[str] = part["blocks"][: event.get("keep", 0)] + event["blocks"]
         part = part | {"text": part["text"] + text, "blocks": blocks, "tail": ""}
     else:
         part = part | {"text": part["text"] + text, "tail": part["tail"] + text}
-    parts[event["part"]] = part
+    parts[at] = part
     return {"turn": event["turn"], "n": event["n"], "parts": parts}
 
 
