@@ -193,7 +193,15 @@ def _parts(known: State, event: Event) -> list[State]:
     if not event.get("fresh"):
         parts += known["parts"]
     while len(parts) <= event["part"]:
-        parts.append({"thought": event.get("thought", False), "text": "", "blocks": [], "tail": ""})
+        parts.append(
+            {
+                "thought": event.get("thought", False),
+                "text": "",
+                "blocks": [],
+                "tail": "",
+                "media": event.get("media"),
+            }
+        )
     return parts
 
 
@@ -334,6 +342,7 @@ def _drawn(draft: State) -> State:
             "text": p.get("text", ""),
             "blocks": p.get("blocks", []),
             "tail": "",
+            "media": p.get("media"),
         }
         for p in draft.get("parts", [])
     ]
