@@ -8,7 +8,20 @@ from pathlib import Path
 
 from tests.postgres import Server
 
-from bench import acp, exchange, followers, gateway, memory, queues, reading, receive, search, startup, table, web
+from bench import (
+    acp,
+    exchange,
+    followers,
+    gateway,
+    memory,
+    queues,
+    reading,
+    receive,
+    search,
+    startup,
+    table,
+    web,
+)
 from bench.stage import Stage
 from bench.table import Line
 

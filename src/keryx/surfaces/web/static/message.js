@@ -101,7 +101,7 @@ export function draftView(item, tools) {
   const words = parts.some((p) => p.text);
   return h("article", { class: "message assistant", "aria-label": "The answer that is being written", "aria-busy": "true" },
     item.head && h("div", { class: "head" }, h("span", { class: "who" }, "Agent"), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: "state running" }, item.running?.cancelling ? "stopping" : words ? "writing" : "at work")),
-    h("div", { class: "body" }, parts.map((part, i) => part.thought
+    h("div", { class: "body" }, parts.map((part, i) => part.media ? media(part.media) : part.thought
       ? thought(`draft.${i}`, part.text, tools, true)
       : h("div", { class: "prose live" },
           part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),
