@@ -25,6 +25,7 @@ format: .venv/.dev
 faults: .venv/.dev
 	.venv/bin/pytest -m "faults or not faults" tests/faults
 	.venv/bin/python -m tests.faults.storm --kills 500
+	.venv/bin/python -m tests.faults.telegram_storm --kills 300
 
 bench: .venv/.dev
 	.venv/bin/python -m bench

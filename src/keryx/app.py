@@ -15,13 +15,13 @@ from keryx.agents.echo import EchoAgent
 from keryx.agents.lent import Lent, Placed
 from keryx.agents.tools import Toolbox
 from keryx.config import LogFormat, Settings
-from keryx.core import ids, prompt
+from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
 from keryx.core.ports import Adapter, Agent, Clock
 from keryx.core.sessions import Viewer
-from keryx.core.source import Source
 from keryx.core.turns import Turn
+from keryx.engine import place
 from keryx.engine.builtin import BuiltinTools
 from keryx.engine.clock import SystemClock
 from keryx.engine.feed import Feed
@@ -107,20 +107,14 @@ class App:
             log.info("platforms are left out here: %s", exc)
             return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
+    @property
+    def platforms(self) -> frozenset[str]:
+        """The platforms that something can be sent to."""
+        return frozenset(adapter.platform for adapter in self._all_adapters)
+
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""
-        source = reading.session.origin or Source(platform=reading.session.surface)
-        place = prompt.Place(
-            platform=source.platform,
-            chat_type=source.chat_type.value,
-            chat_name=source.chat_name or "",
-            chat_id=source.chat or "",
-            topic=source.topic or "",
-            person_name=source.user_name or "",
-            person_id=source.user or "",
-            connected=tuple(sorted(a.platform for a in self._usable_adapters)),
-        )
-        return prompt.context(place, salt=self._salt, redact=place.platform in prompt.PII_SAFE)
+        return place.describe(reading.around, self._usable_adapters, self.settings.profiles, salt=self._salt)
 
     def _read_salt(self, tx: Transaction) -> str:
         """The salt of hashes in prompts: made once per store, so that they stay the same."""

@@ -34,7 +34,7 @@ async def opened(
     every = Models((*models, local.MODEL) if local.installed() else models, default=default)
     async with (
         opened_tools(settings, builtin, clock, lent) as toolbox,
-        LlmAgent(every, toolbox=toolbox, local=small.endpoint) as agent,
+        LlmAgent(every, toolbox=toolbox, local=small.endpoint, compaction=settings.compaction) as agent,
     ):
         try:
             yield agent

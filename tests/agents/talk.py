@@ -7,7 +7,7 @@ from typing import Any
 
 from keryx.agents.llm import LlmAgent
 from keryx.agents.models import Model, Models
-from keryx.agents.tools import Spec, ToolFailed
+from keryx.agents.tools import Output, Spec, ToolFailed
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Mark, Message, Part, Role, ToolCall, ToolResult, words
 from keryx.core.ports import Agent, Clock, Event, Fetch, Said, TurnContext, nothing
@@ -81,7 +81,14 @@ def a_context(
 
 def a_model(endpoint: Endpoint | str, **fields: Any) -> Model:
     base_url = endpoint if isinstance(endpoint, str) else endpoint.base_url
-    given: dict[str, Any] = {"name": "test", "id": MODEL, "key": f"env:{VARIABLE}", "context": 8192, **fields}
+    given: dict[str, Any] = {
+        "name": "test",
+        "id": MODEL,
+        "key": f"env:{VARIABLE}",
+        "context": 8192,
+        "titles": False,
+        **fields,
+    }
     return Model(base_url=base_url, **given)
 
 
@@ -120,7 +127,7 @@ class Tools:
     def troubles(self, context: TurnContext) -> Sequence[str]:
         return ()
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
         self.called.append((name, arguments))
         self.at_once += 1
         if name == "slow":
@@ -131,4 +138,4 @@ class Tools:
             raise ToolFailed("The line is dead.")
         if name == "crash":
             raise RuntimeError("a bug")
-        return f"{name} found {arguments.get('q', 'nothing')}"
+        return Output(f"{name} found {arguments.get('q', 'nothing')}")

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from tests.agents.talk import TURN, Conversation, Tools, a_context, a_model, an_agent, asked, collect, spoken
 from tests.builders import until
@@ -20,9 +21,10 @@ from keryx.agents.history import NO_ANSWER
 from keryx.agents.llm import LlmAgent
 from keryx.agents.models import Models, Prices
 from keryx.agents.retry import Retry
+from keryx.agents.tools import Output
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Audio, File, Image, Message, Reasoning, Role, ToolCall, ToolResult, view
-from keryx.core.ports import Attachment, Called, Event, Returned, Said, Thought, Used
+from keryx.core.ports import Attached, Attachment, Called, Event, Returned, Said, Thought, TurnContext, Used
 from keryx.core.sessions import Settings
 from keryx.core.turns import Usage
 from keryx.testing import FakeClock
@@ -205,6 +207,48 @@ async def test_calls_that_share_an_index_are_told_apart_by_their_ids() -> None:
         async with an_agent(endpoint, toolbox=tools) as agent:
             await collect(agent, a_context())
     assert tools.called == [("look", {"q": "1"}), ("look", {"q": "2"})]
+
+
+async def test_what_tools_have_for_the_person_follows_their_results() -> None:
+    picture = Attached("x.png", "image/png", b"x")
+
+    class Painter(Tools):
+        async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
+            given = await super().call(name, arguments, context)
+            return Output(given.text, (picture,)) if name == "look" else given
+
+    with Endpoint(calls(("c1", "look", "{}"), ("c2", "send", "{}")), answer("Done.")) as endpoint:
+        async with an_agent(endpoint, toolbox=Painter()) as agent:
+            events = await collect(agent, a_context())
+    kinds = [type(e) for e in events if isinstance(e, Called | Returned | Attached | Said)]
+    assert kinds == [Called, Returned, Returned, Attached, Said]
+    assert picture in events
+
+
+async def test_a_call_that_had_to_ask_and_was_not_answered_had_not_begun() -> None:
+    talk = Conversation().ask("send it", turn=TURN)
+    talk.call(
+        ToolCall("c1", "send", "{}", asks=True),
+        ToolCall("c2", "send", "{}", asks=True),
+        ToolCall("c3", "send", "{}"),
+    )
+    tools = Tools()
+    context = msgspec.structs.replace(a_context(view(talk.messages), attempt=2), answered=frozenset({"c2"}))
+    with Endpoint(answer("Done.")) as endpoint:
+        async with an_agent(endpoint, toolbox=tools) as agent:
+            events = await collect(agent, context)
+    assert [e.result.id for e in events if isinstance(e, Returned)] == ["c1"]
+    told = {m["tool_call_id"]: m["content"] for m in endpoint.requests[0]["messages"] if m["role"] == "tool"}
+    assert told["c1"] == "send found nothing"
+    assert "effect is unknown" in told["c2"] and "effect is unknown" in told["c3"]
+
+
+async def test_an_endpoint_that_takes_no_tools_is_told_with_the_way_out() -> None:
+    refusal = Refusal(status=400, message="registry.ollama.ai/library/x does not support tools")
+    with Endpoint(refusal) as endpoint:
+        async with an_agent(endpoint, toolbox=Tools()) as agent:
+            with pytest.raises(AgentFailed, match="takes no tools for model 'test': set `tools = false`"):
+                await collect(agent, a_context())
 
 
 async def test_rounds_of_tools_have_a_limit() -> None:

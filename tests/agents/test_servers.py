@@ -21,6 +21,7 @@ from keryx.agents.servers import ServerTools
 from keryx.agents.tools import Permission, ToolFailed
 from keryx.agents.toolserver import ToolServer
 from keryx.core.ids import ProfileId
+from keryx.core.ports import Attached
 from keryx.engine.clock import SystemClock
 from keryx.testing import FakeClock
 
@@ -54,6 +55,10 @@ async def tools(folder: Path) -> AsyncIterator[ServerTools]:
             yield found["test"]
 
 
+async def called(tools: ServerTools, name: str, **arguments: Any) -> str:
+    return (await tools.call(name, arguments, CONTEXT)).text
+
+
 async def failed(tools: ServerTools, name: str, **arguments: Any) -> str:
     with pytest.raises(ToolFailed) as failure:
         await tools.call(name, arguments, CONTEXT)
@@ -74,21 +79,21 @@ async def test_what_a_server_says_of_its_tools_is_passed_on(tools: ServerTools) 
 async def test_a_tool_is_called_by_the_name_that_providers_accept(tools: ServerTools) -> None:
     (name,) = [s.name for s in await tools.specs(CONTEXT) if "odd" in s.name]
     assert len(name) == 64 and name.replace("_", "").isalnum() and name.isascii()
-    assert await tools.call(name, {}, CONTEXT) == "odd"
+    assert await called(tools, name) == "odd"
 
 
 async def test_calls_run_side_by_side(tools: ServerTools, tmp_path: Path) -> None:
-    waiting = asyncio.ensure_future(tools.call("test_wait", {"path": str(tmp_path / "go")}, CONTEXT))
-    assert await tools.call("test_look", {"q": "a"}, CONTEXT) == "found a"
+    waiting = asyncio.ensure_future(called(tools, "test_wait", path=str(tmp_path / "go")))
+    assert await called(tools, "test_look", q="a") == "found a"
     assert not waiting.done()
     (tmp_path / "go").touch()
     assert await waiting == "it is there"
 
 
-async def test_what_is_no_text_is_named(tools: ServerTools) -> None:
-    assert await tools.call("test_picture", {}, CONTEXT) == (
-        "here it is\n[image of type image/png, 15 bytes: not shown]"
-    )
+async def test_a_picture_is_for_the_person_and_named_to_the_model(tools: ServerTools) -> None:
+    given = await tools.call("test_picture", {}, CONTEXT)
+    assert given.text == "here it is\n[image of type image/png, about 15 bytes: shown to the person]"
+    assert given.attached == (Attached("picture-1.png", "image/png", b"not a picture"),)
 
 
 async def test_a_secret_is_read_by_reference_and_errors_are_kept_apart(
@@ -107,11 +112,11 @@ async def test_a_server_that_dies_is_one_sentence_and_comes_back(tools: ServerTo
     assert await failed(tools, "test_die") == (
         f"The tool server 'test' ended before it answered. {UNKNOWN} It is started again when it is needed."
     )
-    assert await tools.call("test_look", {"q": "again"}, CONTEXT) == "found again"
+    assert await called(tools, "test_look", q="again") == "found again"
 
 
 async def test_ten_megabytes_come_through(tools: ServerTools) -> None:
-    assert len(await tools.call("test_big", {"size": 10_000_000}, CONTEXT)) == 10_000_000
+    assert len(await called(tools, "test_big", size=10_000_000)) == 10_000_000
 
 
 async def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
@@ -120,7 +125,7 @@ async def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
         assert await failed(found["test"], "test_stuck", path=str(tmp_path / "never")) == (
             f"The tool server 'test' did not answer within 0.5 s. {UNKNOWN}"
         )
-        assert await found["test"].call("test_look", {}, CONTEXT) == "found nothing"
+        assert await called(found["test"], "test_look") == "found nothing"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +208,7 @@ async def test_a_server_over_http(tmp_path: Path, port: int) -> None:
     )
     async with opened(tmp_path, server) as found:
         assert "far_look" in [s.name for s in await found["far"].specs(CONTEXT)]
-        assert await found["far"].call("far_look", {"q": "it"}, CONTEXT) == "found it"
+        assert await called(found["far"], "far_look", q="it") == "found it"
         assert "ended before it answered" in await failed(found["far"], "far_die")
         assert "'far'" in await failed(found["far"], "far_look")
 

@@ -14,6 +14,7 @@ from keryx.agents.tools import (
     NOBODY_ANSWERED,
     NOT_ALLOWED,
     NoTools,
+    Output,
     Permission,
     Spec,
     ToolFailed,
@@ -64,7 +65,7 @@ async def results(
     toolbox: tools.Toolbox, context: TurnContext, *calls: ToolCall, specs: Sequence[Spec] | None = None
 ) -> list[ToolResult]:
     offered = await toolbox.specs(context) if specs is None else specs
-    return [r async for r in tools.run(toolbox, calls, offered, context)]
+    return [f.result async for f in tools.run(toolbox, calls, offered, context)]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +131,8 @@ class Loud(NoTools):
     async def specs(self, context: TurnContext) -> Sequence[Spec]:
         return [Spec(name="loud")]
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
-        return "x" * 10_000_000
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
+        return Output("x" * 10_000_000)
 
 
 async def test_ten_megabytes_are_cut_with_a_note() -> None:

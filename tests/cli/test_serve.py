@@ -54,7 +54,7 @@ def test_health_pages(keryx: Cli) -> None:
     assert any(line.startswith('keryx_transactions_total{label="leases.renew"} ') for line in lines)
     values = [line.rsplit(" ", 1)[1] for line in lines if not line.startswith("#")]
     assert all(float(value) >= 0 for value in values)
-    assert len({line for line in lines if line.startswith("# TYPE")}) == 9
+    assert len({line for line in lines if line.startswith("# TYPE")}) == 14
 
 
 def test_a_second_node_on_one_file_is_refused(keryx: Cli) -> None:

@@ -1,19 +1,24 @@
 """What the engine relies on in every adapter."""
 
 import asyncio
+import logging
+import traceback
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.builders import ODD_TEXTS
+from tests.builders import ODD_TEXTS, until
 from tests.contracts.adapters import CASES, Setting
 
-from keryx.core.deliveries import Idempotency, Target
-from keryx.core.errors import SendError
+from keryx.core.deliveries import AGAIN, Idempotency, Target
+from keryx.core.errors import Gone, NotSent, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
-from keryx.core.ports import Inbound, Parcel, Receipt
+from keryx.core.ports import Attachment, Inbound, Parcel, Receipt
 from keryx.testing import RecordingDoor
+from keryx.testing.faults import Faults
 
 SECONDS = 10
 
@@ -24,51 +29,131 @@ async def setting(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield made
 
 
-def parcel(setting: Setting, text: str = "hello", *, delivery: str = "d1", chat: str = "c1") -> Parcel:
-    target = Target(setting.adapter.platform, setting.adapter.account, chat)
-    return Parcel(delivery=DeliveryId(delivery), part=0, key=f"{delivery}.0", target=target, text=text)
+def parcel(setting: Setting, text: str = "hello", *, delivery: str = "d1", chat: str = "") -> Parcel:
+    target = Target(setting.adapter.platform, setting.adapter.account, chat or setting.chats[0])
+    whole = setting.adapter.parts(text)[0] if text else ""
+    return Parcel(delivery=DeliveryId(delivery), part=0, key=f"{delivery}.0", target=target, text=whole)
+
+
+def seen(setting: Setting) -> list[str]:
+    return setting.seen(setting.chats[0])
 
 
 async def test_what_is_sent_arrives_and_has_an_id(setting: Setting) -> None:
     receipt = await setting.adapter.send(parcel(setting))
-    assert receipt and setting.seen("c1") == ["hello"]
+    assert receipt and seen(setting) == ["hello"]
 
 
 async def test_what_is_sent_one_after_the_other_arrives_in_order(setting: Setting) -> None:
     receipts = [await setting.adapter.send(parcel(setting, f"t{n}", delivery=f"d{n}")) for n in range(5)]
-    assert setting.seen("c1") == [f"t{n}" for n in range(5)]
+    assert seen(setting) == [f"t{n}" for n in range(5)]
     assert len(set(receipts)) == 5
 
 
 async def test_chats_are_apart(setting: Setting) -> None:
-    await setting.adapter.send(parcel(setting, "one"))
-    await setting.adapter.send(parcel(setting, "two", delivery="d2", chat="c2"))
-    assert (setting.seen("c1"), setting.seen("c2")) == (["one"], ["two"])
+    one, two = setting.chats
+    await setting.adapter.send(parcel(setting, "one", chat=one))
+    await setting.adapter.send(parcel(setting, "two", delivery="d2", chat=two))
+    assert (setting.seen(one), setting.seen(two)) == (["one"], ["two"])
 
 
 async def test_a_repetition_under_one_key_arrives_once_where_the_platform_says_so(setting: Setting) -> None:
     first = await setting.adapter.send(parcel(setting))
     again = await setting.adapter.send(parcel(setting))
     native = setting.adapter.capabilities.idempotency is Idempotency.NATIVE
-    assert setting.seen("c1") == ["hello"] * (1 if native else 2)
+    assert seen(setting) == ["hello"] * (1 if native else 2)
     assert (first == again) == native
+
+
+async def test_a_repetition_that_may_be_one_is_marked(setting: Setting) -> None:
+    if setting.adapter.capabilities.idempotency is Idempotency.NATIVE:
+        pytest.skip("this platform recognises a repetition by its key")
+    marked = msgspec.structs.replace(parcel(setting, "it is **bold**"), again=True)
+    await setting.adapter.send(marked)
+    assert seen(setting) == [AGAIN + setting.read(marked.text)]
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
 async def test_any_text_arrives_or_is_refused_by_name(setting: Setting, text: str) -> None:
-    try:
-        await setting.adapter.send(parcel(setting, text))
-    except SendError:
-        assert setting.seen("c1") == []
-    else:
-        assert setting.seen("c1") == [text]
+    for number, one in enumerate(setting.adapter.parts(text)):
+        sent = msgspec.structs.replace(parcel(setting), part=number, key=f"d1.{number}", text=one)
+        try:
+            await setting.adapter.send(sent)
+        except SendError:
+            assert seen(setting) == []
+        else:
+            assert seen(setting)[number:] == [setting.read(one)]
 
 
 @pytest.mark.parametrize("text", ["x", "word " * 3000, "👩‍👩‍👧‍👦" * 500])
 async def test_the_parts_of_a_text_lose_nothing_and_are_never_none(setting: Setting, text: str) -> None:
     parts = setting.adapter.parts(text)
-    assert "".join(parts) == text and all(parts)
+    shown = [setting.read(one) for one in parts]
+    assert "".join("".join(shown).split()) == "".join(text.split()) and all(shown)
     assert list(setting.adapter.parts(text)) == list(parts)
+
+
+async def test_a_platform_out_of_reach_took_nothing(setting: Setting) -> None:
+    if setting.unreachable is None:
+        pytest.skip("this platform is always there")
+    with pytest.raises(NotSent) as caught:
+        await setting.unreachable.send(parcel(setting))
+    refuse_secrets(setting, caught.value)
+
+
+async def test_a_throttled_part_says_how_long_to_wait_and_did_not_arrive(setting: Setting) -> None:
+    spoil(setting, Faults(throttle=1, retry_after=3))
+    with pytest.raises(Throttled) as caught:
+        await setting.adapter.send(parcel(setting))
+    assert caught.value.after == timedelta(seconds=3) and seen(setting) == []
+    refuse_secrets(setting, caught.value)
+
+
+async def test_a_platform_that_breaks_is_tried_again(setting: Setting) -> None:
+    spoil(setting, Faults(broken=1))
+    with pytest.raises((NotSent, Uncertain)) as caught:
+        await setting.adapter.send(parcel(setting))
+    assert seen(setting) == []
+    refuse_secrets(setting, caught.value)
+
+
+async def test_a_reply_that_is_lost_after_acceptance_leaves_doubt(setting: Setting) -> None:
+    spoil(setting, Faults(lost_reply=1))
+    with pytest.raises(Uncertain) as caught:
+        await setting.adapter.send(parcel(setting))
+    assert seen(setting) == ["hello"]
+    refuse_secrets(setting, caught.value)
+
+
+async def test_an_edit_replaces_what_was_sent_and_may_be_repeated(setting: Setting) -> None:
+    if not setting.adapter.capabilities.edit:
+        pytest.skip("this platform has no edits")
+    first = await setting.adapter.send(parcel(setting, "draft"))
+    edit = msgspec.structs.replace(parcel(setting, "final"), edits=first)
+    assert [await setting.adapter.send(edit), await setting.adapter.send(edit)] == [first, first]
+    assert seen(setting) == ["final"]
+    with pytest.raises(Gone):
+        await setting.adapter.send(msgspec.structs.replace(edit, edits="99999999"))
+
+
+async def test_a_file_arrives_with_its_bytes(setting: Setting) -> None:
+    if setting.files is None:
+        pytest.skip("this platform takes no files")
+    assert setting.adapter.capabilities.media
+    for number, mime in enumerate(("image/png", "application/pdf", "audio/ogg", "text/plain")):
+        attachment = Attachment(name=f"f{number}.bin", mime=mime, body=b"\x00\xff bytes %d" % number)
+        sent = msgspec.structs.replace(
+            parcel(setting, ""), part=number, key=f"d1.{number}", attachment=attachment
+        )
+        assert await setting.adapter.send(sent)
+    assert setting.files(setting.chats[0]) == [b"\x00\xff bytes %d" % n for n in range(4)]
+
+
+async def test_typing_is_shown(setting: Setting) -> None:
+    if setting.typed is None:
+        pytest.skip("this platform shows nothing of the kind")
+    await setting.adapter.typing(parcel(setting).target)
+    assert setting.typed() == 1
 
 
 async def test_listening_goes_on_until_it_is_cancelled(setting: Setting) -> None:
@@ -81,42 +166,185 @@ async def test_listening_goes_on_until_it_is_cancelled(setting: Setting) -> None
 
 
 async def test_events_come_in_order_with_ids_of_their_own_and_go_on_from_the_cursor(setting: Setting) -> None:
-    if setting.say is None:
-        pytest.skip("nothing comes in from this platform")
-    for n in range(4):
-        setting.say("c1", f"m{n}")
-    first = await heard(setting, 4, None)
-    assert ["".join(p.text for p in m.parts if isinstance(p, Text)) for m in first] == [
-        f"m{n}" for n in range(4)
-    ]
+    say(setting, *(f"m{n}" for n in range(4)))
+    first = await heard(setting, 4)
+    assert texts(first) == [f"m{n}" for n in range(4)]
     assert len({m.event for m in first}) == 4
     assert all(
-        m.reply and m.reply.chat == "c1" and m.source.platform == setting.adapter.platform for m in first
+        m.reply and m.reply.chat == setting.chats[0] and m.source.platform == setting.adapter.platform
+        for m in first
     )
     cursor = first[1].cursor
-    assert cursor and cursor[0] == f"{setting.adapter.platform}:{setting.adapter.account}"
+    if cursor is None:
+        pytest.skip("this platform posts, and has no cursor")
+    assert cursor[0] == f"{setting.adapter.platform}:{setting.adapter.account}"
     assert [m.event for m in await heard(setting, 2, cursor[1])] == [m.event for m in first[2:]]
 
 
 async def test_an_event_that_could_not_be_taken_in_comes_again(setting: Setting) -> None:
-    if setting.say is None:
-        pytest.skip("nothing comes in from this platform")
-    setting.say("c1", "hello")
+    say(setting, "hello")
+    refused: list[Inbound] = []
 
     async def refuse(inbound: Inbound) -> Receipt:
-        raise RuntimeError("the store is away")
+        refused.append(inbound)
+        raise Unavailable("the store is away")
 
-    async with asyncio.timeout(SECONDS):
-        with pytest.raises(RuntimeError):
-            await setting.adapter.listen(RecordingDoor(receive=refuse))
-    assert len(await heard(setting, 1, None)) == 1
+    listening = asyncio.create_task(listened(setting, RecordingDoor(setting.start, receive=refuse)))
+    await until(lambda: bool(refused), seconds=SECONDS)
+    listening.cancel()
+    await asyncio.wait({listening})
+    assert [m.event for m in await heard(setting, 1)] == [refused[0].event]
 
 
-async def heard(setting: Setting, count: int, cursor: str | None) -> list[Inbound]:
-    """Listen until this many events have come."""
-    door = RecordingDoor(cursor)
-    task = asyncio.create_task(setting.adapter.listen(door))
-    events = await door.wait_for(count, seconds=SECONDS)
+async def test_a_repeated_event_keeps_its_id(setting: Setting) -> None:
+    say(setting, "m0", "m1", "m2")
+    spoil(setting, Faults(duplicate=1))
+    events = await heard(setting, 3, distinct=True)
+    assert len({(m.event, *texts([m])) for m in events}) == 3
+    again = await heard(setting, 1)
+    assert again[0].event in {m.event for m in events}
+
+
+async def test_events_out_of_order_and_torn_answers_lose_nothing(setting: Setting) -> None:
+    say(setting, *(f"m{n}" for n in range(12)))
+    spoil(setting, Faults(reorder=1, torn=0.5, duplicate=0.3))
+    events = await heard(setting, 12, distinct=True)
+    assert set(texts(events)) == {f"m{n}" for n in range(12)}
+
+
+async def test_a_restart_after_any_event_goes_on_with_the_next(setting: Setting) -> None:
+    if setting.post:
+        pytest.skip("this platform posts, and has no cursor")
+    say(setting, *(f"m{n}" for n in range(6)))
+    spoil(setting, Faults(reorder=1, duplicate=0.3))
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(6):
+        [event] = await heard(setting, 1, cursor)
+        assert event.cursor
+        found, cursor = [*found, *texts([event])], event.cursor[1]
+    assert found == [f"m{n}" for n in range(6)]
+
+
+async def test_what_cannot_be_read_is_left_behind_and_blocks_nothing(setting: Setting) -> None:
+    if setting.junk is None:
+        pytest.skip("nothing broken can come from this platform")
+    say(setting, "before")
+    setting.junk()
+    say(setting, "after")
+    setting.junk()
+    assert texts(await heard(setting, 2)) == ["before", "after"]
+
+
+async def test_an_edit_by_a_person_names_what_it_edits(setting: Setting) -> None:
+    if setting.edit is None:
+        pytest.skip("people cannot edit on this platform")
+    say(setting, "helo")
+    setting.edit(setting.chats[0], "hello")
+    first, second = await heard(setting, 2)
+    assert (first.edits, second.edits) == (None, first.source.message)
+    assert texts([second]) == ["hello"] and first.event != second.event
+
+
+async def test_a_file_of_a_person_is_kept_with_its_bytes(setting: Setting) -> None:
+    if setting.attach is None:
+        pytest.skip("people cannot send files on this platform")
+    attachment = Attachment(name="report.pdf", mime="application/pdf", body=b"%PDF \x00\xff")
+    setting.attach(setting.chats[0], "look", attachment)
+    door = Brink(1, setting.start)
+    [event] = await heard(setting, 1, door=door)
+    assert texts([event]) == ["look"] and len(event.parts) == 2
+    assert [(a.mime, a.body) for a in door.kept] == [("application/pdf", b"%PDF \x00\xff")]
+
+
+async def test_a_file_that_cannot_be_kept_becomes_a_sentence(setting: Setting) -> None:
+    if setting.attach is None:
+        pytest.skip("people cannot send files on this platform")
+    setting.attach(setting.chats[0], "look", Attachment(name="a.bin", mime="", body=b"far too long"))
+    [event] = await heard(setting, 1, door=Brink(1, setting.start, limit=1))
+    assert all(isinstance(p, Text) for p in event.parts)
+    assert "look" in texts([event])[0] and "a.bin" in texts([event])[0]
+    refuse_secrets(setting, ValueError(texts([event])[0]))
+
+
+async def test_no_secret_is_logged(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    if not setting.secret:
+        pytest.skip("this platform has no secret")
+    caplog.set_level(logging.DEBUG)
+    spoil(setting, Faults(lost_reply=1))
+    with pytest.raises(SendError):
+        await setting.adapter.send(parcel(setting))
+    say(setting, "hello")
+    await heard(setting, 1)
+    assert setting.secret not in caplog.text
+
+
+def say(setting: Setting, *said: str) -> None:
+    if setting.say is None:
+        pytest.skip("nothing comes in from this platform")
+    for text in said:
+        setting.say(setting.chats[0], text)
+
+
+def spoil(setting: Setting, faults: Faults) -> None:
+    if setting.spoil is None:
+        pytest.skip("this platform has no wire")
+    setting.spoil(faults)
+
+
+def texts(events: list[Inbound]) -> list[str]:
+    return ["".join(p.text for p in m.parts if isinstance(p, Text)) for m in events]
+
+
+def refuse_secrets(setting: Setting, error: BaseException) -> None:
+    told = "".join(traceback.format_exception(error)) + repr(error)
+    assert not setting.secret or setting.secret not in told
+
+
+async def listened(setting: Setting, door: RecordingDoor) -> None:
+    """Listen until the adapter gives up, or for ever; the platform posts meanwhile, if it does."""
+    posting = asyncio.ensure_future(setting.post()) if setting.post else None
+    try:
+        await setting.adapter.listen(door)
+    finally:
+        if posting:
+            posting.cancel()
+            await asyncio.wait({posting})
+
+
+class Brink(RecordingDoor):
+    """A door behind which the process ends: it stores this many events, and never comes back from the last."""
+
+    def __init__(
+        self, count: int, cursor: str | None = None, *, distinct: bool = False, limit: int = 1_000_000
+    ) -> None:
+        super().__init__(cursor, limit=limit)
+        self._count = count
+        self._distinct = distinct
+        self.reached = asyncio.Event()
+
+    async def receive(self, inbound: Inbound) -> Receipt:
+        receipt = await super().receive(inbound)
+        if len({m.event for m in self.events} if self._distinct else self.events) >= self._count:
+            self.reached.set()
+            await asyncio.Event().wait()
+        return receipt
+
+
+async def heard(
+    setting: Setting,
+    count: int,
+    cursor: str | None = None,
+    *,
+    door: Brink | None = None,
+    distinct: bool = False,
+) -> list[Inbound]:
+    """What was stored when the process ends with this many events, `distinct` ones if asked for."""
+    door = door or Brink(count, setting.start if cursor is None else cursor, distinct=distinct)
+    task = asyncio.create_task(listened(setting, door))
+    await until(lambda: task.done() or door.reached.is_set(), seconds=SECONDS)
+    if task.done():
+        task.result()
     task.cancel()
     await asyncio.wait({task})
-    return events
+    return door.events

@@ -12,6 +12,8 @@ from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Message, Role, words
 from keryx.core.ports import Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.questions import Ask, Question
+from keryx.core.questions import nobody as silence
 from keryx.core.sessions import Settings
 from keryx.engine.clock import SystemClock
 from keryx.testing import START
@@ -29,7 +31,7 @@ async def nobody() -> Sequence[Message]:
     return []
 
 
-def context(question: str, *, before: Sequence[Message] = ()) -> TurnContext:
+def context(question: str, *, before: Sequence[Message] = (), ask: Ask = silence) -> TurnContext:
     session, turn = SessionId(ids.new(START)), TurnId(ids.new(START))
     asked = Message(
         session=session, seq=len(before) + 1, role=Role.USER, parts=words(question), at=START, turn=turn
@@ -44,21 +46,24 @@ def context(question: str, *, before: Sequence[Message] = ()) -> TurnContext:
         cwd="",
         clock=SystemClock(),
         steer=nobody,
+        ask=ask,
     )
 
 
 @asynccontextmanager
-async def asked(case: Case, question: str) -> AsyncGenerator[AsyncGenerator[Event, None]]:
+async def asked(
+    case: Case, question: str, *, ask: Ask = silence
+) -> AsyncGenerator[AsyncGenerator[Event, None]]:
     async with (
         asyncio.timeout(SECONDS),
         case.make() as agent,
-        aclosing(agent.run(context(question))) as events,
+        aclosing(agent.run(context(question, ask=ask))) as events,
     ):
         yield events
 
 
-async def collect(case: Case, question: str) -> list[Event]:
-    async with asked(case, question) as events:
+async def collect(case: Case, question: str, *, ask: Ask = silence) -> list[Event]:
+    async with asked(case, question, ask=ask) as events:
         return [event async for event in events]
 
 
@@ -97,12 +102,63 @@ async def test_every_call_is_announced_before_its_result_and_gets_exactly_one(
     assert called and not waiting
 
 
-@playing("answer", "tool")
+@playing("usage", "tool")
 async def test_usage_is_told_and_never_negative(case: Case, question: str) -> None:
-    for event in await collect(case, question):
-        if isinstance(event, Used):
-            used = event.usage
-            assert min(used.input, used.output, used.reasoning, used.cache_read, used.cache_write) >= 0
+    told = [e.usage for e in await collect(case, question) if isinstance(e, Used)]
+    assert told and all(used.model for used in told)
+    for used in told:
+        assert min(used.input, used.output, used.reasoning, used.cache_read, used.cache_write) >= 0
+
+
+@playing("tool", "tools")
+async def test_the_answer_comes_after_the_tools_it_needed(case: Case, question: str) -> None:
+    events = [e for e in await collect(case, question) if isinstance(e, Called | Returned | Said)]
+    kinds = [type(e) for e in events]
+    assert kinds.index(Called) < kinds.index(Returned)
+    assert isinstance(events[-1], Said | Returned)
+
+
+@playing("ask")
+@pytest.mark.parametrize("answer", ["allow", "deny", None])
+async def test_a_question_is_put_before_the_agent_goes_on_and_any_answer_will_do(
+    case: Case, question: str, answer: str | None
+) -> None:
+    put: list[Question] = []
+
+    async def ask(asked: Question) -> str | None:
+        put.append(asked)
+        return answer
+
+    events = await collect(case, question, ask=ask)
+    assert len(put) == 1 and put[0].key and put[0].title and "\n" not in put[0].title
+    assert "".join(e.text for e in events if isinstance(e, Said)).strip()
+    for result in (e.result for e in events if isinstance(e, Returned)):
+        assert result.failed is (answer != "allow"), "no answer is no consent"
+
+
+@playing("ask")
+async def test_a_cancel_reaches_an_agent_that_waits_for_an_answer(case: Case, question: str) -> None:
+    waiting = asyncio.Event()
+
+    async def ask(asked: Question) -> str | None:
+        waiting.set()
+        await asyncio.Event().wait()
+        return None
+
+    task = asyncio.create_task(collect(case, question, ask=ask))
+    async with asyncio.timeout(SECONDS):
+        await waiting.wait()
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=2)
+    assert done and task.cancelled()
+
+
+@playing("answer", "tool")
+async def test_nothing_comes_after_the_end(case: Case, question: str) -> None:
+    async with asked(case, question) as events:
+        async for _ in events:
+            pass
+        assert [event async for event in events] == []
 
 
 @playing("fail")

@@ -44,7 +44,7 @@ async def held(begin: Begin, user: str = "ann", **fields: Any) -> tuple[World, T
 
 
 async def call(world: World, context: TurnContext, name: str, **arguments: Any) -> str:
-    return await BuiltinTools(world.hub).call(name, arguments, context)
+    return (await BuiltinTools(world.hub).call(name, arguments, context)).text
 
 
 async def refused(world: World, context: TurnContext, name: str, **arguments: Any) -> str:

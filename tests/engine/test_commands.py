@@ -11,7 +11,7 @@ from keryx.core.sessions import Listing, TitleBy
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands
-from keryx.engine.commands import COMMANDS
+from keryx.engine.commands import COMMANDS, Who
 from keryx.store import sessions
 from keryx.testing import ScriptedAgent
 
@@ -226,9 +226,10 @@ async def test_status_and_usage_tell_what_the_session_is(world: World) -> None:
     )
 
 
-async def test_help_lists_every_command(world: World) -> None:
+async def test_help_lists_every_command_that_may_be_given(world: World) -> None:
     reply = await world.command("/help")
-    assert all(f"/{c.name}" in reply for c in COMMANDS)
+    assert all((f"/{c.name}" in reply) is (c.who is not Who.OPERATOR) for c in COMMANDS)
+    assert "/home" in await world.command("/help", user="operator")
 
 
 @pytest.mark.parametrize(

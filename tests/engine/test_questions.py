@@ -17,8 +17,10 @@ from keryx.core.source import ChatType, Source
 from keryx.core.turns import TurnState
 from keryx.engine.questions import Questions
 from keryx.store import questions
+from keryx.store.database import Database
 from keryx.store.verify import verify
 from keryx.testing import ScriptedAgent
+from keryx.testing.database import CrashingDatabase, Fault, When
 
 HOW = "Answer 1, 2 or 3, or /allow /always /deny."
 
@@ -269,3 +271,49 @@ async def test_several_that_wait_are_told_apart(begin: Begin) -> None:
     await world.settle(receipt)
     states = [a.state for a in await world.hub.questions.of_session(OPERATORS, session)]
     assert states == [QuestionState.ANSWERED, QuestionState.CANCELLED]
+
+
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("label", ["question.ask", "question.take"])
+async def test_a_store_that_is_away_for_a_moment_asks_nobody_twice(
+    begin: Begin, database: Database, label: str, when: When
+) -> None:
+    fault = Fault(label, when)
+    world = await begin(database=CrashingDatabase(database, fault))
+    receipt = await world.say("!ask rm x")
+    assert receipt.session
+    session = receipt.session
+    await world.flow(world.until(lambda tx: bool(questions.waiting(tx, session))), step=0.05)
+    await world.command("yes")
+    await world.flow(world.settle(receipt), step=0.05)
+    assert fault.struck == 1
+    assert (await world.transcript(session))[-1] == "assistant: Asking. Answered: allow"
+    assert len([t for t in await world.sent(3) if HOW in t]) == 1
+    assert not await verify(world.database)
+
+
+async def test_of_two_answers_at_once_one_counts(world: World) -> None:
+    receipt, question = await asked(world)
+    given = await asyncio.gather(
+        world.hub.questions.answer(viewer("ann"), question.id, "allow"),
+        world.hub.questions.answer(OPERATORS, question.id, "deny"),
+        return_exceptions=True,
+    )
+    (kept,) = [g for g in given if isinstance(g, Asked)]
+    assert [type(g) for g in given if not isinstance(g, Asked)] == [Conflict]
+    assert await answer(world, receipt) == f"assistant: Asking. Answered: {kept.answer}"
+    assert not await verify(world.database)
+
+
+async def test_an_answer_and_a_stop_at_once_leave_one_ending(world: World) -> None:
+    receipt, question = await asked(world)
+    assert receipt.session
+    await asyncio.gather(
+        world.hub.questions.answer(viewer("ann"), question.id, "allow"),
+        world.hub.stop(viewer("ann"), receipt.session),
+        return_exceptions=True,
+    )
+    turn = await world.settle(receipt)
+    assert turn.state in (TurnState.DONE, TurnState.CANCELLED)
+    assert (await world.open(receipt.session)).questions == []
+    assert not await verify(world.database)

@@ -7,15 +7,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 
 class Node:
-    """`python -m keryx.testing.node` on a store, with its stderr kept for the report."""
+    """A node on a store, with its stderr kept for the report: `python -m keryx.testing.node`, or another command that
+    writes a line when it is at work."""
 
-    def __init__(self, url: str, home: Path, *, database: str = "", **environ: str) -> None:
-        self._url = url
-        self._home = home
+    def __init__(
+        self, url: str, home: Path, *, database: str = "", command: Sequence[str] = (), **environ: str
+    ) -> None:
+        self._command = command or [sys.executable, "-m", "keryx.testing.node", url]
         self._environ = {
             **{k: v for k, v in os.environ.items() if not k.startswith("KERYX_")},
             "KERYX_HOME": str(home),
@@ -27,7 +30,7 @@ class Node:
 
     def start(self, *, wait: bool = True, **extra: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "keryx.testing.node", self._url],
+            self._command,
             env={**self._environ, **extra},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -40,7 +43,7 @@ class Node:
         """Whether the node is at work. One that ended before that is not."""
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], seconds)
-        return bool(readable) and self.process.stdout.readline() == b"ready\n"
+        return bool(readable) and bool(self.process.stdout.readline())
 
     def kill(self) -> None:
         self.process.kill()

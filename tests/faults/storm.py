@@ -13,12 +13,21 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from tests.faults.node import Node
 
 from keryx.core.deliveries import AGAIN
 from keryx.testing.faults import Faults
 from keryx.testing.platform import Platform
+
+
+class Stage(Protocol):
+    """A platform as people see it."""
+
+    def say(self, chat: str, text: str) -> None: ...
+
+    def texts(self, chat: str) -> list[str]: ...
 
 
 @dataclass
@@ -36,6 +45,23 @@ class Report:
     def clean(self) -> bool:
         return not (self.lost or self.silent_duplicates or self.inversions or self.strangers)
 
+    def table(self) -> str:
+        """The figures, one to a line, and the first few of whatever should not be there."""
+        rows = {
+            "said": [str(self.said)],
+            "lost": self.lost,
+            "silent duplicates": self.silent_duplicates,
+            "order inversions": self.inversions,
+            "in the wrong chat, or never said": self.strangers,
+            "marked repeats": [str(self.marked)],
+        }
+        lines: list[str] = []
+        for name, found in rows.items():
+            plain = name in ("said", "marked repeats")
+            lines.append(f"{name:34}{found[0] if plain else len(found):>8}")
+            lines += [] if plain else [f"    {text}" for text in found[:10]]
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         return (
             f"{self.said} said, {len(self.lost)} lost, {len(self.silent_duplicates)} silent duplicates, "
@@ -46,7 +72,7 @@ class Report:
 
 @dataclass
 class Storm:
-    platform: Platform
+    platform: Stage
     node: Node
     chats: int = 8
     per_second: float = 40
@@ -71,6 +97,7 @@ class Storm:
         speaker.join()
         if self.node.process.poll() is not None:
             self.node.start()
+            assert self.node.process.poll() is None, f"the node does not start:\n{self.node.log[-2000:]}"
         self._settle()
         return self.report()
 
@@ -86,15 +113,19 @@ class Storm:
 
     def _settle(self, seconds: float = 60) -> None:
         """Wait until everything said is answered, or nothing new has come for long."""
-        expected = sum(map(len, self.said.values()))
         last, count = time.monotonic(), 0
-        while (
-            time.monotonic() - last < seconds and len({bare(s.text) for s in self.platform.shown}) < expected
-        ):
-            if len(self.platform.shown) > count:
-                last, count = time.monotonic(), len(self.platform.shown)
+        while time.monotonic() - last < seconds and self._unanswered():
+            shown = sum(len(self.platform.texts(chat)) for chat in self.said)
+            if shown > count:
+                last, count = time.monotonic(), shown
             time.sleep(0.5)
         time.sleep(1)
+
+    def _unanswered(self) -> bool:
+        return any(
+            not set(said) <= {bare(text) for text in self.platform.texts(chat)}
+            for chat, said in self.said.items()
+        )
 
     def report(self) -> Report:
         report = Report(said=sum(map(len, self.said.values())))
@@ -128,10 +159,7 @@ def main() -> int:
         with Node(platform.url, Path(folder), database=options.database) as node:
             storm = Storm(platform, node, seed=options.seed)
             report = storm.run(options.kills, progress=True)
-    print(f"{options.kills} kills: {report}")
-    for name in ("lost", "silent_duplicates", "inversions", "strangers"):
-        for text in getattr(report, name)[:10]:
-            print(f"  {name}: {text}")
+    print(f"{options.kills} kills\n{report.table()}")
     return 0 if report.clean else 1
 
 

@@ -22,6 +22,7 @@ from keryx.store import (
     listings,
     lookup,
     messages,
+    questions,
     sessions,
     turns,
 )
@@ -64,6 +65,13 @@ _FILL = (
     insert into lanes (key, profile, owner, session, source, created_at, active_at, expires_at)
     select 'k' || i, 'default', 'ann', 's' || i, '{"platform": "telegram"}', :now, :now + i, :now + i from n
     """,
+    """
+    insert into questions
+      (id, profile, owner, session, turn, asker, key, body, state, created_at, expires_at, closed_at)
+    select 'q' || i, 'default', 'ann', 's' || i, 't' || i, 'ann', 'k', '{"key": "k", "title": "t"}',
+      case when i > 1990 then 'open' else 'answered' end, :now, :now, case when i > 1990 then null else :now end
+    from n
+    """,
     "insert into finals (session, reason, due_at) select 's' || i, 'idle', :now + i from n",
     """
     insert into changes (at, kind, profile, owner, subject, session, n)
@@ -78,10 +86,11 @@ _SQLITE_NAMES = {
     "lanes_pkey": "sqlite_autoindex_lanes_1",
     "sessions_pkey": "sqlite_autoindex_sessions_1",
     "turns_id": "sqlite_autoindex_turns_1",
+    "questions_key": "sqlite_autoindex_questions_2",
     "deliveries_id": "sqlite_autoindex_deliveries_1",
     "changes_pkey": "INTEGER PRIMARY KEY",
 }
-_TABLES = "changes|deliveries|finals|inbox|lanes|messages|pieces|sessions|turns"
+_TABLES = "changes|deliveries|finals|inbox|lanes|messages|pieces|questions|sessions|turns"
 
 
 class Recorder:
@@ -193,6 +202,10 @@ CASES: list[Case] = [
     ("a lane by its key", ensure_lane, ["lanes_pkey"]),
     ("lanes of a session", lambda tx: lanes.of_session(tx, SESSION), ["lanes_session"]),
     ("expired lanes", lambda tx: lanes.expired(tx, now=after(0.0001)), ["lanes_expiry"]),
+    ("open questions of a session", lambda tx: questions.waiting(tx, SESSION), ["questions_waiting"]),
+    ("questions of a turn", lambda tx: questions.cancel(tx, TurnId("t5"), now=NOW), ["questions_key"]),
+    ("open questions", lambda tx: questions.page(tx, OPERATORS), ["questions_open"]),
+    ("questions of a session", lambda tx: questions.of_session(tx, SESSION), ["questions_session"]),
     (
         "the next final",
         lambda tx: finals.take(tx, now=after(0.0001), retry_at=NOW + timedelta(hours=1), most=3),

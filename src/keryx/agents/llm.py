@@ -7,16 +7,30 @@ from typing import Self, TypeAlias
 
 import msgspec
 
-from keryx.agents import history, media, tools, usage
+from keryx.agents import compaction, history, media, titling, tools, usage
 from keryx.agents.answer import Answer
 from keryx.agents.chat import Chat, Request
+from keryx.agents.failures import ContextFull
 from keryx.agents.history import Scene
 from keryx.agents.models import Endpoint, Model, Models
 from keryx.agents.retry import Retry
 from keryx.agents.tools import NoTools, Spec, Toolbox
+from keryx.core.compaction import Compaction
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Mark, Message, Parts, Role, ToolCall, ToolResult
-from keryx.core.ports import Called, Event, Noted, Returned, Thought, TurnContext, Used
+from keryx.core.ports import (
+    Attached,
+    Called,
+    Compacted,
+    Event,
+    NotCompacted,
+    Noted,
+    Returned,
+    Thought,
+    TurnContext,
+    Used,
+)
+from keryx.core.turns import Usage
 
 Events: TypeAlias = AsyncGenerator[Event, None]
 
@@ -34,8 +48,10 @@ class LlmAgent:
         rounds: int = 50,
         silence: timedelta = timedelta(minutes=10),
         local: Callable[[], Awaitable[Endpoint]] | None = None,
+        compaction: Compaction = Compaction(),
     ) -> None:
         self.models = models
+        self._compaction = compaction
         self.chat = Chat(retry=retry, silence=silence, local=local)
         self._toolbox = toolbox or NoTools()
         self._rounds = rounds
@@ -54,11 +70,14 @@ class LlmAgent:
         work = await self._work(context)
         for trouble in self._toolbox.troubles(context):
             yield Noted(trouble, "tools")
+        async with aclosing(work.make_room()) as events:
+            async for event in events:
+                yield event
         async with aclosing(work.take_up()) as events:
             async for event in events:
                 yield event
         for number in range(1, self._rounds + 1):
-            async with aclosing(work.round(number)) as events:
+            async with aclosing(work.fitting_round(number)) as events:
                 async for event in events:
                     yield event
             if work.done:
@@ -66,6 +85,22 @@ class LlmAgent:
         raise AgentFailed(
             f"The agent used tools {self._rounds} times without an answer; say “go on” to let it continue."
         )
+
+    async def compact(self, context: TurnContext, focus: str) -> Events:
+        """Summarise all but the last turn, or fewer where these are long. A compaction that was recorded before a
+        crash is not made again."""
+        work = await self._work(context)
+        first = compaction.cut(context.history, most=work.half)
+        if first is None and not context.summary:
+            raise AgentFailed(compaction.NOTHING)
+        if first is not None:
+            async with aclosing(work.compact(first, focus)) as events:
+                async for event in events:
+                    yield event
+
+    async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None:
+        model = self.models.pick(context.settings.model)
+        return await titling.title(self.chat, model, context, answer) if model.titles else None
 
     async def _work(self, context: TurnContext) -> "_Work":
         model = self.models.pick(context.settings.model)
@@ -79,7 +114,7 @@ class LlmAgent:
             turn=context.turn,
             data=await _data(context, model),
         )
-        return _Work(self.chat, context, scene, self._toolbox, specs)
+        return _Work(self.chat, context, scene, self._toolbox, specs, self._compaction)
 
 
 async def _data(context: TurnContext, model: Model) -> dict[str, bytes]:
@@ -96,8 +131,16 @@ class _Work:
     """One run of one turn: the conversation as it grows, round by round."""
 
     def __init__(
-        self, chat: Chat, context: TurnContext, scene: Scene, toolbox: Toolbox, specs: Sequence[Spec]
+        self,
+        chat: Chat,
+        context: TurnContext,
+        scene: Scene,
+        toolbox: Toolbox,
+        specs: Sequence[Spec],
+        rule: Compaction,
     ) -> None:
+        self._rule = rule
+        self._compacted = False
         self._chat = chat
         self._context = context
         self._scene = scene
@@ -107,6 +150,65 @@ class _Work:
         self._messages = list(context.history)
         self._taken = {c.id for m in context.history for c in m.calls}
         self.done = False
+
+    @property
+    def half(self) -> int:
+        """Half of the conversation in characters, or what may be kept if that is less."""
+        size = sum(compaction.size(m) for m in self._messages)
+        return min(size // 2, compaction.room(self._scene.model, self._rule.keep))
+
+    async def make_room(self) -> Events:
+        """Compact the conversation if it has grown too long. A failure is told and changes nothing else."""
+        if not self._context.may_compact:
+            return
+        tokens = usage.estimate(history.build(self._messages, self._scene))
+        if not self._rule.due(tokens, self._scene.model.context):
+            return
+        async with aclosing(self._shorten()) as events:
+            async for event in events:
+                yield event
+
+    async def fitting_round(self, number: int) -> Events:
+        """One round. When the provider says that the conversation is too long, it is compacted once, and asked again."""
+        try:
+            async with aclosing(self.round(number)) as events:
+                async for event in events:
+                    yield event
+            return
+        except ContextFull:
+            if self._compacted or not self._context.may_compact:
+                raise
+            async with aclosing(self._shorten()) as events:
+                async for event in events:
+                    yield event
+            if not self._compacted:
+                raise
+        async with aclosing(self.round(number)) as events:
+            async for event in events:
+                yield event
+
+    async def _shorten(self) -> Events:
+        first = compaction.cut(self._messages, most=compaction.room(self._scene.model, self._rule.keep))
+        if first is None:
+            return
+        try:
+            async with aclosing(self.compact(first)) as events:
+                async for event in events:
+                    yield event
+        except AgentFailed as exc:
+            yield NotCompacted(str(exc))
+
+    async def compact(self, first: int, focus: str = "") -> Events:
+        """Let a summary stand for everything before a message, here and in the record."""
+        old = [m for m in self._messages if m.seq < first]
+        work = compaction.run(self._chat, old, self._scene, self._context.clock, first=first, focus=focus)
+        async with aclosing(work) as events:
+            async for event in events:
+                yield event
+                if isinstance(event, Compacted):
+                    self._scene = msgspec.structs.replace(self._scene, summary=event.summary)
+        self._messages = [m for m in self._messages if m.seq >= first]
+        self._compacted = True
 
     async def take_up(self) -> Events:
         """Run what an interrupted attempt had begun and may be repeated, or had not begun."""
@@ -160,10 +262,16 @@ class _Work:
         yield Used(usage.of(answer.usage, model, messages))
 
     async def _run(self, calls: Sequence[ToolCall]) -> Events:
-        async with aclosing(tools.run(self._toolbox, calls, self._specs, self._context)) as results:
-            async for result in results:
-                self._append(Role.TOOL, (result,))
-                yield Returned(result)
+        """Run the calls of a step. What they have for the person follows when all have answered, so that nothing
+        stands between a call and its result."""
+        attached: list[Attached] = []
+        async with aclosing(tools.run(self._toolbox, calls, self._specs, self._context)) as done:
+            async for finished in done:
+                self._append(Role.TOOL, (finished.result,))
+                attached += finished.attached
+                yield Returned(finished.result)
+        for file in attached:
+            yield file
 
     @property
     def _spoke(self) -> bool:

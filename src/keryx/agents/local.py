@@ -30,6 +30,7 @@ MODEL = Model(
     context=CONTEXT,
     prices=Prices(),
     tools=False,
+    titles=False,
     options={"max_tokens": 512, "temperature": 0.2, "repeat_penalty": 1.1, "cache_prompt": True},
 )
 

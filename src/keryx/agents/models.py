@@ -28,7 +28,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A model behind an OpenAI-compatible endpoint, under the name by which people choose it.
 
     `key` is a reference, `env:NAME` or `file:PATH`, never the key itself. `context` is in tokens. `usage`: the
-    endpoint can be asked for usage in a stream. `replay` names the field in which the endpoint wants to see
+    endpoint can be asked for usage in a stream. `titles`: it names conversations. `replay` names the field in which the endpoint wants to see
     its own reasoning again beside tool calls, such as `reasoning_content`. `options` go into each request as
     they are.
     """
@@ -44,6 +44,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     audio: bool = False
     tools: bool = True
     usage: bool = True
+    titles: bool = True
     replay: str = ""
     options: dict[str, Any] = {}
 

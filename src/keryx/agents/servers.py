@@ -1,5 +1,7 @@
 """Servers: the tools of configured MCP servers, as a toolbox. Nothing is started before a turn needs it."""
 
+import base64
+import mimetypes
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,9 +13,9 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.agents.connection import Connection
-from keryx.agents.tools import Permission, Spec, ToolFailed
+from keryx.agents.tools import Output, Permission, Spec, ToolFailed
 from keryx.agents.toolserver import ToolServer
-from keryx.core.ports import Clock, TurnContext
+from keryx.core.ports import Attached, Clock, TurnContext
 
 
 class ServerTools:
@@ -48,15 +50,15 @@ class ServerTools:
             f"The tools of {self.server.name!r} are missing: {self.connection.error}. `keryx tools check` says more."
         ]
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
         tool = self._tools.get(name)
         if tool is None:
             raise ToolFailed(f"There is no tool {name!r} any more.")
         result = await self.connection.call(tool, arguments)
-        text = output(result)
+        given = output(result, tool)
         if result.is_error:
-            raise ToolFailed(text or "The tool failed and did not say why.")
-        return text
+            raise ToolFailed(given.text or "The tool failed and did not say why.")
+        return given
 
     async def learn(self) -> list[Spec]:
         """What the server offers now. Raises `ToolFailed` while it does not work."""
@@ -83,12 +85,23 @@ def connect(server: ToolServer, *, group: TaskGroup, clock: Clock, logs: Path) -
     return ServerTools(Connection(server, group=group, clock=clock, log_file=logs / f"{server.name}.log"))
 
 
-def output(result: types.CallToolResult) -> str:
-    """What a tool gave, as text: what is no text is named."""
+def output(result: types.CallToolResult, tool: str) -> Output:
+    """What a tool gave: words for the model, in which what is no text is named, and pictures and sounds for the person."""
     parts = [_block(block) for block in result.content]
     if not any(parts) and result.structured_content is not None:
-        return msgspec.json.encode(result.structured_content).decode()
-    return "\n".join(part for part in parts if part)
+        return Output(msgspec.json.encode(result.structured_content).decode())
+    media = [b for b in result.content if isinstance(b, types.ImageContent | types.AudioContent)]
+    found = (_attached(block, tool, n) for n, block in enumerate(media, start=1))
+    return Output("\n".join(part for part in parts if part), tuple(a for a in found if a))
+
+
+def _attached(block: types.ImageContent | types.AudioContent, tool: str, number: int) -> Attached | None:
+    try:
+        body = base64.b64decode(block.data, validate=True)
+    except ValueError:
+        return None
+    ending = mimetypes.guess_extension(block.mime_type) or ""
+    return Attached(f"{tool}-{number}{ending}", block.mime_type, body)
 
 
 def _block(block: types.ContentBlock) -> str:
@@ -96,7 +109,8 @@ def _block(block: types.ContentBlock) -> str:
         case types.TextContent():
             return block.text
         case types.ImageContent() | types.AudioContent():
-            return f"[{block.type} of type {block.mime_type}, {len(block.data) * 3 // 4:,} bytes: not shown]"
+            size = len(block.data) * 3 // 4
+            return f"[{block.type} of type {block.mime_type}, about {size:,} bytes: shown to the person]"
         case types.ResourceLink():
             return f"[link to {block.name}: {block.uri}]"
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):

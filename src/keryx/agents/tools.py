@@ -14,7 +14,7 @@ import msgspec
 from keryx.core import questions
 from keryx.core.errors import KeryxError
 from keryx.core.messages import ToolCall, ToolResult
-from keryx.core.ports import TurnContext
+from keryx.core.ports import Attached, TurnContext
 from keryx.core.questions import Question
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,20 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     permission: Permission = Permission.ALLOW
 
 
+class Output(msgspec.Struct, frozen=True):
+    """What a tool gave: a text for the model, and pictures, sounds and files for the person."""
+
+    text: str
+    attached: tuple[Attached, ...] = ()
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A call that is over, as it is stored, with what it has for the person."""
+
+    result: ToolResult
+    attached: tuple[Attached, ...] = ()
+
+
 class Toolbox(Protocol):
     """The tools of a turn. `call` is given an object that was valid JSON, is cancelled with the turn, keeps its
     own time limit, and raises `ToolFailed` with a sentence for the model. `troubles` are sentences for the person
@@ -62,7 +76,7 @@ class Toolbox(Protocol):
 
     def troubles(self, context: TurnContext) -> Sequence[str]: ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str: ...
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output: ...
 
 
 class NoTools:
@@ -72,13 +86,13 @@ class NoTools:
     def troubles(self, context: TurnContext) -> Sequence[str]:
         return ()
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
         raise ToolFailed(f"There is no tool {name!r}.")
 
 
 async def run(
     toolbox: Toolbox, calls: Sequence[ToolCall], specs: Sequence[Spec], context: TurnContext
-) -> AsyncGenerator[ToolResult, None]:
+) -> AsyncGenerator[Finished, None]:
     """Run calls at the same time, and give each result when it is there, so that none is lost with a slower one."""
     known = {s.name: s for s in specs}
     # No task group: it may not span a yield. Each task is awaited or cancelled here, whatever the caller does.
@@ -97,7 +111,7 @@ async def run(
 
 async def _result(
     toolbox: Toolbox, call: ToolCall, known: Mapping[str, Spec], context: TurnContext
-) -> ToolResult:
+) -> Finished:
     try:
         spec = known.get(call.name)
         if spec is None:
@@ -107,11 +121,12 @@ async def _result(
         await _permit(spec, call, context)
         output = await toolbox.call(call.name, arguments, context)
     except ToolFailed as exc:
-        return ToolResult(call.id, call.name, capped(str(exc)), failed=True)
+        return Finished(ToolResult(call.id, call.name, capped(str(exc)), failed=True))
     except Exception as exc:
         log.exception("tool %s of turn %s raised", call.name, context.turn)
-        return ToolResult(call.id, call.name, f"The tool failed ({type(exc).__name__}).", failed=True)
-    return ToolResult(call.id, call.name, capped(output))
+        text = f"The tool failed ({type(exc).__name__})."
+        return Finished(ToolResult(call.id, call.name, text, failed=True))
+    return Finished(ToolResult(call.id, call.name, capped(output.text)), output.attached)
 
 
 def capped(text: str) -> str:

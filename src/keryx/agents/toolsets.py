@@ -9,7 +9,7 @@ import msgspec
 
 from keryx.agents import permissions
 from keryx.agents.permissions import Rules
-from keryx.agents.tools import Permission, Spec, Toolbox, ToolFailed
+from keryx.agents.tools import Output, Permission, Spec, Toolbox, ToolFailed
 from keryx.core.ports import TurnContext
 
 _MOST_TOLD = 1000
@@ -42,7 +42,7 @@ class ToolSets:
         found = [text for toolbox in self._chosen(context) for text in toolbox.troubles(context)]
         return [text for text in found if self._first_time(context.session, text)]
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
         owner = self._owners.get(name)
         if owner is None:
             raise ToolFailed(f"There is no tool {name!r}.")

@@ -134,9 +134,10 @@ async def _typed(line: Line, talk: Conversation) -> str | None:
 
 
 async def _exchange(talk: Conversation, watch: "_Interrupts", text: str) -> None:
+    answering = talk.asking
     receipt = await talk.say(text)
-    if receipt.turn:
-        await watch.waiting(talk.ended(receipt.turn))
+    if turn := receipt.turn or answering:
+        await watch.waiting(talk.paused(turn))
     else:
         await watch.waiting(talk.settled())
     talk.stream.close_line()
@@ -146,15 +147,18 @@ async def _through_pipe(talk: Conversation, first: str) -> int:
     """Each line is a message, answered before the next is read. Gives 1 if any turn did not end well."""
     failed = False
     async for text in _lines(first):
+        answering = talk.asking
         receipt = await talk.say(text)
-        if receipt.turn:
-            failed |= await _state(talk, receipt.turn) is not TurnState.DONE
+        if turn := receipt.turn or answering:
+            failed |= await _state(talk, turn) not in (TurnState.DONE, None)
+    while talk.asking:
+        failed |= await talk.ended(talk.asking) is not TurnState.DONE
     await talk.settled()
     return int(failed)
 
 
-async def _state(talk: Conversation, turn: TurnId) -> TurnState:
-    state = await talk.ended(turn)
+async def _state(talk: Conversation, turn: TurnId) -> TurnState | None:
+    state = await talk.paused(turn)
     talk.stream.close_line()
     return state
 

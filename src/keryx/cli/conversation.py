@@ -15,9 +15,10 @@ from keryx.cli.stream import Stream
 from keryx.core import ids, lanes
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import NotFound
-from keryx.core.ids import OPERATOR, Cursor, SessionId, TurnId
+from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
 from keryx.core.messages import words
 from keryx.core.ports import Inbound, Receipt
+from keryx.core.questions import told
 from keryx.core.source import Source
 from keryx.core.turns import TurnState
 from keryx.engine.service import Service
@@ -27,7 +28,8 @@ GONE = "This conversation was deleted. The next message starts a new one."
 
 
 class Conversation:
-    """A lane of its own, the session that the lane is in, and a stream that shows it."""
+    """A lane of its own, the session that the lane is in, and a stream that shows it. `asking` is the turn whose agent
+    waits for an answer."""
 
     def __init__(self, app: App, service: Service, stream: Stream, group: TaskGroup) -> None:
         self.hub = service.hub
@@ -43,6 +45,9 @@ class Conversation:
         self._ends: dict[TurnId, anyio.Event] = {}
         self._states: dict[TurnId, TurnState] = {}
         self._unfinished: list[TurnId] = []
+        self._told: set[QuestionId] = set()
+        self._asked = anyio.Event()
+        self.asking: TurnId | None = None
 
     async def go_on(self, session: SessionId) -> None:
         """Take up a session in this lane: show its last messages, and what happens from there on."""
@@ -58,6 +63,8 @@ class Conversation:
                 self.stream.own(receipt.seq)
         if receipt.reply:
             self.stream.say(receipt.reply)
+        if self.asking:
+            await self._look_for_questions()
         if receipt.turn is None or receipt.session is None:
             await self._go_where_the_lane_went()
         elif receipt.session != self.session:
@@ -76,10 +83,25 @@ class Conversation:
             return await self.ended(into) if into else state
         return state
 
+    async def paused(self, turn: TurnId) -> TurnState | None:
+        """Wait until a turn has ended, or until something is asked here: then `None`."""
+        state: TurnState | None = None
+        async with anyio.create_task_group() as group:
+
+            async def asked() -> None:
+                await self._asked.wait()
+                group.cancel_scope.cancel()
+
+            group.start_soon(asked)
+            state = await self.ended(turn)
+            group.cancel_scope.cancel()
+        return state
+
     async def settled(self) -> None:
-        """Wait for the turns that ran or waited when the session was entered."""
+        """Wait for the turns that ran or waited when the session was entered, or until something is asked."""
         while self._unfinished:
-            await self.ended(self._unfinished[0])
+            if await self.paused(self._unfinished[0]) is None:
+                return
             self._unfinished.pop(0)
 
     async def stop(self) -> None:
@@ -106,6 +128,8 @@ class Conversation:
         self.stream.open(snapshot)
         self._unfinished = [t.id for t in (snapshot.running, *snapshot.queue) if t]
         self._follow(session, snapshot.cursor)
+        if snapshot.questions:
+            await self._look_for_questions()
 
     def _leave(self) -> None:
         self._following.cancel()
@@ -124,6 +148,21 @@ class Conversation:
             async for change in self.hub.follow(self.viewer, cursor, session=session):
                 async with self._showing:
                     self._show(change)
+                if change.kind is Kind.QUESTION:
+                    await self._look_for_questions()
+
+    async def _look_for_questions(self) -> None:
+        """Show what is asked in this session and was not shown yet."""
+        found = [a for a in await self.hub.questions.open(self.viewer) if a.session == self.session]
+        for asked in found:
+            if asked.id not in self._told:
+                self._told.add(asked.id)
+                self.stream.notice(told(asked.question))
+        self.asking = found[0].turn if found else None
+        if not found and self._asked.is_set():
+            self._asked = anyio.Event()
+        elif found:
+            self._asked.set()
 
     def _show(self, change: Change) -> None:
         self.stream.show(change)

@@ -70,7 +70,7 @@ async def export(
             await database.read("resolve", lambda tx, ref=ref: lookup.resolve(tx, app.viewer, ref))
             for ref in refs
         ]
-        with bar() as progress, _writer(output_) as write:
+        with bar() as progress, writer(output_) as write:
             done = await exporting.export(
                 database,
                 app.viewer,
@@ -116,7 +116,7 @@ def _by_name(name: str) -> Format:
 
 
 @contextmanager
-def _writer(name: str) -> Generator[Callable[[str], object]]:
+def writer(name: str) -> Generator[Callable[[str], object]]:
     """Writes to stdout, or to a file that appears under its name when it is complete."""
     if name == _STDIO:
         yield sys.stdout.write

@@ -108,6 +108,25 @@ async def free(key: _Key, /, *, json: Json = False) -> None:
     _done(key, "Free: it goes on with its session.", json)
 
 
+@app.command
+async def instruct(
+    key: _Key,
+    text: Annotated[str, Parameter(help="What to tell; an empty text takes it away.")],
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Set standing instructions: every conversation in a lane is told them, after a reset too.
+
+    For example:
+
+        keryx lanes instruct agent:main:telegram:dm:42 "Answer in Danish."
+    """
+    async with hub() as access:
+        await access.hub.instruct_lane(access.viewer, key, text)
+    _done(key, "Told from the next message on." if text else "No instructions any more.", json)
+
+
 def _print_lane(lane: Lane) -> None:
     source = lane.source
     output.fields(
@@ -121,6 +140,8 @@ def _print_lane(lane: Lane) -> None:
             ("last message", output.when(lane.active_at)),
             ("looked at again", output.when(lane.expires_at)),
             ("state", "suspended" if lane.suspended else ""),
+            ("mirror", "shows what is said elsewhere" if lane.mirror else ""),
+            ("instructions", lane.instructions),
         ]
     )
 

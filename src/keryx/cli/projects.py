@@ -75,6 +75,25 @@ async def colour(name: _Name, colour: _Colour, /, *, json: Json = False) -> None
 
 
 @app.command
+async def instruct(
+    name: _Name,
+    text: Annotated[str, Parameter(help="What to tell; an empty text takes it away.")],
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Set standing instructions: every conversation of a project is told them.
+
+    For example:
+
+        keryx projects instruct travel "Prices in euros."
+    """
+    async with hub() as access:
+        project = await access.hub.instruct_project(access.viewer, name, text)
+    _done(project, "Told from the next message on." if text else "No instructions any more.", json)
+
+
+@app.command
 async def remove(name: _Name, /, *, yes: Yes = False, json: Json = False) -> None:
     """Remove a project; its conversations stay.
 

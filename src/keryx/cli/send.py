@@ -14,7 +14,6 @@ from keryx.app import App
 from keryx.cli import ending, output
 from keryx.cli.access import Access, Json, application, warn_if_alone
 from keryx.cli.conversation import fresh, source
-from keryx.core.deliveries import Target, parse_target
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import OPERATOR, Cursor, SessionId, TurnId
 from keryx.core.messages import Message, Role, words
@@ -47,7 +46,10 @@ def send(
     wait: Annotated[bool, _FLAG, Parameter(help="Wait for the answer and print it.")] = False,
     timeout: Annotated[float, Parameter(help="How many seconds to wait at most.")] = 300,
     target: Annotated[
-        str | None, Parameter(help="Where the answer is sent too: local, local:NAME or PLATFORM:CHAT.")
+        str | None,
+        Parameter(
+            help="Where the answer is sent too: local, local:NAME, PLATFORM:CHAT, or PLATFORM for its home."
+        ),
     ] = None,
     event: Annotated[
         str | None, Parameter(help="An id of your own: a message with the same id is taken in once.")
@@ -64,7 +66,7 @@ def send(
         keryx send --event backup-2026-03-01 --target local:reports "sum up the night"
     """
     # Read before any loop runs, so that Ctrl-C ends the reading.
-    said, reply = words(_text(text)), _target(target)
+    said = words(_text(text))
     app = application()
     inbound = Inbound(
         event=event or fresh(),
@@ -72,27 +74,30 @@ def send(
         parts=said,
         surface="cli",
         principal=OPERATOR,
-        reply=reply,
         cwd=os.getcwd(),
         commands=False,
     )
     if wait:
-        return asyncio.run(_and_wait(app, inbound, session, timeout, json))
-    return asyncio.run(_only(app, inbound, session, json))
+        return asyncio.run(_and_wait(app, inbound, session, target, timeout, json))
+    return asyncio.run(_only(app, inbound, session, target, json))
 
 
-async def _only(app: App, inbound: Inbound, ref: str | None, json: bool) -> int:
+async def _only(app: App, inbound: Inbound, ref: str | None, to: str | None, json: bool) -> int:
     async with app.hub() as hub:
         access = Access(hub, app.viewer)
+        inbound = await _addressed(app, access, inbound, to)
         receipt = await hub.receive(await _directed(access, inbound, ref))
         _report(_sent(receipt), json)
         warn_if_alone(await hub.nodes())
     return 0
 
 
-async def _and_wait(app: App, inbound: Inbound, ref: str | None, timeout: float, json: bool) -> int:
+async def _and_wait(
+    app: App, inbound: Inbound, ref: str | None, to: str | None, timeout: float, json: bool
+) -> int:
     async with ending.service(app, "send") as service:
         access = Access(service.hub, app.viewer)
+        inbound = await _addressed(app, access, inbound, to)
         cursor = await access.hub.now()
         receipt = await access.hub.receive(await _directed(access, inbound, ref))
         assert receipt.session is not None and receipt.turn is not None
@@ -106,6 +111,16 @@ async def _and_wait(app: App, inbound: Inbound, ref: str | None, timeout: float,
 
 async def _directed(access: Access, inbound: Inbound, ref: str | None) -> Inbound:
     return inbound if ref is None else msgspec.structs.replace(inbound, session=await access.id(ref))
+
+
+async def _addressed(app: App, access: Access, inbound: Inbound, to: str | None) -> Inbound:
+    """The message with the place that its answer is sent to, checked before anything is said."""
+    if to is None:
+        return inbound
+    targets = await access.hub.targets(access.viewer, to, connected=app.platforms)
+    if len(targets) != 1:
+        raise Invalid(f"{to[:80]!r} names several targets: give one")
+    return msgspec.structs.replace(inbound, reply=targets[0])
 
 
 async def _ended(access: Access, session: SessionId, turn: TurnId, cursor: Cursor, timeout: float) -> Turn:
@@ -179,12 +194,3 @@ def _text(given: tuple[str, ...]) -> str:
     if not text.strip():
         raise Invalid("there is nothing to send: give a text, or `-` and something on the input")
     return text
-
-
-def _target(text: str | None) -> Target | None:
-    if text is None:
-        return None
-    targets = parse_target(text)
-    if len(targets) != 1:
-        raise Invalid(f"{text[:80]!r} names several targets: give one")
-    return targets[0]

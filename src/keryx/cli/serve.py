@@ -1,7 +1,6 @@
 """Serve: Keryx at work. Runs turns, sends answers, listens to platforms, and says over HTTP how it is."""
 
 import asyncio
-import ipaddress
 import logging
 import os
 import signal
@@ -24,17 +23,18 @@ from keryx.cli.access import Json
 from keryx.cli.ending import end_after, end_now
 from keryx.cli.settings import masked
 from keryx.cli.transcript import count
+from keryx.cli.web import refuse_the_world, web
 from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
 from keryx.engine.hub import NODE
 from keryx.engine.runner import Runner
+from keryx.surfaces.web import hooks
 from keryx.surfaces.web.health import health
 
 log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 3.0
 _LAST_SECONDS = 15.0
-_FLAG = Parameter(negative="", show_default=False)
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,15 +51,15 @@ async def serve(
         int | None, Parameter(help="The port to listen on, 0 for any; without it, the setting.")
     ] = None,
     agent: Annotated[str | None, Parameter(help="The agent that answers; without it, the setting.")] = None,
-    public: Annotated[bool, _FLAG, Parameter(help="Allow an address that other machines reach.")] = False,
     json: Json = False,
 ) -> int:
-    """Run Keryx: answer what waits, send what is due, and tell over HTTP how it
-    goes.
+    """Run Keryx: answer what waits, send what is due, and show it all on a page.
 
     SIGTERM or Ctrl-C stops it in good order: running turns get some time, then
     they go back to the queue. A second signal ends it at once; nothing is lost
-    either way. /healthz, /readyz and /metrics tell how it is.
+    either way. /healthz, /readyz and /metrics tell how it is; platforms post to
+    /hooks. An address that other
+    machines reach needs a token: set KERYX_WEB_TOKEN to a long secret.
 
         keryx serve
         keryx serve --port 8000
@@ -67,7 +67,7 @@ async def serve(
     """
     settings = _chosen(config.read(), host=host, port=port, agent=agent)
     configure_logging(settings)
-    _refuse_the_world(settings.host, public)
+    refuse_the_world(settings)
     with locks.alone(settings), _bound(settings.host, settings.port) as listener:
         await _work(App(settings), listener, json)
     return 0
@@ -77,11 +77,19 @@ async def _work(app: App, listener: socket.socket, json: bool) -> None:
     stopping = anyio.Event()
     drain = app.settings.drain.total_seconds()
     async with app.service(NODE, everything=True, drain=drain) as service:
-        pages = health(service.hub, meters=lambda: app.database.meters, stopping=stopping.is_set)
+        pages = health(
+            service.hub,
+            meters=lambda: app.database.meters,
+            stopping=stopping.is_set,
+            connections=lambda: service.connections.known,
+        )
+        pages += hooks.routes(service.adapters, listening=service.listening)
+        made = web(app, service.hub, beside=pages)
         with _signals(stopping, drain):
-            async with _http(pages, listener):
+            async with made.running() as site, _http(site, listener):
                 _announce(app.settings, listener, json)
                 await stopping.wait()
+                made.close()
                 await _drain(service.runner, drain)
 
 
@@ -97,20 +105,6 @@ async def _drain(runner: Runner, seconds: float) -> None:
 def _chosen(settings: Settings, *, host: str | None, port: int | None, agent: str | None) -> Settings:
     given = {"host": host, "port": port, "agent": agent}
     return msgspec.structs.replace(settings, **{k: v for k, v in given.items() if v is not None})
-
-
-def _refuse_the_world(host: str, public: bool) -> None:
-    if not public and not _loopback(host):
-        raise Invalid(
-            f"{host!r} can be reached by other machines: add --public if that is meant, or use 127.0.0.1"
-        )
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextmanager
@@ -164,7 +158,18 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def _http(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
     server = _Server(
-        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=30,
+            h11_max_incomplete_event_size=32_768,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+        )
     )
     async with anyio.create_task_group() as group:
         group.start_soon(server.serve, [listener])
@@ -183,5 +188,6 @@ def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:
     else:
         output.write(output.styled("Keryx is running.", "bold"))
         output.fields([("store", started.store), ("agent", started.agent), ("health", f"{address}/healthz")])
-        output.write(output.styled("Try `keryx chat` in another terminal; Ctrl-C stops.", "dim"))
+        hint = f"Open {address}, or try `keryx chat` in another terminal; Ctrl-C stops."
+        output.write(output.styled(hint, "dim"))
     sys.stdout.flush()

@@ -55,11 +55,26 @@ MEANINGS = {
     "keep.erase": "After how long a deleted session is erased.",
     "acp.limit": "The longest message in bytes that `keryx acp` takes from an editor.",
     "acp.login": "A command, as a list, with which a person logs in from an editor; empty means that nobody needs to.",
+    "web.secret": "Where the token of the web is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN holds the token itself and goes before it. Without a token only this machine is let in.",
+    "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",
+    "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",
     "keep.files": "After how long a file is removed that no session shows.",
+    "platforms": "The tables of adapters, written under the name of the platform.",
+    "notices.restart": "Home channels are told when Keryx has started again.",
     "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
+    "compaction.at": "The share of a model's context at which the old part of a conversation is summarised.",
+    "compaction.keep": "The share of the context that the newest turns may keep as they are.",
+    "budgets.everyone.day": "What each person may spend in a UTC day, in the currency of the prices; 0 is no limit.",
+    "budgets.everyone.month": "What each person may spend in a month.",
+    "budgets.everyone.day_tokens": "How many tokens each person may use in a day.",
+    "budgets.everyone.month_tokens": "How many tokens each person may use in a month.",
+    "budgets.people": "Other budgets by person, as /whoami names them: tables of `day`, `month`, `day_tokens` and `month_tokens`.",
 }
 
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
+
+
+_GIVEN = re.compile(r"^(text:|https?://[^?]*\?).+", re.S)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,18 +128,29 @@ def config_json(value: object) -> str:
 
 
 def masked(text: str) -> str:
-    """An address without its password."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] else f"{found[2]}***", text)
+    """A text without the password and the query of an address, and without a value that was given in place of a reference."""
+    text = _PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] else f"{found[2]}***", text)
+    return _GIVEN.sub(r"\1***", text)
 
 
 def shown() -> dict[str, config.Origin]:
     """The settings in force and where each comes from, without secrets."""
     return {
-        name: msgspec.structs.replace(origin, value=masked(origin.value))
-        if isinstance(origin.value, str)
-        else origin
+        name: msgspec.structs.replace(origin, value=_without_secrets(origin.value))
         for name, origin in config.explain().items()
     }
+
+
+def _without_secrets(value: Any) -> Any:
+    match value:
+        case str():
+            return masked(value)
+        case list() | tuple():
+            return [_without_secrets(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case dict():
+            return {key: _without_secrets(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
 
 
 def _fields(value: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]]:
@@ -139,10 +165,10 @@ def _fields(value: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]
 
 def _kind(hint: Any) -> str:
     if get_args(hint):
-        return "tables" if get_origin(hint) is tuple else "table"
+        return "list" if str in get_args(hint) else "tables" if get_origin(hint) is tuple else "table"
     if issubclass(hint, StrEnum):
         return " | ".join(item.value for item in hint)
-    return {timedelta: "duration", bool: "true | false", int: "number", str: "text"}[hint]
+    return {timedelta: "duration", bool: "true | false", int: "number", float: "number", str: "text"}[hint]
 
 
 def _written(value: Any) -> Any:

@@ -71,9 +71,12 @@ class NotSent(SendError):
 
 
 class Throttled(SendError):
-    def __init__(self, message: str, *, after: timedelta) -> None:
+    """`account`: the whole account is asked to wait, not one chat."""
+
+    def __init__(self, message: str, *, after: timedelta, account: bool = False) -> None:
         super().__init__(message)
         self.after = after
+        self.account = account
 
 
 class Refused(SendError):

@@ -71,5 +71,10 @@ def handle(platform: str, user: str, *, aliases: Aliases = NO_ALIASES) -> str:
     return ids.plain(person(platform, user, aliases=aliases))
 
 
+def typed(text: str) -> str:
+    """The handle that a person means who types an id, or copies a handle."""
+    return text if "%" in text else ids.plain(text)
+
+
 def _rank(user: str) -> tuple[int, str]:
     return len(user), user

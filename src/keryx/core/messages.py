@@ -128,6 +128,11 @@ def split_id(text: str) -> tuple[SessionId, int]:
     return SessionId(session), int(seq)
 
 
+def spoken(parts: Iterable[Part]) -> str:
+    """The words among the parts, as the model is given them."""
+    return "\n\n".join(p.text for p in parts if isinstance(p, Text))
+
+
 def words(text: str) -> Parts:
     return (Text(text),)
 

@@ -6,7 +6,7 @@ An agent yields events and never writes. An adapter parses, sends and declares w
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -94,7 +94,20 @@ class Attached(msgspec.Struct, frozen=True):
     body: bytes
 
 
-Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Attached
+class Compacted(msgspec.Struct, frozen=True):
+    """A summary stands for everything before message `first` from now on. Stored before the agent is resumed."""
+
+    summary: str
+    first: int
+
+
+class NotCompacted(msgspec.Struct, frozen=True):
+    """The conversation should have been compacted and could not be: shown, and not tried again for a while."""
+
+    reason: str
+
+
+Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Attached | Compacted | NotCompacted
 
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Attachment]]
@@ -111,9 +124,10 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
     this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
     and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `answered` holds
-    the keys of questions of which an interrupted attempt has learned what became of them. `fetch` reads a picture or file
-    of the conversation by the `media` of its part; `NotFound` for one that is no longer there. `owner` is the session's,
-    `asker` who asked for this turn, on `surface`."""
+    the keys of questions of which an interrupted attempt has learned what became of them. `owner` is the session's,
+    `asker` who asked for this turn, on `surface`. `fetch` reads a picture or file
+    of the conversation by the `media` of its part; `NotFound` for one that is no longer there. `may_compact`: not so
+    soon after a compaction that failed."""
 
     session: SessionId
     turn: TurnId
@@ -127,8 +141,9 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     steer: Callable[[], Awaitable[Sequence[Message]]]
     ask: Ask = nobody
-    answered: frozenset[str] = frozenset()
     fetch: Fetch = nothing
+    may_compact: bool = True
+    answered: frozenset[str] = frozenset()
     profile: ProfileId = DEFAULT_PROFILE
     owner: PrincipalId = OPERATOR
     asker: PrincipalId = OPERATOR
@@ -141,12 +156,26 @@ class Agent(Protocol):
     def run(self, context: TurnContext) -> AsyncGenerator[Event, None]: ...
 
 
+@runtime_checkable
+class Compactor(Protocol):
+    """An agent whose conversations can be compacted when a person asks for it. Ends with `Compacted`."""
+
+    def compact(self, context: TurnContext, focus: str) -> AsyncGenerator[Event, None]: ...
+
+
+@runtime_checkable
+class Titler(Protocol):
+    """An agent that can name a conversation after its first answer. `None` where a rule does as well."""
+
+    async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None: ...
+
+
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
     platform position that may move once this event is stored. `session` sends it to that session instead of
-    the one of its lane; with `begin` that session is made by this message, with these settings, unless it is there.
-    `principal` is set by local transports, which know who they speak for. `addressed`: the
-    agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text it replies to."""
+    the one of its lane; with `begin` that session is made by this message unless it is there. `principal` is set by
+    local transports, which know who they speak for. `addressed`: the agent is meant (a direct message, a mention, a
+    reply to it, a command). `quote` is the text it replies to. `cwd` and `settings` are for the session that it begins."""
 
     event: str
     source: Source
@@ -155,7 +184,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     reply: Target | None = None
     session: SessionId | None = None
-    begin: Settings | None = None
+    begin: bool = False
     principal: PrincipalId | None = None
     busy: BusyMode | None = None
     addressed: bool = True
@@ -164,6 +193,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     edits: str | None = None
     pin: WorkerId | None = None
     cwd: str = ""
+    settings: Settings | None = None
     commands: bool = True
     cursor: tuple[str, str] | None = None
 
@@ -248,12 +278,20 @@ class Door(Protocol):
 
     async def receive(self, inbound: Inbound) -> Receipt: ...
 
+    async def begin(self, position: str) -> None:
+        """Store the position at which an account begins to listen, before any event has come."""
+        ...
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         """Store what came with an event; gives the part that shows it. `Invalid` when it is too large."""
         ...
 
     async def allowed(self, source: Source) -> bool:
         """Whether this person may talk here, for platforms that ask before the first message, as by an invitation."""
+        ...
+
+    async def moved(self, old: str, new: str) -> None:
+        """A chat has another id from now on: who talks there goes on with the same conversation."""
         ...
 
     def report(self, link: Link, detail: str = "") -> None:

@@ -1,6 +1,6 @@
 """Records: a session and everything of it as lines of JSON that can leave a store and come back.
 
-A file begins with a header. Each session follows with its messages, turns and usage. Leases, drafts,
+A file begins with a header. Each session follows with its files, messages, turns and usage. Leases, drafts,
 lanes and deliveries belong to the store that made them and stay there.
 """
 
@@ -148,8 +148,23 @@ class UsageRecord(
     estimated: bool = True
 
 
+class MediaRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="media", omit_defaults=True
+):
+    """One chunk of a file that a session shows, before the messages that show it. `n` counts from 0; `size` is that
+    of the whole file, whose id is the hash of its bytes."""
+
+    session: _Id
+    id: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    n: Count
+    size: Count
+    body: bytes
+    mime: str = ""
+    name: str = ""
+
+
 Entry: TypeAlias = MessageRecord | TurnRecord | UsageRecord
-Record: TypeAlias = Header | SessionRecord | Entry
+Record: TypeAlias = Header | SessionRecord | MediaRecord | Entry
 
 
 def encode(record: Record) -> str:

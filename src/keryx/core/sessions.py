@@ -22,6 +22,7 @@ class EndReason(StrEnum):
 
 class TitleBy(StrEnum):
     PERSON = "person"
+    MODEL = "model"
     RULE = "rule"
 
 

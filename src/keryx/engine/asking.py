@@ -7,18 +7,19 @@ import msgspec
 from keryx.core import ids
 from keryx.core.deliveries import Target
 from keryx.core.ids import PrincipalId, TurnId, WorkerId
-from keryx.core.messages import Parts, Role
+from keryx.core.messages import Parts, Role, spoken
 from keryx.core.ports import Inbound, Receipt
 from keryx.core.sessions import Session
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode
+from keryx.engine import mirror
 from keryx.store import messages, turns
 from keryx.store.database import Transaction
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What was said, by whom, and where the answer goes. An observed one gets none.
-    `source` is set if its author came in through a platform."""
+    `source` is set if its author came in through a platform. `exact` is what the model is given, if it differs."""
 
     parts: Parts
     asker: PrincipalId
@@ -30,9 +31,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     reply: Target | None = None
     pin: WorkerId | None = None
     source: Source | None = None
+    exact: str | None = None
 
 
-def question(inbound: Inbound, asker: PrincipalId, mode: BusyMode) -> Question:
+def question(inbound: Inbound, asker: PrincipalId, mode: BusyMode, *, exact: str | None = None) -> Question:
     return Question(
         parts=inbound.parts,
         asker=asker,
@@ -44,6 +46,7 @@ def question(inbound: Inbound, asker: PrincipalId, mode: BusyMode) -> Question:
         reply=inbound.reply,
         pin=inbound.pin,
         source=author(inbound),
+        exact=exact,
     )
 
 
@@ -66,13 +69,25 @@ def ask(tx: Transaction, session: Session, asked: Question, *, now: datetime) ->
         surface=asked.surface,
         platform_id=asked.platform_id,
         observed=asked.observed,
+        exact=asked.exact,
     )
     if turn is not None:
-        _queue(tx, session, asked, turn, seq, now)
+        mirror.question(
+            tx,
+            session,
+            spoken(asked.parts),
+            author=asked.author,
+            surface=asked.surface,
+            reply=asked.reply,
+            turn=turn,
+            now=now,
+        )
+        queue(tx, session, asked, turn, seq, now)
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
 
 
-def _queue(tx: Transaction, session: Session, asked: Question, turn: TurnId, seq: int, now: datetime) -> None:
+def queue(tx: Transaction, session: Session, asked: Question, turn: TurnId, seq: int, now: datetime) -> None:
+    """Queue the turn of a message that is stored already."""
     turns.enqueue(
         tx,
         session.id,

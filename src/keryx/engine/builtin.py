@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from keryx.agents.tools import Permission, Spec, ToolFailed
+from keryx.agents.tools import Output, Permission, Spec, ToolFailed
 from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.ids import OPERATOR
 from keryx.core.messages import Message, Role
@@ -97,9 +97,9 @@ class BuiltinTools:
     def troubles(self, context: TurnContext) -> Sequence[str]:
         return ()
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
         try:
-            return await self._run[name](arguments, context)
+            return Output(await self._run[name](arguments, context))
         except KeryxError as exc:
             raise ToolFailed(str(exc)) from exc
 

@@ -8,6 +8,7 @@ from keryx.core.messages import Parts
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import EndReason, Session
 from keryx.core.turns import Turn, TurnState
+from keryx.engine import answers
 from keryx.store import finals, lanes, messages, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
@@ -36,6 +37,7 @@ def clear(tx: Transaction, session: SessionId, *, now: datetime) -> int:
     waiting = turns.queued(tx, session)
     for turn in waiting:
         turns.close(tx, turn, TurnState.CANCELLED, now=now)
+        answers.stopped(tx, turn, now=now)
     return len(waiting)
 
 
@@ -48,6 +50,7 @@ def drop(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
         )
     sessions.lock(tx, found.session)
     turns.close(tx, found, TurnState.CANCELLED, now=now)
+    answers.stopped(tx, found, now=now)
 
 
 def cancel(tx: Transaction, turn: TurnId, *, now: datetime) -> Turn:

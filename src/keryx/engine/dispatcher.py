@@ -10,35 +10,48 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.core.changes import Change, Kind
-from keryx.core.deliveries import Delivery
-from keryx.core.errors import KeryxError, LeaseLost, SendError, Uncertain
+from keryx.core.deliveries import Delivery, Idempotency
+from keryx.core.errors import Gone, KeryxError, LeaseLost, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
-from keryx.engine import outcome
+from keryx.core.previews import Preview, PreviewState
+from keryx.engine import foreign, outcome, parcels
 from keryx.engine.alarm import signal_or_moment
-from keryx.engine.foreign import contained
+from keryx.engine.connections import Connections
+from keryx.engine.media import Media
+from keryx.engine.parcels import Piece
 from keryx.engine.policy import Policy
-from keryx.store import deliveries, gates
+from keryx.store import deliveries, gates, previews
 from keryx.store.database import Database, Transaction
 from keryx.store.wake import Wake
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
-Claimed = tuple[Delivery, LeaseToken]
+Claimed = tuple[Delivery, LeaseToken, Preview | None]
 
 
 class Dispatcher:
     """One account's sender. Different targets are served side by side, each target strictly in order."""
 
     def __init__(
-        self, database: Database, clock: Clock, adapter: Adapter, *, worker: WorkerId, policy: Policy
+        self,
+        database: Database,
+        clock: Clock,
+        adapter: Adapter,
+        *,
+        worker: WorkerId,
+        policy: Policy,
+        media: Media,
+        connections: Connections,
     ) -> None:
         self._database = database
         self._clock = clock
         self._adapter = adapter
         self._worker = worker
         self._policy = policy
+        self._media = media
+        self._connections = connections
         self._sending: set[DeliveryId] = set()
         self._work = Wake()
 
@@ -67,9 +80,9 @@ class Dispatcher:
             seen = self._work.count
             free = AT_ONCE - len(self._sending)
             claimed, at = await self._claim(free) if free > 0 else ([], None)
-            for delivery, lease in claimed:
-                self._sending.add(delivery.id)
-                group.start_soon(self._attempt, delivery, lease)
+            for each in claimed:
+                self._sending.add(each[0].id)
+                group.start_soon(self._attempt, each)
             await signal_or_moment(self._work, seen, self._clock, at)
 
     async def _claim(self, most: int) -> tuple[list[Claimed], datetime | None]:
@@ -96,13 +109,14 @@ class Dispatcher:
             )
             if claimed is None:
                 return found, _next_at(tx, now)
-            found.append(claimed)
+            found.append((*claimed, previews.replaced_by(tx, claimed[0])))
         return found, None
 
-    async def _attempt(self, delivery: Delivery, lease: LeaseToken) -> None:
+    async def _attempt(self, claimed: Claimed) -> None:
         """The door of a delivery: whatever happens is recorded, or its lease runs out."""
+        delivery = claimed[0]
         try:
-            await self._send_parts(delivery, lease)
+            await self._send_parts(claimed)
         except LeaseLost as exc:
             log.warning("%s", exc)
         except Exception:
@@ -111,28 +125,70 @@ class Dispatcher:
             self._sending.discard(delivery.id)
             self._work.signal()
 
-    async def _send_parts(self, delivery: Delivery, lease: LeaseToken) -> None:
+    async def _send_parts(self, claimed: Claimed) -> None:
         """Send the parts that are left. Each is recorded as it arrives; the last one together with the end."""
-        texts = self._adapter.parts(delivery.text)
-        current = delivery
-        for number in range(delivery.parts_sent, len(texts)):
-            try:
-                receipt = await self._send(current, number, texts[number])
-            except SendError as exc:
-                await self._settle(current, lease, self._failed(current, exc))
-                return
-            if number + 1 == len(texts):
+        current, lease, preview = claimed
+        try:
+            found = parcels.pieces(self._adapter, current)
+            for number in range(current.parts_sent, len(found)):
+                try:
+                    receipt = await self._send_piece(current, number, found[number], preview)
+                except Gone:
+                    preview = await self._drop(preview)
+                    receipt = await self._send_piece(current, number, found[number], None)
+                self._connections.count(self._adapter, "sent")
+                if number + 1 == len(found):
+                    await self._database.write(
+                        "delivery.settle",
+                        partial(self._all_sent, delivery=current, lease=lease, receipt=receipt),
+                    )
+                    return
                 await self._database.write(
-                    "delivery.settle", partial(self._all_sent, delivery=current, lease=lease, receipt=receipt)
+                    "delivery.part", partial(self._part_sent, delivery=current, lease=lease, receipt=receipt)
                 )
-                return
-            await self._database.write(
-                "delivery.part", partial(self._part_sent, delivery=current, lease=lease, receipt=receipt)
-            )
-            current = msgspec.structs.replace(
-                current, parts_sent=number + 1, receipts=(*current.receipts, receipt), again=False
-            )
+                current = msgspec.structs.replace(
+                    current, parts_sent=number + 1, receipts=(*current.receipts, receipt), again=False
+                )
+        except SendError as exc:
+            self._connections.count(self._adapter, "throttled" if isinstance(exc, Throttled) else "failed")
+            await self._settle(current, lease, self._failed(current, exc, preview))
+            return
         await self._settle(current, lease, outcome.SENT)
+
+    async def _send_piece(
+        self, delivery: Delivery, number: int, piece: Piece, preview: Preview | None
+    ) -> str:
+        parcel = Parcel(
+            delivery=delivery.id,
+            part=number,
+            key=f"{delivery.id}.{number}",
+            target=delivery.target,
+            text=piece.text,
+            again=delivery.again,
+        )
+        if piece.file is not None:
+            file = await parcels.attachment(self._media, delivery.session, piece.file)
+            text = "" if file else parcels.missing(self._adapter, piece.file)
+            parcel = msgspec.structs.replace(parcel, attachment=file, text=text)
+        if preview is None or number or piece.file is not None:
+            return await self._send(parcel)
+        return await self._replace(parcel, preview)
+
+    async def _replace(self, parcel: Parcel, preview: Preview) -> str:
+        """Let the first part take the place of the preview. An edit may be repeated, so it needs no mark; a preview
+        of which nobody knows whether it arrived is found again by its key, or the part goes with the mark."""
+        if preview.state is PreviewState.SHOWN:
+            shown = preview.receipt
+        elif self._native:
+            shown = await self._send(msgspec.structs.replace(parcel, key=preview.key, again=False))
+        else:
+            return await self._send(msgspec.structs.replace(parcel, again=True))
+        return await self._send(msgspec.structs.replace(parcel, edits=shown, again=False))
+
+    async def _drop(self, preview: Preview | None) -> None:
+        """The preview is no longer there: from here on, its answer is a message like any other."""
+        if preview is not None:
+            await self._database.write("preview.withdraw", lambda tx: previews.withdraw(tx, preview))
 
     async def _settle(self, delivery: Delivery, lease: LeaseToken, step: outcome.Step) -> None:
         await self._database.write(
@@ -140,39 +196,29 @@ class Dispatcher:
             partial(outcome.settle, delivery=delivery, lease=lease, step=step, now=self._clock.now()),
         )
 
-    def _failed(self, delivery: Delivery, error: SendError) -> outcome.Step:
+    def _failed(self, delivery: Delivery, error: SendError, preview: Preview | None) -> outcome.Step:
+        edited = preview is not None and preview.state is PreviewState.SHOWN and not delivery.parts_sent
         return outcome.failed(
             delivery,
             error,
-            self._adapter.capabilities.idempotency,
+            Idempotency.NATIVE if edited else self._adapter.capabilities.idempotency,
             self._policy.doubt,
             now=self._clock.now(),
             give_up=self._policy.give_up,
         )
 
-    async def _send(self, delivery: Delivery, number: int, text: str) -> str:
-        parcel = Parcel(
-            delivery=delivery.id,
-            part=number,
-            key=f"{delivery.id}.{number}",
-            target=delivery.target,
-            text=text,
-            again=delivery.again,
-        )
-        try:
-            with anyio.fail_after(self._policy.send_timeout.total_seconds()), contained():
-                return await self._adapter.send(parcel)
-        except SendError:
-            raise
-        except TimeoutError as exc:
-            raise Uncertain(f"{delivery.target.platform} did not answer in time") from exc
-        except Exception as exc:
-            log.exception("the %s adapter failed with delivery %s", delivery.target.platform, delivery.id)
-            raise Uncertain(f"the {delivery.target.platform} adapter failed: {type(exc).__name__}") from exc
+    @property
+    def _native(self) -> bool:
+        return self._adapter.capabilities.idempotency is Idempotency.NATIVE
+
+    async def _send(self, parcel: Parcel) -> str:
+        return await foreign.send(self._adapter, parcel, self._policy.send_timeout)
 
     def _part_sent(self, tx: Transaction, *, delivery: Delivery, lease: LeaseToken, receipt: str) -> None:
         """Record the part and, where the platform has a rate, close its gates for a moment."""
         deliveries.part_sent(tx, delivery, lease, receipt=receipt)
+        if not delivery.parts_sent:
+            previews.replace(tx, delivery)
         able = self._adapter.capabilities
         for key, interval in (
             (delivery.target.key, able.chat_interval),

@@ -1,28 +1,32 @@
 """Doors: what the engine lets an adapter that listens ask for."""
 
-import logging
 from collections.abc import Sequence
 
 from keryx.core.messages import Audio, File, Image
 from keryx.core.ports import Adapter, Attachment, Inbound, Link, MenuItem, Receipt
 from keryx.core.source import Source
 from keryx.engine import commands, media
+from keryx.engine.connections import Connections
 from keryx.engine.hub import Hub
-
-log = logging.getLogger(__name__)
 
 
 class HubDoor:
     """One adapter's door, opened where its platform was last."""
 
-    def __init__(self, hub: Hub, adapter: Adapter, cursor: str | None) -> None:
+    def __init__(self, hub: Hub, adapter: Adapter, connections: Connections, cursor: str | None) -> None:
         self._hub = hub
         self._adapter = adapter
+        self._connections = connections
         self.cursor = cursor
         self.menu: Sequence[MenuItem] = [MenuItem(c.name, c.help) for c in commands.COMMANDS]
 
     async def receive(self, inbound: Inbound) -> Receipt:
-        return await self._hub.receive(inbound)
+        receipt = await self._hub.receive(inbound)
+        self._connections.count(self._adapter, "received")
+        return receipt
+
+    async def begin(self, position: str) -> None:
+        await self._hub.begin(_name(self._adapter), position)
 
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         owner = media.door(self._adapter.platform, self._adapter.account)
@@ -31,10 +35,16 @@ class HubDoor:
     async def allowed(self, source: Source) -> bool:
         return await self._hub.people.allowed(source)
 
+    async def moved(self, old: str, new: str) -> None:
+        await self._hub.move_chat(self._adapter.platform, self._adapter.account, old, new)
+
     def report(self, link: Link, detail: str = "") -> None:
-        log.info("%s:%s is %s %s", self._adapter.platform, self._adapter.account, link.value, detail)
+        self._connections.report(self._adapter, link, detail)
 
 
-async def opened(hub: Hub, adapter: Adapter) -> HubDoor:
-    position = await hub.position(f"{adapter.platform}:{adapter.account}")
-    return HubDoor(hub, adapter, position)
+async def opened(hub: Hub, adapter: Adapter, connections: Connections) -> HubDoor:
+    return HubDoor(hub, adapter, connections, await hub.position(_name(adapter)))
+
+
+def _name(adapter: Adapter) -> str:
+    return f"{adapter.platform}:{adapter.account}"

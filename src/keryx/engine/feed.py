@@ -37,13 +37,15 @@ class Feed:
         self._places: dict[Cursor, int] = {}
         self._wake = Wake()
         self._cursor: Cursor | None = None
+        self._start: Cursor | None = None
         self.reading = False
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Read for ever; started once the feed has been read up to now. Everybody who follows depends on it."""
         began = False
         seen = self._database.wake.count
-        self._cursor = await self._database.read("feed.head", changes.head)
+        self._cursor = self._start = await self._database.read("feed.head", changes.head)
+        self._places[self._start] = self._read - 1
         # Whoever followed before looks again: what came between their look and this one is not read here.
         self._wake.signal()
         while True:
@@ -54,10 +56,23 @@ class Feed:
                 task_status.started()
             seen = await self._database.wake.wait(seen)
 
+    @property
+    def start(self) -> Cursor:
+        """Where this process began to read: a place to follow from that costs no question to the database."""
+        assert self._start is not None, "the feed does not run yet"
+        return self._start
+
     async def follow(
         self, viewer: Viewer | None, cursor: Cursor, *, session: SessionId | None = None
     ) -> AsyncIterator[Change]:
         """Everything after a cursor that a viewer may see, then live, for ever. `CursorExpired` if it is too old."""
+        async for batch in self.batches(cursor):
+            for change in batch:
+                if _visible(change, viewer, session):
+                    yield change
+
+    async def batches(self, cursor: Cursor) -> AsyncIterator[list[Change]]:
+        """The same for everybody, in batches of what is there to be read."""
         while True:
             place = self._places.get(cursor)
             seen = self._wake.count
@@ -67,11 +82,10 @@ class Feed:
                 batch = []
             else:
                 batch, _ = await self._after(cursor)
-            for change in batch:
-                cursor = change.cursor
-                if _visible(change, viewer, session):
-                    yield change
-            if not batch:
+            if batch:
+                cursor = batch[-1].cursor
+                yield batch
+            else:
                 await self._wake.wait(seen)
 
     def _newest(self, count: int) -> list[Change]:
@@ -106,6 +120,7 @@ class Feed:
     def _remember(self, change: Change) -> None:
         if len(self._recent) == _RECENT:
             del self._places[self._recent[0].cursor]
+            self._places.pop(self._start or self._recent[0].cursor, None)
         self._recent.append(change)
         self._places[change.cursor] = self._read
         self._read += 1

@@ -1,9 +1,18 @@
 """Foreign: code of agents and adapters runs in our tasks, and must not end more than itself."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
+
+import anyio
+
+from keryx.core.errors import SendError, Uncertain
+from keryx.core.ports import Adapter, Parcel
+
+log = logging.getLogger(__name__)
 
 _apart: set[asyncio.Task[None]] = set()
 
@@ -29,3 +38,18 @@ def apart(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     _apart.add(task)
     task.add_done_callback(_apart.discard)
     return task
+
+
+async def send(adapter: Adapter, parcel: Parcel, timeout: timedelta) -> str:
+    """Send through an adapter. Whatever it does, only a `SendError` comes out; what is no such error leaves it in
+    doubt whether the part arrived."""
+    try:
+        with anyio.fail_after(timeout.total_seconds()), contained():
+            return await adapter.send(parcel)
+    except SendError:
+        raise
+    except TimeoutError as exc:
+        raise Uncertain(f"{adapter.platform} did not answer in time") from exc
+    except Exception as exc:
+        log.exception("the %s adapter failed with delivery %s", adapter.platform, parcel.delivery)
+        raise Uncertain(f"the {adapter.platform} adapter failed: {type(exc).__name__}") from exc

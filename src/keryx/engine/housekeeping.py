@@ -4,7 +4,19 @@ from datetime import datetime, timedelta
 
 from keryx.core.ports import Clock
 from keryx.engine.policy import Policy
-from keryx.store import changes, gates, guesses, inbox, lanes, links, media, pairings, sessions
+from keryx.store import (
+    changes,
+    gates,
+    guesses,
+    inbox,
+    lanes,
+    links,
+    media,
+    pairings,
+    previews,
+    sessions,
+    signins,
+)
 from keryx.store.database import Database, Transaction
 
 _FORGET = timedelta(days=1)
@@ -23,6 +35,8 @@ class Housekeeping:
         while await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed)):
             pass
         await self._database.write("gates.trim", lambda tx: gates.trim(tx, now=now))
+        await self._database.write("previews.trim", lambda tx: previews.trim(tx, before=now - keep.feed))
+        await self._database.write("sign_ins.trim", lambda tx: signins.trim(tx, now=now))
         await self._database.write("codes.trim", lambda tx: _trim_codes(tx, now))
         await self._database.write("lanes.drop", lambda tx: lanes.drop_idle(tx, before=now - keep.lanes))
         due = await self._database.read("sessions.due", lambda tx: sessions.due_for_erasure(tx, now=now))

@@ -1,6 +1,6 @@
 """Hub: the facade. Three verbs for every surface, and small commands beside them."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from keryx.core.changes import Change
+from keryx.core.connections import ClosedGate, Connection
 from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
@@ -15,18 +16,37 @@ from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
 from keryx.core.turns import Turn
-from keryx.engine import commands, control, posts, revisions, router, snapshot, story, worker
+from keryx.engine import (
+    branches,
+    chats,
+    commands,
+    control,
+    homes,
+    posts,
+    revisions,
+    router,
+    snapshot,
+    story,
+    worker,
+)
+from keryx.engine.desk import Desk
+from keryx.engine.exchange.export import Format, Write, export
 from keryx.engine.feed import Feed
 from keryx.engine.media import Media
 from keryx.engine.people import People
 from keryx.engine.policy import Policy
 from keryx.engine.questions import Questions
+from keryx.engine.signins import SignIns
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.story import Story
+from keryx.engine.usage import Usages
+from keryx.engine.views import Views
 from keryx.store import (
     changes,
+    connections,
     cursors,
     deliveries,
+    gates,
     gauges,
     lanes,
     listings,
@@ -60,7 +80,11 @@ class Hub:
         self._policy = policy
         self._feed = feed
         self._index = index or Index(database)
+        self.views = Views(database)
+        self.desk = Desk(database, clock)
+        self.sign_ins = SignIns(database, clock)
         self.questions = Questions(database, clock)
+        self.usages = Usages(database, clock, budgets=policy.budgets)
         self.media = Media(database, clock, limit=policy.media.limit)
         self.people = People(database, clock, policy=policy)
 
@@ -101,6 +125,10 @@ class Hub:
         """Everything after a cursor that the viewer may see, then live, for ever."""
         return self._feed.follow(viewer, cursor, session=session)
 
+    def changes(self, cursor: Cursor) -> AsyncIterator[list[Change]]:
+        """Everything of everybody after a cursor, in batches, for a surface that shares it among its viewers."""
+        return self._feed.batches(cursor)
+
     async def now(self) -> Cursor:
         """The cursor of this moment, to follow from."""
         return await self._database.read("head", changes.head)
@@ -108,6 +136,16 @@ class Hub:
     async def position(self, name: str) -> str | None:
         """How far a platform has come."""
         return await self._database.read("cursor", lambda tx: cursors.get(tx, name))
+
+    async def begin(self, name: str, value: str) -> None:
+        """Store where a platform begins; once it has a position, that stays."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> None:
+            if cursors.get(tx, name) is None:
+                cursors.move(tx, name, value, now=now)
+
+        await self._database.write("cursor.begin", work)
 
     async def resolve(self, viewer: Viewer, text: str) -> Session:
         """Find a session by id, unique prefix, title or alias."""
@@ -195,6 +233,42 @@ class Hub:
                 tx, s, viewer=viewer, surface=surface, through=through, title=title, cwd=cwd, now=now
             ),
         )
+
+    async def branch(
+        self,
+        viewer: Viewer,
+        session: SessionId,
+        inbound: Inbound,
+        *,
+        surface: str,
+        through: int | None = None,
+        title: str | None = None,
+    ) -> Receipt:
+        """Fork, and say something to the copy, all or nothing; a repeated event gives the first receipt."""
+        now = self._clock.now()
+        return await self._change(
+            "branch",
+            viewer,
+            session,
+            lambda tx, s: branches.branch(
+                tx,
+                s,
+                inbound,
+                viewer=viewer,
+                surface=surface,
+                through=through,
+                title=title,
+                policy=self._policy,
+                now=now,
+            ),
+        )
+
+    async def export(
+        self, viewer: Viewer, session: SessionId, format: Format, write: Write, *, redact: bool = False
+    ) -> None:
+        """Write a session as a file; `write` is called in another thread with pieces of text, in order."""
+        await self._read("export.check", viewer, session, lambda tx, s: s.id)
+        await export(self._database, viewer, [session], format, write, redact=redact)
 
     async def undo(self, viewer: Viewer, session: SessionId, count: int = 1) -> str:
         now = self._clock.now()
@@ -285,6 +359,21 @@ class Hub:
             "lane.reset", lambda tx: control.begin(tx, lanes.get(tx, key, viewer=viewer), now=now)
         )
 
+    async def move_chat(self, platform: str, account: str, old: str, new: str) -> None:
+        """A chat has another id on its platform: its lanes go on under that. Doing it twice changes nothing."""
+        await self._database.write(
+            "lane.chat",
+            partial(
+                chats.move,
+                platform=platform,
+                account=account,
+                old=old,
+                new=new,
+                sharing=self._policy.sharing,
+                now=self._clock.now(),
+            ),
+        )
+
     async def suspend_lane(self, viewer: Viewer, key: str, suspended: bool) -> None:
         now = self._clock.now()
         await self._database.write(
@@ -315,6 +404,20 @@ class Hub:
         await self._database.write(
             "delivery.decide",
             lambda tx: deliveries.decide(tx, deliveries.get(tx, delivery, viewer=viewer), state, now=now),
+        )
+
+    async def targets(
+        self,
+        viewer: Viewer,
+        text: str,
+        *,
+        origin: Target | None = None,
+        connected: Collection[str] | None = None,
+    ) -> list[Target]:
+        """The places that a text names as targets, each complete. `Invalid` says which cannot be reached, and why."""
+        return await self._database.read(
+            "targets",
+            lambda tx: homes.resolve(tx, text, profile=viewer.profile, origin=origin, connected=connected),
         )
 
     async def post(
@@ -359,6 +462,23 @@ class Hub:
 
         return await self._database.write("project.change", work)
 
+    async def instruct_project(self, viewer: Viewer, name: str, text: str) -> Project:
+        """Set what every session of a project is told at its start; an empty text takes it away."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> Project:
+            projects.instruct(tx, viewer, projects.find(tx, viewer, name), text, now=now)
+            return projects.find(tx, viewer, name)
+
+        return await self._database.write("project.instruct", work)
+
+    async def instruct_lane(self, viewer: Viewer, key: str, text: str) -> None:
+        """Set what every session of a lane is told at its start; an empty text takes it away."""
+        await self._database.write(
+            "lane.instruct",
+            lambda tx: lanes.set_instructions(tx, lanes.get(tx, key, viewer=viewer), text),
+        )
+
     async def remove_project(self, viewer: Viewer, name: str) -> None:
         now = self._clock.now()
         await self._database.write(
@@ -390,6 +510,21 @@ class Hub:
             return [w for w in nodes if w.seen_at >= earliest and not worker.dead(w)]
 
         return await self._database.read("nodes", alive)
+
+    async def connections(self) -> list[Connection]:
+        """How each process that is alive stands with each platform."""
+        earliest = self._clock.now() - self._policy.limits.lease
+
+        def alive(tx: Transaction) -> list[Connection]:
+            there = {w.id for w in workers.every(tx) if w.seen_at >= earliest and not worker.dead(w)}
+            return [c for c in connections.every(tx) if c.worker in there]
+
+        return await self._database.read("connections", alive)
+
+    async def closed_gates(self) -> list[ClosedGate]:
+        """The chats and accounts that nothing is sent to now, and until when."""
+        now = self._clock.now()
+        return await self._database.read("gates", lambda tx: gates.closed(tx, now=now))
 
     async def gauges(self) -> Gauges:
         """How much there is and how much of it waits, over all profiles and owners."""

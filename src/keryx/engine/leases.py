@@ -8,14 +8,15 @@ from functools import partial
 import anyio
 import msgspec
 
-from keryx.core.deliveries import Idempotency
+from keryx.core.deliveries import Delivery, Idempotency
 from keryx.core.errors import Conflict, KeryxError
-from keryx.core.ids import DeliveryId, TurnId, WorkerId
+from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
 from keryx.core.ports import Clock
+from keryx.core.previews import Preview, PreviewState
 from keryx.core.turns import Turn
 from keryx.engine import outcome, record, worker
 from keryx.engine.policy import Policy
-from keryx.store import claims, deliveries, gates, turns, workers
+from keryx.store import claims, deliveries, gates, previews, turns, workers
 from keryx.store.database import Database, Transaction
 from keryx.store.workers import Worker
 
@@ -110,13 +111,12 @@ class Leases:
         orphans = await self._database.read("leases.orphans", _orphans)
         for turn in orphans:
             await self._try("turn.orphan", partial(record.close_orphan, turn=turn, now=now))
-        sending = await self._database.read(
-            "leases.sending", lambda tx: deliveries.abandoned(tx, now=now, workers=gone)
-        )
-        for delivery, lease in sending:
+        sending = await self._database.read("leases.sending", lambda tx: _sending(tx, now=now, gone=gone))
+        for delivery, lease, edited in sending:
             if delivery.id in self._held().deliveries:
                 continue
             known = self._idempotency.get(delivery.target.platform, Idempotency.NONE)
+            known = Idempotency.NATIVE if edited else known
             step = outcome.orphaned(delivery, known, self._policy.doubt, now=now)
             await self._try(
                 "delivery.recover",
@@ -165,6 +165,18 @@ def _orphans(tx: Transaction) -> list[Turn]:
     """Waiting turns that only a worker which is gone may run."""
     alive = {w.id for w in workers.every(tx) if not worker.dead(w)}
     return [t for t in turns.pinned(tx) if t.pin not in alive]
+
+
+def _sending(
+    tx: Transaction, *, now: datetime, gone: list[WorkerId]
+) -> list[tuple[Delivery, LeaseToken, bool]]:
+    """Deliveries whose sender is gone, and whether what they were doing was an edit, which may be repeated."""
+    found = deliveries.abandoned(tx, now=now, workers=gone)
+    return [(d, lease, _edits(previews.replaced_by(tx, d))) for d, lease in found]
+
+
+def _edits(preview: Preview | None) -> bool:
+    return preview is not None and preview.state is PreviewState.SHOWN
 
 
 def _forget(tx: Transaction, *, before: datetime, gone: list[WorkerId]) -> None:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from keryx.core.media import Media
-from keryx.core.ports import Called, Noted, Returned, Said, Thought, Used
+from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
 from keryx.store.wake import Wake
 
 _AHEAD = 64
@@ -19,7 +19,7 @@ class Kept(msgspec.Struct, frozen=True):
     part: Media
 
 
-Recordable: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Kept
+Recordable: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Kept | Compacted | NotCompacted
 
 
 class Ended(msgspec.Struct, frozen=True):

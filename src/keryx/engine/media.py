@@ -1,5 +1,6 @@
 """Media: files come in piece by piece, so that nobody waits for a large one, and go out to whoever may see them."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from keryx.core import media
@@ -54,6 +55,15 @@ class Media:
             return _read(tx, store.held(tx, viewer, media_id), media_id)
 
         return await self._database.read("media.fetch", work)
+
+    async def parts(self, viewer: Viewer, media_ids: Sequence[str]) -> dict[str, Part]:
+        """The parts that show some files; those that the viewer may not see are left out."""
+
+        def work(tx: Transaction) -> dict[str, Part]:
+            found = [known for known in (store.held(tx, viewer, id_) for id_ in media_ids) if known]
+            return {known.id: media.part(known.id, known.mime, known.name) for known in found}
+
+        return await self._database.read("media.parts", work) if media_ids else {}
 
     async def of_session(self, session: SessionId, media_id: str) -> Attachment:
         """A file that a session shows, for the engine itself. `NotFound` if it does not."""

@@ -16,13 +16,14 @@ _QUICK_TRIES = 50
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """The next state of a delivery. `gate_until` closes the gate of its chat."""
+    """The next state of a delivery. `gate_until` closes the gate of its chat, or of its `account`."""
 
     state: DeliveryState
     error: str | None = None
     not_before: datetime | None = None
     again: bool = False
     gate_until: datetime | None = None
+    account: bool = False
 
 
 SENT = Step(state=DeliveryState.SENT)
@@ -40,8 +41,14 @@ def failed(
     """What follows a failed attempt: wait, try again, ask a person, or give up; never silently twice, never dropped."""
     text = str(error)
     match error:
-        case Throttled(after=after):
-            return Step(state=DeliveryState.READY, error=text, gate_until=now + after, again=delivery.again)
+        case Throttled(after=after, account=account):
+            return Step(
+                state=DeliveryState.READY,
+                error=text,
+                gate_until=now + after,
+                account=account,
+                again=delivery.again,
+            )
         case Refused():
             return Step(state=DeliveryState.FAILED, error=text, again=delivery.again)
         case NotSent():
@@ -89,7 +96,8 @@ def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: Step
         again=step.again,
     )
     if step.gate_until is not None:
-        gates.close(tx, delivery.target.key, until=step.gate_until, reason=step.error or "")
+        key = delivery.target.account_key if step.account else delivery.target.key
+        gates.close(tx, key, until=step.gate_until, reason=step.error or "")
 
 
 def _delay(attempts: int) -> timedelta:

@@ -5,20 +5,25 @@ from typing import TypeVar
 
 import msgspec
 
+from keryx.core import identity
 from keryx.core.access import Verdict
-from keryx.core.errors import Forbidden
-from keryx.core.ids import OPERATOR
+from keryx.core.errors import Forbidden, NotFound
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.ports import Clock
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.engine import access, pairing
+from keryx.engine import access, estate, kinship, pairing
+from keryx.engine.estate import Write
 from keryx.engine.policy import Policy
-from keryx.store import grants, pairings
+from keryx.store import grants, lanes, pairings, principals, sessions
 from keryx.store.database import Database, Transaction
 from keryx.store.grants import Grant
 from keryx.store.pairings import Pairing
+from keryx.store.principals import Principal
 
 T = TypeVar("T")
+Known = tuple[str, str]
+"""A platform, and the id of a person on it."""
 
 
 class Doorway(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +31,15 @@ class Doorway(msgspec.Struct, frozen=True, kw_only=True):
 
     waiting: list[Pairing]
     let_in: list[Grant]
+
+
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who has talked: how they are known, what was granted to them, and how much is theirs."""
+
+    principal: Principal
+    grants: list[Grant]
+    lanes: int
+    sessions: int
 
 
 class People:
@@ -78,7 +92,9 @@ class People:
         await self._write(
             "people.deny",
             viewer,
-            lambda tx: pairing.deny(tx, profile=viewer.profile, platform=platform, person=person, now=now),
+            lambda tx: pairing.deny(
+                tx, profile=viewer.profile, platform=platform, person=identity.typed(person), now=now
+            ),
         )
 
     async def revoke(self, viewer: Viewer, platform: str, person: str) -> None:
@@ -87,7 +103,77 @@ class People:
         await self._write(
             "people.revoke",
             viewer,
-            lambda tx: pairing.revoke(tx, profile=viewer.profile, platform=platform, person=person, now=now),
+            lambda tx: pairing.revoke(
+                tx, profile=viewer.profile, platform=platform, person=identity.typed(person), now=now
+            ),
+        )
+
+    async def every(self, viewer: Viewer) -> list[Person]:
+        """Everybody who has talked, in the order in which they came."""
+        return await self._read(
+            "people.every",
+            viewer,
+            lambda tx: [_person(tx, p) for p in principals.every(tx, viewer.profile)],
+        )
+
+    async def find(self, viewer: Viewer, platform: str, handle: str) -> Person:
+        """Whoever goes by an id on a platform."""
+
+        def work(tx: Transaction) -> Person:
+            holder = _holder(tx, viewer.profile, platform, handle)
+            return _person(tx, principals.get(tx, holder, profile=viewer.profile))
+
+        return await self._read("people.find", viewer, work)
+
+    async def link(self, viewer: Viewer, one: Known, other: Known | None) -> PrincipalId:
+        """Let two people be one; without `other`, let one be the operator. Gives who they are from now on."""
+        now = self._clock.now()
+
+        def work(tx: Transaction) -> PrincipalId:
+            first = _holder(tx, viewer.profile, *one)
+            second = OPERATOR if other is None else _holder(tx, viewer.profile, *other)
+            return kinship.join(tx, first, second, profile=viewer.profile, now=now)
+
+        return await self._write("people.link", viewer, work)
+
+    async def unlink(self, viewer: Viewer, platform: str, handle: str) -> PrincipalId:
+        """Let one way in which a person is known stand alone, with what began there."""
+        now = self._clock.now()
+        return await self._write(
+            "people.unlink",
+            viewer,
+            lambda tx: kinship.split(
+                tx, profile=viewer.profile, platform=platform, handle=identity.typed(handle), now=now
+            ),
+        )
+
+    async def learn_alias(self, viewer: Viewer, platform: str, one: str, other: str) -> None:
+        """Two ids of a platform mean one person: everything of the two becomes one, and nothing is lost."""
+        now = self._clock.now()
+        await self._write(
+            "people.alias",
+            viewer,
+            lambda tx: kinship.learn_alias(
+                tx,
+                one,
+                other,
+                profile=viewer.profile,
+                platform=platform,
+                sharing=self._policy.sharing,
+                now=now,
+            ),
+        )
+
+    async def export(self, viewer: Viewer, principal: PrincipalId, write: Write) -> None:
+        """Write everything of a person as lines of JSON: who they are, their conversations, and what they said in those
+        of others."""
+        await self._read("people.export", viewer, lambda tx: estate.export(tx, viewer, principal, write))
+
+    async def erase(self, viewer: Viewer, principal: PrincipalId) -> None:
+        """Remove everything of a person for good. What they said in conversations of others is blanked."""
+        now = self._clock.now()
+        await self._write(
+            "people.erase", viewer, lambda tx: estate.erase(tx, principal, profile=viewer.profile, now=now)
         )
 
     async def _read(self, label: str, viewer: Viewer, work: Callable[[Transaction], T]) -> T:
@@ -102,3 +188,20 @@ class People:
 def _check(viewer: Viewer) -> None:
     if viewer.principal != OPERATOR:
         raise Forbidden("this is for the operator")
+
+
+def _holder(tx: Transaction, profile: ProfileId, platform: str, handle: str) -> PrincipalId:
+    found = principals.holder(tx, profile=profile, platform=platform, handle=identity.typed(handle))
+    if found is None:
+        raise NotFound(f"{handle} on {platform} has not talked here: `keryx people list` shows who has")
+    return found
+
+
+def _person(tx: Transaction, principal: Principal) -> Person:
+    profile, known = principal.profile, {(i.platform, i.person) for i in principal.identities}
+    return Person(
+        principal=principal,
+        grants=[g for g in grants.every(tx, profile) if (g.platform, g.person) in known],
+        lanes=len(lanes.of_owner(tx, profile=profile, owner=principal.id)),
+        sessions=len(sessions.of_owner(tx, profile=profile, owner=principal.id)),
+    )

@@ -7,6 +7,7 @@ import msgspec
 
 from keryx.core import profiles
 from keryx.core.access import Rules
+from keryx.core.budgets import Budgets
 from keryx.core.deliveries import Doubt
 from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profiles
@@ -35,9 +36,15 @@ class Files(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, msgspec.Meta(ge=0)] = 20_000_000
 
 
+class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What people are told without having asked. `restart`: home channels hear that Keryx is back."""
+
+    restart: bool = False
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets
-    of tools that a session can switch on and off."""
+    """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets of tools that a
+    session can switch on and off."""
 
     access: Rules = {}
     profiles: Profiles = {}
@@ -48,7 +55,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     doubt: Doubt = Doubt.REPEAT
     keep: Keep = Keep()
+    notices: Notices = Notices()
     media: Files = Files()
+    budgets: Budgets = Budgets()
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5

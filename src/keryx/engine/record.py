@@ -5,19 +5,20 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from keryx.core import blame, media, titles
+from keryx.core import blame, titles
 from keryx.core import messages as core_messages
 from keryx.core.access import NO_RULES, Rules
 from keryx.core.errors import Forbidden
 from keryx.core.ids import TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
-from keryx.core.ports import Called, Noted, Returned, Said, Thought, Used
+from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
 from keryx.core.sessions import Session, TitleBy
-from keryx.core.turns import BusyMode, Turn, TurnState
-from keryx.engine import access, questions
+from keryx.core.turns import BusyMode, Turn, TurnState, Usage
+from keryx.engine import access, answers, compaction, place, questions
 from keryx.engine.mailbox import Kept, Recordable
-from keryx.store import deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
+from keryx.engine.place import Surroundings
+from keryx.store import drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
 
 NO_ANSWER = "The agent gave no answer."
@@ -43,7 +44,7 @@ class Written(msgspec.Struct, frozen=True):
                     count += 1
                 case Kept():
                     draft += 1
-                case Used() | Noted():
+                case Used() | Noted() | Compacted() | NotCompacted():
                     pass
         return Written(count, draft)
 
@@ -54,16 +55,24 @@ class Reading(msgspec.Struct, frozen=True):
     session: Session
     history: list[Message]
     summary: str
-    shared: bool
+    around: Surroundings
     cancelling: bool
     written: Written = Written()
     answered: frozenset[str] = frozenset()
+    compact: str | None = None
+    may_compact: bool = True
+
+    @property
+    def shared(self) -> bool:
+        """Whether several people talk here."""
+        return self.around.shared
 
 
-def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
+def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> Reading:
     """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
     access.recheck(tx, turns.author(tx, turn.id), rules)
     session = sessions.get(tx, turn.session, deleted=True)
+    around = place.look(tx, session, turn)
     epoch = epochs.current(tx, turn.session)
     first = epoch.first_seq if epoch else 1
     aside = frozenset(turns.set_aside(tx, turn.session))
@@ -72,10 +81,12 @@ def read(tx: Transaction, turn: Turn, *, rules: Rules = NO_RULES) -> Reading:
         session,
         core_messages.view(entries, aside=aside),
         epoch.summary if epoch else "",
-        any(lane.shared for lane in lanes.of_session(tx, turn.session)),
+        around,
         turns.get(tx, turn.id).cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
         questions.taken(tx, turn.id) if turn.interrupted_at else frozenset(),
+        compaction.focus(tx, turn),
+        epochs.may_begin(tx, turn.session, now=now),
     )
 
 
@@ -131,12 +142,16 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recor
     """The last events, the answer, the end of the turn, the delivery and the title: all or nothing."""
     turns.hold(tx, turn)
     _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
-    said = _said(tx, turn)
-    if not said.text and not said.media:
+    # Whoever follows the feed takes the end of a turn for its last entry: all that belongs to it comes before.
+    if compaction.focus(tx, turn) is not None:
+        answers.deliver(tx, turn, answers.Answer(compaction.told(tx, turn)), now=now)
+        turns.finish(tx, turn, TurnState.DONE, now=now)
+        return
+    answer = answers.given(tx, turn)
+    if answer.text or answer.media:
+        answers.deliver(tx, turn, answer, now=now)
+    else:
         _tell(tx, turn, NO_ANSWER, now=now)
-    elif turn.reply:
-        _deliver(tx, turn, said, now)
-    # Whoever follows the feed takes this entry for the end of the turn: all that belongs to it comes before.
     turns.finish(tx, turn, TurnState.DONE, now=now)
     _give_title(tx, turn, now)
 
@@ -157,6 +172,7 @@ def cancel(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recor
     turns.hold(tx, turn)
     _keep_draft(tx, turn, Mark.CANCELLED, now, _steps(tx, turn, events, now))
     turns.finish(tx, turn, TurnState.CANCELLED, now=now)
+    answers.stopped(tx, turn, now=now)
     _give_title(tx, turn, now)
 
 
@@ -211,6 +227,7 @@ def _recover(
     seen = (turn.lease_until or now) - lease
     if turn.cancelling:
         turns.close(tx, turn, TurnState.CANCELLED, now=now)
+        answers.stopped(tx, turn, now=now)
         return TurnState.CANCELLED
     if turn.pin:
         return _close(
@@ -266,6 +283,10 @@ def _steps(
                 usage.add(tx, turn, used, now=now, task=task)
             case Noted(text, kind):
                 messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
+            case Compacted():
+                compaction.begin(tx, turn, event, now=now)
+            case NotCompacted():
+                compaction.fail(tx, turn, event, now=now)
     return [p for p in core_messages.join(fresh) if isinstance(p, Text | Reasoning | Media)]
 
 
@@ -286,41 +307,18 @@ def _keep_draft(
         messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id, mark=mark)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What goes to the place that asked: words, then files."""
-
-    text: str
-    media: tuple[Media, ...] = ()
-
-
 def _tell(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
     """A notice in the conversation, and to the place that asked."""
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), now=now, turn=turn.id)
-    if turn.reply:
-        _deliver(tx, turn, Answer(text), now)
+    answers.tell(tx, turn, text, now=now)
 
 
-def _deliver(tx: Transaction, turn: Turn, answer: Answer, now: datetime) -> None:
-    assert turn.reply is not None
-    deliveries.enqueue(
-        tx,
-        turn.reply,
-        answer.text,
-        media=answer.media,
-        profile=turn.profile,
-        owner=turn.owner,
-        session=turn.session,
-        turn=turn.id,
-        now=now,
-    )
-
-
-def _said(tx: Transaction, turn: Turn) -> Answer:
-    """This turn's answer: every step of it, without what an interrupted attempt had begun."""
-    written = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
-    steps = [m for m in written if m.role is Role.ASSISTANT and m.mark is None]
-    files = [p for m in steps for p in media.of(m.parts)]
-    return Answer("\n\n".join(m.text for m in steps if m.text), tuple(dict.fromkeys(files)))
+def entitle(tx: Transaction, turn: Turn, title: str, used: Usage, *, now: datetime) -> None:
+    """Give a conversation the title that a model found for it, unless a person was faster."""
+    usage.add(tx, turn, used, now=now, task="title")
+    session = sessions.get(tx, turn.session, deleted=True)
+    if session.title_by is TitleBy.RULE:
+        sessions.rename(tx, session, title, by=TitleBy.MODEL, now=now)
 
 
 def _give_title(tx: Transaction, turn: Turn, now: datetime) -> None:

@@ -24,6 +24,9 @@ def undo(tx: Transaction, session: Session, count: int, *, now: datetime) -> str
     inputs = _last_inputs(tx, session.id, count)
     if not inputs:
         raise NotFound("there is nothing to undo")
+    epoch = epochs.current(tx, session.id)
+    if epoch and inputs[0].seq < epoch.first_seq:
+        raise Conflict("what was compacted cannot be taken back: fork from a message before it instead")
     group = sessions.next_undo(tx, session.id)
     for message in inputs:
         assert message.turn is not None

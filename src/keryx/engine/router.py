@@ -4,11 +4,11 @@ from datetime import datetime
 
 import msgspec
 
-from keryx.core import identity, ids, lanes, resets
+from keryx.core import identity, ids, lanes, prompt, resets
 from keryx.core.access import CLOSED, quiet
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
-from keryx.core.messages import Mark, Notice, Role, Text
+from keryx.core.messages import Mark, Notice, Role, Text, spoken
 from keryx.core.ports import Inbound, Receipt
 from keryx.core.questions import label
 from keryx.core.resets import ResetReason
@@ -23,6 +23,8 @@ from keryx.store import lanes as lane_store
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
 
+_OVERHEARD = 20
+
 
 def receive(
     tx: Transaction, inbound: Inbound, *, policy: Policy, now: datetime, found: str | None = None
@@ -35,9 +37,8 @@ def receive(
     earlier = inbox.seen(tx, platform=source.platform, account=source.account, event=inbound.event)
     receipt = earlier or _take_in(tx, inbound, policy, now, found)
     if earlier is None:
-        inbox.record(
-            tx, receipt, platform=source.platform, account=source.account, event=inbound.event, now=now
-        )
+        kept = msgspec.structs.replace(receipt, reply=None) if commands.secret(inbound) else receipt
+        inbox.record(tx, kept, platform=source.platform, account=source.account, event=inbound.event, now=now)
     if inbound.cursor is not None:
         cursors.move(tx, *inbound.cursor, now=now)
     return (
@@ -77,7 +78,9 @@ def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, f
             session=session.id,
             now=now,
         )
-    return ask(tx, session, question(inbound, person, _mode(inbound, lane, session, policy)), now=now)
+    mode = _mode(inbound, lane, session, policy)
+    asked = question(inbound, person, mode, exact=_exact(tx, inbound, lane, session))
+    return ask(tx, session, asked, now=now)
 
 
 def asker(tx: Transaction, inbound: Inbound) -> PrincipalId | None:
@@ -137,6 +140,7 @@ def _session(
             surface=inbound.surface,
             origin=inbound.source,
             cwd=inbound.cwd,
+            settings=inbound.settings or Settings(),
             now=now,
         )
         lane_store.move(tx, lane, current, why="first message", now=now)
@@ -149,7 +153,7 @@ def _session(
 def _named(tx: Transaction, inbound: Inbound, viewer: Viewer) -> Session | None:
     """The session that an event names; `None` if it may begin one and this is the beginning."""
     assert inbound.session is not None
-    if inbound.begin is not None and not sessions.exists(tx, inbound.session):
+    if inbound.begin and not sessions.exists(tx, inbound.session):
         return None
     return sessions.get(tx, inbound.session, viewer=viewer)
 
@@ -163,7 +167,7 @@ def _begun(tx: Transaction, inbound: Inbound, viewer: Viewer, now: datetime) -> 
         surface=inbound.surface,
         origin=inbound.source,
         cwd=inbound.cwd,
-        settings=inbound.begin or Settings(),
+        settings=inbound.settings or Settings(),
         now=now,
     )
     return sessions.get(tx, made)
@@ -206,6 +210,30 @@ def _mode(inbound: Inbound, lane: Lane | None, session: Session, policy: Policy)
     return inbound.busy or (lane.busy if lane else None) or (BusyMode(chosen) if chosen else policy.busy)
 
 
+def _exact(tx: Transaction, inbound: Inbound, lane: Lane | None, session: Session) -> str | None:
+    """What the model is given for a message, where that is more than what was said."""
+    if inbound.observed:
+        return None
+    among_others = inbound.source.chat_type is not ChatType.DM
+    return prompt.told(
+        spoken(inbound.parts),
+        name=inbound.source.user_name or "someone" if lane and lane.shared else "",
+        quoted=inbound.quote,
+        overheard=_overheard(tx, session.id) if among_others else (),
+    )
+
+
+def _overheard(tx: Transaction, session: SessionId) -> list[tuple[str, str]]:
+    """Who said what here since somebody last spoke to the agent, oldest first: the last of it, if it is much."""
+    found: list[tuple[str, str]] = []
+    for message in reversed(messages.latest(tx, session, limit=_OVERHEARD)):
+        if message.role is Role.USER and not message.observed:
+            break
+        if message.observed and message.text:
+            found.append((message.author, message.text))
+    return found[::-1]
+
+
 def _edit(tx: Transaction, inbound: Inbound, lane: Lane | None, viewer: Viewer, now: datetime) -> Receipt:
     """Take over an edit if its turn still waits; else note it for people."""
     given = sessions.get(tx, inbound.session, viewer=viewer).id if inbound.session else None
@@ -243,7 +271,14 @@ def _answer(
 
 
 def _reply(
-    tx: Transaction, inbound: Inbound, text: str, viewer: Viewer, session: SessionId | None, now: datetime
+    tx: Transaction,
+    inbound: Inbound,
+    text: str,
+    viewer: Viewer,
+    session: SessionId | None,
+    now: datetime,
+    *,
+    secret: bool = False,
 ) -> None:
     if inbound.reply and text:
         deliveries.enqueue(
@@ -253,6 +288,7 @@ def _reply(
             profile=viewer.profile,
             owner=viewer.principal,
             session=session,
+            secret=secret,
             now=now,
         )
 
@@ -283,5 +319,6 @@ def _command(
         found=found,
     )
     done = commands.run(asked, call)
-    _reply(tx, inbound, done.reply, viewer, done.session, now)
+    viewer = Viewer(viewer.profile, done.asker or viewer.principal)
+    _reply(tx, inbound, done.reply, viewer, done.session, now, secret=commands.secret(inbound))
     return Receipt(duplicate=False, session=done.session, turn=done.turn, seq=done.seq, reply=done.reply)

@@ -1,24 +1,37 @@
 """Runner: claims turns, drives their agents, and is the only writer of what they say."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 from keryx.core.access import NO_RULES, Rules
+from keryx.core.budgets import Budgets
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, KeryxError, LeaseLost, Retryable
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.messages import Message
-from keryx.core.ports import Agent, Attached, Attachment, Called, Clock, Event, Noted, Returned, TurnContext
+from keryx.core.ports import (
+    Agent,
+    Attached,
+    Attachment,
+    Called,
+    Clock,
+    Compacted,
+    Compactor,
+    Event,
+    Noted,
+    Returned,
+    TurnContext,
+)
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Limits, Turn, TurnState
-from keryx.engine import record
+from keryx.engine import naming, record, usage
 from keryx.engine.alarm import signal_or_moment
 from keryx.engine.foreign import apart, contained
 from keryx.engine.mailbox import (
@@ -46,10 +59,19 @@ _HAND_BACK_SECONDS = 5
 _PASSED_OVER_SECONDS = 0.005
 _NOTHING = Claimed([], False)
 _AWAY = timedelta(seconds=0.5)
+_STEPS = (Called, Returned, Compacted)
 
 T = TypeVar("T")
 Chooser = Callable[[Reading], Agent]
 Placer = Callable[[Reading, Turn], str]
+
+
+class Watcher(Protocol):
+    """Is told of the turns that run here. Must not wait and must not raise."""
+
+    def began(self, turn: Turn) -> None: ...
+
+    def ended(self, turn: Turn) -> None: ...
 
 
 class Runner:
@@ -66,7 +88,9 @@ class Runner:
         place: Placer,
         limits: Limits,
         media: Media,
+        watcher: Watcher,
         rules: Rules = NO_RULES,
+        budgets: Budgets = Budgets(),
         scoped: bool = False,
     ) -> None:
         self._database = database
@@ -76,7 +100,9 @@ class Runner:
         self._place = place
         self._limits = limits
         self._media = media
+        self._watcher = watcher
         self._rules = rules
+        self._budgets = budgets
         self._scoped = scoped
         self._session: SessionId | None = None
         self._running: dict[TurnId, Mailbox] = {}
@@ -180,6 +206,7 @@ class Runner:
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
+        self._watcher.began(turn)
         try:
             await self._drive(turn, mailbox, group)
         except LeaseLost as exc:
@@ -187,6 +214,7 @@ class Runner:
         except Exception:
             log.exception("turn %s could not be recorded; its lease will run out", turn.id)
         finally:
+            self._watcher.ended(turn)
             # A turn that was lost to a sweep may run here again by now, under another lease.
             if self._running.get(turn.id) is mailbox:
                 del self._running[turn.id]
@@ -194,8 +222,7 @@ class Runner:
 
     async def _drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         try:
-            read = partial(record.read, turn=turn, rules=self._rules)
-            reading = await self._store(turn, "turn.read", read, write=False)
+            reading = await self._store(turn, "turn.read", partial(self._read, turn=turn), write=False)
         except (Forbidden, Invalid) as exc:
             await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
             return
@@ -212,14 +239,26 @@ class Runner:
             answers=mailbox.answers,
             patience=pulse.patient,
         )
-        agent = apart(self._pump(turn, reading, mailbox, interview))
+        try:
+            agent, context = self._choose(reading), self._context(turn, reading, interview)
+        except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
+            await self._write(turn, [], Ended(exc), reading.written)
+            return
+        pump = apart(self._pump(turn, mailbox, _begun(agent, context, reading.compact)))
         group.start_soon(pulse.watch, mailbox, watch_scope)
         try:
             await self._follow_agent(turn, mailbox, pulse, reading.written)
         finally:
             # The end is recorded first; an agent that does not react is left to end by itself.
-            agent.cancel()
+            pump.cancel()
             watch_scope.cancel()
+        if reading.session.title_by is None and not self._draining:
+            group.start_soon(naming.name, self._database, agent, context, turn)
+
+    def _read(self, tx: Transaction, *, turn: Turn) -> Reading:
+        now = self._clock.now()
+        usage.check(tx, turn, self._budgets, now=now)
+        return record.read(tx, turn, now=now, rules=self._rules)
 
     async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse", written: Written) -> None:
         while True:
@@ -265,22 +304,15 @@ class Runner:
             case HandedBack():
                 return "turn.hand_back", partial(record.hand_back, turn=turn, events=events, now=now)
 
-    async def _pump(
-        self,
-        turn: Turn,
-        reading: Reading,
-        mailbox: Mailbox,
-        interview: Interview,
-    ) -> None:
+    async def _pump(self, turn: Turn, mailbox: Mailbox, begun: AsyncGenerator[Event, None]) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed."""
         ended = Ended()
         try:
             with contained():
-                context = self._context(turn, reading, interview)
-                async with aclosing(self._choose(reading).run(context)) as events:
+                async with aclosing(begun) as events:
                     async for event in events:
                         step = await self._kept(turn, event)
-                        await mailbox.put_event(step, until_stored=isinstance(step, Called | Returned))
+                        await mailbox.put_event(step, until_stored=isinstance(step, _STEPS))
         except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
             ended = Ended(exc)
         mailbox.put(ended)
@@ -324,12 +356,13 @@ class Runner:
             clock=self._clock,
             steer=steer,
             ask=interview.ask,
+            fetch=partial(self._media.of_session, turn.session),
+            may_compact=reading.may_compact,
             answered=reading.answered,
             profile=turn.profile,
             owner=turn.owner,
             asker=turn.asker,
             surface=turn.surface,
-            fetch=partial(self._media.of_session, turn.session),
         )
 
     async def _store(
@@ -395,6 +428,18 @@ class _Pulse:
             total,
             f"The turn took longer than {_span(self._limits.total.total_seconds())}. /retry asks again.",
         )
+
+
+def _begun(agent: Agent, context: TurnContext, focus: str | None) -> AsyncGenerator[Event, None]:
+    """The agent at work on its turn: an answer, or a compaction that somebody asked for."""
+    if focus is None:
+        return agent.run(context)
+    return agent.compact(context, focus) if isinstance(agent, Compactor) else _not_compacted()
+
+
+async def _not_compacted() -> AsyncGenerator[Event, None]:
+    raise AgentFailed("This agent keeps no context of its own, so there is nothing to compact.")
+    yield
 
 
 def _reason(turn: Turn, error: Exception) -> str:

@@ -9,15 +9,17 @@ from anyio.abc import TaskGroup
 
 from keryx.core.errors import KeryxError
 from keryx.core.ports import Adapter, Clock
-from keryx.engine import doors
+from keryx.engine import homes
+from keryx.engine.connections import Connections
 from keryx.engine.dispatcher import Dispatcher
 from keryx.engine.expiry import Expiry, Hook
 from keryx.engine.feed import Feed
-from keryx.engine.foreign import contained
 from keryx.engine.housekeeping import Housekeeping
 from keryx.engine.hub import Hub
 from keryx.engine.leases import Held, Leases
+from keryx.engine.listening import Listening
 from keryx.engine.policy import Policy
+from keryx.engine.previews import Previews
 from keryx.engine.runner import Chooser, Placer, Runner
 from keryx.engine.worker import this
 from keryx.store.database import Database
@@ -27,7 +29,6 @@ log = logging.getLogger(__name__)
 EXPIRY_SECONDS = 30
 INDEX_SECONDS = 60
 HOUSEKEEPING_SECONDS = 3600
-_LONGEST_PAUSE = 60.0
 
 
 class Service:
@@ -56,6 +57,15 @@ class Service:
         self.feed = Feed(database, clock)
         self.hub = Hub(database, clock, policy=policy, feed=self.feed)
         self.worker = this(kind, now=clock.now())
+        self.connections = Connections(database, clock, worker=self.worker.id)
+        self._previews = Previews(
+            database,
+            clock,
+            adapters=self._adapters,
+            worker=self.worker.id,
+            connections=self.connections,
+            look_again=self._look_again,
+        )
         self.runner = Runner(
             database,
             clock,
@@ -64,7 +74,9 @@ class Service:
             place=place,
             limits=policy.limits,
             media=self.hub.media,
+            watcher=self._previews,
             rules=policy.access,
+            budgets=policy.budgets,
             scoped=not everything,
         )
         self.leases = Leases(
@@ -76,8 +88,20 @@ class Service:
             held=self._held,
             look_again=self._look_again,
         )
+        self._listening = {
+            adapter_key(a): Listening(self.hub, clock, a, connections=self.connections)
+            for a in self._adapters
+        }
         self._dispatchers = [
-            Dispatcher(database, clock, adapter, worker=self.worker.id, policy=policy)
+            Dispatcher(
+                database,
+                clock,
+                adapter,
+                worker=self.worker.id,
+                policy=policy,
+                media=self.hub.media,
+                connections=self.connections,
+            )
             for adapter in self._adapters
         ]
 
@@ -86,15 +110,20 @@ class Service:
         """Work while the block runs; at its end give running turns `drain` seconds, then hand them back."""
         await self.leases.renew()
         await self.leases.sweep()
-        cursor = await self.hub.now()
+        if self._everything and self._policy.notices.restart:
+            now = self._clock.now()
+            await self._database.write("notices.restart", lambda tx: homes.tell_back(tx, now=now))
         async with anyio.create_task_group() as group:
             await group.start(self.feed.run)
+            cursor = self.feed.start
             group.start_soon(self.leases.run)
             group.start_soon(self.runner.run, self.feed.follow(None, cursor))
+            group.start_soon(self._previews.run, self.feed.follow(None, cursor))
             for dispatcher in self._dispatchers:
                 group.start_soon(dispatcher.run, self.feed.follow(None, cursor))
-            for adapter in self._adapters:
-                group.start_soon(self._listen, adapter)
+            group.start_soon(self.connections.run)
+            for listening in self._listening.values():
+                group.start_soon(listening.run)
             if self._everything:
                 self._start_sweeps(group)
             try:
@@ -105,6 +134,16 @@ class Service:
                 group.cancel_scope.cancel()
         await self.leases.leave()
         self.hub.close()
+
+    @property
+    def adapters(self) -> Sequence[Adapter]:
+        """The platforms that this process serves."""
+        return self._adapters
+
+    def listening(self, adapter: Adapter) -> bool:
+        """Whether an adapter can be given events now."""
+        found = self._listening.get(adapter_key(adapter))
+        return found is not None and found.now
 
     def _held(self) -> Held:
         sending = frozenset(delivery for d in self._dispatchers for delivery in d.held)
@@ -130,20 +169,6 @@ class Service:
                 log.warning("a sweep waits for the store: %s", exc)
             await self._clock.sleep(seconds)
 
-    async def _listen(self, adapter: Adapter) -> None:
-        """Listen for ever: an adapter that fails is started again after a growing pause and harms no other."""
-        pause = 1.0
-        while True:
-            began = self._clock.monotonic()
-            try:
-                door = await doors.opened(self.hub, adapter)
-                with contained():
-                    await adapter.listen(door)
-            except KeryxError as exc:
-                log.warning("the %s adapter waits %.0f s: %s", adapter.platform, pause, exc)
-            except Exception:
-                log.exception("the %s adapter failed; it is started again in %.0f s", adapter.platform, pause)
-            if self._clock.monotonic() - began > _LONGEST_PAUSE:
-                pause = 1.0
-            await self._clock.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+
+def adapter_key(adapter: Adapter) -> tuple[str, str]:
+    return adapter.platform, adapter.account

@@ -51,6 +51,7 @@ TABLES = (
     Table("media_links", ("session", "media")),
     Table("turns", ("position",), "position"),
     Table("pieces", ("turn", "n")),
+    Table("previews", ("turn",)),
     Table("usage", ("id",), "id"),
     Table("questions", ("id",)),
     Table("consents", ("session", "tool")),
@@ -60,8 +61,13 @@ TABLES = (
     Table("finals", ("session",)),
     Table("deliveries", ("position",), "position"),
     Table("gates", ("key",)),
+    Table("reads", ("profile", "principal", "session")),
+    Table("composers", ("profile", "principal", "place")),
+    Table("preferences", ("profile", "principal")),
+    Table("sign_ins", ("id",)),
     Table("cursors", ("name",)),
     Table("workers", ("id",)),
+    Table("connections", ("platform", "account", "worker")),
     Table("changes", ("position",), "position"),
 )
 

@@ -1,5 +1,6 @@
 """Deliveries: the outbox. Written before the network is touched, sent in order per target, fenced by a lease."""
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.store import changes
 from keryx.store.database import Params, Row, Transaction, maybe_moment, micros, moment
+from keryx.store.indexing import AMONG_NAMES
 
 _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
@@ -107,6 +109,12 @@ def page(
 def of_session(tx: Transaction, session: SessionId, *, unfinished: bool = False) -> list[Delivery]:
     clause = "and d.state not in ('sent', 'discarded')" if unfinished else ""
     rows = tx.rows(f"{_SELECT} where d.session = :session {clause} order by d.position", {"session": session})
+    return [_delivery(row) for row in rows]
+
+
+def among(tx: Transaction, deliveries: Iterable[str]) -> list[Delivery]:
+    """Those of these deliveries that exist, in no order."""
+    rows = tx.rows(f"{_SELECT} where d.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(deliveries))})
     return [_delivery(row) for row in rows]
 
 

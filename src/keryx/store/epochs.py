@@ -1,6 +1,6 @@
 """Epochs: stretches of a session between compactions. The model sees the current one."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -8,6 +8,10 @@ from keryx.core import wire
 from keryx.core.ids import SessionId
 from keryx.store.database import Transaction, micros, moment
 from keryx.store.messages import CLOSED
+
+_FIRST_PAUSE = timedelta(minutes=5)
+_LONGEST_PAUSE = timedelta(hours=6)
+_MOST_FAILURES = 10
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +48,14 @@ def every(tx: Transaction, session: SessionId, *, limit: int = 1000) -> list[Epo
 
 def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str, now: datetime) -> int:
     """Open the next epoch; gives its number. The caller holds the session."""
-    row = tx.row("update sessions set epoch = epoch + 1 where id = :id returning epoch", {"id": session})
+    row = tx.row(
+        """
+        update sessions set epoch = epoch + 1, compact_failures = 0, compact_after = 0
+        where id = :id
+        returning epoch
+        """,
+        {"id": session},
+    )
     assert row is not None
     tx.run(
         """
@@ -77,3 +88,20 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
         """,
         {"source": source, "target": target, "through": through},
     )
+
+
+def fail(tx: Transaction, session: SessionId, *, now: datetime) -> None:
+    """Let the next compaction wait, twice as long after each that fails in a row."""
+    row = tx.row("select compact_failures from sessions where id = :id", {"id": session})
+    failures = int(row[0]) if row else 0
+    pause = min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE)
+    tx.run(
+        "update sessions set compact_failures = :failures, compact_after = :after where id = :id",
+        {"id": session, "failures": min(failures + 1, _MOST_FAILURES), "after": micros(now + pause)},
+    )
+
+
+def may_begin(tx: Transaction, session: SessionId, *, now: datetime) -> bool:
+    """Whether enough time has passed since a compaction failed."""
+    row = tx.row("select compact_after from sessions where id = :id", {"id": session})
+    return row is None or int(row[0]) <= micros(now)

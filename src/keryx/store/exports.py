@@ -8,10 +8,10 @@ from keryx.core import records, wire
 from keryx.core.deliveries import Target
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
-from keryx.core.records import EpochRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
+from keryx.core.records import EpochRecord, MediaRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
 from keryx.core.sessions import Listing, Session, Viewer
 from keryx.core.turns import BusyMode, TurnState
-from keryx.store import epochs, listings, messages, sessions
+from keryx.store import epochs, listings, media, messages, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, moment
 
 PAGE = 100
@@ -88,6 +88,18 @@ def records_of(tx: Transaction, session: SessionId) -> Iterator[records.Entry]:
     yield from (records.of_message(m) for m in said(tx, session))
     yield from turns(tx, session)
     yield from usage(tx, session)
+
+
+def files(tx: Transaction, session: SessionId, *, known: set[str]) -> Iterator[MediaRecord]:
+    """The files that a session shows, chunk by chunk, but for those that are `known`, which then has them too."""
+    for file in media.linked(tx, session):
+        if file.id in known:
+            continue
+        known.add(file.id)
+        for n, body in enumerate(media.chunks(tx, file.id)):
+            yield MediaRecord(
+                session=session, id=file.id, n=n, size=file.size, body=body, mime=file.mime, name=file.name
+            )
 
 
 def turn(session: SessionId, row: Row) -> TurnRecord:

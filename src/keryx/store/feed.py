@@ -23,6 +23,15 @@ def after(tx: Transaction, cursor: Cursor, *, limit: int = 500) -> list[Change]:
     return _after_postgres(tx, cursor, limit)
 
 
+def check(tx: Transaction, cursor: Cursor) -> None:
+    """Raise `CursorExpired` for a cursor that lies after everything: it comes from a store that is no more, as before
+    a backup was restored."""
+    first, last = cursor.split("@")[0].split(".")[0], changes.head(tx)
+    end = int(last) if tx.engine is Engine.SQLITE else int(last.split(":")[1])
+    if _number(first, cursor) > end:
+        raise CursorExpired("the store is older than this cursor: open again to start from now")
+
+
 def held_back(tx: Transaction) -> bool:
     """Whether committed entries wait for an older transaction to end before they may be read."""
     if tx.engine is Engine.SQLITE:

@@ -3,7 +3,9 @@
 from datetime import datetime
 
 from keryx.core import wire
-from keryx.store.database import Transaction, maybe_moment, micros
+from keryx.core.connections import ClosedGate
+from keryx.core.deliveries import Target
+from keryx.store.database import Transaction, maybe_moment, micros, moment
 
 
 def close(tx: Transaction, key: str, *, until: datetime, reason: str) -> None:
@@ -19,6 +21,23 @@ def close(tx: Transaction, key: str, *, until: datetime, reason: str) -> None:
     )
 
 
+def open_at(tx: Transaction, target: Target, *, now: datetime) -> datetime | None:
+    """When both gates of a target are open again; `None` if they are."""
+    row = tx.row(
+        "select max(not_before) from gates where key in (:chat, :account) and not_before > :now",
+        {"chat": target.key, "account": target.account_key, "now": micros(now)},
+    )
+    return maybe_moment(row[0]) if row else None
+
+
+def reopen(tx: Transaction, key: str, *, reason: str, at: datetime) -> None:
+    """Let a gate that was closed for a reason open at a moment. One that is closed for another stays as it is."""
+    tx.run(
+        "update gates set not_before = :at where key = :key and reason = :reason",
+        {"key": key, "at": micros(at), "reason": wire.dumps(reason)},
+    )
+
+
 def cap_waits(tx: Transaction, *, until: datetime) -> None:
     """Let nothing wait longer than until a moment: for a clock that was set back."""
     tx.run("update gates set not_before = :until where not_before > :until", {"until": micros(until)})
@@ -27,6 +46,18 @@ def cap_waits(tx: Transaction, *, until: datetime) -> None:
 def next_opening(tx: Transaction, *, now: datetime) -> datetime | None:
     row = tx.row("select min(not_before) from gates where not_before > :now", {"now": micros(now)})
     return maybe_moment(row[0]) if row else None
+
+
+def closed(tx: Transaction, *, now: datetime, limit: int = 100) -> list[ClosedGate]:
+    """The gates that are closed now, those that open last first."""
+    rows = tx.rows(
+        "select key, not_before, reason from gates where not_before > :now order by not_before desc limit :limit",
+        {"now": micros(now), "limit": limit},
+    )
+    return [
+        ClosedGate(key=key, until=moment(until), reason=wire.loads(reason, str))
+        for key, until, reason in rows
+    ]
 
 
 def trim(tx: Transaction, *, now: datetime) -> int:

@@ -5,13 +5,14 @@ from datetime import datetime
 
 import msgspec
 
+from keryx.core import media as core_media
 from keryx.core import records, wire
 from keryx.core import source as sources
 from keryx.core.changes import Kind
 from keryx.core.errors import Conflict
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.records import MessageRecord, SessionRecord
-from keryx.store import changes, exports, messages, sessions
+from keryx.store import changes, exports, media, messages, sessions
 from keryx.store.database import Transaction, maybe_micros, micros
 
 
@@ -31,12 +32,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch brought, and how many messages differ here in nothing but their marks."""
+    """What a batch brought, how many messages differ here in nothing but their marks, and how many files they name
+    that are not here."""
 
     messages: int = 0
     turns: int = 0
     usage: int = 0
     kept: int = 0
+    missing: int = 0
 
 
 def begin(
@@ -87,10 +90,22 @@ def add_messages(
         _grow(tx, place, record)
     if fresh:
         _append(tx, place, fresh)
+    missing = _link(tx, place, here)
     if fresh or mended:
         _note(tx, place, "changed", now)
     place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
-    return place, Added(messages=len(fresh) + mended, kept=kept)
+    return place, Added(messages=len(fresh) + mended, kept=kept, missing=missing)
+
+
+def _link(tx: Transaction, place: Place, batch: Sequence[MessageRecord]) -> int:
+    """Let the session show the files of its messages; gives how many of them are not here."""
+    session = sessions.get(tx, place.session)
+    missing: set[str] = set()
+    for message in batch:
+        named = core_media.of(message.parts)
+        media.link(tx, session.id, named, profile=session.profile, owner=session.owner)
+        missing |= {p.media for p in named if media.shown(tx, session.id, p.media) is None}
+    return len(missing)
 
 
 def _id(tx: Transaction, id_: SessionId, profile: ProfileId, owner: PrincipalId) -> tuple[SessionId, bool]:

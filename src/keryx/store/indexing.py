@@ -210,6 +210,11 @@ def _take(tx: Transaction, seen: str | None, changed: list[Change]) -> Batch:
     for change in changed:
         if change.kind is Kind.SESSION and change.note == "created":
             found |= {(m.session, m.seq): m for m in _copied(tx, known.get(change.session))}
+        elif change.kind is Kind.SESSION and change.note == sessions.GIVEN and known.get(change.session):
+            # Every entry of it names its owner.
+            found |= {
+                (m.session, m.seq): m for m in messages.following(tx, SessionId(change.subject), after=0)
+            }
     state = State(format=FORMAT, cursor=cursor, witness=_witness(tx, cursor, ""))
     made = [known.entry(id_, message) for id_, message in _numbered(tx, found.values())]
     return Batch(

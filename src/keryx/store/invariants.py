@@ -124,6 +124,15 @@ QUESTIONS = (
         """,
     ),
     _ask(
+        "previews",
+        "is {0} and does not look it: as {1}",
+        """
+        select p.turn, p.state, case when p.receipt = '' then 'nothing' else p.receipt end from previews p
+        where (p.state = 'shown') <> (p.receipt <> '')
+          or not exists (select 1 from turns t where t.id = p.turn)
+        """,
+    ),
+    _ask(
         "questions",
         "waits for an answer, and its turn {0} does not wait or run",
         """

@@ -1,5 +1,7 @@
 """Lanes: which session a place talks to now, and which it talked to before."""
 
+import json
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -16,6 +18,7 @@ from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.store import changes
 from keryx.store.database import Row, Transaction, maybe_micros, maybe_moment, micros, moment
+from keryx.store.indexing import AMONG_NAMES
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,8 +112,41 @@ def page(tx: Transaction, viewer: Viewer, *, since: datetime | None = None, limi
     return [_lane(row) for row in rows]
 
 
+def among(tx: Transaction, keys: Iterable[str]) -> list[Lane]:
+    """Those of these lanes that exist, in no order."""
+    rows = tx.rows(f"{_SELECT} where key {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(keys))})
+    return [_lane(row) for row in rows]
+
+
 def of_session(tx: Transaction, session: SessionId) -> list[Lane]:
     return [_lane(row) for row in tx.rows(f"{_SELECT} where session = :session", {"session": session})]
+
+
+def of_chat(tx: Transaction, *, platform: str, account: str, chat: str) -> list[Lane]:
+    """The lanes of one chat, of every profile. Reads all lanes: for what happens to a chat once in its life."""
+    name = wire.dumps(chat).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    rows = tx.rows(f"{_SELECT} where source like :name escape '\\' order by key", {"name": f"%{name}%"})
+    found = [_lane(row) for row in rows]
+    return [
+        lane
+        for lane in found
+        if (lane.source.platform, lane.source.account, lane.source.chat) == (platform, account, chat)
+    ]
+
+
+def mirrors(tx: Transaction, session: SessionId) -> list[Lane]:
+    """The lanes that show what is said to a session elsewhere."""
+    rows = tx.rows(f"{_SELECT} where session = :session and mirror = 1 order by key", {"session": session})
+    return [_lane(row) for row in rows]
+
+
+def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[Lane]:
+    """Every lane of a person, the last used first."""
+    rows = tx.rows(
+        f"{_SELECT} where profile = :profile and owner = :owner order by active_at desc, key",
+        {"profile": profile, "owner": owner},
+    )
+    return [_lane(row) for row in rows]
 
 
 def history(tx: Transaction, key: LaneKey, *, limit: int = 100) -> list[Move]:
@@ -181,6 +217,41 @@ def set_instructions(tx: Transaction, lane: Lane, text: str) -> None:
         "update lanes set instructions = :text where key = :key",
         {"key": lane.key, "text": wire.dumps(text) if text else ""},
     )
+
+
+def give(tx: Transaction, lane: Lane, owner: PrincipalId) -> None:
+    """Let a lane belong to another person."""
+    tx.run("update lanes set owner = :owner where key = :key", {"key": lane.key, "owner": owner})
+
+
+def rekey(tx: Transaction, lane: Lane, key: LaneKey) -> Lane:
+    """Let a lane go by another key, which must be free. Its history goes with it."""
+    tx.run(
+        """
+        insert into lanes
+          (key, profile, owner, session, source, shared, suspended, mirror, busy, created_at, active_at, expires_at,
+           target, instructions)
+        select
+          :new, profile, owner, session, source, shared, suspended, mirror, busy, created_at, active_at, expires_at,
+          target, instructions
+        from lanes where key = :old
+        """,
+        {"old": lane.key, "new": key},
+    )
+    moved = msgspec.structs.replace(lane, key=key)
+    absorb(tx, moved, lane)
+    return moved
+
+
+def absorb(tx: Transaction, lane: Lane, other: Lane) -> None:
+    """Let one lane take over the history of another, which is gone then."""
+    tx.run("update lane_moves set lane = :key where lane = :other", {"key": lane.key, "other": other.key})
+    tx.run("delete from lanes where key = :key", {"key": other.key})
+
+
+def by_key(tx: Transaction, key: LaneKey) -> Lane | None:
+    """The lane of a key, locked until the end of the transaction."""
+    return _locked(tx, key)
 
 
 def expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:

@@ -2,6 +2,8 @@
 
 import base64
 import binascii
+import json
+from collections.abc import Iterable
 from typing import Any
 
 from keryx.core import ids
@@ -9,6 +11,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId
 from keryx.core.sessions import JOB_SURFACE, Activity, Listed, Listing, Session, Viewer
 from keryx.store.database import Transaction, micros
+from keryx.store.indexing import AMONG_NAMES
 from keryx.store.sessions import COLUMNS, from_row
 
 _RUNNING = "exists (select 1 from turns t where t.session = s.id and t.state = 'running')"
@@ -50,6 +53,15 @@ def page(tx: Transaction, viewer: Viewer, listing: Listing) -> tuple[list[Listed
     )
     found = [Listed(session=from_row(row[:-1]), activity=Activity(row[-1])) for row in rows[:limit]]
     return found, _cursor(found[-1].session) if len(rows) > limit else None
+
+
+def among(tx: Transaction, sessions: Iterable[SessionId]) -> list[Listed]:
+    """Those of these sessions that exist, deleted ones too, in no order."""
+    rows = tx.rows(
+        f"select {COLUMNS}, {_ACTIVITY} from sessions s where s.id {AMONG_NAMES[tx.engine]}",
+        {"names": json.dumps(list(sessions))},
+    )
+    return [Listed(session=from_row(row[:-1]), activity=Activity(row[-1])) for row in rows]
 
 
 def activity(tx: Transaction, session: SessionId) -> Activity:

@@ -8,7 +8,7 @@ from keryx.core import wire
 from keryx.core.changes import Kind
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import SessionId, TurnId
-from keryx.core.messages import Mark, Message, Part, Parts, Role
+from keryx.core.messages import Mark, Message, Part, Parts, Role, spoken
 from keryx.store import changes, media
 from keryx.store.database import Row, Transaction, micros, moment
 
@@ -166,12 +166,30 @@ def last_of_platform(
 
 
 def rewrite(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> None:
-    """Take over an edit of an input that no turn has begun to answer."""
+    """Take over an edit of an input that no turn has begun to answer. What the model is told before it stays."""
+    exact = message.exact
+    if exact is not None:
+        exact = exact.removesuffix(spoken(message.parts)) + spoken(parts)
     _update(
         tx,
         message,
-        "parts = :parts, mark = :mark",
-        {"parts": wire.dumps(parts), "mark": Mark.EDITED.value},
+        "parts = :parts, mark = :mark, exact = :exact",
+        {
+            "parts": wire.dumps(parts),
+            "mark": Mark.EDITED.value,
+            "exact": None if exact is None else wire.dumps(exact),
+        },
+        now,
+    )
+
+
+def blank(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> None:
+    """Put something else in the place of what a person said, and forget who said it."""
+    _update(
+        tx,
+        message,
+        "parts = :parts, author = '', platform_id = '', exact = null",
+        {"parts": wire.dumps(parts)},
         now,
         linked=parts,
     )
@@ -284,7 +302,7 @@ def _update(
     tx: Transaction,
     message: Message,
     assignment: str,
-    params: dict[str, str],
+    params: dict[str, str | None],
     now: datetime,
     *,
     linked: Parts = (),

@@ -1,16 +1,19 @@
 """Projects: named groups of sessions, unique by name for each owner."""
 
+import json
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
-from keryx.core import ids
+from keryx.core import ids, wire
 from keryx.core.changes import Kind
 from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId
 from keryx.core.sessions import Viewer
 from keryx.store import changes
 from keryx.store.database import Row, Transaction, micros, moment
+from keryx.store.indexing import AMONG_NAMES
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,11 +24,12 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     colour: str
     created_at: datetime
     sessions: int = 0
+    instructions: str = ""
 
 
 _SELECT = """
 select p.id, p.profile, p.owner, p.name, p.colour, p.created_at,
-  (select count(*) from sessions s where s.project = p.id and s.deleted_at is null)
+  (select count(*) from sessions s where s.project = p.id and s.deleted_at is null), p.instructions
 from projects p
 """
 
@@ -64,6 +68,12 @@ def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
     return _project(row)
 
 
+def among(tx: Transaction, projects: Iterable[str]) -> list[Project]:
+    """Those of these projects that exist, in no order."""
+    rows = tx.rows(f"{_SELECT} where p.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(projects))})
+    return [_project(row) for row in rows]
+
+
 def every(tx: Transaction, viewer: Viewer) -> list[Project]:
     rows = tx.rows(
         f"{_SELECT} where p.profile = :profile and p.owner = :owner order by p.name",
@@ -89,6 +99,21 @@ def change(
     return find(tx, viewer, name)
 
 
+def instruct(tx: Transaction, viewer: Viewer, project: Project, text: str, *, now: datetime) -> None:
+    """Set the standing instructions of a project; an empty text takes them away."""
+    tx.run(
+        "update projects set instructions = :text where id = :id",
+        {"id": project.id, "text": wire.dumps(text) if text else ""},
+    )
+    _note(tx, viewer, project.id, "changed", now)
+
+
+def instructions(tx: Transaction, project: ProjectId) -> str:
+    """The standing instructions of a project, empty if it has none."""
+    row = tx.row("select instructions from projects where id = :id", {"id": project})
+    return wire.loads(row[0], str) if row and row[0] else ""
+
+
 def remove(tx: Transaction, viewer: Viewer, project: Project, *, now: datetime) -> None:
     """Remove a project; its sessions stay, without one."""
     tx.run("delete from projects where id = :id", {"id": project.id})
@@ -100,7 +125,7 @@ def _note(tx: Transaction, viewer: Viewer, project: ProjectId, note: str, now: d
 
 
 def _project(row: Row) -> Project:
-    id_, profile, owner, name, colour, created_at, sessions = row
+    id_, profile, owner, name, colour, created_at, sessions, told = row
     return Project(
         id=id_,
         profile=profile,
@@ -109,4 +134,5 @@ def _project(row: Row) -> Project:
         colour=colour,
         created_at=moment(created_at),
         sessions=sessions,
+        instructions=wire.loads(told, str) if told else "",
     )

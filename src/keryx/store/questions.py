@@ -1,5 +1,7 @@
 """Questions: what agents ask people, with the answers, and the consents that last for a session."""
 
+import json
+from collections.abc import Iterable
 from datetime import datetime
 
 from keryx.core import ids, wire
@@ -11,6 +13,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import changes
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
+from keryx.store.indexing import AMONG_NAMES
 
 _SELECT = """
 select q.id, q.profile, q.owner, q.session, q.turn, q.asker, q.shared, q.body, q.state, q.answer, q.answered_by, q.taken,
@@ -97,6 +100,12 @@ def of_session(tx: Transaction, session: SessionId, *, limit: int = 200) -> list
 
 def of_turn(tx: Transaction, turn: TurnId) -> list[Asked]:
     rows = tx.rows(f"{_SELECT} where q.turn = :turn order by q.created_at, q.id", {"turn": turn})
+    return [_asked(row) for row in rows]
+
+
+def among(tx: Transaction, questions: Iterable[str]) -> list[Asked]:
+    """Those of these questions that exist, in no order."""
+    rows = tx.rows(f"{_SELECT} where q.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(questions))})
     return [_asked(row) for row in rows]
 
 

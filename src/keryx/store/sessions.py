@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from keryx.core import ids, source, titles, wire
 from keryx.core.changes import Kind
 from keryx.core.errors import Invalid, NotFound
@@ -27,6 +29,9 @@ COLUMNS = """
   s.cost, s.cost_status, s.context_used, s.context_limit
 """
 SELECT = f"select {COLUMNS} from sessions s"
+GIVEN = "given"
+"""How the feed notes that a session belongs to somebody else now."""
+REVISED = "revised"
 
 
 def create(
@@ -100,10 +105,10 @@ def children(tx: Transaction, session: SessionId) -> list[Session]:
 
 
 def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: datetime) -> str:
-    """Set a title; gives the one that was set. A person's title must be free and is never overwritten by rule;
-    a title by rule takes the next free number."""
+    """Set a title; gives the one that was set. A person's title must be free and is never overwritten by
+    another; any other title takes the next free number."""
     wanted = titles.clean(title)
-    if by is TitleBy.RULE:
+    if by is not TitleBy.PERSON:
         if session.title_by is TitleBy.PERSON:
             return session.title
         wanted = _free(tx, session, wanted)
@@ -126,8 +131,8 @@ def keep_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | N
 
 
 def touch(tx: Transaction, session: Session, *, now: datetime) -> None:
-    """Tell followers that something about the session changed: look again."""
-    _note(tx, session, "changed", now)
+    """Tell followers that marks of its messages changed: look at them again."""
+    _note(tx, session, REVISED, now)
 
 
 def set_pinned(tx: Transaction, session: Session, pinned: bool, *, now: datetime) -> None:
@@ -263,6 +268,38 @@ def add_alias(tx: Transaction, session: Session, alias: str) -> None:
         """,
         {"profile": session.profile, "alias": ids.reference(alias), "session": session.id},
     )
+
+
+def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[SessionId]:
+    """The ids of every session of a person, deleted ones too, oldest first."""
+    rows = tx.rows(
+        "select id from sessions where profile = :profile and owner = :owner order by id",
+        {"profile": profile, "owner": owner},
+    )
+    return [SessionId(row[0]) for row in rows]
+
+
+def give(tx: Transaction, session: Session, owner: PrincipalId, *, now: datetime) -> None:
+    """Let a session with all its work belong to another person. A title that they use already gets a number."""
+    heir = msgspec.structs.replace(session, owner=owner)
+    title = _free(tx, heir, session.title) if session.title and session.deleted_at is None else session.title
+    keyed = {
+        "title": title,
+        "key": title.casefold() or None,
+        "base": titles.base(title)[0].casefold() or None,
+    }
+    tx.run(
+        """
+        update sessions set owner = :owner, title = :title, title_key = :key, title_base = :base where id = :id
+        """,
+        {"id": session.id, "owner": owner, **keyed},
+    )
+    params = {"id": session.id, "owner": owner}
+    tx.run("update turns set owner = :owner where session = :id", params)
+    tx.run("update usage set owner = :owner where session = :id", params)
+    tx.run("update deliveries set owner = :owner where session = :id", params)
+    _note_gone(tx, session, now)
+    _note(tx, heir, GIVEN, now)
 
 
 def from_row(row: Row) -> Session:

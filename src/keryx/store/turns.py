@@ -1,5 +1,7 @@
 """Turns: the queue of agent work. Every write of a running turn is fenced by its lease."""
 
+import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +15,7 @@ from keryx.core.source import Source
 from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
+from keryx.store.indexing import AMONG_NAMES
 
 COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
@@ -153,6 +156,12 @@ def active(tx: Transaction, *, profile: str, owner: str | None) -> list[Turn]:
         """,
         {"profile": profile, "owner": owner},
     )
+    return [from_row(row) for row in rows]
+
+
+def among(tx: Transaction, turns: Iterable[TurnId]) -> list[Turn]:
+    """Those of these turns that exist, in no order."""
+    rows = tx.rows(f"{SELECT} where t.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(turns))})
     return [from_row(row) for row in rows]
 
 

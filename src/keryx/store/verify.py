@@ -73,6 +73,8 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("deliveries", "id", "receipts", tuple[str, ...]),
     ("deliveries", "id", "media", tuple[Media, ...]),
     ("deliveries", "id", "error", str),
+    ("previews", "turn", "target", Target),
+    ("previews", "turn", "receipt", str),
     ("cursors", "name", "value", str),
     ("questions", "id", "body", Question),
     ("questions", "id", "answer", str),

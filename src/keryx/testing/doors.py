@@ -10,7 +10,7 @@ from keryx.core.source import Source
 
 
 class RecordingDoor:
-    """`events`, `kept` and `links` hold what the adapter handed over. `receive` may be given to refuse or delay."""
+    """`events`, `kept`, `moves` and `links` hold what the adapter handed over. `receive` may be given to refuse or delay."""
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class RecordingDoor:
         self.menu = menu
         self.events: list[Inbound] = []
         self.kept: list[Attachment] = []
+        self.moves: list[tuple[str, str]] = []
         self.links: list[tuple[Link, str]] = []
         self._receive = receive
         self._limit = limit
@@ -38,6 +39,9 @@ class RecordingDoor:
             self._changed.notify_all()
         return receipt
 
+    async def begin(self, position: str) -> None:
+        self.cursor = position
+
     async def keep(self, attachment: Attachment) -> Image | File | Audio:
         if len(attachment.body) > self._limit:
             raise Invalid(f"{attachment.name} is too large")
@@ -47,6 +51,9 @@ class RecordingDoor:
 
     async def allowed(self, source: Source) -> bool:
         return not self._stranger(source)
+
+    async def moved(self, old: str, new: str) -> None:
+        self.moves.append((old, new))
 
     def report(self, link: Link, detail: str = "") -> None:
         self.links.append((link, detail))

@@ -20,9 +20,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
+    """`torn`: the connection breaks in the middle of the body."""
+
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    torn: bool = False
 
 
 Handle = Callable[[Request], Response | None]
@@ -77,7 +80,8 @@ def _handler(handle: Handle) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.send_header("content-length", str(len(answer.body)))
             self.end_headers()
-            self.wfile.write(answer.body)
+            self.wfile.write(answer.body[: len(answer.body) // 2] if answer.torn else answer.body)
+            self.close_connection = self.close_connection or answer.torn
 
         do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 the names that the base class calls
 

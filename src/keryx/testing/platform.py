@@ -9,7 +9,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
 
@@ -79,9 +79,12 @@ class Platform:
         with self._lock:
             self._lock.wait_for(lambda: len(self.updates) >= offset, _POLL_SECONDS)
             fresh = self.updates[offset - 1 : offset + 99]
-            return [
+            given = [
                 u for u in fresh for _ in range(2 if self._random.random() < self.faults.duplicate else 1)
             ]
+            if self._random.random() < self.faults.reorder:
+                self._random.shuffle(given)
+            return given
 
     def _accept(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
         """The answer to a send, or `None` for a connection that breaks after the message was accepted."""
@@ -103,7 +106,8 @@ class Platform:
 
     def _handle(self, request: Request) -> Response | None:
         if request.method == "GET":
-            return as_json(self._poll(int(request.query["offset"])))
+            found = as_json(self._poll(int(request.query["offset"])))
+            return replace(found, torn=self._random.random() < self.faults.torn)
         answer = self._accept(json.loads(request.body))
         return as_json(answer[1], answer[0]) if answer else None
 
@@ -136,7 +140,7 @@ class PlatformAdapter:
                 await asyncio.sleep(0.1)
                 continue
             door.report(Link.CONNECTED)
-            for update in answer.json():
+            for update in sorted(answer.json(), key=lambda update: update["id"]):
                 offset = max(offset, update["id"] + 1)
                 await door.receive(self._inbound(update, offset))
 

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email import message_from_bytes, policy
 from typing import Any, Self
 
@@ -18,8 +18,11 @@ from keryx.testing.loopback import Loopback, Request, Response, as_json
 TOKEN = "424242:test-token"
 BOT = {"id": 424242, "is_bot": True, "first_name": "Keryx", "username": "keryx_bot"}
 LONGEST_TEXT = 4096
+LONGEST_POLL = 1.0
+_MEDIA = ("photo", "document", "voice", "audio")
 _METHOD = re.compile(r"/bot([^/]+)/(\w+)\Z")
-_YES = {"setwebhook", "deletewebhook", "answercallbackquery"}
+_YES = {"answercallbackquery"}
+LARGEST_FILE = 20_000_000
 _FILE = re.compile(r"/file/bot([^/]+)/(.+)\Z")
 
 
@@ -39,6 +42,9 @@ class Bubble:
 
 @dataclass
 class FakeTelegram:
+    """`blocked` chats refuse the bot, `moved` ones have become the supergroup of that id, and `plain_only` refuses
+    every formatted text. `uploads` holds what the bot sent as files, by the id of the message."""
+
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
     token: str = TOKEN
@@ -49,11 +55,17 @@ class FakeTelegram:
         self.commands: list[dict[str, Any]] = []
         self.files: dict[str, bytes] = {}
         self.updates: list[dict[str, Any]] = []
+        self.uploads: dict[int, bytes] = {}
+        self.webhook: dict[str, Any] = {}
+        self.blocked: set[int] = set()
+        self.moved: dict[int, int] = {}
+        self.plain_only = False
         self._ids = itertools.count(1)
+        self._edits = itertools.count(1)
         self._update_ids = itertools.count(1000)
         self._random = random.Random(self.seed)
         self._lock = threading.Condition()
-        self._polling = 0
+        self._polls = 0
         self._server = Loopback(self._handle)
 
     @property
@@ -68,25 +80,40 @@ class FakeTelegram:
         self._server.__exit__()
 
     def say(
-        self, text: str, *, chat: int = 7, user: int | None = None, name: str = "Ann", **more: Any
+        self, text: str | None, *, chat: int = 7, user: int | None = None, name: str = "Ann", **more: Any
     ) -> int:
-        """A person writes; gives the message's id. `more` are further fields of the message."""
-        message = {
-            "message_id": next(self._ids),
+        """A person writes; gives the message's id. A negative chat is a supergroup. `more` are further fields of
+        the message."""
+        number = next(self._ids)
+        message: dict[str, Any] = {
+            "message_id": number,
             "date": int(time.time()),
-            "chat": {"id": chat, "type": "private", "first_name": name},
-            "from": {"id": user or chat, "is_bot": False, "first_name": name},
+            "chat": place(chat, name),
+            "from": {"id": user or abs(chat), "is_bot": False, "first_name": name},
             "text": text,
             **more,
         }
-        return self.push("message", {k: v for k, v in message.items() if v is not None})
+        self.push("message", {k: v for k, v in message.items() if v is not None})
+        return number
 
-    def push(self, kind: str, body: dict[str, Any]) -> int:
+    def rewrite(self, text: str, *, message: int, chat: int = 7, **more: Any) -> None:
+        """A person edits a message."""
+        edited = {
+            "message_id": message,
+            "date": int(time.time()),
+            "edit_date": int(time.time()) + next(self._edits),
+            "chat": place(chat),
+            "from": {"id": abs(chat), "is_bot": False, "first_name": "Ann"},
+            "text": text,
+            **more,
+        }
+        self.push("edited_message", edited)
+
+    def push(self, kind: str, body: object) -> None:
         """An update of any kind, as it comes over the wire."""
         with self._lock:
             self.updates.append({"update_id": next(self._update_ids), kind: body})
             self._lock.notify_all()
-        return int(body.get("message_id", 0))
 
     def texts(self, chat: int = 7) -> list[str]:
         with self._lock:
@@ -125,22 +152,53 @@ class FakeTelegram:
             "sendchataction": self._action,
             "setmycommands": self._set_commands,
             "getfile": self._get_file,
+            "setwebhook": self._set_webhook,
+            "deletewebhook": self._delete_webhook,
+            "getwebhookinfo": lambda params: _ok({"url": self.webhook.get("url", "")}),
         }
 
     def _get_updates(self, params: dict[str, Any]) -> Response | None:
+        """Wait for updates as the real one does: a newer poll ends an older one, and a webhook all of them."""
         offset = int(params.get("offset") or 0)
         with self._lock:
-            if self._polling:
+            if self.webhook:
+                return _error(409, "Conflict: can't use getUpdates method while webhook is active")
+            self._polls += 1
+            mine = self._polls
+            self._lock.notify_all()
+            self.updates = [u for u in self.updates if u["update_id"] >= offset]
+            wait = min(float(params.get("timeout") or 0), LONGEST_POLL)
+            self._lock.wait_for(lambda: self.updates or self._polls != mine, wait)
+            if self._polls != mine:
                 return _error(409, "Conflict: terminated by other getUpdates request")
-            self._polling += 1
-            try:
-                self.updates = [u for u in self.updates if u["update_id"] >= offset]
-                self._lock.wait_for(lambda: self.updates, min(float(params.get("timeout") or 0), 1.0))
-                batch = self.updates[: int(params.get("limit") or 100)]
-            finally:
-                self._polling -= 1
-            again = [u for u in batch if self._random.random() < self.faults.duplicate]
-            return _ok([*batch, *again])
+            batch = self.updates[: int(params.get("limit") or 100)]
+            return self._spoilt([*batch, *(u for u in batch if self._roll(self.faults.duplicate))])
+
+    def _spoilt(self, batch: list[dict[str, Any]]) -> Response:
+        if self._roll(self.faults.reorder):
+            self._random.shuffle(batch)
+        answer = _ok(batch)
+        return replace(answer, torn=True) if batch and self._roll(self.faults.torn) else answer
+
+    def _roll(self, share: float) -> bool:
+        return self._random.random() < share
+
+    def _set_webhook(self, params: dict[str, Any]) -> Response:
+        if not str(params.get("url") or "").startswith("https://"):
+            return _error(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook")
+        with self._lock:
+            self.webhook = params
+            if params.get("drop_pending_updates"):
+                self.updates = []
+            self._lock.notify_all()
+        return _ok(True)
+
+    def _delete_webhook(self, params: dict[str, Any]) -> Response:
+        with self._lock:
+            self.webhook = {}
+            if params.get("drop_pending_updates"):
+                self.updates = []
+        return _ok(True)
 
     def _send(self, params: dict[str, Any]) -> Response | None:
         with self._lock:
@@ -156,11 +214,13 @@ class FakeTelegram:
                 text=str(params.get("text") or params.get("caption") or ""),
                 entities=entities,
                 reply_to=reply.get("message_id"),
-                media=next((k for k in ("photo", "document", "voice", "audio") if k in params), ""),
+                media=next((k for k in _MEDIA if k in params), ""),
             )
             self.bubbles.append(bubble)
+            if bubble.media:
+                self.uploads[bubble.id] = params[bubble.media]
             self._lock.notify_all()
-            if self._random.random() < self.faults.lost_reply:
+            if self._roll(self.faults.lost_reply):
                 return None
             return _ok(_message(bubble))
 
@@ -192,6 +252,8 @@ class FakeTelegram:
             return _error(429, f"Too Many Requests: retry after {after}", parameters={"retry_after": after})
         if roll < self.faults.throttle + self.faults.broken:
             return _error(502, "Bad Gateway")
+        if refusal := self._refuse_chat(int(params["chat_id"])):
+            return refusal
         text = str(params.get("text") or params.get("caption") or "")
         size = len(text.encode("utf-16-le", "surrogatepass")) // 2
         if size > LONGEST_TEXT:
@@ -199,10 +261,21 @@ class FakeTelegram:
         if not text.strip() and "text" in params:
             return _error(400, "Bad Request: message text is empty")
         entities: list[dict[str, Any]] = params.get("entities") or []
+        if entities and self.plain_only:
+            return _error(400, "Bad Request: can't parse entities: Unsupported entity")
         for entity in entities:
             if entity["offset"] < 0 or entity["length"] < 1 or entity["offset"] + entity["length"] > size:
                 return _error(400, "Bad Request: entity beyond the end of the text")
         return None
+
+    def _refuse_chat(self, chat: int) -> Response | None:
+        if chat in self.moved:
+            return _error(
+                400,
+                "Bad Request: group chat was upgraded to a supergroup chat",
+                parameters={"migrate_to_chat_id": self.moved[chat]},
+            )
+        return _error(403, "Forbidden: bot was blocked by the user") if chat in self.blocked else None
 
     def _action(self, params: dict[str, Any]) -> Response:
         with self._lock:
@@ -218,12 +291,21 @@ class FakeTelegram:
         name = str(params["file_id"])
         if name not in self.files:
             return _error(400, "Bad Request: invalid file_id")
+        if len(self.files[name]) > LARGEST_FILE:
+            return _error(400, "Bad Request: file is too big")
         return _ok({"file_id": name, "file_path": f"files/{name}", "file_size": len(self.files[name])})
 
     def _file(self, request: Request) -> Response:
         found = _FILE.match(request.path)
         name = found[2].removeprefix("files/") if found else ""
         return Response(200, self.files[name]) if name in self.files else _error(404, "Not Found")
+
+
+def place(chat: int, name: str = "Ann") -> dict[str, Any]:
+    """A chat as messages name it: a person's when it is positive, else a supergroup."""
+    if chat > 0:
+        return {"id": chat, "type": "private", "first_name": name}
+    return {"id": chat, "type": "supergroup", "title": f"Group {-chat}"}
 
 
 def _params(request: Request) -> dict[str, Any]:

@@ -5,6 +5,20 @@ To add one: an entry in `table.COMMANDS`, and a function in the module of its no
 from keryx.engine.commands.call import Call, Done
 from keryx.engine.commands.registry import run
 from keryx.engine.commands.search import FOUND, listed, sought
-from keryx.engine.commands.table import COMMANDS, Asked, Command, Who, parse
+from keryx.engine.commands.table import COMMANDS, Asked, Command, Direct, Who, parse, secret
 
-__all__ = ["COMMANDS", "FOUND", "Asked", "Call", "Command", "Done", "Who", "listed", "parse", "run", "sought"]
+__all__ = [
+    "COMMANDS",
+    "FOUND",
+    "Asked",
+    "Call",
+    "Command",
+    "Direct",
+    "Done",
+    "Who",
+    "listed",
+    "parse",
+    "run",
+    "secret",
+    "sought",
+]

@@ -1,11 +1,11 @@
-"""Commands that tell: what this conversation is, uses and costs, who asks, and what can be asked."""
+"""Commands that tell: what this conversation is, uses and costs, and what can be asked."""
 
 import msgspec
 
 from keryx.core.errors import NotFound
 from keryx.engine.commands.call import Call, Done, Run, label
-from keryx.engine.commands.table import COMMANDS
-from keryx.store import listings, principals, sessions, turns
+from keryx.engine.commands.table import COMMANDS, Who
+from keryx.store import listings, sessions, turns
 
 
 def _model(call: Call) -> Done:
@@ -57,13 +57,9 @@ def _usage(call: Call) -> Done:
     )
 
 
-def _whoami(call: Call) -> Done:
-    name = principals.name(call.tx, call.viewer.principal)
-    return Done(f"{name or 'unnamed'} · {call.viewer.principal} · profile {call.viewer.profile}")
-
-
 def _help(call: Call) -> Done:
-    return Done("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in COMMANDS))
+    shown = [c for c in COMMANDS if c.who is not Who.OPERATOR or call.operates]
+    return Done("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in shown))
 
 
 RUN: dict[str, Run] = {
@@ -71,6 +67,5 @@ RUN: dict[str, Run] = {
     "tools": _tools,
     "status": _status,
     "usage": _usage,
-    "whoami": _whoami,
     "help": _help,
 }

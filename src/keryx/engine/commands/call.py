@@ -8,9 +8,10 @@ from typing import TypeAlias
 import msgspec
 
 from keryx.core.errors import NotFound
-from keryx.core.ids import SessionId, TurnId
+from keryx.core.ids import OPERATOR, PrincipalId, SessionId, TurnId
 from keryx.core.ports import Inbound
 from keryx.core.sessions import Session, Viewer
+from keryx.engine import access
 from keryx.engine.policy import Policy
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
@@ -31,6 +32,14 @@ class Call:
     found: str | None = None
 
     @property
+    def operates(self) -> bool:
+        """Whether whoever asks has the rights of an operator."""
+        if self.viewer.principal == OPERATOR:
+            return True
+        local = self.inbound.principal is not None
+        return not local and access.operates(self.tx, self.inbound.source, self.policy.access)
+
+    @property
     def current(self) -> Session:
         if self.session is None:
             raise NotFound("there is no conversation here yet: say something first")
@@ -44,10 +53,13 @@ class Call:
 
 
 class Done(msgspec.Struct, frozen=True):
+    """`asker` is set if whoever asked goes by another id from now on."""
+
     reply: str
     session: SessionId | None = None
     turn: TurnId | None = None
     seq: int | None = None
+    asker: PrincipalId | None = None
 
 
 Run: TypeAlias = Callable[[Call], Done]

@@ -1,15 +1,25 @@
 """Registry: the function of every command, found by its name and run if it may be given now."""
 
-from keryx.core.errors import Conflict, KeryxError, NotFound
-from keryx.core.ids import OPERATOR, SessionId
-from keryx.engine.commands import about, conversations, questions, search
+from keryx.core.errors import Conflict, Forbidden, KeryxError, NotFound
+from keryx.core.ids import SessionId
+from keryx.core.source import ChatType
+from keryx.engine.commands import about, conversations, places, questions, search
+from keryx.engine.commands import people as people_commands
 from keryx.engine.commands import turns as turn_commands
 from keryx.engine.commands.call import Call, Done, Run, sentence
-from keryx.engine.commands.table import Asked, Command, Who
+from keryx.engine.commands.table import Asked, Command, Direct, Who
 from keryx.store import turns
 from keryx.store.database import Transaction
 
-_RUN: dict[str, Run] = {**conversations.RUN, **turn_commands.RUN, **questions.RUN, **about.RUN, **search.RUN}
+_RUN: dict[str, Run] = {
+    **conversations.RUN,
+    **turn_commands.RUN,
+    **questions.RUN,
+    **about.RUN,
+    **search.RUN,
+    **places.RUN,
+    **people_commands.RUN,
+}
 
 
 def run(asked: Asked, call: Call) -> Done:
@@ -25,14 +35,29 @@ def run(asked: Asked, call: Call) -> Done:
 
 
 def _check(command: Command, call: Call) -> None:
-    if command.who is Who.OPERATOR and call.viewer.principal != OPERATOR:
-        raise NotFound(f"/{command.name} is for the operator.")
+    _check_person(command, call)
+    _check_place(command, call)
     if command.session:
         _ = call.current
     if not command.busy and call.session and _at_work(call.tx, call.session.id):
         raise Conflict(
             f"cannot {command.name} while a turn runs or waits: /stop it first, or wait for the answer"
         )
+
+
+def _check_person(command: Command, call: Call) -> None:
+    if command.who is Who.OPERATOR and not call.operates:
+        raise Forbidden(f"/{command.name} is for operators: see [access] in the settings")
+    if command.who is Who.OWNER and call.lane and call.lane.shared:
+        owner = call.session.owner if call.session else call.lane.owner
+        if owner != call.viewer.principal and not call.operates:
+            raise Forbidden(f"/{command.name} is for whoever began this conversation")
+
+
+def _check_place(command: Command, call: Call) -> None:
+    alone = command.direct is Direct.ALONE or (command.direct is Direct.BARE and not call.text)
+    if alone and call.inbound.source.chat_type is not ChatType.DM:
+        raise Forbidden(f"give /{command.name} in a direct chat: here others would read the answer")
 
 
 def _at_work(tx: Transaction, session: SessionId) -> bool:

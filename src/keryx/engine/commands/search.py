@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from keryx.core.errors import Forbidden, NotFound
+from keryx.core.errors import NotFound
 from keryx.core.ports import Inbound
 from keryx.core.source import ChatType
 from keryx.engine.commands.call import Call, Done, Run, label
@@ -27,8 +27,6 @@ def listed(hits: Sequence[Hit]) -> str:
 
 
 def _search(call: Call) -> Done:
-    if call.inbound.source.chat_type is not ChatType.DM:
-        raise Forbidden("search in a direct chat: here others would read what is found")
     if not call.text:
         raise NotFound("say what to look for: /search oslo hotel")
     return Done(call.found or "Nothing found.", call.session.id if call.session else None)

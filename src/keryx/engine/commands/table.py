@@ -6,17 +6,31 @@ from enum import StrEnum
 import msgspec
 
 from keryx.core.messages import Parts, Text
+from keryx.core.ports import Inbound
 
 _COMMAND = re.compile(r"/([a-z][a-z-]{0,31})(?:@\S+)?(?:\s+(.*))?\Z", re.S | re.I)
 
 
 class Who(StrEnum):
+    """Who may give a command. `OWNER`: in a place that several people share, whoever began the conversation."""
+
     EVERYONE = "everyone"
+    OWNER = "owner"
     OPERATOR = "operator"
 
 
+class Direct(StrEnum):
+    """Where a command may be given. `ALONE`: in a direct chat only. `BARE`: elsewhere only with an argument, since
+    without one it lists what is private."""
+
+    ANYWHERE = "anywhere"
+    BARE = "bare"
+    ALONE = "alone"
+
+
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """`busy`: may be given while a turn runs. `session`: has a meaning only within a conversation."""
+    """`busy`: may be given while a turn runs. `session`: has a meaning only within a conversation. `secret`: its
+    reply is not kept."""
 
     name: str
     help: str
@@ -25,6 +39,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     busy: bool = True
     session: bool = True
     who: Who = Who.EVERYONE
+    direct: Direct = Direct.ANYWHERE
+    secret: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -37,13 +53,24 @@ class Asked(msgspec.Struct, frozen=True):
 
 COMMANDS = (
     Command(name="new", aliases=("reset",), help="Start a new conversation here.", session=False),
-    Command(name="resume", usage="[title or id]", help="Go on with an earlier conversation.", session=False),
+    Command(
+        name="resume",
+        usage="[title or id]",
+        help="Go on with an earlier conversation.",
+        session=False,
+        direct=Direct.BARE,
+    ),
     Command(name="undo-reset", help="Go back to the conversation before the last reset.", session=False),
-    Command(name="sessions", help="List your last conversations.", session=False),
+    Command(name="sessions", help="List your last conversations.", session=False, direct=Direct.ALONE),
     Command(name="title", usage="[text]", help="Show or set the title."),
     Command(name="fork", usage="[title]", help="Go on in a copy of this conversation."),
     Command(name="undo", usage="[n]", help="Take back the last turns.", busy=False),
     Command(name="redo", help="Bring back what the last undo took.", busy=False),
+    Command(
+        name="compact",
+        usage="[what to keep]",
+        help="Let a summary stand for the old part of this conversation.",
+    ),
     Command(name="retry", help="Ask the last question again.", busy=False),
     Command(name="stop", help="Stop the running answer; what was said so far stays."),
     Command(name="queue", usage="[clear | text]", help="Show what waits, clear it, or add to it."),
@@ -57,16 +84,65 @@ COMMANDS = (
     Command(name="always", help="Let it, now and whenever it asks for the same here."),
     Command(name="deny", help="Do not let it."),
     Command(name="answer", usage="[number or id] answer", help="Answer a question of the agent."),
-    Command(name="pin", help="Pin or unpin this conversation."),
-    Command(name="archive", help="Archive or unarchive this conversation."),
-    Command(name="project", usage="[name | none]", help="Put this conversation into a project."),
-    Command(name="delete", help="Delete this conversation; it is erased after a grace period.", busy=False),
+    Command(name="pin", help="Pin or unpin this conversation.", who=Who.OWNER),
+    Command(name="archive", help="Archive or unarchive this conversation.", who=Who.OWNER),
+    Command(
+        name="project",
+        usage="[name | none]",
+        help="Put this conversation into a project.",
+        who=Who.OWNER,
+        direct=Direct.BARE,
+    ),
+    Command(
+        name="delete",
+        help="Delete this conversation; it is erased after a grace period.",
+        busy=False,
+        who=Who.OWNER,
+    ),
+    Command(
+        name="instructions",
+        usage="[text | none]",
+        help="Show or set what every conversation in this chat is told.",
+        session=False,
+        who=Who.OWNER,
+    ),
+    Command(
+        name="handoff",
+        usage="platform[:chat]",
+        help="Go on with this conversation in another of your chats.",
+        busy=False,
+        who=Who.OWNER,
+    ),
+    Command(
+        name="mirror",
+        usage="[on | off]",
+        help="Show here what is said to this conversation elsewhere.",
+        session=False,
+        who=Who.OWNER,
+    ),
+    Command(
+        name="home",
+        usage="[off]",
+        help="Make this chat the home channel of its platform.",
+        session=False,
+        who=Who.OPERATOR,
+    ),
     Command(name="model", usage="[name | default]", help="Show or set the model of this conversation."),
     Command(name="tools", usage="[on | off name]", help="Show the sets of tools here, or switch one."),
     Command(name="status", help="What this conversation is and does.", session=False),
     Command(name="usage", help="Tokens and cost of this conversation."),
-    Command(name="search", usage="words", help="Search your conversations.", session=False),
-    Command(name="whoami", help="How Keryx knows you.", session=False),
+    Command(
+        name="search", usage="words", help="Search your conversations.", session=False, direct=Direct.ALONE
+    ),
+    Command(
+        name="link",
+        usage="[code | list | cut]",
+        help="Show that you are the same person in two chats.",
+        session=False,
+        direct=Direct.ALONE,
+        secret=True,
+    ),
+    Command(name="whoami", help="How Keryx knows you.", session=False, direct=Direct.ALONE),
     Command(name="help", help="List the commands.", session=False),
 )
 _BY_NAME = {name: c for c in COMMANDS for name in (c.name, *c.aliases)}
@@ -81,3 +157,9 @@ def parse(parts: Parts) -> Asked | None:
         return None
     name = match[1].lower()
     return Asked(name, _BY_NAME.get(name), (match[2] or "").strip())
+
+
+def secret(inbound: Inbound) -> bool:
+    """Whether an event gives a command whose reply is not kept."""
+    asked = parse(inbound.parts) if inbound.commands else None
+    return asked is not None and asked.command is not None and asked.command.secret

@@ -5,7 +5,7 @@ import msgspec
 from keryx.core.errors import NotFound
 from keryx.core.messages import Text
 from keryx.core.turns import BusyMode
-from keryx.engine import control, revisions
+from keryx.engine import compaction, control, revisions
 from keryx.engine.asking import Question, ask, author
 from keryx.engine.commands.call import Call, Done, Run
 from keryx.store import messages, sessions, turns
@@ -31,6 +31,11 @@ def _retry(call: Call) -> Done:
         source=author(call.inbound),
         now=call.now,
     )
+    return Done("", call.current.id, receipt.turn, receipt.seq)
+
+
+def _compact(call: Call) -> Done:
+    receipt = compaction.ask(call.tx, call.current, _question(call, BusyMode.QUEUE), call.text, now=call.now)
     return Done("", call.current.id, receipt.turn, receipt.seq)
 
 
@@ -62,7 +67,12 @@ def _steer(call: Call) -> Done:
 
 
 def _say(call: Call, mode: BusyMode) -> Done:
-    asked = Question(
+    receipt = ask(call.tx, call.current, _question(call, mode), now=call.now)
+    return Done("", call.current.id, receipt.turn, receipt.seq)
+
+
+def _question(call: Call, mode: BusyMode) -> Question:
+    return Question(
         parts=(Text(call.text),),
         asker=call.viewer.principal,
         surface=call.inbound.surface,
@@ -72,8 +82,6 @@ def _say(call: Call, mode: BusyMode) -> Done:
         pin=call.inbound.pin,
         source=author(call.inbound),
     )
-    receipt = ask(call.tx, call.current, asked, now=call.now)
-    return Done("", call.current.id, receipt.turn, receipt.seq)
 
 
 def _busy(call: Call) -> Done:
@@ -96,6 +104,7 @@ def _number(text: str, default: int) -> int:
 RUN: dict[str, Run] = {
     "undo": _undo,
     "redo": _redo,
+    "compact": _compact,
     "retry": _retry,
     "stop": _stop,
     "queue": _queue,

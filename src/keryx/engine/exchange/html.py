@@ -16,6 +16,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
+from keryx.core.compaction import shows_epoch
 from keryx.core.ids import SessionId
 from keryx.core.messages import (
     Audio,
@@ -72,7 +73,8 @@ def document(contents: Sequence[Heading], told: Iterable[Told]) -> Iterator[str]
             if message.epoch != epoch:
                 epoch = message.epoch
                 yield _compaction(session, epoch)
-            yield _message(message)
+            if not shows_epoch(message.parts):
+                yield _message(message)
         yield "</article>\n"
     yield "<footer>Exported by Keryx</footer>\n</main>\n</body>\n</html>\n"
 

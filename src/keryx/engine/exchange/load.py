@@ -7,13 +7,22 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from keryx.core import records
+from keryx.core import media, records
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId
-from keryx.core.ports import Clock
+from keryx.core.ports import Attachment, Clock
 from keryx.core.progress import Progress, silent
-from keryx.core.records import Entry, Header, MessageRecord, SessionRecord, TurnRecord, UsageRecord
+from keryx.core.records import (
+    Entry,
+    Header,
+    MediaRecord,
+    MessageRecord,
+    SessionRecord,
+    TurnRecord,
+    UsageRecord,
+)
 from keryx.core.sessions import Viewer
+from keryx.engine.media import Media
 from keryx.store import imported, imports
 from keryx.store.database import Database, Transaction, Work
 from keryx.store.imports import Place
@@ -21,6 +30,7 @@ from keryx.store.imports import Place
 T = TypeVar("T")
 BATCH = 500
 LONGEST_LINE = 256 << 20
+LARGEST_FILE = 256 << 20
 WIDEST_GAP = 10_000
 MOST_TOLD = 1_000
 
@@ -43,6 +53,7 @@ class Report(msgspec.Struct, kw_only=True):
     messages: int = 0
     turns: int = 0
     usage: int = 0
+    files: int = 0
     damage: int = 0
     untold: int = 0
     troubles: list[Trouble] = []
@@ -64,12 +75,22 @@ class _Batch(msgspec.Struct):
     entries: list[Entry]
 
 
+class _File(msgspec.Struct, frozen=True):
+    """A file that a session shows, whole."""
+
+    session: SessionRecord
+    line: int
+    id: str
+    attachment: Attachment
+
+
 class _Outcome(msgspec.Struct, frozen=True):
     place: Place
     messages: int
     turns: int
     usage: int
     kept: int
+    missing: int
     notes: list[str]
 
 
@@ -90,7 +111,11 @@ async def load(
     batches = reader.batches()
     place: Place | None = None
     changed = False
+    files = Media(database, clock, limit=LARGEST_FILE)
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        if isinstance(batch, _File):
+            await _keep(files, batch, viewer, report)
+            continue
         if batch.first:
             _count(report, place, changed)
             place, changed = None, False
@@ -112,6 +137,20 @@ async def load(
     return report
 
 
+async def _keep(files: Media, file: _File, viewer: Viewer, report: Report) -> None:
+    """Store a file, so that the messages after it can show it."""
+    if media.address(file.attachment.body) != file.id:
+        report.tell(
+            file.line,
+            f"file {file.id} holds other bytes than its id says: it is left out",
+            session=file.session.id,
+        )
+        return
+    owner = viewer.owner or file.session.owner
+    await files.keep(Viewer(viewer.profile, owner), file.attachment)
+    report.files += 1
+
+
 def _work(batch: _Batch, place: Place | None, viewer: Viewer, now: datetime) -> Work[_Outcome]:
     def work(tx: Transaction) -> _Outcome:
         session = batch.session
@@ -124,7 +163,9 @@ def _work(batch: _Batch, place: Place | None, viewer: Viewer, now: datetime) -> 
         here, said = imports.add_messages(tx, here, session, _only(batch, MessageRecord), now=now)
         ran, left_out = imported.turns(tx, here, _only(batch, TurnRecord))
         here, used = imported.usage(tx, here, _only(batch, UsageRecord))
-        return _Outcome(here, said.messages, ran.turns, used.usage, said.kept, [*notes, *left_out])
+        return _Outcome(
+            here, said.messages, ran.turns, used.usage, said.kept, said.missing, [*notes, *left_out]
+        )
 
     return work
 
@@ -140,6 +181,8 @@ def _add(report: Report, batch: _Batch, outcome: _Outcome) -> None:
     notes = list(outcome.notes)
     if outcome.kept:
         notes.append(f"{outcome.kept} messages differ here in their marks: what is here was kept")
+    if outcome.missing:
+        notes.append(f"{outcome.missing} files of its messages are not in this export: their names are kept")
     for note in notes:
         report.tell(batch.line, note, session=batch.session.id, damage=False)
 
@@ -160,9 +203,11 @@ class _Reader:
         self._report = report
         self._line = 0
         self._next = 1
+        self._chunks: list[MediaRecord] = []
         self.read = 0
 
-    def batches(self) -> Iterator[_Batch]:
+    def batches(self) -> Iterator[_Batch | _File]:
+        """The records in batches, and between them each file as soon as it is whole."""
         self._check_header()
         batch: _Batch | None = None
         strays: set[str] = set()
@@ -177,6 +222,10 @@ class _Reader:
                 self._report.tell(self._line, "a second header has no meaning here")
             elif batch is None or record.session != batch.session.id:
                 self._stray(record.session, strays)
+            elif isinstance(record, MediaRecord):
+                whole = self._gathered(record, batch.session)
+                if whole:
+                    yield whole
             else:
                 batch.entries += self._whole(record, batch.session)
                 if len(batch.entries) >= BATCH:
@@ -214,6 +263,34 @@ class _Reader:
         self.read += len(line)
         return line
 
+    def _gathered(self, chunk: MediaRecord, session: SessionRecord) -> _File | None:
+        """The file that a chunk completes. Chunks of one file stand together and in order."""
+        if chunk.n == 0:
+            self._check_whole(session)
+        there = sum(len(c.body) for c in self._chunks)
+        fits = not self._chunks or self._chunks[0].id == chunk.id
+        if (
+            not fits
+            or chunk.n != len(self._chunks)
+            or there + len(chunk.body) > min(chunk.size, LARGEST_FILE)
+        ):
+            self._chunks = [chunk]
+            self._check_whole(session)
+            return None
+        self._chunks.append(chunk)
+        if there + len(chunk.body) < chunk.size:
+            return None
+        body, self._chunks = b"".join(c.body for c in self._chunks), []
+        attachment = Attachment(name=chunk.name, mime=chunk.mime, body=body)
+        return _File(session, self._line, chunk.id, attachment)
+
+    def _check_whole(self, session: SessionRecord) -> None:
+        """Report a file of which only a part has come."""
+        if self._chunks:
+            text = f"file {self._chunks[0].id} is not whole: it is left out"
+            self._report.tell(self._line, text, session=session.id)
+            self._chunks = []
+
     def _stray(self, session: SessionId, strays: set[str]) -> None:
         self._report.damage += 1
         if session not in strays:
@@ -246,6 +323,7 @@ class _Reader:
         return [*missing, record]
 
     def _check_end(self, session: SessionRecord) -> None:
+        self._check_whole(session)
         missing = session.last_seq - (self._next - 1)
         if missing > 0:
             self._report.tell(self._line, f"the last {missing} messages are missing", session=session.id)

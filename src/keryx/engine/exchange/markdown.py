@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import assert_never
 
+from keryx.core.compaction import shows_epoch
 from keryx.core.messages import (
     Audio,
     File,
@@ -38,7 +39,8 @@ def document(told: Iterable[Told]) -> Iterator[str]:
             if message.epoch != epoch:
                 epoch = message.epoch
                 yield writable(_compaction(session, epoch))
-            yield writable(_message(message))
+            if not shows_epoch(message.parts):
+                yield writable(_message(message))
 
 
 def when(moment: datetime) -> str:

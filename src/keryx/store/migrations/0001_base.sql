@@ -34,7 +34,7 @@ create table sessions (
   surface text not null,
   origin text,
   title text not null default '',
-  title_by text check (title_by in ('person', 'rule')),
+  title_by text check (title_by in ('person', 'model', 'rule')),
   title_key text,
   title_base text,
   parent text,

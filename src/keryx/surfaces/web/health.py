@@ -4,20 +4,29 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import anyio
-from starlette.applications import Starlette
+import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from keryx.core import ids
+from keryx.core.connections import Connection
 from keryx.core.errors import KeryxError
+from keryx.core.ports import Link
 from keryx.engine.hub import Hub
 
 _READY_SECONDS = 5.0
+_COUNTERS = (
+    ("received", "Events taken in."),
+    ("sent", "Parts of answers sent."),
+    ("failed", "Attempts to send that failed."),
+    ("throttled", "Attempts that the platform asked to make later."),
+)
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -37,8 +46,14 @@ class Meter(Protocol):
 Meters = Callable[[], Mapping[str, Meter]]
 
 
-def health(hub: Hub, *, meters: Meters, stopping: Callable[[], bool]) -> Starlette:
-    """Three pages without secrets and without message text: /healthz, /readyz and /metrics."""
+def health(
+    hub: Hub,
+    *,
+    meters: Meters,
+    stopping: Callable[[], bool],
+    connections: Callable[[], Sequence[Connection]] = list,
+) -> list[Route]:
+    """The routes of three pages without secrets and without message text: /healthz, /readyz and /metrics."""
     began = time.monotonic()
 
     async def healthz(_: Request) -> Response:
@@ -49,12 +64,15 @@ def health(hub: Hub, *, meters: Meters, stopping: Callable[[], bool]) -> Starlet
         return PlainTextResponse(f"{reason or 'ok'}\n", status_code=503 if reason else 200)
 
     async def metrics(_: Request) -> Response:
-        lines = [*_work(meters()), *await _amounts(hub), *_process(time.monotonic() - began)]
+        lines = [
+            *_work(meters()),
+            *await _amounts(hub),
+            *_platforms(connections()),
+            *_process(time.monotonic() - began),
+        ]
         return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
 
-    return Starlette(
-        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
-    )
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
 
 
 async def _trouble(hub: Hub) -> str | None:
@@ -100,6 +118,20 @@ async def _amounts(hub: Hub) -> list[str]:
         *_metric("sessions", "gauge", "Sessions.", "", [("", found.sessions)]),
         *_metric("lanes", "gauge", "Lanes.", "", [("", found.lanes)]),
     ]
+
+
+def _platforms(found: Sequence[Connection]) -> Iterator[str]:
+    names = [(ids.plain(f"{c.platform}/{c.account}").rstrip("/").replace('"', "%22"), c) for c in found]
+    yield from _metric(
+        "adapter_connected",
+        "gauge",
+        "Whether the platform is connected.",
+        "adapter",
+        [(name, int(c.link is Link.CONNECTED)) for name, c in names],
+    )
+    for what, about in _COUNTERS:
+        counts = [(name, int(msgspec.structs.asdict(c)[what])) for name, c in names]
+        yield from _metric(f"adapter_{what}_total", "counter", about, "adapter", counts)
 
 
 def _process(uptime: float) -> Iterator[str]:

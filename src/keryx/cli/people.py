@@ -1,0 +1,156 @@
+"""People: who has talked, in which ways each is known, and everything of one of them."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from keryx.cli import exchange, output
+from keryx.cli.access import Json, Yes, confirm, hub
+from keryx.cli.transcript import count
+from keryx.core.errors import Invalid
+from keryx.engine.people import Known, Person
+
+app = App(name="people", help="Who has talked, in which ways each is known, and all that is theirs.")
+
+_OPERATOR = "operator"
+_Who = Annotated[str, Parameter(help="A person as PLATFORM:ID, such as telegram:4711.")]
+
+
+@app.command(name="list")
+@app.default
+async def list_(*, json: Json = False) -> None:
+    """List everybody who has talked.
+
+    For example:
+
+        keryx people list
+    """
+    async with hub() as access:
+        found = await access.hub.people.every(access.viewer)
+    if json:
+        output.json({"people": found})
+    elif found:
+        rows = [(p.principal.name, _ways(p), str(p.sessions), output.when(p.principal.at)) for p in found]
+        output.table(("name", "known as", "sessions", "since"), rows, flexible=1, right=(2,))
+    else:
+        output.write("Nobody has talked yet, but for the operator.")
+
+
+@app.command
+async def show(who: _Who, /, *, json: Json = False) -> None:
+    """Show a person: every way in which they are known, and what was granted to them.
+
+    For example:
+
+        keryx people show telegram:4711
+    """
+    async with hub() as access:
+        person = await access.hub.people.find(access.viewer, *known(who))
+    if json:
+        output.json(person)
+        return
+    output.fields(
+        [
+            ("person", output.styled(person.principal.name or "unnamed", "bold")),
+            ("id", person.principal.id),
+            ("known as", _ways(person)),
+            ("let in", ", ".join(f"{g.platform} by {g.by}" for g in person.grants)),
+            ("operator", ", ".join(g.platform for g in person.grants if g.operator)),
+            ("chats", str(person.lanes)),
+            ("sessions", str(person.sessions)),
+            ("since", output.when(person.principal.at)),
+        ]
+    )
+
+
+@app.command
+async def export(
+    who: _Who,
+    /,
+    *,
+    output_: Annotated[
+        str,
+        Parameter(
+            name=["--output", "-o"], allow_leading_hyphen=True, help="The file to write, - for stdout."
+        ),
+    ] = "-",
+) -> None:
+    """Write everything of a person as lines of JSON: who they are, their conversations, and what they said in
+    conversations of others.
+
+    For example:
+
+        keryx people export telegram:4711 --output ann.jsonl
+    """
+    async with hub() as access:
+        person = await access.hub.people.find(access.viewer, *known(who))
+        with exchange.writer(output_) as write:
+            await access.hub.people.export(access.viewer, person.principal.id, write)
+
+
+@app.command
+async def erase(who: _Who, /, *, yes: Yes = False, json: Json = False) -> None:
+    """Erase everything of a person for good: conversations, chats, grants, and what they said elsewhere.
+
+    For example:
+
+        keryx people erase telegram:4711 --yes
+    """
+    async with hub() as access:
+        person = await access.hub.people.find(access.viewer, *known(who))
+        confirm(f"Erase {_ways(person)} with {count(person.sessions, 'session')} for good?", yes)
+        await access.hub.people.erase(access.viewer, person.principal.id)
+    _done(who, "Erased.", json)
+
+
+@app.command
+async def link(
+    who: _Who,
+    other: Annotated[str, Parameter(help="The other, alike; or `operator` for whoever runs Keryx.")],
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Let two people be one: they share their conversations. The operator sees every conversation.
+
+    For example:
+
+        keryx people link telegram:4711 matrix:@ann:example.org
+        keryx people link telegram:4711 operator
+    """
+    async with hub() as access:
+        second = None if other == _OPERATOR else known(other)
+        await access.hub.people.link(access.viewer, known(who), second)
+    _done(who, f"{who} and {other} are one person now.", json)
+
+
+@app.command
+async def unlink(who: _Who, /, *, json: Json = False) -> None:
+    """Let one way in which a person is known stand alone, with the conversations that began there.
+
+    For example:
+
+        keryx people unlink telegram:4711
+    """
+    async with hub() as access:
+        await access.hub.people.unlink(access.viewer, *known(who))
+    _done(who, f"{who} stands alone now.", json)
+
+
+def known(text: str) -> Known:
+    """A platform and an id, written as PLATFORM:ID."""
+    platform, colon, person = text.partition(":")
+    if not (platform and colon and person):
+        raise Invalid(f"{text[:80]!r} is nobody: write PLATFORM:ID, as `keryx people list` shows it")
+    return platform, person
+
+
+def _ways(person: Person) -> str:
+    return ", ".join(f"{i.platform}:{i.person}" for i in person.principal.identities) or "nothing"
+
+
+def _done(who: str, text: str, json: bool) -> None:
+    if json:
+        output.json({"person": who, "result": text})
+    else:
+        output.write(output.plain(text))

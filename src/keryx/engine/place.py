@@ -1,0 +1,98 @@
+"""Place: what the agent is told about where it speaks. The same place gives the same bytes for every message."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from keryx.core import prompt
+from keryx.core.deliveries import LOCAL, Target
+from keryx.core.ports import Adapter, Capabilities
+from keryx.core.profiles import Profile, Profiles
+from keryx.core.sessions import Session
+from keryx.core.source import Source
+from keryx.core.turns import Turn
+from keryx.store import homes, lanes, projects
+from keryx.store.database import Transaction
+from keryx.store.homes import Home
+from keryx.store.lanes import Lane
+
+_NO_PROFILE = Profile()
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store knows of the place of a turn. `instructions` are those of the project and the lane."""
+
+    source: Source
+    shared: bool = False
+    homes: tuple[Home, ...] = ()
+    instructions: tuple[str, ...] = ()
+
+
+def look(tx: Transaction, session: Session, turn: Turn) -> Surroundings:
+    """The place that a turn was asked at, as it was when its session or its lane began."""
+    around = lanes.of_session(tx, session.id)
+    lane = _lane(around, turn.reply)
+    of_project = projects.instructions(tx, session.project) if session.project else ""
+    return Surroundings(
+        source=_source(session, lane, turn.reply),
+        shared=lane.shared if lane else any(x.shared for x in around),
+        homes=tuple(homes.every(tx, session.profile)),
+        instructions=tuple(text for text in (of_project, lane.instructions if lane else "") if text),
+    )
+
+
+def describe(around: Surroundings, adapters: Sequence[Adapter], profiles: Profiles, *, salt: bytes) -> str:
+    """The section of the prompt for a place."""
+    source = around.source
+    profile = profiles.get(source.profile, _NO_PROFILE)
+    able = _capabilities(adapters, source)
+    place = prompt.Place(
+        platform=source.platform,
+        chat_type=source.chat_type.value,
+        chat_name=source.chat_name or "",
+        chat_id=source.chat or "",
+        topic=source.topic or "",
+        person_name=source.user_name or "",
+        person_id=source.user or "",
+        shared=around.shared,
+        connected=tuple(a.platform for a in adapters),
+        homes=tuple((h.platform, h.name or str(h.target)) for h in around.homes),
+        targets=("origin", LOCAL, *(h.platform for h in around.homes)),
+        notes=able.notes if able else (),
+        instructions=(profile.instructions, *around.instructions),
+    )
+    return prompt.context(place, salt=salt, redact=_hides(profile, able, source.platform))
+
+
+def _hides(profile: Profile, able: Capabilities | None, platform: str) -> bool:
+    if profile.hide_ids is not None:
+        return profile.hide_ids
+    return platform in prompt.PII_SAFE or (able is not None and able.pii_safe)
+
+
+def _capabilities(adapters: Sequence[Adapter], source: Source) -> Capabilities | None:
+    fitting = [a for a in adapters if a.platform == source.platform]
+    exact = [a for a in fitting if a.account == source.account]
+    return next((a.capabilities for a in (*exact, *fitting)), None)
+
+
+def _lane(around: Sequence[Lane], reply: Target | None) -> Lane | None:
+    return next((lane for lane in around if reply and lane.target.key == reply.key), None)
+
+
+def _source(session: Session, lane: Lane | None, reply: Target | None) -> Source:
+    """Where the session began, unless it goes on elsewhere now."""
+    origin = session.origin
+    if origin is not None and (lane is None or _same(origin, lane.source)):
+        return origin
+    if lane is not None:
+        return lane.source
+    platform = reply.platform if reply else session.surface
+    return Source(platform=platform, profile=session.profile)
+
+
+def _same(origin: Source, place: Source) -> bool:
+    def spot(source: Source) -> tuple[str | None, ...]:
+        return source.platform, source.account, source.chat, source.thread
+
+    return spot(origin) == spot(place)

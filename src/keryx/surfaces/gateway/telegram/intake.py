@@ -1,0 +1,107 @@
+"""Intake: updates as they come over the wire, taken in one by one. What cannot be read is counted and left behind."""
+
+import asyncio
+import logging
+
+import msgspec
+
+from keryx.core.errors import Invalid
+from keryx.core.messages import Part, Text
+from keryx.core.ports import Attachment, Door, Inbound
+from keryx.surfaces.gateway.telegram.api import LARGEST_FILE, Api, ApiError, Unanswered, Unreached
+from keryx.surfaces.gateway.telegram.parse import PLATFORM, Me, Moved, Parsed, Remote, parse
+from keryx.surfaces.gateway.telegram.types import Update
+
+log = logging.getLogger(__name__)
+
+_FETCHES_AT_ONCE = 4
+_FETCH_SECONDS = 120.0
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    update_id: int
+
+
+class Intake:
+    """Hands updates to the door. `skipped` counts those that could not be read or were refused as wrong."""
+
+    def __init__(self, api: Api, door: Door, me: Me) -> None:
+        self._api = api
+        self._door = door
+        self._me = me
+        self._fetches = asyncio.Semaphore(_FETCHES_AT_ONCE)
+        self.skipped = 0
+
+    async def take(self, batch: object) -> int | None:
+        """Take a polled batch in, in the order of its numbers, each with the cursor behind it; gives the next offset.
+
+        An update that is no message moves no cursor of its own: the next message moves it past both, and until
+        then it is merely read again after a restart. `None` when nothing in the batch has a number."""
+        updates = self._numbered(batch)
+        ready = await asyncio.gather(*(self._prepared(update) for update in updates.values()))
+        for number, parsed in zip(updates, ready, strict=True):
+            if parsed is not None:
+                cursor = (f"{PLATFORM}:{self._me.account}", str(number + 1))
+                await self._receive(msgspec.structs.replace(parsed, cursor=cursor))
+        return max(updates) + 1 if updates else None
+
+    async def take_one(self, update: object) -> None:
+        """Take in an update that was posted to us; its sender repeats it until we say that it is stored."""
+        parsed = await self._prepared(update)
+        if parsed is not None:
+            await self._receive(parsed)
+
+    def _numbered(self, batch: object) -> dict[int, object]:
+        found: dict[int, object] = {}
+        for update in _items(batch):
+            try:
+                found[msgspec.convert(update, _Numbered).update_id] = update
+            except msgspec.ValidationError:
+                self._skip("it has no number")
+        return dict(sorted(found.items()))
+
+    async def _prepared(self, update: object) -> Inbound | None:
+        try:
+            parsed = parse(msgspec.convert(update, Update), self._me)
+        except msgspec.ValidationError as exc:
+            self._skip(str(exc))
+            return None
+        if isinstance(parsed, Moved):
+            await self._door.moved(parsed.old, parsed.new)
+            return None
+        return await self._with_files(parsed) if parsed else None
+
+    async def _with_files(self, parsed: Parsed) -> Inbound:
+        """The event with its files. Those of a stranger are named and never fetched."""
+        if parsed.files and not await self._door.allowed(parsed.inbound.source):
+            kept: list[Part] = [Text(f"[{file.name}]") for file in parsed.files]
+        else:
+            kept = [await self._part(file) for file in parsed.files]
+        return msgspec.structs.replace(parsed.inbound, parts=(*parsed.inbound.parts, *kept))
+
+    async def _part(self, file: Remote) -> Part:
+        """The file as a part of the message, or a sentence that says why it is not there."""
+        try:
+            if file.size > LARGEST_FILE:
+                raise Invalid("it is larger than the 20 MB that Telegram gives to a bot")
+            async with self._fetches, asyncio.timeout(_FETCH_SECONDS):
+                body = await self._api.fetch(file.file_id)
+                return await self._door.keep(Attachment(name=file.name, mime=file.mime, body=body))
+        except (ApiError, Unreached, Unanswered, Invalid) as exc:
+            return Text(f"[{file.name} could not be fetched: {exc}]")
+        except TimeoutError:
+            return Text(f"[{file.name} could not be fetched: it took too long]")
+
+    async def _receive(self, inbound: Inbound) -> None:
+        try:
+            await self._door.receive(inbound)
+        except Invalid as exc:
+            self._skip(str(exc))
+
+    def _skip(self, why: str) -> None:
+        self.skipped += 1
+        log.warning("an update of Telegram is left out, %d so far: %s", self.skipped, why)
+
+
+def _items(batch: object) -> list[object]:
+    return batch if isinstance(batch, list) else []  # pyright: ignore[reportUnknownVariableType]

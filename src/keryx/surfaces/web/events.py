@@ -1,0 +1,121 @@
+"""Events: what the stream tells. Each is one JSON object whose `type` says what it is; its SSE id is a cursor.
+
+The page has one rule for each, and each may come twice without harm: what has an id replaces what had it before.
+"""
+
+from typing import TypeAlias
+
+from keryx.surfaces.web import wire
+from keryx.surfaces.web.wire import View
+
+
+class SessionEvent(View, frozen=True, kw_only=True, tag="session", tag_field="type"):
+    """A conversation is new or has changed: its place in the list, its state, its counts. Comes before the messages
+    and turns that changed it. Without `read`: that is the viewer's own."""
+
+    session: wire.Session
+
+
+class GoneEvent(View, frozen=True, kw_only=True, tag="gone", tag_field="type"):
+    """A conversation was deleted or erased."""
+
+    session: str
+
+
+class RevisedEvent(View, frozen=True, kw_only=True, tag="revised", tag_field="type"):
+    """An undo, a redo or a compaction changed marks of many messages: ask for the shown ones again."""
+
+    session: str
+
+
+class MessageEvent(View, frozen=True, kw_only=True, tag="message", tag_field="type"):
+    """A message is new or was edited. One of the agent's takes the place of its turn's draft, unless its mark is
+    `late`."""
+
+    message: wire.Message
+
+
+class DraftEvent(View, frozen=True, kw_only=True, tag="draft", tag_field="type"):
+    """A running turn has said more.
+
+    `text` is added to part number `part` of the draft (a new one if there are not so many yet); with `fresh` the whole
+    draft is forgotten first. `n` is the number of the last piece: an event with `n` not above the known one is old.
+    With `blocks`, the html blocks of that part from number `keep` on are replaced by these, which show all text up to
+    here. With `media` the part is a picture or file, and nothing else. Without `blocks`, the text follows at the end of the last block, until the next event shows it properly."""
+
+    session: str
+    turn: str
+    n: int
+    part: int
+    text: str = ""
+    thought: bool = False
+    fresh: bool = False
+    keep: int = 0
+    blocks: list[str] | None = None
+    media: wire.Media | None = None
+
+
+class TurnEvent(View, frozen=True, kw_only=True, tag="turn", tag_field="type"):
+    """A turn was queued, has begun, is asked to stop, or has ended. Once it does not run, its draft is over."""
+
+    turn: wire.Turn
+
+
+class DeliveryEvent(View, frozen=True, kw_only=True, tag="delivery", tag_field="type"):
+    delivery: wire.Delivery
+
+
+class LaneEvent(View, frozen=True, kw_only=True, tag="lane", tag_field="type"):
+    lane: wire.Lane
+
+
+class ProjectEvent(View, frozen=True, kw_only=True, tag="project", tag_field="type"):
+    project: wire.Project
+
+
+class ProjectGoneEvent(View, frozen=True, kw_only=True, tag="project_gone", tag_field="type"):
+    project: str
+
+
+class QuestionEvent(View, frozen=True, kw_only=True, tag="question", tag_field="type"):
+    """An agent asks, or a question is over: its `state` says which."""
+
+    question: wire.Question
+
+
+class AccessEvent(View, frozen=True, kw_only=True, tag="access", tag_field="type"):
+    """Somebody asks to be let in, was let in, or no longer is: `what` says which. Told to operators."""
+
+    platform: str
+    what: str
+
+
+class ReadEvent(View, frozen=True, kw_only=True, tag="read", tag_field="type"):
+    """The viewer has read a conversation up to a message, here or in another tab."""
+
+    session: str
+    seq: int
+
+
+class ExpiredEvent(View, frozen=True, kw_only=True, tag="expired", tag_field="type"):
+    """The cursor is too old. Nothing follows: load again, and follow from the new cursor."""
+
+    detail: str
+
+
+Event: TypeAlias = (
+    SessionEvent
+    | GoneEvent
+    | RevisedEvent
+    | MessageEvent
+    | DraftEvent
+    | TurnEvent
+    | DeliveryEvent
+    | LaneEvent
+    | ProjectEvent
+    | ProjectGoneEvent
+    | QuestionEvent
+    | AccessEvent
+    | ReadEvent
+    | ExpiredEvent
+)

@@ -1,0 +1,225 @@
+"""Forms: what requests carry, in the address and in the body. Unknown fields are refused."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from keryx.core.deliveries import DeliveryState
+from keryx.core.sessions import Activity, Settings
+from keryx.core.turns import BusyMode
+
+LONGEST = 1_000_000
+
+Limit = Annotated[int, Meta(ge=1, le=200)]
+Seq = Annotated[int, Meta(ge=0, le=1 << 53)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Words = Annotated[str, Meta(max_length=LONGEST)]
+Moment = Annotated[datetime, Meta(tz=True)]
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all requests have in common."""
+
+
+class Nothing(Form, frozen=True, kw_only=True):
+    pass
+
+
+class SessionQuery(Form, frozen=True, kw_only=True):
+    """Filters of the list. `archived=any` shows both; `after` is `next` of the page before."""
+
+    surface: Name | None = None
+    project: Name | None = None
+    pinned: bool | None = None
+    archived: "Archived" = msgspec.field(default_factory=lambda: Archived.NO)
+    activity: Activity | None = None
+    cwd: Annotated[str, Meta(max_length=4096)] | None = None
+    since: Moment | None = None
+    jobs: bool = False
+    after: Annotated[str, Meta(max_length=200)] | None = None
+    limit: Limit = 50
+
+
+class Archived(StrEnum):
+    NO = "no"
+    YES = "yes"
+    ANY = "any"
+
+
+class WindowQuery(Form, frozen=True, kw_only=True):
+    """Which messages: the last ones below `before`, the first ones above `after`, or those `around` one. Without any
+    of them, the last ones."""
+
+    before: Seq | None = None
+    after: Seq | None = None
+    around: Seq | None = None
+    limit: Limit = 50
+
+
+class NameQuery(Form, frozen=True, kw_only=True):
+    name: Name
+
+
+class EraseQuery(Form, frozen=True, kw_only=True):
+    """`erase`: at once, instead of after the grace period."""
+
+    erase: bool = False
+
+
+class SearchQuery(Form, frozen=True, kw_only=True):
+    q: Annotated[str, Meta(max_length=1000)]
+    limit: Limit = 20
+    offset: Annotated[int, Meta(ge=0, le=10_000)] = 0
+
+
+class LaneQuery(Form, frozen=True, kw_only=True):
+    """`minutes`: only places where somebody spoke within this time."""
+
+    minutes: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    limit: Limit = 200
+
+
+class DeliveryQuery(Form, frozen=True, kw_only=True):
+    """Without `state`, those that wait or went wrong."""
+
+    state: DeliveryState | None = None
+    limit: Limit = 100
+
+
+class DaysQuery(Form, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=3660)] = 30
+
+
+class Format(StrEnum):
+    MARKDOWN = "markdown"
+    HTML = "html"
+    JSONL = "jsonl"
+
+
+class ExportQuery(Form, frozen=True, kw_only=True):
+    format: Format = Format.MARKDOWN
+    redact: bool = False
+
+
+class StreamQuery(Form, frozen=True, kw_only=True):
+    """Where to begin: the cursor of a snapshot. The header Last-Event-ID goes before it."""
+
+    cursor: Annotated[str, Meta(min_length=1, max_length=2000)] | None = None
+
+
+class UploadQuery(Form, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(max_length=255)] = ""
+
+
+class Begin(Form, frozen=True, kw_only=True):
+    """The first message of a new conversation. `media` are ids of uploads."""
+
+    text: Words = ""
+    media: Annotated[list[Name], Meta(max_length=20)] = []
+    settings: Settings = Settings()
+    project: Name | None = None
+    cwd: Annotated[str, Meta(max_length=4096)] = ""
+
+
+class Send(Form, frozen=True, kw_only=True):
+    """A message. `busy` says what it does while a turn runs; without it the conversation's setting does."""
+
+    text: Words = ""
+    media: Annotated[list[Name], Meta(max_length=20)] = []
+    busy: BusyMode | None = None
+
+
+class SessionChange(Form, frozen=True, kw_only=True):
+    """What is left out stays. `project` null takes it out of its project; `ended` false opens it again. `settings`
+    replaces all of them."""
+
+    title: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+    ended: bool | UnsetType = UNSET
+    project: Name | UnsetType | None = UNSET
+    settings: Settings | UnsetType = UNSET
+
+
+class Rewrite(Form, frozen=True, kw_only=True):
+    text: Annotated[str, Meta(min_length=1, max_length=LONGEST)]
+
+
+class Stop(Form, frozen=True, kw_only=True):
+    """`queue`: drop what waits too."""
+
+    queue: bool = False
+
+
+class Undo(Form, frozen=True, kw_only=True):
+    count: Annotated[int, Meta(ge=1, le=1000)] = 1
+
+
+class Fork(Form, frozen=True, kw_only=True):
+    """A copy up to message `through`; without it, up to the last complete turn. With `text`, that is sent to the copy:
+    to edit and resend message 7, fork through 6 with the new text."""
+
+    through: Seq | None = None
+    title: Annotated[str, Meta(max_length=1000)] | None = None
+    text: Words = ""
+    media: Annotated[list[Name], Meta(max_length=20)] = []
+
+
+class Compose(Form, frozen=True, kw_only=True):
+    text: Words = ""
+    media: Annotated[list[Name], Meta(max_length=20)] = []
+
+
+class Read(Form, frozen=True, kw_only=True):
+    """The last message that was seen."""
+
+    seq: Seq
+
+
+class AddProject(Form, frozen=True, kw_only=True):
+    name: Name
+    colour: Annotated[str, Meta(max_length=32, pattern=r"^[#a-zA-Z0-9(),.% -]*$")] = ""
+
+
+class ProjectChange(Form, frozen=True, kw_only=True):
+    name: Name | UnsetType = UNSET
+    colour: Annotated[str, Meta(max_length=32, pattern=r"^[#a-zA-Z0-9(),.% -]*$")] | UnsetType = UNSET
+
+
+class LaneChange(Form, frozen=True, kw_only=True):
+    suspended: bool
+
+
+class Answer(Form, frozen=True, kw_only=True):
+    """The id of an option, or free text where there are none."""
+
+    answer: Annotated[str, Meta(min_length=1, max_length=10_000)]
+
+
+class Approve(Form, frozen=True, kw_only=True):
+    platform: Name
+    code: Annotated[str, Meta(min_length=1, max_length=32)]
+
+
+class SignIn(Form, frozen=True, kw_only=True):
+    token: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class Prefer(Form, frozen=True, kw_only=True):
+    theme: "Theme | UnsetType" = UNSET
+    send_with: "SendWith | UnsetType" = UNSET
+    details: bool | UnsetType = UNSET
+
+
+class Theme(StrEnum):
+    SYSTEM = "system"
+    LIGHT = "light"
+    DARK = "dark"
+
+
+class SendWith(StrEnum):
+    ENTER = "enter"
+    CTRL_ENTER = "ctrl_enter"

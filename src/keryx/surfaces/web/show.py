@@ -1,0 +1,375 @@
+"""Show: values of the hub as the wire has them."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+import msgspec
+
+from keryx.core import messages as core
+from keryx.core.changes import Piece
+from keryx.core.deliveries import Delivery
+from keryx.core.errors import NotFound
+from keryx.core.media import Media
+from keryx.core.messages import Message, Part
+from keryx.core.questions import Asked
+from keryx.core.sessions import Listed, Session
+from keryx.core.source import Source
+from keryx.core.turns import Turn
+from keryx.engine.people import Grant, Pairing
+from keryx.engine.story import Story
+from keryx.engine.views import AtWork, Branch, Composed, Epoch, Lane, Page, Project, Spending
+from keryx.surfaces.web import render, wire
+from keryx.surfaces.web.growing import Growing
+
+_CUT = 4_000
+_MAIN = 120
+_LONGEST_SUMMARY = 2_000
+
+
+def session(listed: Listed, *, read: int | None = None) -> wire.Session:
+    found = listed.session
+    origin = found.origin or Source(platform=found.surface)
+    return wire.Session(
+        id=found.id,
+        surface=found.surface,
+        created_at=found.created_at,
+        active_at=found.active_at,
+        title=found.title,
+        title_by=found.title_by,
+        platform=origin.platform,
+        place=_place(origin),
+        activity=listed.activity,
+        read=read,
+        project=found.project,
+        pinned=found.pinned,
+        archived=found.archived,
+        deleted_at=found.deleted_at,
+        ended_at=found.ended_at,
+        end_reason=found.end_reason,
+        parent=found.parent,
+        parent_seq=found.parent_seq,
+        cwd=found.cwd,
+        settings=found.settings,
+        epoch=found.epoch,
+        last_seq=found.last_seq,
+        messages=found.messages,
+        turns=found.turns,
+        tokens=found.tokens,
+        cost=found.cost,
+        cost_status=found.cost_status,
+        context_used=found.context_used,
+        context_limit=found.context_limit,
+    )
+
+
+def page(found: Page) -> wire.SessionPage:
+    return wire.SessionPage(
+        sessions=[session(e, read=found.read[e.session.id]) for e in found.listed], next=found.next
+    )
+
+
+def message(found: Message, *, full: bool = False) -> wire.Message:
+    """A message with its html. Long tool input and output is cut unless it is asked for in `full`."""
+    return wire.Message(
+        id=found.id,
+        session=found.session,
+        seq=found.seq,
+        role=found.role,
+        at=found.at,
+        parts=[_part(p, None if full else _CUT) for p in found.parts],
+        turn=found.turn,
+        epoch=found.epoch,
+        author=found.author,
+        surface=found.surface,
+        client=found.platform_id if found.surface == "web" else "",
+        mark=found.mark,
+        observed=found.observed,
+        undone=found.undone,
+    )
+
+
+def turn(found: Turn) -> wire.Turn:
+    return wire.Turn(
+        id=found.id,
+        session=found.session,
+        state=found.state,
+        mode=found.mode,
+        created_at=found.created_at,
+        input_seq=found.input_seq,
+        surface=found.surface,
+        attempts=found.attempts,
+        started_at=found.started_at,
+        finished_at=found.finished_at,
+        cancelling=found.cancelling,
+        error=found.error,
+        merged_into=found.merged_into,
+        to=str(found.reply) if found.reply else "",
+    )
+
+
+def waiting(found: Turn, asked: Message) -> wire.Waiting:
+    return wire.Waiting(turn=turn(found), message=message(asked))
+
+
+def draft(running: Turn, pieces: list[Piece]) -> wire.Draft:
+    """What a turn has said so far, cut into blocks as the stream goes on cutting it."""
+    parts: list[wire.DraftPart] = []
+    for step in Growing().add(pieces):
+        shown = media(step.media) if step.media else None
+        parts.append(
+            wire.DraftPart(thought=step.thought, text=step.text, blocks=step.blocks or [], media=shown)
+        )
+    return wire.Draft(turn=running.id, n=pieces[-1].n if pieces else 0, parts=parts)
+
+
+def delivery(found: Delivery) -> wire.Delivery:
+    return wire.Delivery(
+        id=found.id,
+        target=str(found.target),
+        platform=found.target.platform,
+        text=found.text[:_CUT],
+        state=found.state,
+        attempts=found.attempts,
+        created_at=found.created_at,
+        session=found.session,
+        turn=found.turn,
+        parts_sent=found.parts_sent,
+        not_before=found.not_before if found.not_before > found.created_at else None,
+        error=found.error,
+        sent_at=found.sent_at,
+    )
+
+
+def question(found: Asked) -> wire.Question:
+    return wire.Question(
+        id=found.id,
+        session=found.session,
+        turn=found.turn,
+        title=found.question.title,
+        state=found.state.value,
+        asked_at=found.created_at,
+        detail=found.question.detail,
+        tool=found.question.tool,
+        options=[wire.Option(id=o.id, label=o.label, consent=o.consent) for o in found.question.options],
+        answer=found.answer,
+        expires_at=found.expires_at,
+    )
+
+
+def epoch(found: Epoch) -> wire.Epoch:
+    return wire.Epoch(
+        number=found.number,
+        first_seq=found.first_seq,
+        summary=found.summary,
+        html=render.html(found.summary),
+        created_at=found.created_at,
+    )
+
+
+def project(found: Project) -> wire.Project:
+    return wire.Project(
+        id=found.id,
+        name=found.name,
+        created_at=found.created_at,
+        colour=found.colour,
+        sessions=found.sessions,
+    )
+
+
+def lane(found: Lane, *, title: str = "") -> wire.Lane:
+    return wire.Lane(
+        id=lane_id(found.key),
+        key=found.key,
+        platform=found.source.platform,
+        chat_type=found.source.chat_type.value,
+        shared=found.shared,
+        suspended=found.suspended,
+        created_at=found.created_at,
+        active_at=found.active_at,
+        session=found.session,
+        title=title,
+        place=found.source.chat_name or "",
+        person=found.source.user_name or "",
+        topic=found.source.topic or "",
+        busy=found.busy,
+        expires_at=found.expires_at,
+    )
+
+
+def lane_id(key: str) -> str:
+    """A lane's key as a part of an address."""
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def lane_key(id_: str) -> str:
+    return _decoded(id_)
+
+
+def story(found: Story) -> wire.Story:
+    return wire.Story(
+        message=found.message.id,
+        outcome=found.outcome,
+        events=[wire.StoryEvent(at=e.at, what=e.what) for e in found.events],
+    )
+
+
+def running(found: AtWork) -> wire.Running:
+    step = found.step
+    return wire.Running(
+        turn=turn(found.turn),
+        session=session(found.listed),
+        asked=found.asked,
+        step=f"{step.name} {_main(step.input)}".strip() if step else "",
+        question=question(found.question) if found.question else None,
+    )
+
+
+def branch(found: Branch) -> wire.Branch:
+    it: Session = found.listed.session
+    return wire.Branch(
+        id=it.id,
+        title=it.title,
+        created_at=it.created_at,
+        active_at=it.active_at,
+        last_seq=it.last_seq,
+        parent=it.parent,
+        parent_seq=it.parent_seq,
+        activity=found.listed.activity,
+        archived=it.archived,
+        ended_at=it.ended_at,
+        end_reason=it.end_reason,
+        epochs=[
+            epoch(msgspec.structs.replace(e, summary=e.summary[:_LONGEST_SUMMARY])) for e in found.epochs
+        ],
+    )
+
+
+def usage(found: Spending) -> wire.Usage:
+    return wire.Usage(
+        days=[
+            wire.UsageRow(
+                day=row.day.isoformat(),
+                model=row.model,
+                surface=row.surface,
+                turns=row.turns,
+                input=row.tokens.input,
+                output=row.tokens.output,
+                reasoning=row.tokens.reasoning,
+                cache_read=row.tokens.cache_read,
+                cache_write=row.tokens.cache_write,
+                cost=row.cost,
+                estimated=row.estimated,
+            )
+            for row in found.days
+        ],
+        sessions=[
+            wire.SpentRow(session=row.session, title=row.title, tokens=row.tokens, cost=row.cost)
+            for row in found.sessions
+        ],
+    )
+
+
+def composer(found: Composed, known: Mapping[str, Media]) -> wire.Composer:
+    return wire.Composer(text=found.text, media=[media(known[m]) for m in found.media if m in known])
+
+
+def pairing(found: Pairing) -> wire.Pairing:
+    return wire.Pairing(
+        id=person_id(found.platform, found.person),
+        platform=found.platform,
+        person=found.person,
+        created_at=found.told_at,
+        expires_at=found.expires_at,
+        name=found.name,
+    )
+
+
+def grant(found: Grant) -> wire.Grant:
+    return wire.Grant(
+        id=person_id(found.platform, found.person),
+        platform=found.platform,
+        person=found.person,
+        at=found.at,
+        name=found.name,
+        by=found.by,
+        operator=found.operator,
+    )
+
+
+def person_id(platform: str, person: str) -> str:
+    """Somebody on a platform as a part of an address."""
+    return lane_id(f"{platform}\0{person}")
+
+
+def person_of(id_: str) -> tuple[str, str]:
+    platform, _, person = _decoded(id_).partition("\0")
+    return platform, person
+
+
+def media(part: Media) -> wire.Media:
+    match part:
+        case core.Image():
+            kind = "image"
+        case core.Audio():
+            kind = "audio"
+        case core.File():
+            kind = "file"
+    transcript = part.transcript if isinstance(part, core.Audio) else ""
+    return wire.Media(
+        media=part.media,
+        url=f"/media/{part.media}",
+        kind=kind,
+        mime=part.mime,
+        name=part.name,
+        transcript=transcript,
+    )
+
+
+def _decoded(id_: str) -> str:
+    try:
+        return base64.b64decode(id_ + "=" * (-len(id_) % 4), b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as exc:
+        raise NotFound(f"there is nothing called {id_[:80]!r}: ask for the list, which has the ids") from exc
+
+
+def _place(source: Source) -> str:
+    return source.chat_name or source.topic or source.user_name or ""
+
+
+def _part(part: Part, cut: int | None) -> wire.Part:
+    match part:
+        case core.Text(text):
+            shown = text if cut is None else text[: render.LONGEST]
+            return wire.Text(text=shown, html=render.html(shown), cut=len(shown) < len(text))
+        case core.Reasoning(text):
+            return wire.Reasoning(text=text, html=render.html(text))
+        case core.Notice(text, kind):
+            return wire.Notice(text=text, kind=kind)
+        case core.ToolCall(id_, name, given):
+            return wire.ToolCall(
+                id=id_,
+                name=name,
+                input=given[:cut],
+                main=_main(given),
+                cut=cut is not None and len(given) > cut,
+            )
+        case core.ToolResult(id_, name, output, failed):
+            long = cut is not None and len(output) > cut
+            return wire.ToolResult(id=id_, name=name, output=output[:cut], failed=failed, cut=long)
+        case core.Image() | core.File() | core.Audio():
+            return media(part)
+        case _:
+            assert_never(part)
+
+
+def _main(given: str) -> str:
+    """The first short value of a tool's input, for one line."""
+    try:
+        value: Any = msgspec.json.decode(given[:20_000])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return given[:_MAIN]
+    values: list[object] = list(value.values()) if isinstance(value, dict) else [value]  # pyright: ignore[reportUnknownArgumentType]
+    words = [str(v) for v in values if isinstance(v, str | int | float) and str(v).strip()]
+    return " ".join(words[0].split())[:_MAIN] if words else ""

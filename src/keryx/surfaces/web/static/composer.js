@@ -1,0 +1,307 @@
+// Composer: where a person writes. Keeps what is typed on the server, takes files, completes commands, and begins new
+// conversations from the home screen.
+
+import { h, icon, iconButton, patch } from "./dom.js";
+import { cut, plural } from "./format.js";
+
+const PAUSE = 500;
+const SHOWN = 8;
+const MODES = [
+  ["queue", "answer it next"],
+  ["steer", "give it to the running answer"],
+  ["collect", "join it with what waits"],
+  ["interrupt", "stop the running answer"],
+];
+
+// `id` is a session, or "new". `send` gets {text, media, settings, busy} and the client id; it gives false to keep the text.
+export function composer(root, app, { id, first, send, stop, placeholder }) {
+  let text = first.text ?? "";
+  let media = first.media ?? [];
+  let uploading = 0;
+  let choice = 0;
+  let closed = false;
+  let saved = "";
+  let mode = "";
+  let model = "";
+  let timer = 0;
+  let area = null;
+  let picker = null;
+  let dragging = false;
+
+  const open = () => (id === "new" ? null : app.state.open);
+  const commands = () => {
+    const match = /^\/([a-z-]*)$/i.exec(text);
+    return match && !closed ? app.info.commands.filter((c) => [c.name, ...(c.aliases ?? [])].some((n) => n.startsWith(match[1].toLowerCase()))) : [];
+  };
+
+  function update() {
+    const session = open()?.session;
+    const running = open()?.running;
+    const found = commands();
+    choice = Math.min(choice, Math.max(0, found.length - 1));
+    const ready = (text.trim() || media.length) && !uploading;
+    patch(root, h("div", {
+      class: dragging ? "composer dropping" : "composer", key: "composer",
+      ondragover: (e) => (e.preventDefault(), drag(true)), ondragleave: () => drag(false), ondrop: dropped,
+    },
+      queue(),
+      found.length ? menu(found) : null,
+      h("div", { class: "box", key: "box" },
+        media.length || uploading ? h("div", { class: "attached" },
+          media.map((m) => h("span", { class: "attachment", key: m.media }, icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), h("button", { type: "button", class: "quiet", "aria-label": `Remove ${cut(m.name || m.kind, 40)}`, onclick: () => detach(m) }, icon("close")))),
+          uploading ? h("span", { class: "chip", key: "up" }, `Uploading ${plural(uploading, "file")}…`) : null) : null,
+        h("textarea", {
+          rows: "1", key: "text", "aria-label": "Message", placeholder, "aria-autocomplete": "list", "aria-controls": found.length ? "commands" : null,
+          "aria-activedescendant": found.length ? `command-${choice}` : null, enterkeyhint: "send",
+          ref: made, oninput: typed, onkeydown: keys, onpaste: pasted,
+        }),
+        h("div", { class: "below", key: "below" },
+          iconButton("attach", "Attach files", () => picker.click()),
+          h("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files to attach", ref: (e) => (picker = e), onchange: (e) => (attach(e.target.files), (e.target.value = "")) }),
+          models(session),
+          running ? h("select", { class: "choice only-wide", "aria-label": "What a message does while an answer is written", onchange: (e) => (mode = e.target.value) },
+            h("option", { value: "", selected: !mode }, "while busy: as set"), MODES.map(([value, label]) => h("option", { value, selected: mode === value }, label))) : null,
+          h("span", { class: "note grow cut", role: "status" }, saved),
+          running ? h("button", { type: "button", class: "round halt", key: "stop", "aria-label": running.cancelling ? "Stopping" : "Stop the answer", title: "Stop the answer", disabled: Boolean(running.cancelling), onclick: stop }, icon("stop")) : null,
+          h("button", { type: "button", class: "round", key: "send", "aria-label": running ? "Send to the queue" : "Send", title: running ? "Send to the queue" : "Send", disabled: !ready, onclick: submit }, icon("send"))))));
+  }
+
+  function models(session) {
+    const all = app.info.models;
+    if (!all.length) return null;
+    const now = session ? session.settings?.model ?? "" : model;
+    const standard = all.find((m) => m.default)?.name ?? all[0].name;
+    return h("select", { class: "choice", "aria-label": "Model", onchange: (e) => chooseModel(e.target.value, session) },
+      h("option", { value: "", selected: !now }, standard),
+      all.filter((m) => m.name !== standard).map((m) => h("option", { value: m.name, selected: m.name === now }, m.name)));
+  }
+
+  function chooseModel(name, session) {
+    if (session) app.change(session.id, { settings: { ...session.settings, model: name || null } });
+    else model = name;
+  }
+
+  function queue() {
+    const waiting = (open()?.queue ?? []).filter((w) => w.message && !(w.turn.id === open().running?.id));
+    if (!waiting.length || (!open().running && waiting.length === 1)) return null;
+    return h("section", { class: "queue", key: "queue", "aria-label": "Waiting messages" },
+      h("h2", {}, `${plural(waiting.length, "message")} waiting`),
+      h("ul", {}, waiting.map((w) => h("li", { key: w.turn.id },
+        h("span", { class: "cut grow" }, cut(said(w.message), 200)),
+        iconButton("edit", "Edit this waiting message", () => rewrite(w.message)),
+        iconButton("close", "Drop this waiting message", () => app.act(() => app.api.drop(w.turn.id)))))));
+  }
+
+  async function rewrite(message) {
+    const now = await app.ask({ title: "Edit the waiting message", input: said(message), long: true, yes: "Save" });
+    if (now) await app.act(async () => app.dispatch({ type: "message", message: await app.api.rewrite(message.id, now) }));
+  }
+
+  function menu(found) {
+    const from = Math.max(0, Math.min(choice - SHOWN + 3, found.length - SHOWN));
+    return h("div", { class: "menu", id: "commands", key: "menu", role: "listbox", "aria-label": "Commands" },
+      found.map((c, i) => i >= from && i < from + SHOWN && h("div", { class: "option", id: `command-${i}`, role: "option", "aria-posinset": i + 1, "aria-setsize": found.length, "aria-selected": String(i === choice), key: c.name, onmousedown: (e) => (e.preventDefault(), complete(c)) },
+        h("code", {}, `/${c.name}`), c.usage ? h("span", { class: "muted" }, c.usage) : null, h("span", { class: "muted grow cut" }, c.help))));
+  }
+
+  function complete(command) {
+    area.value = `/${command.name} `;
+    typed();
+  }
+
+  function made(element) {
+    area = element;
+    area.value = text;
+    requestAnimationFrame(grow);
+  }
+
+  function grow() {
+    area.style.height = "auto";
+    area.style.height = `${Math.max(44, area.scrollHeight)}px`;
+  }
+
+  function typed() {
+    text = area.value;
+    closed = false;
+    grow();
+    keep();
+    update();
+  }
+
+  function keep() {
+    saved = "";
+    clearTimeout(timer);
+    timer = setTimeout(save, PAUSE);
+  }
+
+  async function save() {
+    timer = 0;
+    try {
+      await app.api.compose(id, { text, media: media.map((m) => m.media) });
+      saved = text.trim() ? "Draft saved" : "";
+    } catch {
+      saved = "Draft not saved yet";
+    }
+    update();
+  }
+
+  function keys(event) {
+    if (event.isComposing || event.keyCode === 229) return;
+    const found = commands();
+    if (found.length && ["ArrowDown", "ArrowUp", "Tab", "Escape"].includes(event.key)) {
+      event.preventDefault();
+      if (event.key === "Tab") complete(found[choice]);
+      else if (event.key === "Escape") closed = true;
+      else choice = (choice + (event.key === "ArrowDown" ? 1 : found.length - 1)) % found.length;
+      update();
+    } else if (event.key === "Enter" && !event.shiftKey && (app.info.preferences.send_with === "enter" || event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      const exact = found.some((c) => `/${c.name}` === text);
+      if (found.length && !exact) complete(found[choice]);
+      else submit();
+    } else if (event.key === "Escape") area.blur();
+  }
+
+  async function submit() {
+    if ((!text.trim() && !media.length) || uploading) return;
+    const given = { text, media, busy: mode || null, model };
+    clearTimeout(timer);
+    clear();
+    const kept = await send(given, crypto.randomUUID());
+    if (kept === false) fill(given.text, given.media);
+    else app.act(() => app.api.compose(id, { text, media: media.map((m) => m.media) }));
+  }
+
+  function clear() {
+    text = area.value = saved = "";
+    media = [];
+    grow();
+    update();
+  }
+
+  function fill(words, files = media) {
+    text = area.value = words;
+    media = files;
+    grow();
+    update();
+    area.focus();
+  }
+
+  function detach(gone) {
+    media = media.filter((m) => m !== gone);
+    keep();
+    update();
+  }
+
+  async function attach(files) {
+    for (const file of Array.from(files)) {
+      uploading += 1;
+      update();
+      const kept = await app.act(() => app.api.upload(file));
+      uploading -= 1;
+      if (kept) media = [...media, kept];
+    }
+    keep();
+    update();
+    area.focus();
+  }
+
+  function pasted(event) {
+    if (!event.clipboardData.files.length) return;
+    event.preventDefault();
+    attach(event.clipboardData.files);
+  }
+
+  function drag(over) {
+    if (dragging === over) return;
+    dragging = over;
+    update();
+  }
+
+  function dropped(event) {
+    event.preventDefault();
+    drag(false);
+    attach(event.dataTransfer.files);
+  }
+
+  update();
+  return {
+    update,
+    fill,
+    focus: () => area.focus({ preventScroll: true }),
+    leave() {
+      if (timer) {
+        clearTimeout(timer);
+        save();
+      }
+    },
+  };
+}
+
+// The words of a message, without tools and reasoning.
+export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");
+
+let homes = 0;
+
+// The home screen: begins a conversation, and on the first day says what to do next.
+export function home(root, app) {
+  const mine = ++homes;
+  function frame() {
+    const fresh = !app.state.sessions.length;
+    const echo = app.info.agent === "echo";
+    patch(root, [
+      h("div", { class: "bar only-narrow", key: "bar" }, iconButton("back", "Back to the list", () => app.go("/")), h("span", {}, "New conversation")),
+      h("div", { class: "screen", key: "home" }, h("div", { class: "welcome" },
+        h("h1", {}, fresh ? "Keryx is running" : "What is on your mind?"),
+        h("p", { class: "lead" }, fresh ? "One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks." : `Answered by ${echo ? "echo, the offline agent" : app.info.agent}. Every conversation, from every place, is in the list.`),
+        h("div", { class: "cards" }, fresh ? first(app) : next(app)))),
+      h("div", { key: `write-${mine}`, own: true, id: "home-composer" }),
+    ]);
+  }
+  frame();
+  const write = composer(document.getElementById("home-composer"), app, {
+    id: "new",
+    first: app.info.composer ?? {},
+    placeholder: "Begin a conversation",
+    stop: () => {},
+    send: async ({ text, media, model }, client) => {
+      const sent = await app.act(() => app.api.begin({ text, media: media.map((m) => m.media), ...(model ? { settings: { model } } : {}) }, client));
+      if (sent === undefined) return false;
+      app.info = { ...app.info, composer: {} };
+      if (sent.reply) app.toast(sent.reply);
+      if (sent.session) app.go(`/s/${sent.session}`);
+      return true;
+    },
+  });
+  if (!app.narrow || app.route.name === "new") write.focus();
+  return {
+    update() {
+      if (app.route.name === "s") return;
+      frame();
+      write.update();
+    },
+    leave: write.leave,
+    fill: write.fill,
+  };
+}
+
+const card = (shape, title, text, ...more) => h("section", { class: "card" }, icon(shape), h("h2", {}, title), h("p", {}, text), more);
+
+function first(app) {
+  const echo = app.info.agent === "echo";
+  return [
+    card("edit", "Talk here", echo ? ["Write below. The offline agent echoes your words; ", h("code", {}, "slow 5 one two three"), " shows how an answer streams."] : "Write below. The answer streams in, and stays if the server is stopped in the middle."),
+    card("pairing", "Connect Telegram", "Make a bot with BotFather, then give Keryx its token. The conversations appear in this list.", h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
+    card("settings", echo ? "Connect a model" : "Change the model", "Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards.", h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
+  ];
+}
+
+function next(app) {
+  const last = app.state.sessions.reduce((a, b) => (Date.parse(b.active_at) > Date.parse(a.active_at) ? b : a));
+  const echo = app.info.agent === "echo";
+  return [
+    h("section", { class: "card" }, icon("redo"), h("h2", {}, "Go on"), h("p", {}, "Where you were last: ", h("a", { href: `#/s/${last.id}` }, last.title || "the last conversation"), ".")),
+    card("search", "Find anything", "Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys."),
+    echo ? card("settings", "Connect a model", "Only the offline agent answers now. Name an endpoint and restart Keryx.", h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")) : null,
+  ];
+}

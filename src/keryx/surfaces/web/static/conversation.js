@@ -1,0 +1,427 @@
+// Conversation: one session as it happens. Orders what is known into items, shows the visible ones, and keeps the place
+// of what is being read.
+
+import { composer, said } from "./composer.js";
+import { h, icon, iconButton, List, patch } from "./dom.js";
+import { badge, cut, dayName, dayOf, plural, surfaceName } from "./format.js";
+import { Problem } from "./link.js";
+import { draftView, messageView, pendingView, questionView } from "./message.js";
+import { nameOf } from "./sidebar.js";
+
+const STEP = 100;
+const OPENING = 60;
+
+// The order of reading: each turn's messages stand together, even when the next question came before its answer.
+export function ordered(messages) {
+  const first = new Map();
+  for (const m of messages) if (m.turn && !first.has(m.turn)) first.set(m.turn, m.seq);
+  const place = (m) => (m.turn ? first.get(m.turn) : m.seq);
+  return messages.slice().sort((a, b) => place(a) - place(b) || a.seq - b.seq);
+}
+
+// What stands in the transcript, from top to bottom. `shown` holds the runs of undone messages that are unfolded.
+export function items(open, shown) {
+  const waiting = new Set(open.queue.map((w) => w.turn.input_seq));
+  const idle = !open.running;
+  if (idle && open.queue.length === 1) waiting.clear();
+  const results = new Map();
+  const calls = new Set();
+  for (const m of open.messages) for (const p of m.parts) {
+    if (p.type === "tool_result") results.set(p.id, { part: p, message: m });
+    if (p.type === "tool_call") calls.add(p.id);
+  }
+  const out = [];
+  let day = null;
+  let before = null;
+  let epoch = open.messages[0]?.epoch ?? 0;
+  let fold = null;
+  for (const m of ordered(open.messages)) {
+    if (waiting.has(m.seq)) continue;
+    if (m.role === "tool" && m.parts.every((p) => p.type === "tool_result" && calls.has(p.id))) continue;
+    if (dayOf(m.at) !== day) {
+      day = dayOf(m.at);
+      out.push({ key: `d${day}`, kind: "day", at: m.at });
+      before = null;
+    }
+    if ((m.epoch ?? 0) > epoch) {
+      epoch = m.epoch;
+      const found = open.epochs.find((e) => e.number === epoch);
+      out.push({ key: `e${epoch}`, kind: "epoch", epoch: found });
+      before = null;
+    }
+    if (m.undone && !(fold && shown.has(fold.key))) {
+      if (fold && out[out.length - 1] === fold) {
+        fold.messages.push(m);
+        continue;
+      }
+      fold = { key: `u${m.seq}`, kind: "fold", messages: [m] };
+      out.push(fold);
+      if (!shown.has(fold.key)) {
+        before = null;
+        continue;
+      }
+    } else if (m.undone) fold.messages.push(m);
+    else fold = null;
+    const parts = m.parts.filter((p) => p.type === "tool_call").map((p) => results.get(p.id)).filter(Boolean);
+    const head = !before || before.role !== m.role || before.turn !== m.turn || m.role === "user";
+    out.push({ key: `m${m.seq}`, kind: "message", message: m, results, parts, head });
+    before = m;
+    if (open.session.parent && m.seq === open.session.parent_seq) {
+      out.push({ key: "fork", kind: "fork", parent: open.session.parent });
+      before = null;
+    }
+  }
+  if (open.draft?.parts.length || open.running) out.push({ key: "draft", kind: "draft", draft: open.draft, running: open.running, head: before?.turn !== open.running?.id || before?.role === "user" });
+  for (const question of open.questions) out.push({ key: `q${question.id}`, kind: "question", question });
+  const last = open.messages[open.messages.length - 1];
+  const error = idle && last?.turn && !open.later && open.failures[last.turn];
+  if (error) out.push({ key: `f${last.turn}`, kind: "failure", error });
+  for (const reply of open.replies) out.push({ key: `r${reply.client}`, kind: "reply", reply });
+  for (const pending of open.pending) out.push({ key: `p${pending.client}`, kind: "pending", pending });
+  return out;
+}
+
+export function conversation(root, app, id, seq) {
+  let list = null;
+  let write = null;
+  let failed = null;
+  let seen = null;
+  let local = 0;
+  let flash = 0;
+  let renaming = false;
+  let loading = "";
+  let reading = 0;
+  let newest = 0;
+  let left = false;
+  const shown = new Set();
+  const unfolded = new Set();
+  const whole = new Map();
+  const open = () => (app.state.open?.id === id ? app.state.open : null);
+
+  const tools = {
+    unfolded,
+    whole,
+    fold(key, now) {
+      if (now) unfolded.add(key);
+      else unfolded.delete(key);
+    },
+    async all(message) {
+      const full = await app.act(() => app.api.message(message.id));
+      if (full) whole.set(full.id, full);
+      changed();
+    },
+    async copy(message) {
+      await navigator.clipboard.writeText(said(message));
+      app.announce("Copied");
+      app.toast("Copied.");
+    },
+    retry: () => app.retry(id),
+    async fork(message) {
+      const forked = await app.act(() => app.api.fork(id, { through: message.seq }, crypto.randomUUID()));
+      if (forked) app.go(`/s/${forked.session.id}`);
+    },
+    async edit(message) {
+      const text = await app.ask({ title: "Edit and ask again", text: "The conversation goes on in a copy, from this message on. This one stays as it is.", input: said(message), long: true, yes: "Ask in a copy" });
+      if (!text) return;
+      const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
+      const forked = await app.act(() => app.api.fork(id, { through: message.seq - 1, text, media }, crypto.randomUUID()));
+      if (forked) app.go(`/s/${forked.session.id}`);
+    },
+    async why(message) {
+      const story = await app.act(() => app.api.why(message.id));
+      if (story) (await import("./dialogs.js")).story(story);
+    },
+    answer: (question, answer) => app.act(() => app.api.answer(question.id, answer)),
+    again: (pending) => deliver(pending, null),
+    drop: (pending) => app.dispatch({ type: "dropped", session: id, client: pending.client }),
+  };
+
+  async function load(query) {
+    try {
+      await app.caught(() => app.api.open(id, query), (snapshot) => {
+        if (left) return;
+        failed = null;
+        app.dispatch({ type: "open", snapshot });
+        newest = snapshot.session.last_seq ?? 0;
+        if (!write) begin(snapshot.composer ?? {});
+      });
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      if (problem.status === 401) await app.act(() => Promise.reject(problem));
+      failed = problem;
+      app.draw();
+    }
+  }
+
+  function begin(first) {
+    frame();
+    write = composer(root.querySelector(".write"), app, { id, first, send, stop: () => app.act(() => app.api.stop(id)), placeholder: "Message" });
+    list = new List(root.querySelector(".talk"), { row, height: guess, measured: true, follow: true, edge, moved });
+    if (!app.narrow) write.focus();
+  }
+
+  function frame() {
+    const now = open();
+    if (failed && !now) {
+      patch(root, h("div", { class: "screen", key: "failed" }, h("div", { class: "empty" },
+        h("h2", {}, failed.status === 404 ? "This conversation is not here" : "This conversation cannot be shown now"),
+        h("p", {}, failed.message),
+        h("button", { type: "button", class: "button main", onclick: () => (failed.status === 404 ? app.go("/") : load({ limit: OPENING })) }, failed.status === 404 ? "Back to the list" : "Try again"))));
+      return;
+    }
+    patch(root, [
+      header(now),
+      h("div", { class: "talk", key: `talk-${id}`, role: "log", "aria-live": "off", "aria-label": "Conversation", tabindex: "0", own: true }),
+      h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: `write-${id}` })),
+    ]);
+  }
+
+  function header(now) {
+    const session = now?.session;
+    return h("header", { class: "bar", key: "bar" },
+      h("span", { class: "only-narrow" }, iconButton("back", "Back to the list", () => app.go("/"))),
+      h("div", { class: "grow" },
+        h("h1", {}, !session ? "…" : renaming
+          ? h("input", { class: "field title", "aria-label": "Title", maxlength: "100", ref: (e) => { e.value = session.title ?? ""; setTimeout(() => e.select()); }, onkeydown: titleKeys, onblur: () => { renaming = false; app.draw(); } })
+          : h("button", { type: "button", class: "cut", title: "Rename", "aria-label": `${nameOf(session)}, rename`, onclick: () => { renaming = true; frame(); } }, nameOf(session))),
+        session && h("div", { class: "facts" },
+          h("span", { class: "badge" }, badge(session.platform || session.surface)),
+          h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
+          session.settings?.model && h("span", { class: "cut" }, session.settings.model),
+          session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, session.activity),
+          session.ended_at && h("span", {}, `ended${session.end_reason ? `: ${session.end_reason}` : ""}`),
+          session.archived && h("span", {}, "archived"))),
+      session && [
+        h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? "Unpin (p)" : "Pin (p)", () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
+        iconButton("info", "Details (i)", () => app.toggleDetails(), { "aria-pressed": String(app.info.preferences.details) }),
+        iconButton("more", "More", more, { "aria-haspopup": "menu" }),
+      ]);
+  }
+
+  async function titleKeys(event) {
+    if (event.isComposing) return;
+    if (event.key === "Escape") {
+      renaming = false;
+      frame();
+    } else if (event.key === "Enter") {
+      const title = event.target.value.trim();
+      renaming = false;
+      frame();
+      if (title) await app.change(id, { title });
+    }
+    event.stopPropagation();
+  }
+
+  async function more(event) {
+    const at = event.currentTarget;
+    const { session } = open();
+    const { menu } = await import("./dialogs.js");
+    menu(at, [
+      ["edit", "Rename", () => { renaming = true; frame(); }],
+      ["pin", session.pinned ? "Unpin" : "Pin", () => app.pin(session)],
+      ["archive", session.archived ? "Unarchive" : "Archive", () => app.archive(session)],
+      ["folder", "Move to a project", () => app.project(session)],
+      null,
+      ["undo", "Undo the last turn", () => app.undo(id).then((undone) => undone && write.fill(undone.text))],
+      ["redo", "Redo", () => app.act(() => app.api.redo(id))],
+      ["retry", "Ask the last question again", tools.retry],
+      ["fork", "Fork from the end", () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, crypto.randomUUID())).session.id}`))],
+      null,
+      ["file", "Export as Markdown", () => (location.href = app.api.exported(id, "markdown"))],
+      ["file", "Export as a page", () => (location.href = app.api.exported(id, "html"))],
+      ["check", session.ended_at ? "Reopen" : "End", () => app.change(id, { ended: !session.ended_at })],
+      ["trash", "Delete", () => app.remove(session)],
+    ]);
+  }
+
+  function pill(now) {
+    if (!list || !now || (list.atEnd && !now.later)) return null;
+    const fresh = Math.max(0, (now.session.last_seq ?? 0) - newest);
+    return h("button", { type: "button", class: "pill", key: "pill", onclick: toEnd }, icon("down"), fresh ? `${plural(fresh, "new message")}` : "To the end");
+  }
+
+  async function toEnd() {
+    if (open()?.later) await load({ limit: OPENING });
+    seen = null;
+    list.atEnd = true;
+    update();
+    list.toEnd();
+  }
+
+  function guess(item) {
+    if (item.kind !== "message") return 48;
+    const text = item.message.parts.reduce((n, p) => n + (p.text?.length ?? 200), 0);
+    return 58 + Math.ceil(text / 80) * 22;
+  }
+
+  function row(item) {
+    const wrap = (memo, ...inner) => h("div", { class: "row", key: item.key, memo: [...memo, local] }, h("div", { class: "column" }, inner));
+    switch (item.kind) {
+      case "day": return wrap([item.at], h("div", { class: "day" }, dayName(item.at)));
+      case "epoch": return wrap([item.epoch], h("div", { class: "break" }, item.epoch?.html
+        ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, "Compacted here: the summary"), h("div", { class: "prose body", html: item.epoch.html }))
+        : "Compacted here"));
+      case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, "Forked here from ", h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, "another conversation"))));
+      case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || "tools", 90)), h("span", {}, `${plural(item.messages.length, "message")} undone`), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? "Fold" : "Show")));
+      case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
+      case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
+      case "question": return wrap([item.question], questionView(item.question, tools.answer));
+      case "failure": return wrap([item.error], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, item.error), h("button", { type: "button", class: "button", onclick: tools.retry }, "Try again"))));
+      case "reply": return wrap([item.reply], h("div", { class: "notice" }, icon("info"), h("span", { class: "plain" }, item.reply.text)));
+      default: return wrap([item.pending], pendingView(item.pending, tools));
+    }
+  }
+
+  async function edge(end) {
+    const now = open();
+    if (!now || loading || now.stale) return;
+    const earlier = end === "start" && now.earlier;
+    if (!earlier && !(end === "end" && now.later)) return;
+    loading = end;
+    const at = earlier ? { before: now.messages[0].seq } : { after: now.messages[now.messages.length - 1].seq };
+    const found = await app.act(() => app.caught(() => app.api.messages(id, { ...at, limit: STEP }), (window) =>
+      app.dispatch({ type: "window", session: id, side: earlier ? "earlier" : "later", messages: window.messages, earlier: window.earlier, later: window.later })));
+    loading = "";
+    if (found === undefined) return;
+    update();
+  }
+
+  // Marks of many messages have changed: ask for the shown ones again.
+  async function refresh() {
+    const now = open();
+    if (!now?.stale || loading) return;
+    loading = "all";
+    const last = now.messages[now.messages.length - 1]?.seq ?? 0;
+    let from = (now.messages[0]?.seq ?? 1) - 1;
+    await app.act(() => app.caught(async () => {
+      const all = [];
+      let later = true;
+      while (later && from < last) {
+        const found = await app.api.messages(id, { after: from, limit: 200 });
+        all.push(...found.messages);
+        later = found.later ?? false;
+        from = all[all.length - 1]?.seq ?? last;
+      }
+      return { messages: all, later };
+    }, ({ messages, later }) => app.dispatch({ type: "window", session: id, side: "all", messages, earlier: now.earlier, later })));
+    loading = "";
+    update();
+  }
+
+  function moved() {
+    frame();
+    markRead();
+  }
+
+  function markRead() {
+    const now = open();
+    const last = now?.session.last_seq ?? 0;
+    if (!now || !list.atEnd || now.later || document.hidden) return;
+    newest = last;
+    if (last <= (now.session.read ?? 0) || reading === last) return;
+    reading = last;
+    app.api.read(id, last).then(() => app.dispatch({ type: "read", session: id, seq: last }), () => (reading = 0));
+  }
+
+  async function send(given, client) {
+    const pending = { client, text: given.text, media: given.media, at: new Date().toISOString(), busy: given.busy };
+    app.dispatch({ type: "sending", session: id, pending });
+    toEnd();
+    await deliver(pending);
+    return true;
+  }
+
+  async function deliver(pending) {
+    const tell = (type, more) => app.dispatch({ type, session: id, client: pending.client, ...more });
+    try {
+      const body = { text: pending.text, media: pending.media.map((m) => m.media), ...(pending.busy ? { busy: pending.busy } : {}) };
+      const sent = await app.api.send(id, body, pending.client);
+      if (sent.reply) tell("replied", { reply: { client: pending.client, text: sent.reply } });
+      if (sent.seq === undefined || open()?.messages.some((m) => m.seq === sent.seq)) tell("dropped");
+      else tell("sent");
+      if (sent.session && sent.session !== id && !left) app.go(`/s/${sent.session}`);
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      tell("unsent", { error: { text: problem.message, status: problem.status } });
+    }
+  }
+
+  // What could not be sent because the server was away is sent when it is back; its client id keeps it from doubling.
+  function resend(now) {
+    if (app.link !== "live") return;
+    for (const pending of now.pending) {
+      if (pending.error?.status !== 0) continue;
+      app.dispatch({ type: "sending", session: id, pending: { ...pending, error: undefined } });
+      deliver(pending);
+    }
+  }
+
+  async function jump(to) {
+    if (!to || !open()) return;
+    if (!open().messages.some((m) => m.seq === to)) {
+      const window = await app.act(() => app.caught(() => app.api.messages(id, { around: to, limit: OPENING }), (w) =>
+        app.dispatch({ type: "window", session: id, side: "all", messages: w.messages, earlier: w.earlier, later: w.later })));
+      if (window === undefined) return;
+    }
+    const target = open().messages.find((m) => m.seq === to);
+    seen = null;
+    flash = to;
+    list.atEnd = false;
+    if (target?.undone) for (const item of items(open(), shown)) if (item.kind === "fold" && item.messages.includes(target)) shown.add(item.key);
+    update();
+    const call = target?.role === "tool" && open().messages.findLast((m) => m.seq < to && m.role === "assistant");
+    list.show(`m${to}`) || (call && list.show(`m${call.seq}`));
+    setTimeout(() => { flash = 0; changed(); }, 1700);
+  }
+
+  function changed() {
+    local += 1;
+    seen = null;
+    update();
+  }
+
+  function update() {
+    const now = open();
+    if (left || (!now && !failed)) return;
+    frame();
+    if (!list || !now) return;
+    document.title = `${nameOf(now.session)} · Keryx`;
+    write.update();
+    if (seen !== now) {
+      seen = now;
+      list.set(items(now, shown));
+    }
+    if (now.stale) refresh();
+    resend(now);
+    markRead();
+    frame();
+  }
+
+  function heard(event) {
+    if (event.type === "message" && event.message.session === id && event.message.role === "assistant" && !event.message.mark) {
+      app.announce(`Answer: ${cut(said(event.message), 240)}`);
+    }
+  }
+
+  const onVisible = () => open() && list && markRead();
+  document.addEventListener("visibilitychange", onVisible);
+  frame();
+  load(seq ? { around: seq, limit: OPENING } : { limit: OPENING }).then(() => {
+    update();
+    if (seq) jump(seq);
+    else list?.toEnd();
+  });
+
+  return {
+    update,
+    heard,
+    jump,
+    fill: (text) => write?.fill(text),
+    leave() {
+      left = true;
+      document.removeEventListener("visibilitychange", onVisible);
+      list?.watch.disconnect();
+      write?.leave();
+    },
+  };
+}

@@ -1,0 +1,37 @@
+// Deliveries: answers on their way to platforms, and what to do with those that are stuck.
+
+import { h } from "./dom.js";
+import { badge, cut, full, time } from "./format.js";
+import { empty, screen, table } from "./screen.js";
+
+const STUCK = new Set(["failed", "dead", "unknown"]);
+const MEANING = { unknown: "in doubt: it may have arrived", dead: "given up after many tries", failed: "refused", ready: "waits", sending: "is being sent", sent: "arrived", discarded: "discarded" };
+
+export function show(root, app) {
+  let wanted = "";
+  return screen(root, app, {
+    title: "Deliveries",
+    lead: "Answers on their way to chats. What failed or is in doubt stays here until you send it again or discard it.",
+    live: ["delivery"],
+    load: () => app.api.deliveries({ state: wanted, limit: 100 }),
+    body: ({ deliveries }, reload) => [
+      h("div", { class: "stack", role: "group", "aria-label": "Which deliveries are shown", key: "filter" }, [["", "Waiting or stuck"], ["sent", "Arrived"], ["discarded", "Discarded"]].map(([state, label]) =>
+        h("button", { type: "button", class: "chip", "aria-pressed": String(wanted === state), onclick: () => { wanted = state; reload(); } }, label))),
+      deliveries.length
+        ? table(["To", "Answer", "State", "When", ""], deliveries.map((d) => row(d, app, reload)), "Deliveries")
+        : empty("Nothing is on its way", "When a chat platform is connected, each answer appears here from the moment it is written until it has arrived."),
+    ],
+  });
+}
+
+function row(d, app, reload) {
+  const decide = (work) => app.act(async () => { await work(d.id); await reload(); });
+  return h("tr", { key: d.id },
+    h("td", {}, h("span", { class: "badge" }, badge(d.platform)), " ", h("span", {}, cut(d.target, 40))),
+    h("td", {}, d.session ? h("a", { href: `#/s/${d.session}` }, cut(d.text, 80)) : cut(d.text, 80)),
+    h("td", {}, h("span", { class: `state ${d.state}` }, d.state), h("div", { class: "muted small" }, d.error || MEANING[d.state], d.attempts > 1 ? `, ${d.attempts} tries` : "")),
+    h("td", {}, h("time", { datetime: d.created_at, title: full(d.created_at) }, time(d.created_at))),
+    h("td", {}, STUCK.has(d.state) || d.state === "ready" ? h("div", { class: "acts" },
+      STUCK.has(d.state) && h("button", { type: "button", class: "button", onclick: () => decide(app.api.redeliver) }, "Send again"),
+      h("button", { type: "button", class: "button", onclick: () => decide(app.api.discard) }, "Discard")) : null));
+}

@@ -1,0 +1,103 @@
+// Details: what is known of the open conversation beside its words.
+
+import { h, iconButton, patch } from "./dom.js";
+import { badge, count, cut, full, money, surfaceName } from "./format.js";
+
+const STEP = 34;
+const INDENT = 16;
+
+export function details(root, app) {
+  let lineage = null;
+  let of = "";
+
+  async function ask(open) {
+    const mark = `${open.id}:${open.session.turns ?? 0}:${open.session.epoch ?? 0}`;
+    if (of === mark) return;
+    if (!of.startsWith(`${open.id}:`)) lineage = null;
+    of = mark;
+    const found = await app.api.lineage(open.id).catch(() => null);
+    if (of === mark && found) {
+      lineage = found.branches;
+      update();
+    }
+  }
+
+  function update() {
+    const open = app.state.open;
+    if (!open) return;
+    ask(open);
+    patch(root, [
+      h("div", { class: "details-top", key: "top" }, h("h2", {}, "Details"), iconButton("close", "Close the details (Esc)", () => app.toggleDetails())),
+      section("Conversation", pairs(facts(open.session))),
+      section("Usage", usage(open.session)),
+      lineage && section("Lineage", picture(lineage, open.id)),
+      open.lanes.length ? section("Lanes", h("ul", { class: "items" }, open.lanes.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow" }, l.place || l.key), l.person && h("span", { class: "muted cut" }, l.person))))) : null,
+      open.deliveries.length ? section("Deliveries", h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, d.state))))) : null,
+      files(open),
+    ]);
+  }
+
+  return { update };
+}
+
+const section = (title, ...inner) => h("section", { class: "section", key: title, "aria-label": title }, h("h3", {}, title), inner);
+const pairs = (list) => h("dl", { class: "pairs" }, list.filter(([, value]) => value || value === 0).map(([name, value]) => [h("dt", { key: `t${name}` }, name), h("dd", { key: `d${name}` }, value)]));
+
+function facts(session) {
+  return [
+    ["Began", full(session.created_at)],
+    ["In", session.place ? `${session.platform}, ${session.place}` : surfaceName(session.surface)],
+    ["Messages", (session.messages ?? 0).toLocaleString()],
+    ["Turns", (session.turns ?? 0).toLocaleString()],
+    ["Model", session.settings?.model],
+    ["Folder", session.cwd],
+    ["Id", h("code", {}, session.id)],
+  ];
+}
+
+function usage(session) {
+  const t = session.tokens ?? {};
+  const used = session.context_used;
+  const limit = session.context_limit;
+  return [
+    pairs([["Input", count(t.input ?? 0)], ["Output", count(t.output ?? 0)], ["Reasoning", t.reasoning && count(t.reasoning)], ["From cache", t.cache_read && count(t.cache_read)], ["To cache", t.cache_write && count(t.cache_write)], ["Cost", session.cost === undefined ? "unknown" : `${money(session.cost)}${session.cost_status === "estimated" ? ", estimated" : ""}`]]),
+    limit ? [
+      h("div", { class: "gauge", role: "meter", "aria-label": "Context in use", "aria-valuemin": "0", "aria-valuemax": limit, "aria-valuenow": used ?? 0 }, h("div", { css: { width: `${Math.min(100, ((used ?? 0) / limit) * 100)}%` } })),
+      h("p", { class: "muted" }, `${count(used ?? 0)} of ${count(limit)} tokens of context`),
+    ] : null,
+  ];
+}
+
+function files(open) {
+  const found = open.messages.flatMap((m) => m.parts.filter((p) => p.type === "media").map((part) => ({ part, seq: m.seq })));
+  if (!found.length) return null;
+  return section("Files", h("ul", { class: "items" }, found.slice(-30).map(({ part, seq }) => h("li", { key: `${seq}.${part.media}` }, h("a", { class: "cut", href: `#/s/${open.id}/${seq}` }, cut(part.name || part.kind, 60))))));
+}
+
+// Depth of each branch, parents before children, so that forks stand below and to the right of where they left.
+export function tree(branches) {
+  const known = new Map(branches.map((b) => [b.id, b]));
+  const children = new Map();
+  for (const b of branches) if (known.has(b.parent)) children.set(b.parent, [...(children.get(b.parent) ?? []), b]);
+  const out = [];
+  const walk = (b, depth, parent) => {
+    const row = out.length;
+    out.push({ branch: b, depth, row, parent });
+    for (const child of children.get(b.id) ?? []) walk(child, depth + 1, row);
+  };
+  for (const b of branches) if (!known.has(b.parent)) walk(b, 0, null);
+  return out;
+}
+
+function picture(branches, here) {
+  const rows = tree(branches);
+  const x = (depth) => 10 + Math.min(depth, 8) * INDENT;
+  const y = (row) => 16 + row * STEP;
+  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, role: "group", "aria-label": "Forks and epochs" },
+    rows.map(({ depth, row, parent }) => parent === null ? null : h("path", { class: "branch", d: `M${x(depth - 1)} ${y(parent)}V${y(row) - 8}Q${x(depth - 1)} ${y(row)} ${x(depth)} ${y(row)}` })),
+    rows.map(({ branch, depth, row }) => h("svg:a", { key: branch.id, href: `#/s/${branch.id}`, "aria-current": branch.id === here ? "true" : null },
+      h("circle", { class: branch.id === here ? "node here" : "node", cx: x(depth), cy: y(row), r: 5 }),
+      (branch.epochs ?? []).filter((e) => e.number > 0).map((e, i) => h("line", { class: "branch", x1: x(depth) - 6, x2: x(depth) + 6, y1: y(row) + 8 + i * 3, y2: y(row) + 8 + i * 3 })),
+      h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || "Untitled", 30 - depth * 2)),
+      h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, `${branch.last_seq} messages${branch.parent_seq ? `, from ${branch.parent_seq}` : ""}${branch.end_reason ? `, ${branch.end_reason}` : ""}`)))));
+}

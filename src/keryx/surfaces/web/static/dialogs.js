@@ -1,0 +1,125 @@
+// Dialogs: questions to the person, menus, the keyboard map and the story of a message.
+
+import { h, icon, patch } from "./dom.js";
+import { full } from "./format.js";
+
+const KEYS = [
+  ["Ctrl K", "Find conversations and commands"],
+  ["n", "New conversation"],
+  ["/", "Search"],
+  ["j k", "Down and up in the list"],
+  ["Enter", "Open, or send"],
+  ["Shift Enter", "New line"],
+  ["e", "Archive"],
+  ["p", "Pin"],
+  ["u", "Undo the last turn"],
+  ["r", "Ask again"],
+  ["i", "Details"],
+  ["Esc", "Close, or leave a field"],
+  ["?", "This map"],
+];
+
+// Shows a dialog until it is closed; gives what `close` was given, or null.
+export function dialog(content, { label, className = "" } = {}) {
+  return new Promise((resolve) => {
+    const box = document.createElement("dialog");
+    if (label) box.setAttribute("aria-label", label);
+    if (className) box.className = className;
+    let result = null;
+    const close = (value) => {
+      result = value;
+      box.close();
+    };
+    patch(box, content(close));
+    box.addEventListener("close", () => {
+      box.remove();
+      resolve(result);
+    });
+    box.addEventListener("mousedown", (event) => event.target === box && box.close());
+    document.body.append(box);
+    box.showModal();
+  });
+}
+
+// Gives the text that was typed, true for a yes without text, or null.
+export function ask({ title, text, input, long = false, yes = "OK", danger = false }) {
+  const typed = input !== undefined;
+  return dialog((close) => h("form", { class: "ask", onsubmit: (e) => { e.preventDefault(); const value = e.target.elements.words?.value.trim(); close(typed ? value || null : true); } },
+    h("h2", {}, title),
+    text && h("p", {}, text),
+    typed && h(long ? "textarea" : "input", { class: "field", name: "words", "aria-label": title, rows: long ? "6" : null, autofocus: true, ref: (e) => (e.value = input) }),
+    h("div", { class: "ends" },
+      h("button", { type: "button", class: "button", onclick: () => close(null) }, "Cancel"),
+      h("button", { class: danger ? "button danger" : "button main", autofocus: !typed }, yes))), { label: title });
+}
+
+export function keys() {
+  return dialog((close) => h("div", { class: "ask" }, h("h2", {}, "Keys"),
+    h("div", { class: "keys" }, KEYS.map(([key, what]) => h("div", {}, h("span", {}, what), h("kbd", {}, key)))),
+    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, "Close"))), { label: "Keys" });
+}
+
+export function story(told) {
+  return dialog((close) => h("div", { class: "ask" }, h("h2", {}, "Why"), h("p", {}, `This message: ${told.outcome}.`),
+    h("ul", { class: "items story small" }, told.events.map((e) => h("li", {}, h("time", { datetime: e.at }, full(e.at)), h("span", {}, e.what)))),
+    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, "Close"))), { label: "The story of this message" });
+}
+
+// Gives a project's id, null for none, undefined when nothing was chosen.
+export async function chooseProject(app, session) {
+  const NEW = "+";
+  const chosen = await dialog((close) => h("form", { class: "ask", onsubmit: (e) => { e.preventDefault(); close([e.target.elements.project.value, e.target.elements.words.value.trim()]); } },
+    h("h2", {}, "Move to a project"),
+    h("select", { class: "field", name: "project", "aria-label": "Project" },
+      h("option", { value: "", selected: !session.project }, "No project"),
+      app.state.projects.map((p) => h("option", { value: p.id, selected: p.id === session.project }, p.name)),
+      h("option", { value: NEW, selected: !app.state.projects.length }, "A new project, named below")),
+    h("input", { class: "field", name: "words", "aria-label": "Name of a new project", placeholder: "Name of a new project", maxlength: "100" }),
+    h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: () => close(null) }, "Cancel"), h("button", { class: "button main" }, "Move"))), { label: "Move to a project" });
+  if (!chosen) return undefined;
+  const [id, name] = chosen;
+  if (id !== NEW) return id || null;
+  if (!name) return undefined;
+  const made = await app.act(() => app.api.addProject({ name, colour: tone(name) }));
+  if (!made) return undefined;
+  app.dispatch({ type: "project", project: made });
+  return made.id;
+}
+
+// A colour that follows from a name, so that projects differ without being asked.
+export function tone(name) {
+  let sum = 0;
+  for (const c of name) sum = (sum * 31 + c.codePointAt(0)) % 360;
+  return `hsl(${sum} 55% 50%)`;
+}
+
+// A menu below a button. Entries are [icon, label, what to do]; null is a line between groups.
+export function menu(anchor, entries) {
+  const box = document.createElement("div");
+  const close = () => {
+    box.remove();
+    removeEventListener("pointerdown", outside, true);
+  };
+  const outside = (event) => !box.contains(event.target) && close();
+  box.className = "pop";
+  box.setAttribute("role", "menu");
+  patch(box, entries.map((entry) => entry ? h("button", { type: "button", role: "menuitem", tabindex: "-1", onclick: () => { close(); anchor.focus(); entry[2](); } }, icon(entry[0]), entry[1]) : h("hr", {})));
+  box.addEventListener("keydown", (event) => {
+    const all = Array.from(box.querySelectorAll("button"));
+    const at = all.indexOf(document.activeElement);
+    event.stopPropagation();
+    if (event.key === "Escape" || event.key === "Tab") {
+      close();
+      anchor.focus();
+    } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      all[(at + (event.key === "ArrowDown" ? 1 : all.length - 1)) % all.length].focus();
+    }
+  });
+  document.body.append(box);
+  const place = anchor.getBoundingClientRect();
+  box.style.top = `${place.bottom + 4}px`;
+  box.style.left = `${Math.max(8, Math.min(place.right - box.offsetWidth, innerWidth - box.offsetWidth - 8))}px`;
+  addEventListener("pointerdown", outside, true);
+  box.querySelector("button").focus();
+}

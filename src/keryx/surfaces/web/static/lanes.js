@@ -1,0 +1,39 @@
+// Lanes: the places where people talk to the agent, and which conversation each leads to.
+
+import { dialog } from "./dialogs.js";
+import { h } from "./dom.js";
+import { ago, badge, cut, full } from "./format.js";
+import { empty, screen, table } from "./screen.js";
+
+export function show(root, app) {
+  return screen(root, app, {
+    title: "Lanes",
+    lead: "A lane is a place to talk: a direct chat, a group member, a thread. It leads to one conversation at a time.",
+    live: ["lane"],
+    load: () => app.api.lanes(),
+    body: ({ lanes }, reload) => lanes.length
+      ? table(["Place", "Person", "Conversation", "Last", ""], lanes.map((lane) => row(lane, app, reload)), "Lanes")
+      : empty("Nobody has written from a chat yet", "Connect a platform, for example with `keryx gateway setup telegram`. Each chat that writes gets a lane here."),
+  });
+}
+
+function row(lane, app, reload) {
+  const act = (work) => app.act(async () => { await work(); await reload(); });
+  return h("tr", { key: lane.id },
+    h("td", {}, h("span", { class: "badge" }, badge(lane.platform)), " ", cut(lane.place || lane.key, 40), h("div", { class: "muted small" }, lane.chat_type, lane.shared ? ", shared" : "", lane.topic ? `, ${cut(lane.topic, 40)}` : "")),
+    h("td", {}, cut(lane.person || "", 30)),
+    h("td", {}, lane.session ? h("a", { href: `#/s/${lane.session}` }, cut(lane.title || "Untitled", 40)) : h("span", { class: "muted" }, lane.suspended ? "suspended" : "none: the next message begins one")),
+    h("td", {}, h("time", { datetime: lane.active_at, title: full(lane.active_at) }, ago(lane.active_at))),
+    h("td", {}, h("div", { class: "acts" },
+      h("button", { type: "button", class: "button", onclick: () => history(lane, app) }, "History"),
+      h("button", { type: "button", class: "button", onclick: () => act(() => app.api.resetLane(lane.id)) }, "Reset"),
+      h("button", { type: "button", class: "button", onclick: () => act(() => app.api.suspend(lane.id, !lane.suspended)) }, lane.suspended ? "Resume" : "Suspend"))));
+}
+
+async function history(lane, app) {
+  const told = await app.act(() => app.api.lane(lane.id));
+  if (!told) return;
+  await dialog((close) => h("div", { class: "ask" }, h("h2", {}, "Conversations of this lane"), h("p", {}, told.lane.key),
+    h("ul", { class: "items story small" }, told.moves.map((m) => h("li", {}, h("time", { datetime: m.at }, full(m.at)), h("span", {}, m.session ? h("a", { href: `#/s/${m.session}`, onclick: () => close(null) }, m.title || "Untitled") : "no conversation", ` · ${m.why}`)))),
+    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, "Close"))), { label: "History of a lane" });
+}

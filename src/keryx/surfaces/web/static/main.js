@@ -1,0 +1,389 @@
+// Main: the page put together. Holds the state, follows the stream, knows which screen is shown, and offers every part
+// what it may do.
+
+import { h, icon, patch } from "./dom.js";
+import { api, Problem, Stream } from "./link.js";
+import { sidebar } from "./sidebar.js";
+import { EMPTY, reduce } from "./state.js";
+
+const SCREENS = {
+  board: ["./board.js", "Board"],
+  deliveries: ["./deliveries.js", "Deliveries"],
+  lanes: ["./lanes.js", "Lanes"],
+  pairing: ["./pairing.js", "Pairing"],
+  usage: ["./usage.js", "Usage"],
+  settings: ["./settings.js", "Settings"],
+};
+const NARROW = matchMedia("(max-width: 720px)");
+
+let view = null;
+let side = null;
+let details = null;
+let wanted = false;
+let route = { name: "", id: "", seq: 0 };
+let visit = 0;
+const held = new Set();
+const $ = (id) => document.getElementById(id);
+
+const app = {
+  state: EMPTY,
+  info: null,
+  link: "reconnecting",
+  api,
+  get narrow() {
+    return NARROW.matches;
+  },
+  get route() {
+    return route;
+  },
+
+  dispatch(event) {
+    const next = reduce(app.state, event);
+    if (next === app.state) return;
+    app.state = next;
+    draw();
+  },
+
+  // Runs a request and shows what went wrong where nothing better can. Gives `undefined` then.
+  async act(work) {
+    try {
+      return (await work()) ?? null;
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      if (problem.status === 401) await gate();
+      else app.toast(problem.message, { bad: true });
+      return undefined;
+    }
+  },
+
+  // Applies an answer of the server, then what the stream told meanwhile: whichever was first, nothing is lost.
+  async caught(ask, apply) {
+    const heard = [];
+    held.add(heard);
+    try {
+      const answer = await ask();
+      apply(answer);
+      for (const event of heard) app.dispatch(event);
+      return answer;
+    } finally {
+      held.delete(heard);
+    }
+  },
+
+  go(path) {
+    if (location.hash === `#${path}`) visited();
+    else location.hash = path;
+  },
+
+  toast(text, { bad = false, action = null, onclick = null } = {}) {
+    const box = document.createElement("div");
+    const close = () => box.remove();
+    patch(box, [
+      h("span", { class: "grow" }, text),
+      action && h("button", { type: "button", class: "button", onclick: () => (close(), onclick()) }, action),
+      h("button", { type: "button", class: "mark", "aria-label": "Close", onclick: close }, icon("close")),
+    ]);
+    box.className = bad ? "toast bad" : "toast";
+    box.setAttribute("role", bad ? "alert" : "status");
+    $("toasts").append(box);
+    while ($("toasts").children.length > 3) $("toasts").firstChild.remove();
+    setTimeout(close, bad ? 9000 : 6000);
+  },
+
+  announce(text) {
+    $("announce").textContent = text;
+  },
+
+  // Asks in a dialog. Gives the text that was typed, true for a plain yes, or null.
+  async ask(question) {
+    const { ask } = await import("./dialogs.js");
+    return ask(question);
+  },
+
+  theme(name) {
+    if (name === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    localStorage.setItem("theme", name);
+  },
+
+  async prefer(change) {
+    app.info = { ...app.info, preferences: { ...app.info.preferences, ...change } };
+    if (change.theme) app.theme(change.theme);
+    draw();
+    await app.act(() => api.prefer(change));
+  },
+
+  async toggleDetails() {
+    await app.prefer({ details: !app.info.preferences.details });
+    draw();
+  },
+
+  async load(filter) {
+    const asked = {};
+    if (filter.archived) asked.archived = "yes";
+    for (const name of ["project", "activity", "surface"]) if (filter[name]) asked[name] = filter[name];
+    await app.act(() => app.caught(() => api.sessions(asked), (page) => app.dispatch({ type: "page", page, filter })));
+  },
+
+  async more() {
+    const { next, filter } = app.state;
+    if (!next || app.paging === next) return;
+    app.paging = next;
+    const asked = { after: next, limit: 200 };
+    if (filter.archived) asked.archived = "yes";
+    for (const name of ["project", "activity", "surface"]) if (filter[name]) asked[name] = filter[name];
+    const page = await app.act(() => api.sessions(asked));
+    if (page && app.paging === next && app.state.next === next) app.dispatch({ type: "page", page });
+    app.paging = null;
+  },
+
+  change: (id, change) =>
+    app.act(async () => {
+      const session = await api.change(id, change);
+      app.dispatch({ type: "session", session });
+      return session;
+    }),
+
+  async archive(session) {
+    const archived = !session.archived;
+    if ((await app.change(session.id, { archived })) === undefined) return;
+    app.toast(archived ? "Archived." : "Back in the list.", { action: "Undo", onclick: () => app.change(session.id, { archived: !archived }) });
+  },
+
+  pin: (session) => app.change(session.id, { pinned: !session.pinned }),
+
+  async remove(session) {
+    const sure = await app.ask({ title: "Delete this conversation?", text: "It disappears now and is erased after the grace period.", yes: "Delete", danger: true });
+    if (!sure || (await app.act(() => api.remove(session.id))) === undefined) return;
+    app.dispatch({ type: "gone", session: session.id });
+    if (route.id === session.id) app.go("/");
+    app.toast("Deleted.", {
+      action: "Undo",
+      onclick: () => app.act(async () => app.dispatch({ type: "session", session: await api.undelete(session.id) })),
+    });
+  },
+
+  async project(session) {
+    const { chooseProject } = await import("./dialogs.js");
+    const chosen = await chooseProject(app, session);
+    if (chosen !== undefined) await app.change(session.id, { project: chosen });
+  },
+
+  async undo(id) {
+    const undone = await app.act(() => api.undo(id));
+    if (undone) app.toast("Taken back.", { action: "Redo", onclick: () => app.act(() => api.redo(id)) });
+    return undone;
+  },
+
+  retry: (id) => app.act(() => api.retry(id)),
+
+  async palette() {
+    const { palette } = await import("./palette.js");
+    palette(app);
+  },
+
+  draw,
+};
+
+const stream = new Stream({
+  tell,
+  link(name) {
+    app.link = name;
+    draw();
+  },
+  async refused() {
+    try {
+      await api.prefer({});
+    } catch (problem) {
+      if (problem.status === 401) {
+        await gate();
+        return true;
+      }
+    }
+    return false;
+  },
+});
+
+function tell(event) {
+  if (event.type === "expired") {
+    begin();
+    return;
+  }
+  for (const heard of held) heard.push(event);
+  app.dispatch(event);
+  view?.heard?.(event);
+  if (event.type === "gone" && route.id === event.session) app.go("/");
+  if (event.type === "delivery") later(countTroubled);
+}
+
+let counting = 0;
+function later(work) {
+  clearTimeout(counting);
+  counting = setTimeout(work, 400);
+}
+
+async function countTroubled() {
+  const found = await api.deliveries({ limit: 100 }).catch(() => null);
+  const bad = new Set(["failed", "dead", "unknown"]);
+  if (found) app.dispatch({ type: "troubled", count: found.deliveries.filter((d) => bad.has(d.state)).length });
+}
+
+function draw() {
+  if (wanted) return;
+  wanted = true;
+  if (document.hidden) setTimeout(drawn, 200);
+  else requestAnimationFrame(drawn);
+}
+
+function drawn() {
+  if (!wanted) return;
+  wanted = false;
+  if (!app.info || !side) return;
+  side.update();
+  view?.update?.();
+  const open = app.state.open;
+  const shown = Boolean(open && route.name === "s" && app.info.preferences.details);
+  $("app").classList.toggle("with-details", shown);
+  $("details").hidden = !shown;
+  if (shown) showDetails();
+}
+
+async function showDetails() {
+  if (!details) details = import("./details.js").then((m) => m.details($("details"), app));
+  (await details).update();
+}
+
+function shell() {
+  $("page").className = "";
+  patch($("page"), [
+    h("a", { class: "skip", href: "#main", onclick: (e) => (e.preventDefault(), $("main").focus()) }, "Skip to the conversation"),
+    h("div", { id: "app", key: "app" },
+      h("div", { id: "side", own: true }),
+      h("main", { id: "main", tabindex: "-1", own: true }),
+      h("aside", { id: "details", "aria-label": "Details", hidden: true, own: true })),
+    h("div", { id: "toasts", class: "toasts", key: "toasts", own: true }),
+  ]);
+  side = sidebar($("side"), app);
+}
+
+// Begins, or begins anew when the stream cannot go on from where it was.
+async function begin() {
+  stream.close();
+  try {
+    const start = await api.start();
+    app.info = start;
+    app.info.preferences = { theme: "system", send_with: "enter", details: false, ...start.preferences };
+    app.theme(app.info.preferences.theme);
+    if (!side) shell();
+    app.dispatch({ type: "start", start });
+    stream.follow(start.cursor);
+    await visited();
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    if (problem.status === 401) await gate();
+    else trouble(problem);
+  }
+}
+
+function trouble(problem) {
+  if (side) {
+    app.link = "offline";
+    draw();
+  } else {
+    patch($("page"), h("div", { class: "gate", key: "trouble" }, h("div", { class: "empty" }, h("h2", {}, "Keryx does not answer"), h("p", {}, problem.message), h("button", { type: "button", class: "button main", onclick: begin }, "Try again"))));
+  }
+  setTimeout(begin, 3000);
+}
+
+async function gate() {
+  stream.close();
+  side = view = details = null;
+  app.info = null;
+  app.state = EMPTY;
+  const { signIn } = await import("./signin.js");
+  signIn($("page"), app, begin);
+}
+
+function parse() {
+  const [name = "", id = "", seq = "0"] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  return { name, id, seq: Number(seq) || 0 };
+}
+
+async function visited() {
+  if (!app.info) return;
+  const mine = ++visit;
+  const before = route;
+  route = parse();
+  $("app").classList.toggle("at-list", route.name === "");
+  if (before.name === "s" && route.name === "s" && before.id === route.id && view?.jump) {
+    view.jump(route.seq);
+    draw();
+    return;
+  }
+  view?.leave?.();
+  view = null;
+  if (route.name !== "s" && app.state.open) app.dispatch({ type: "close" });
+  const made = await screen(mine);
+  if (mine !== visit) made?.leave?.();
+  else view = made;
+  draw();
+}
+
+async function screen(mine) {
+  const root = $("main");
+  if (route.name === "s") {
+    const { conversation } = await import("./conversation.js");
+    return mine === visit ? conversation(root, app, route.id, route.seq) : null;
+  }
+  if (SCREENS[route.name]) {
+    const [path, title] = SCREENS[route.name];
+    document.title = `${title} · Keryx`;
+    const { show } = await import(path);
+    return mine === visit ? show(root, app) : null;
+  }
+  document.title = "Keryx";
+  const { home } = await import("./composer.js");
+  return mine === visit ? home(root, app) : null;
+}
+
+function typing(target) {
+  return target.closest?.("input, textarea, select, [contenteditable], dialog");
+}
+
+const current = () => side?.focused() ?? (route.name === "s" ? app.state.open?.session : null);
+const KEYS = {
+  n: () => app.go("/new"),
+  "/": () => side.search(),
+  j: () => side.move(1),
+  k: () => side.move(-1),
+  e: () => current() && app.archive(current()),
+  p: () => current() && app.pin(current()),
+  u: () => app.state.open && app.undo(app.state.open.id).then((undone) => undone && view?.fill?.(undone.text)),
+  r: () => app.state.open && app.retry(app.state.open.id),
+  i: () => app.toggleDetails(),
+  "?": async () => (await import("./dialogs.js")).keys(),
+  Escape: () => app.info.preferences.details && app.state.open && app.toggleDetails(),
+};
+
+addEventListener("keydown", (event) => {
+  if (!app.info || event.isComposing) return;
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    app.palette();
+  } else if (!event.ctrlKey && !event.metaKey && !event.altKey && KEYS[event.key] && !typing(event.target)) {
+    event.preventDefault();
+    KEYS[event.key]();
+  }
+});
+
+addEventListener("click", async (event) => {
+  const copy = event.target.closest?.(".code > .copy");
+  if (!copy) return;
+  await navigator.clipboard.writeText(copy.parentElement.querySelector("pre").textContent);
+  copy.textContent = "Copied";
+  setTimeout(() => (copy.textContent = "Copy"), 1500);
+});
+
+addEventListener("hashchange", visited);
+app.theme(localStorage.getItem("theme") ?? "system");
+begin();

@@ -1,0 +1,104 @@
+// Palette: everything by name: conversations, screens and commands.
+
+import { dialog } from "./dialogs.js";
+import { h, icon, patch } from "./dom.js";
+import { badge } from "./format.js";
+import { nameOf } from "./sidebar.js";
+
+const PLACES = ["board", "deliveries", "lanes", "pairing", "usage", "settings"];
+
+function commands(app) {
+  const open = app.state.open;
+  return [
+    ["plus", "New conversation", () => app.go("/new")],
+    ...PLACES.map((name) => [name, `Go to ${name[0].toUpperCase()}${name.slice(1)}`, () => app.go(`/${name}`)]),
+    ["info", "Show the keys", async () => (await import("./dialogs.js")).keys()],
+    ...["system", "light", "dark"].map((theme) => ["settings", `Theme: ${theme}`, () => app.prefer({ theme })]),
+    ...(open ? [
+      ["pin", open.session.pinned ? "Unpin this conversation" : "Pin this conversation", () => app.pin(open.session)],
+      ["archive", open.session.archived ? "Unarchive this conversation" : "Archive this conversation", () => app.archive(open.session)],
+      ["folder", "Move this conversation to a project", () => app.project(open.session)],
+      ["undo", "Undo the last turn", () => app.undo(open.id)],
+      ["redo", "Redo", () => app.act(() => app.api.redo(open.id))],
+      ["retry", "Ask the last question again", () => app.retry(open.id)],
+      ["stop", "Stop the answer", () => app.act(() => app.api.stop(open.id))],
+      ["info", "Details of this conversation", () => app.toggleDetails()],
+      ["trash", "Delete this conversation", () => app.remove(open.session)],
+    ] : []),
+  ];
+}
+
+export async function palette(app) {
+  if (document.querySelector("dialog.palette")) return;
+  let query = "";
+  let choice = 0;
+  let remote = [];
+  let asked = 0;
+  let timer = 0;
+  let box = null;
+  let close = null;
+
+  const fits = (text) => query.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
+
+  function entries() {
+    const local = app.state.sessions.filter((s) => fits(nameOf(s))).slice(0, query ? 8 : 5);
+    const known = new Set(local.map((s) => s.id));
+    const sessions = [...local, ...remote.filter((s) => !known.has(s.id))];
+    return [
+      ...sessions.map((s) => ({ key: s.id, mark: h("span", { class: "badge" }, badge(s.platform || s.surface)), label: nameOf(s), run: () => app.go(`/s/${s.id}`) })),
+      ...commands(app).filter(([, label]) => fits(label)).map(([shape, label, run]) => ({ key: label, mark: icon(shape), label, run })),
+    ];
+  }
+
+  function draw() {
+    const all = entries();
+    choice = Math.max(0, Math.min(choice, all.length - 1));
+    box.setAttribute("aria-activedescendant", all.length ? `found-${choice}` : "");
+    patch(box.nextElementSibling, all.length
+      ? all.map((entry, i) => h("div", { class: "option", id: `found-${i}`, role: "option", key: entry.key, "aria-selected": String(i === choice), onclick: () => take(entry) }, entry.mark, h("span", { class: "cut grow" }, entry.label)))
+      : h("div", { class: "hint", role: "option", "aria-selected": "false" }, "Nothing by this name. The search field looks through every message."));
+    document.getElementById(`found-${choice}`)?.scrollIntoView({ block: "nearest" });
+  }
+
+  function take(entry) {
+    close(null);
+    entry.run();
+  }
+
+  async function ask() {
+    const mine = ++asked;
+    const found = await app.act(() => app.api.search(query, 20));
+    if (mine !== asked || !found) return;
+    remote = Array.from(new Map(found.hits.map((hit) => [hit.session.id, hit.session])).values()).slice(0, 8);
+    draw();
+  }
+
+  function keys(event) {
+    if (event.isComposing) return;
+    const all = entries();
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      choice = (choice + (event.key === "ArrowDown" ? 1 : all.length - 1)) % Math.max(1, all.length);
+      draw();
+    } else if (event.key === "Enter" && all.length) {
+      event.preventDefault();
+      take(all[choice]);
+    }
+  }
+
+  const done = dialog((shut) => {
+    close = shut;
+    return [
+      h("input", {
+        type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "found", "aria-label": "Find conversations and commands", placeholder: "Find conversations and commands", autocomplete: "off",
+        ref: (e) => (box = e), onkeydown: keys,
+        oninput: (e) => { query = e.target.value.trim(); choice = 0; clearTimeout(timer); remote = []; if (query) timer = setTimeout(ask, 120); draw(); },
+      }),
+      h("div", { class: "found", id: "found", role: "listbox", "aria-label": "Found", own: true }),
+    ];
+  }, { label: "Command palette", className: "palette" });
+  draw();
+  box.focus();
+  await done;
+  clearTimeout(timer);
+}

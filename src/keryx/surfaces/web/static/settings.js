@@ -1,0 +1,66 @@
+// Settings: how the page looks and sends, projects, signed-in browsers, and what is in force on the server.
+
+import { tone } from "./dialogs.js";
+import { h } from "./dom.js";
+import { full } from "./format.js";
+import { screen, table } from "./screen.js";
+
+export function show(root, app) {
+  return screen(root, app, {
+    title: "Settings",
+    lead: "How this page behaves is kept on the server, the same in every browser.",
+    live: ["project", "project_gone"],
+    load: async () => {
+      const [signIns, settings] = await Promise.all([app.api.signIns(), app.info.who.operator ? app.api.settings() : { settings: [] }]);
+      return { ...signIns, ...settings };
+    },
+    body: (data, reload) => [page(app), projects(app, reload), browsers(data.sign_ins, app, reload), inForce(data.settings, app)],
+  });
+}
+
+function choice(app, name, title, text, options) {
+  return h("div", { class: "settings" }, h("div", {}, h("div", { id: `${name}-name` }, title), h("p", {}, text)),
+    h("select", { class: "field", "aria-labelledby": `${name}-name`, onchange: (e) => app.prefer({ [name]: e.target.value }) },
+      options.map(([value, label]) => h("option", { value, selected: app.info.preferences[name] === value }, label))));
+}
+
+function page(app) {
+  return h("section", { class: "block", key: "page" }, h("h2", {}, "This page"),
+    choice(app, "theme", "Theme", "Light, dark, or as the system says.", [["system", "System"], ["light", "Light"], ["dark", "Dark"]]),
+    choice(app, "send_with", "Send with", "The other one makes a new line.", [["enter", "Enter"], ["ctrl_enter", "Ctrl Enter"]]));
+}
+
+function projects(app, reload) {
+  const act = (work) => app.act(async () => { await work(); await reload(); });
+  const add = (event) => {
+    event.preventDefault();
+    const field = event.target.elements[0];
+    const name = field.value.trim();
+    if (name) act(async () => { app.dispatch({ type: "project", project: await app.api.addProject({ name, colour: tone(name) }) }); field.value = ""; });
+  };
+  const rename = async (p) => {
+    const name = await app.ask({ title: "Rename the project", input: p.name, yes: "Rename" });
+    if (name) act(async () => app.dispatch({ type: "project", project: await app.api.changeProject(p.id, { name }) }));
+  };
+  const remove = async (p) => {
+    if (await app.ask({ title: `Remove ${p.name}?`, text: "Its conversations stay.", yes: "Remove", danger: true })) act(async () => { await app.api.removeProject(p.id); app.dispatch({ type: "project_gone", project: p.id }); });
+  };
+  return h("section", { class: "block", key: "projects" }, h("h2", {}, "Projects"),
+    app.state.projects.map((p) => h("div", { class: "settings", key: p.id }, h("div", { class: "stack" }, h("span", { class: "dot", css: { "--tone": p.colour || "" } }), p.name),
+      h("div", { class: "stack" }, h("button", { type: "button", class: "button", onclick: () => rename(p) }, "Rename"), h("button", { type: "button", class: "button danger", onclick: () => remove(p) }, "Remove")))),
+    h("form", { class: "settings", key: "add", onsubmit: add }, h("input", { class: "field", "aria-label": "Name of a new project", placeholder: "Name of a new project", maxlength: "100" }), h("button", { class: "button" }, "Add")));
+}
+
+function browsers(list, app, reload) {
+  if (!app.info.who.password) return null;
+  const end = (s) => app.act(async () => { await app.api.revoke(s.id); await (s.current ? app.api.signOut() : null); await reload(); });
+  return h("section", { class: "block", key: "browsers" }, h("h2", {}, "Signed-in browsers"),
+    table(["Browser", "Last seen", ""], list.map((s) => h("tr", { key: s.id }, h("td", {}, s.browser || "unknown", s.current ? " (this one)" : ""), h("td", {}, full(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? "Sign out" : "End"))))), "Signed-in browsers"));
+}
+
+function inForce(list, app) {
+  if (!list.length) return null;
+  return h("section", { class: "block", key: "server" }, h("h2", {}, `Server, version ${app.info.version}`),
+    h("p", { class: "muted small" }, "Set in keryx.toml or by variables; a change needs a restart."),
+    h("details", {}, h("summary", { class: "small" }, "All settings in force"), table(["Setting", "Value", "From"], list.map((s) => h("tr", { key: s.name }, h("td", {}, h("code", {}, s.name)), h("td", {}, s.value), h("td", { class: "muted" }, s.source))), "Settings in force")));
+}

@@ -1,0 +1,255 @@
+// Sidebar: every conversation of every surface, live; search over all of them; and the way to the other screens.
+
+import { h, icon, iconButton, List, patch } from "./dom.js";
+import { ago, badge, groupOf, surfaceName } from "./format.js";
+import { unread } from "./state.js";
+
+const GROUP = 32;
+const ROW = 56;
+const PLACES = [
+  ["board", "board", "Board"],
+  ["deliveries", "deliveries", "Deliveries"],
+  ["lanes", "lanes", "Lanes"],
+  ["pairing", "pairing", "Pairing"],
+  ["usage", "usage", "Usage"],
+  ["settings", "settings", "Settings"],
+];
+const LINKS = { live: "Live", reconnecting: "Reconnecting", offline: "Offline" };
+const FILTERS = [
+  ["", "All conversations"],
+  ["activity:running", "Running"],
+  ["activity:waiting", "Waiting"],
+  ["activity:failed", "Failed"],
+  ["archived:yes", "Archived"],
+  ["surface:job", "Scheduled runs"],
+];
+const SURFACES = ["gateway", "web", "cli", "acp", "api"];
+
+export const nameOf = (session) => session.title || "Untitled";
+const busy = (session) => session.activity === "running" || session.activity === "waiting";
+
+// Rows of the list: what runs, what is pinned, then by day.
+export function rows(sessions, now) {
+  const running = sessions.filter(busy);
+  const pinned = sessions.filter((s) => s.pinned && !busy(s));
+  const out = [];
+  const add = (label, members) => {
+    if (!members.length) return;
+    out.push({ key: `g:${label}`, label });
+    for (const session of members) out.push({ key: session.id, session });
+  };
+  add("Running", running);
+  add("Pinned", pinned);
+  let label = "";
+  for (const session of sessions) {
+    if (busy(session) || session.pinned) continue;
+    const group = groupOf(session.active_at, now);
+    if (group !== label) out.push({ key: `g:${group}`, label: group });
+    label = group;
+    out.push({ key: session.id, session });
+  }
+  return out;
+}
+
+export function sidebar(root, app) {
+  let query = "";
+  let found = null;
+  let asked = 0;
+  let timer = 0;
+  let focus = null;
+  let seen = null;
+  let day = "";
+  let items = [];
+  let list = null;
+  let typed = null;
+
+  function frame() {
+    const { state } = app;
+    const name = app.route.name;
+    patch(root, [
+      h("header", { class: "side-top" },
+        h("a", { class: "brand", href: "#/", "aria-label": "Keryx, home" }, mark(), "Keryx"),
+        h("span", { class: `link ${app.link}`, role: "status", title: "How this page stands with the server" }, LINKS[app.link]),
+        iconButton("plus", "New conversation (n)", () => app.go("/new"))),
+      h("div", { class: "search", role: "search" },
+        icon("search"),
+        h("input", {
+          type: "search", "aria-label": "Search all conversations", placeholder: "Search", autocomplete: "off", spellcheck: "false",
+          ref: (e) => (typed = e), oninput: (e) => search(e.target.value), onkeydown: searchKeys,
+        }),
+        h("button", { type: "button", class: "unseen", onclick: () => app.palette() }, "Open the command palette"),
+        h("kbd", { class: "only-wide", "aria-hidden": "true" }, "Ctrl K")),
+      h("div", { class: "filters", hidden: Boolean(query) || (!state.sessions.length && !chosen()) },
+        h("select", { class: "choice", "aria-label": "Which conversations are shown", onchange: (e) => filter(e.target.value) },
+          FILTERS.map(([value, label]) => h("option", { value, selected: value === chosen() }, label)),
+          state.projects.length ? h("optgroup", { label: "Projects" }, state.projects.map((p) => h("option", { key: p.id, value: `project:${p.id}`, selected: chosen() === `project:${p.id}` }, p.name))) : null,
+          h("optgroup", { label: "Began in" }, SURFACES.map((s) => h("option", { value: `surface:${s}`, selected: chosen() === `surface:${s}` }, surfaceName(s)))))),
+      h("nav", { class: "sessions", key: "list", "aria-label": "Conversations", own: true, hidden: Boolean(query) || !state.sessions.length, ref: begin }),
+      !query && !state.sessions.length ? h("div", { class: "hint grow", key: "none" }, chosen() ? "No conversation fits this choice." : "Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected.") : null,
+      query ? h("nav", { class: "sessions", key: "hits", "aria-label": "Search results", onkeydown: hitKeys }, hits()) : null,
+      h("nav", { class: "places", "aria-label": "Screens" },
+        PLACES.map(([id, shape, label]) => h("a", { href: `#/${id}`, "aria-current": name === id ? "page" : null }, icon(shape), label, count(id)))),
+    ]);
+  }
+
+  function count(id) {
+    const { state } = app;
+    const amount = id === "board" ? Object.keys(state.questions).length || Object.keys(state.turns).length : id === "deliveries" ? state.troubled : 0;
+    if (!amount) return null;
+    const what = id === "board" ? (Object.keys(state.questions).length ? "questions" : "active turns") : "in trouble";
+    return h("span", { class: "count" }, amount > 99 ? "99+" : amount, h("span", { class: "unseen" }, ` ${what}`));
+  }
+
+  function begin(element) {
+    list = new List(element, {
+      row,
+      height: (item) => (item.session ? ROW : GROUP),
+      edge: (end) => end === "end" && app.more(),
+      canvas: { role: "list" },
+    });
+    element.addEventListener("keydown", listKeys);
+    element.addEventListener("focusin", (e) => (focus = e.target.closest("[data-id]")?.dataset.id ?? focus));
+  }
+
+  function row(item) {
+    if (!item.session) return h("div", { class: "group", key: item.key, role: "listitem" }, item.label);
+    const { session } = item;
+    const open = app.route.name === "s" && app.route.id === session.id;
+    const tab = (focus ?? items.find((i) => i.session)?.key) === session.id ? "0" : "-1";
+    return h("div", { class: "session-row", key: item.key, role: "listitem", memo: [session, open, tab, day, app.state.projects] }, entry(session, open, tab));
+  }
+
+  function entry(session, open, tab) {
+    const fresh = unread(session) && !open;
+    const project = session.project && app.state.projects.find((p) => p.id === session.project);
+    return h("a", { class: fresh ? "session unread" : "session", href: `#/s/${session.id}`, "data-id": session.id, tabindex: tab, "aria-current": open ? "page" : null },
+      h("span", { class: "name cut", title: nameOf(session) }, nameOf(session)),
+      h("span", { class: "when" }, ago(session.active_at)),
+      h("span", { class: "from" },
+        h("span", { class: "badge", title: session.platform || session.surface }, badge(session.platform || session.surface)),
+        h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
+        project && h("span", { class: "dot", title: `Project ${project.name}`, css: { "--tone": project.colour || "" } })),
+      h("span", { class: "signs" },
+        session.pinned && [icon("pin"), h("span", { class: "unseen" }, "pinned")],
+        session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, session.activity),
+        fresh && h("span", { class: "unread-dot" }, h("span", { class: "unseen" }, "unread"))));
+  }
+
+  function chosen() {
+    const { filter } = app.state;
+    if (filter.archived) return "archived:yes";
+    const name = ["activity", "project", "surface"].find((n) => filter[n]);
+    return name ? `${name}:${filter[name]}` : "";
+  }
+
+  function filter(value) {
+    const [name, given] = value.split(/:(.*)/s);
+    app.load(name === "archived" ? { archived: true } : name ? { [name]: given } : {});
+    if (list) list.scroller.scrollTop = 0;
+  }
+
+  function search(text) {
+    query = text.trim();
+    clearTimeout(timer);
+    if (query) timer = setTimeout(ask, 120);
+    else found = null;
+    frame();
+  }
+
+  async function ask() {
+    const mine = ++asked;
+    const answer = await app.act(() => app.api.search(query));
+    if (mine !== asked || !query) return;
+    found = answer ? answer.hits : [];
+    frame();
+    app.announce(`${found.length} found`);
+  }
+
+  function hits() {
+    if (!found) return h("p", { class: "hint" }, "Searching…");
+    if (!found.length) return h("div", { class: "hint" }, h("p", {}, `Nothing is found for “${query}”.`), h("p", {}, "Try ", h("code", {}, "from:ann"), ", ", h("code", {}, "before:2026-01-01"), " or the beginning of a word with ", h("code", {}, "*"), "."));
+    return found.map((hit, i) =>
+      h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
+        h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
+        h("span", { class: "snippet", html: hit.html })));
+  }
+
+  function searchKeys(event) {
+    if (event.isComposing) return;
+    if (event.key === "Escape") {
+      event.target.value = "";
+      search("");
+      event.target.blur();
+    } else if (event.key === "ArrowDown") {
+      event.preventDefault();
+      if (query) root.querySelector(".hit")?.focus();
+      else move(1);
+    } else if (event.key === "Enter" && query) root.querySelector(".hit")?.click();
+  }
+
+  function hitKeys(event) {
+    const here = document.activeElement.closest?.(".hit");
+    if (event.key === "Escape") typed.focus();
+    if (!here || !["ArrowDown", "ArrowUp", "j", "k"].includes(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const down = event.key === "ArrowDown" || event.key === "j";
+    const next = down ? here.nextElementSibling : here.previousElementSibling;
+    (next ?? (down ? here : typed)).focus();
+  }
+
+  function listKeys(event) {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      move(event.key === "ArrowDown" ? 1 : -1);
+    } else if (event.key === "Home" || event.key === "End") {
+      event.preventDefault();
+      move(event.key === "End" ? Infinity : -Infinity);
+    }
+  }
+
+  // Moves the focus through the list: the row it stood on, else the open one, is where it begins.
+  function move(step) {
+    const all = items.filter((i) => i.session);
+    if (!all.length) return;
+    const inside = root.contains(document.activeElement) && document.activeElement.dataset?.id;
+    const from = inside || focus || (app.route.name === "s" ? app.route.id : "");
+    const at = all.findIndex((i) => i.key === from);
+    const next = all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : inside || step === Infinity || step === -Infinity ? at + step : at))];
+    focus = next.key;
+    list.reveal(focus);
+    list.draw();
+    list.element(focus)?.querySelector("a")?.focus({ preventScroll: true });
+  }
+
+  return {
+    update() {
+      const { state } = app;
+      frame();
+      const today = new Date().toDateString();
+      const signature = [state.sessions, state.projects, app.route.id, today];
+      if (seen && signature.every((value, i) => value === seen[i])) return;
+      if (!seen || seen[0] !== state.sessions || seen[3] !== today) items = rows(state.sessions, Date.now());
+      seen = signature;
+      day = today;
+      if (focus && !items.some((i) => i.key === focus)) focus = null;
+      list.set(items);
+    },
+    search() {
+      if (app.narrow && app.route.name) app.go("/");
+      typed.focus();
+      typed.select();
+    },
+    move,
+    focused() {
+      const id = root.contains(document.activeElement) ? document.activeElement.dataset?.id : null;
+      return id ? app.state.sessions.find((s) => s.id === id) : null;
+    },
+  };
+}
+
+function mark() {
+  return h("svg", { viewBox: "0 0 20 20", "aria-hidden": "true" },
+    h("rect", { width: "20", height: "20", rx: "5", fill: "currentColor" }),
+    h("path", { class: "letter", d: "M6 4.5v11M6 10.5l7.5-6M8.5 9l5.5 6.5" }));
+}

@@ -1,0 +1,90 @@
+// Usage: tokens and cost by day, drawn as bars stacked by model, and as tables.
+
+import { h } from "./dom.js";
+import { count, cut, money, surfaceName } from "./format.js";
+import { empty, screen, table } from "./screen.js";
+
+const WIDTH = 720;
+const HEIGHT = 200;
+const LEFT = 44;
+const TONES = 5;
+
+export function show(root, app) {
+  let days = 30;
+  return screen(root, app, {
+    title: "Usage",
+    lead: "Tokens and cost of every conversation, by day and model.",
+    load: () => app.api.usage(days),
+    body: (data, reload) => [
+      h("div", { class: "stack", role: "group", "aria-label": "How many days", key: "days" }, [7, 30, 90].map((n) =>
+        h("button", { type: "button", class: "chip", "aria-pressed": String(days === n), onclick: () => { days = n; reload(); } }, `${n} days`))),
+      data.days.length ? [figures(data.days), chart(data.days, days), bySurface(data.days), bySession(data.sessions)]
+        : empty("Nothing was used yet", "After the first answer, tokens and cost appear here by day and by model.", { label: "Begin a conversation", onclick: () => app.go("/new") }),
+    ],
+  });
+}
+
+export const tokens = (row) => (row.input ?? 0) + (row.output ?? 0) + (row.reasoning ?? 0) + (row.cache_read ?? 0) + (row.cache_write ?? 0);
+const sum = (rows, of) => rows.reduce((total, row) => total + (of(row) ?? 0), 0);
+const cost = (rows) => (rows.every((r) => r.cost === undefined) ? undefined : sum(rows, (r) => r.cost));
+
+function groups(rows, of) {
+  const found = new Map();
+  for (const row of rows) found.set(of(row), [...(found.get(of(row)) ?? []), row]);
+  return found;
+}
+
+function figures(rows) {
+  const guessed = rows.some((r) => r.estimated);
+  const one = (name, value) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value));
+  return h("dl", { class: "figures", key: "figures" },
+    one("Tokens", count(sum(rows, tokens))), one("In", count(sum(rows, (r) => r.input))), one("Out", count(sum(rows, (r) => r.output))),
+    one("From cache", count(sum(rows, (r) => r.cache_read))), one("Turns", count(sum(rows, (r) => r.turns))), one(guessed ? "Cost, estimated" : "Cost", money(cost(rows))));
+}
+
+function chart(rows, days) {
+  const models = Array.from(groups(rows, (r) => r.model).entries()).sort((a, b) => sum(b[1], tokens) - sum(a[1], tokens)).map(([name]) => name);
+  const tone = (model) => Math.min(models.indexOf(model), TONES - 1);
+  const byDay = groups(rows, (r) => r.day);
+  const last = Date.parse(`${new Date().toISOString().slice(0, 10)}T00:00:00Z`);
+  const dates = Array.from({ length: days }, (_, i) => new Date(last - (days - 1 - i) * 86_400_000).toISOString().slice(0, 10));
+  const top = ceiling(Math.max(1, ...dates.map((day) => sum(byDay.get(day) ?? [], tokens))));
+  const step = (WIDTH - LEFT) / days;
+  const y = (n) => HEIGHT - (n / top) * HEIGHT;
+  const bars = dates.flatMap((day, i) => {
+    let base = 0;
+    return (byDay.get(day) ?? []).slice().sort((a, b) => tone(a.model) - tone(b.model)).map((row) => {
+      const from = base;
+      base += tokens(row);
+      return h("rect", { class: `day-bar t${tone(row.model)}`, x: LEFT + i * step + step * 0.12, width: step * 0.76, y: y(base), height: Math.max(0.5, y(from) - y(base)), rx: 1 }, h("title", {}, `${day}, ${row.model || "no model"}: ${tokens(row).toLocaleString()} tokens, cost ${money(row.cost)}`));
+    });
+  });
+  const every = Math.ceil(days / 6);
+  return h("figure", { class: "chart", key: "chart" },
+    h("svg", { viewBox: `0 -8 ${WIDTH} ${HEIGHT + 32}`, role: "img", "aria-label": `Tokens by day over ${days} days; the table below has the same figures` },
+      [0, 0.5, 1].map((part) => [h("line", { class: "rule", x1: LEFT, x2: WIDTH, y1: y(top * part), y2: y(top * part) }), h("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, count(top * part))]),
+      bars,
+      dates.map((day, i) => i % every === 0 && h("text", { x: LEFT + i * step, y: HEIGHT + 18 }, day.slice(5)))),
+    h("div", { class: "legend" }, models.slice(0, TONES).map((model, i) => h("span", {}, h("span", { class: `swatch t${i}` }), i === TONES - 1 && models.length > TONES ? "others" : model || "no model"))),
+    h("details", { class: "small" }, h("summary", {}, "The same as a table"),
+      table(["Day", "Model", "Surface", "#Turns", "#Tokens", "#Cost"], rows.map((r) => h("tr", {}, h("td", {}, r.day), h("td", {}, r.model), h("td", {}, r.surface), number(r.turns ?? 0), number(tokens(r)), h("td", { class: "number" }, money(r.cost)))), "Usage by day, model and surface")));
+}
+
+// A round number that is not below what is shown.
+function ceiling(n) {
+  const size = 10 ** Math.floor(Math.log10(n));
+  return [1, 2, 5, 10].map((k) => k * size).find((k) => k >= n);
+}
+
+const number = (n) => h("td", { class: "number" }, n.toLocaleString());
+
+function bySurface(rows) {
+  return h("section", { class: "block", key: "surfaces" }, h("h2", {}, "By surface"),
+    table(["Surface", "#Turns", "#Tokens", "#Cost"], Array.from(groups(rows, (r) => r.surface)).map(([surface, own]) => h("tr", { key: surface }, h("td", {}, surfaceName(surface)), number(sum(own, (r) => r.turns)), number(sum(own, tokens)), h("td", { class: "number" }, money(cost(own))))), "Usage by surface"));
+}
+
+function bySession(rows) {
+  if (!rows.length) return null;
+  return h("section", { class: "block", key: "sessions" }, h("h2", {}, "Conversations that used most"),
+    table(["Conversation", "#Tokens", "#Cost"], rows.map((r) => h("tr", { key: r.session }, h("td", {}, h("a", { href: `#/s/${r.session}` }, cut(r.title || "Untitled", 60))), number(r.tokens), h("td", { class: "number" }, money(r.cost)))), "Usage by conversation"));
+}

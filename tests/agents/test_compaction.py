@@ -1,0 +1,275 @@
+"""Compaction: where a conversation is cut, what the model is sent before and after, and what people see."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.agents.talk import TURN, Conversation, a_context, an_agent, collect, spoken
+from tests.engine.world import OPERATORS, World
+
+from keryx.agents import compaction, titling
+from keryx.agents.history import SUMMARY
+from keryx.agents.retry import Retry
+from keryx.core.compaction import Compaction
+from keryx.core.errors import AgentFailed, Conflict
+from keryx.core.ids import TurnId
+from keryx.core.messages import Role, ToolCall, ToolResult
+from keryx.core.ports import Compacted, NotCompacted, Used
+from keryx.core.sessions import TitleBy
+from keryx.core.turns import TurnState
+from keryx.store import epochs, sessions
+from keryx.store.sqlite import SqliteDatabase
+from keryx.testing import CrashingDatabase, FakeClock, Fault, When
+from keryx.testing.endpoint import DOWN, OVERFLOW, Endpoint, Script, answer
+
+ONCE = Retry(tries=1)
+SMALL = {"context": 500}
+
+
+def long_talk(turns: int, *, size: int = 200) -> Conversation:
+    talk = Conversation()
+    for n in range(turns):
+        talk.ask(f"question {n} " + "x" * size).say(f"answer {n} " + "y" * size)
+    return talk.ask("and now?", turn=TURN)
+
+
+def test_the_cut_is_the_beginning_of_a_turn_and_keeps_what_fits() -> None:
+    talk = long_talk(6).messages
+    first = compaction.cut(talk, most=1200)
+    assert first is not None
+    kept = [m for m in talk if m.seq >= first]
+    assert kept[0].role is Role.USER and sum(map(compaction.size, kept)) <= 1200
+    assert sum(map(compaction.size, [m for m in talk if m.seq >= first - 2])) > 1200
+
+
+def test_the_last_turn_is_kept_however_long_it_is() -> None:
+    talk = long_talk(3).messages
+    assert compaction.cut(talk, most=1) == talk[-1].seq
+
+
+def test_nothing_is_cut_from_a_single_turn() -> None:
+    assert compaction.cut(Conversation().ask("a").say("b").messages, most=1) is None
+    assert compaction.cut([], most=1) is None
+
+
+def test_a_call_and_its_result_are_never_parted() -> None:
+    rng = random.Random(7)
+    for _ in range(200):
+        talk = Conversation()
+        for n in range(rng.randint(1, 8)):
+            talk.ask("q" * rng.randint(1, 50))
+            for step in range(rng.randint(0, 3)):
+                talk.call(ToolCall(f"c{n}.{step}", "look", "{}")).result(f"c{n}.{step}", "found")
+            talk.say("a" * rng.randint(1, 50))
+        first = compaction.cut(talk.messages, most=rng.randint(1, 400))
+        kept = [m for m in talk.messages if first is None or m.seq >= first]
+        called = {c.id for m in kept for c in m.calls}
+        answered = {p.id for m in kept if m.role is Role.TOOL for p in m.parts if isinstance(p, ToolResult)}
+        assert called == answered
+
+
+def test_an_answer_that_came_after_the_next_question_is_not_cut_from_its_own() -> None:
+    talk = Conversation().ask("one", turn="t1").ask("two", turn="t2")
+    talk.turn = TurnId("t1")
+    talk.say("first")
+    messages = sorted(talk.messages, key=lambda m: (m.turn or "", m.seq))
+    assert compaction.cut(messages, most=1) is None
+
+
+async def test_a_conversation_that_grew_too_long_is_compacted_before_it_is_asked() -> None:
+    with Endpoint(answer("They spoke of x and y."), answer("Now this.")) as endpoint:
+        async with an_agent(endpoint, model={"context": 1000}) as agent:
+            events = await collect(agent, a_context(long_talk(6, size=245).messages))
+    assert spoken(events) == "Now this."
+    (done,) = [e for e in events if isinstance(e, Compacted)]
+    assert done.summary == "They spoke of x and y."
+    assert [e.task for e in events if isinstance(e, Used)] == ["summary", "answer"]
+    asked, answered = endpoint.requests
+    assert "question 0" in asked["messages"][-1]["content"] and "tools" not in asked
+    assert answered["messages"][1]["content"].startswith(f"{SUMMARY}\n\nThey spoke of x and y.")
+    assert "question 0" not in str(answered) and "and now?" in answered["messages"][-1]["content"]
+    assert endpoint.refused == []
+
+
+async def test_a_provider_that_says_the_context_is_full_is_asked_again_after_a_compaction() -> None:
+    with Endpoint(OVERFLOW, answer("Short."), answer("Fine.")) as endpoint:
+        async with an_agent(endpoint, model={"context": None}) as agent:
+            events = await collect(agent, a_context(long_talk(4).messages))
+    assert spoken(events) == "Fine." and any(isinstance(e, Compacted) for e in events)
+
+
+async def test_a_compaction_that_fails_is_told_and_the_old_view_stays() -> None:
+    with Endpoint(DOWN, answer("Still here.")) as endpoint:
+        async with an_agent(endpoint, model=SMALL, retry=ONCE) as agent:
+            events = await collect(agent, a_context(long_talk(8).messages))
+    assert spoken(events) == "Still here."
+    assert [type(e) for e in events if isinstance(e, Compacted | NotCompacted)] == [NotCompacted]
+    assert "question 0" in str(endpoint.requests[-1])
+
+
+async def test_what_is_summarised_goes_in_pieces_that_fit() -> None:
+    with Endpoint(answer("So far.")) as endpoint:
+        async with an_agent(endpoint, model=SMALL) as agent:
+            events = [e async for e in agent.compact(a_context(long_talk(9).messages), "the colours")]
+    assert isinstance(events[-1], Compacted)
+    assert len(endpoint.requests) > 2
+    assert all(len(str(r["messages"][-1]["content"])) < 4 * 500 for r in endpoint.requests)
+    assert all(
+        "Summary so far:\n\nSo far." in str(r["messages"][1]["content"]) for r in endpoint.requests[1:]
+    )
+    assert all('"the colours"' in r["messages"][-1]["content"] for r in endpoint.requests)
+
+
+async def test_there_is_nothing_to_compact_in_a_new_conversation() -> None:
+    with Endpoint(answer("x")) as endpoint:
+        async with an_agent(endpoint) as agent, aclosing(agent.compact(a_context(), "")) as events:
+            with pytest.raises(AgentFailed, match="nothing to compact"):
+                await anext(events)
+
+
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ("Trip to Oslo", "Trip to Oslo"),
+        ('Title: "Trip to Oslo".', "Trip to Oslo"),
+        ("\n**Trip to Oslo**\nbecause", "Trip to Oslo"),
+        ("   ", ""),
+        ("word " * 60, ""),
+        ("\u200b\u202e", ""),
+    ],
+)
+def test_a_title_of_a_model_is_cleaned(written: str, title: str) -> None:
+    assert titling.cleaned(written) == title
+
+
+class Begin:
+    def __init__(self, stack: AsyncExitStack, database: SqliteDatabase, clock: FakeClock) -> None:
+        self.database = database
+        self._stack = stack
+        self._clock = clock
+
+    async def __call__(self, *scripts: Script, **model: object) -> tuple[World, Endpoint]:
+        endpoint = self._stack.enter_context(Endpoint(*scripts))
+        rule = Compaction(at=0.5, keep=0.2)
+        agent = await self._stack.enter_async_context(
+            an_agent(endpoint, model={"tools": False, **model}, retry=ONCE, compaction=rule)
+        )
+        world = World(self.database, self._clock, agent=agent)
+        self._stack.push_async_callback(world.close)
+        await world.start()
+        return world, endpoint
+
+
+@pytest.fixture
+async def begin(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Begin]:
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(SqliteDatabase(tmp_path / "keryx.db"))
+        yield Begin(stack, database, clock)
+
+
+async def test_a_person_asks_for_a_compaction_and_still_sees_everything(begin: Begin) -> None:
+    world, endpoint = await begin(answer("A1"), answer("A2"), answer("A3"), answer("In short."), answer("A4"))
+    for n in (1, 2, 3):
+        turn = await world.ask(f"q{n}")
+    done = await world.ask("/compact the dates")
+    assert done.state is TurnState.DONE
+    assert (await world.sent(4))[-1].startswith("Compacted.") and "In short." in (await world.sent(4))[-1]
+    await world.ask("q4")
+    seen = await world.transcript(turn.session)
+    assert seen[:6] == ["user: q1", "assistant: A1", "user: q2", "assistant: A2", "user: q3", "assistant: A3"]
+    assert "notice: In short." in seen
+    last = str(endpoint.requests[-1]["messages"])
+    assert "In short." in last and "q1" not in last and "q4" in last
+    assert endpoint.refused == []
+    with pytest.raises(Conflict, match="compacted"):
+        await world.hub.undo(OPERATORS, turn.session, 4)
+
+
+async def test_an_agent_without_a_context_says_so(clock: FakeClock, tmp_path: Path) -> None:
+    async with SqliteDatabase(tmp_path / "keryx.db") as database:
+        world = World(database, clock)
+        await world.start()
+        await world.ask("a")
+        done = await world.ask("/compact")
+        assert done.state is TurnState.FAILED and "nothing to compact" in (done.error or "")
+        await world.close()
+
+
+async def test_a_failed_compaction_is_not_tried_again_at_once_and_later_it_is(begin: Begin) -> None:
+    big = "w" * 700
+    world, _ = await begin(answer(big), answer(big), DOWN, answer("A3"), answer("A4"), context=600)
+    for n in (1, 2, 3, 4):
+        turn = await world.ask(f"q{n}")
+    shown = await world.transcript(turn.session)
+    assert sum("could not be compacted" in line for line in shown) == 1
+    assert await world.read(lambda tx: epochs.current(tx, turn.session)) is None
+    world.advance(timedelta(minutes=6))
+    await world.ask("q5")
+    assert await world.read(lambda tx: epochs.current(tx, turn.session)) is not None
+
+
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("label", ["turn.progress", "turn.finish", "turn.claim"])
+async def test_a_crash_at_any_commit_of_a_compaction_leaves_one_chain_of_epochs(
+    begin: Begin, label: str, when: When
+) -> None:
+    world, endpoint = await begin(answer("A1"), answer("A2"), answer("In short."))
+    for n in (1, 2):
+        turn = await world.ask(f"q{n}")
+    await world.node.stop()
+    await world.start(CrashingDatabase(begin.database, Fault(label, when)))
+    said = await world.say("/compact")
+    await world.node.crash()
+    await world.start()
+    assert (await world.settle(said)).state is TurnState.DONE
+    found = await world.read(lambda tx: epochs.every(tx, turn.session))
+    assert [e.summary for e in found] == ["In short."]
+    session = await world.read(lambda tx: sessions.get(tx, turn.session))
+    assert session.epoch == 1
+    assert endpoint.refused == []
+
+
+async def test_a_session_of_many_messages_keeps_answering_with_a_bounded_prompt(begin: Begin) -> None:
+    world, endpoint = await begin(answer("fine " + "z" * 300), context=1000)
+    turn = await world.ask("question 0")
+    for n in range(1, 60):
+        await world.ask(f"question {n} " + "x" * 300)
+    sizes = [len(str(r["messages"])) for r in endpoint.requests]
+    assert max(sizes) < 4 * 1000
+    assert len(await world.read(lambda tx: epochs.every(tx, turn.session))) > 3
+    assert len(await world.hub.messages(OPERATORS, turn.session)) > 120
+    assert endpoint.refused == []
+
+
+async def test_the_model_names_a_conversation_after_its_first_answer(begin: Begin) -> None:
+    world, endpoint = await begin(
+        answer("Oslo is fine."), answer("Trip to Oslo"), answer("Yes."), titles=True
+    )
+    turn = await world.ask("where shall I go in may, says ann")
+    await world.until(lambda tx: sessions.get(tx, turn.session).title == "Trip to Oslo")
+    assert (await world.open(turn.session)).session.title_by is TitleBy.MODEL
+    await world.ask("sure?")
+    assert len(endpoint.requests) == 3
+    used = await world.read(lambda tx: tx.rows("select task from usage order by id"))
+    assert [task for (task,) in used] == ["answer", "title", "answer"]
+
+
+async def test_a_title_that_cannot_be_made_leaves_the_one_by_rule(begin: Begin) -> None:
+    world, endpoint = await begin(answer("Oslo is fine."), DOWN, answer("Yes."), titles=True)
+    turn = await world.ask("where shall I go")
+    await world.eventually(lambda: len(endpoint.requests) == 2)
+    await world.ask("sure?")
+    assert (await world.open(turn.session)).session.title == "where shall I go"
+
+
+async def test_a_title_of_a_person_is_never_replaced(begin: Begin) -> None:
+    world, endpoint = await begin(answer("Oslo."), answer("Trip to Oslo"), titles=True)
+    await world.say("/title mine")
+    turn = await world.ask("where?")
+    await world.hub.rename(OPERATORS, turn.session, "mine")
+    await world.eventually(lambda: len(endpoint.requests) == 2)
+    await world.ask("again?")
+    assert (await world.open(turn.session)).session.title == "mine"

@@ -1,0 +1,39 @@
+"""Fixtures of the browser tests: one Chromium for each module, one Keryx for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+from tests.browser.driver import ARGUMENTS, ENVIRONMENT, House, Tab, chromium, tab
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = chromium()
+    if found is None:
+        pytest.skip(f"NOTHING IS TESTED IN A BROWSER: install chromium, or name one in {ENVIRONMENT}")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """A home that nobody serves yet."""
+    return House(tmp_path)
+
+
+@pytest.fixture
+def served(house: House) -> Iterator[House]:
+    """A home that Keryx serves, with the agent that echoes."""
+    with house.serving():
+        yield house
+
+
+@pytest.fixture
+def page(browser: Browser, served: House) -> Iterator[Tab]:
+    """One tab on a running Keryx."""
+    with tab(browser, served) as opened:
+        yield opened

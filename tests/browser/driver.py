@@ -1,0 +1,185 @@
+"""A person at a browser: a real Keryx, a real Chromium, and what is seen on the page."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Locator, Page, Request, expect
+from tests.cli.driver import Cli, Node, command
+
+T = TypeVar("T")
+
+ENVIRONMENT = "KERYX_TEST_CHROMIUM"
+WAIT = 30_000
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+)
+WIDE, PHONE = (1280, 800), (390, 844)
+Scheme = Literal["light", "dark"]
+
+expect.set_options(timeout=WAIT)
+
+
+def chromium() -> str | None:
+    """Where Chromium is, if it is installed."""
+    return os.environ.get(ENVIRONMENT) or shutil.which("chromium") or shutil.which("google-chrome")
+
+
+def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own: the browser's driver keeps the loop of this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class House:
+    """A home folder with a port of its own, so that a server that was killed comes back where it was."""
+
+    def __init__(self, home: Path) -> None:
+        self.port = free_port()
+        self.cli = Cli(home, KERYX_PORT=str(self.port))
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def run(self, *arguments: str) -> None:
+        """A command in another process, as from a terminal."""
+        subprocess.run(
+            command(*arguments), env=self.cli.environment(), check=True, capture_output=True, timeout=60
+        )
+
+    @contextmanager
+    def serving(self, **variables: str) -> Generator[Node]:
+        with self.cli.serving(**variables) as node:
+            yield node
+
+
+class Tab:
+    """One tab. Errors of the page, and requests to anybody but its own server, are kept and end the test."""
+
+    def __init__(self, context: BrowserContext, address: str) -> None:
+        self.address = address
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(WAIT)
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("pageerror", self._failed)
+        self.page.on("console", self._said)
+        self.page.on("request", self._asked)
+
+    def open(self, path: str = "/") -> "Tab":
+        self.page.goto(f"{self.address}/#{path}")
+        expect(self.page.locator("#app, .gate")).to_be_visible()
+        return self
+
+    @property
+    def composer(self) -> Locator:
+        return self.page.get_by_role("textbox", name="Message", exact=True)
+
+    @property
+    def questions(self) -> Locator:
+        return self.page.locator(".message.user .body")
+
+    @property
+    def answers(self) -> Locator:
+        return self.page.locator(".message.assistant:not([aria-busy]) .body")
+
+    @property
+    def draft(self) -> Locator:
+        return self.page.locator(".message[aria-busy]")
+
+    @property
+    def stop(self) -> Locator:
+        return self.page.get_by_role("button", name="Stop the answer")
+
+    @property
+    def session(self) -> str:
+        return self.page.url.partition("#/s/")[2].split("/")[0]
+
+    def say(self, text: str) -> None:
+        self.composer.fill(text)
+        self.composer.press("Enter")
+
+    def ask(self, text: str, answer: str) -> None:
+        """Say something and wait for all of the answer."""
+        self.say(text)
+        expect(self.answers.last).to_have_text(answer)
+        expect(self.draft).to_have_count(0)
+
+    def begin(self, text: str, answer: str) -> str:
+        """Begin a conversation; gives its id."""
+        self.open("/new")
+        self.ask(text, answer)
+        return self.session
+
+    def press(self, name: str) -> None:
+        self.page.get_by_role("button", name=name).first.click()
+
+    def choose(self, name: str) -> None:
+        """Take an entry of the conversation's menu."""
+        self.page.get_by_role("button", name="More", exact=True).click()
+        self.page.get_by_role("menuitem", name=name, exact=True).click()
+
+    def rows(self) -> Locator:
+        return self.page.get_by_role("navigation", name="Conversations").locator("a.session")
+
+    def healthy(self) -> None:
+        assert not self.errors, self.errors
+        foreign = [url for url in self.requests if not url.startswith((self.address, "data:", "blob:"))]
+        assert not foreign, foreign
+
+    def _failed(self, error: Error) -> None:
+        self.errors.append(str(error))
+
+    def _said(self, message: ConsoleMessage) -> None:
+        # A link that is lost, and what the server refuses on purpose, are told on the console by the browser itself.
+        lost = "net::ERR" in message.text or "Failed to load resource" in message.text
+        if message.type == "error" and not lost:
+            self.errors.append(message.text)
+
+    def _asked(self, request: Request) -> None:
+        self.requests.append(request.url)
+
+
+@contextmanager
+def tab(
+    browser: Browser,
+    house: House,
+    *,
+    size: tuple[int, int] = WIDE,
+    scheme: Scheme = "light",
+    touch: bool = False,
+) -> Generator[Tab]:
+    """A tab of a browser of its own; at the end it must have been healthy."""
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme=scheme,
+        has_touch=touch,
+        locale="en-GB",
+        timezone_id="UTC",
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    try:
+        opened = Tab(context, house.address)
+        yield opened
+        opened.healthy()
+    finally:
+        context.close()

@@ -1,0 +1,196 @@
+"""A scene: a store as it looks after some weeks of use, for pictures and for checks of every screen."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from keryx.core import ids, lanes
+from keryx.core.deliveries import Target
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId
+from keryx.core.messages import Mark, Parts, Reasoning, Role, Text, ToolCall, ToolResult, words
+from keryx.core.sessions import TitleBy, Viewer
+from keryx.core.source import ChatType, Source
+from keryx.core.turns import BusyMode, Turn, TurnState, Usage
+from keryx.store import deliveries, epochs, messages, principals, projects, sessions, usage
+from keryx.store import lanes as lane_store
+from keryx.store.database import Transaction
+from keryx.store.sqlite import SqliteDatabase
+
+VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
+_TITLES = (
+    ("Postgres upgrade plan", "cli", None),
+    ("Reading list for March", "web", None),
+    (
+        "Standup notes",
+        "gateway",
+        Source(platform="slack", chat="ops", chat_name="#ops", chat_type=ChatType.GROUP),
+    ),
+    ("Learning Norwegian", "gateway", Source(platform="telegram", chat="7", user="7", user_name="Ann")),
+    ("Rename the metrics", "acp", None),
+    (
+        "Dinner for eight",
+        "gateway",
+        Source(platform="matrix", chat="!k", chat_name="Kitchen", chat_type=ChatType.GROUP),
+    ),
+    ("Quarterly report, second draft", "web", None),
+    ("Home server backup", "cli", None),
+    ("Why is the build slow?", "acp", None),
+    ("Garden in spring", "gateway", Source(platform="telegram", chat="8", user="8", user_name="Bob")),
+    ("Invoice template", "api", None),
+    ("Names for a sailing boat", "web", None),
+)
+_ANSWER = """The second worker restarts because its **lease** runs out while the model is silent. Two ways to mend it:
+
+1. Raise `limits.lease` to 30 s.
+2. Renew it from the runner while a tool is at work.
+
+```python
+async def renew(lease: Lease, *, every: float) -> None:
+    \"\"\"Keep the lease while the turn runs.\"\"\"
+    while True:
+        await clock.sleep(every)
+        await leases.renew(lease)  # raises LeaseLost
+```
+
+| worker | restarts | last reason |
+|---|---|---|
+| a | 0 | |
+| b | 14 | lease lost |
+
+The second is better: a longer lease only hides the silence."""
+
+
+async def furnish(path: Path) -> SessionId:
+    """Fill a store; gives the conversation that shows most."""
+    async with SqliteDatabase(path) as database:
+        return await database.write("scene", _write)
+
+
+def _write(tx: Transaction) -> SessionId:
+    now = datetime.now(UTC)
+    project = projects.add(tx, VIEWER, name="Operations", colour="hsl(200 55% 50%)", now=now)
+    for n, (title, surface, origin) in enumerate(_TITLES):
+        at = now - timedelta(hours=2 + 9 * n * (1 + n // 4))
+        made = _session(tx, title, surface, origin, at)
+        _exchange(
+            tx,
+            made,
+            at,
+            f"Tell me about this: {title.lower()}.",
+            "Here is a first version. What should change?",
+        )
+        found = sessions.get(tx, made)
+        if n in (0, 4):
+            sessions.set_project(tx, found, project.id, now=at)
+        if n in (1, 9):
+            sessions.set_pinned(tx, found, True, now=at)
+    shown = _story(tx, now)
+    sessions.set_project(tx, sessions.get(tx, shown), project.id, now=now)
+    for day in range(30):
+        _used(tx, shown, now - timedelta(days=day), day)
+    deliveries.enqueue(
+        tx,
+        Target("telegram", "bot", "9"),
+        "It is in `runner.py` now.",
+        profile=DEFAULT_PROFILE,
+        owner=OPERATOR,
+        session=shown,
+        now=now,
+    )
+    return shown
+
+
+def _session(tx: Transaction, title: str, surface: str, origin: Source | None, at: datetime) -> SessionId:
+    owner = OPERATOR
+    if origin and origin.user:
+        owner = principals.resolve(
+            tx,
+            profile=DEFAULT_PROFILE,
+            platform=origin.platform,
+            person=origin.user,
+            name=origin.user_name or "",
+            now=at,
+        )
+    made = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface=surface, origin=origin, now=at)
+    if origin and origin.user:
+        lane = lane_store.ensure(tx, lanes.address(origin), origin, owner=owner, now=at)
+        lane_store.move(tx, lane, made, why="first message", now=at)
+    sessions.rename(tx, sessions.get(tx, made), title, by=TitleBy.PERSON, now=at)
+    return made
+
+
+def _exchange(tx: Transaction, session: SessionId, at: datetime, asked: str, answered: str) -> None:
+    turn = TurnId(ids.new(at))
+    messages.append(tx, session, Role.USER, words(asked), now=at, turn=turn, surface="web")
+    messages.append(tx, session, Role.ASSISTANT, words(answered), now=at + timedelta(seconds=4), turn=turn)
+
+
+def _story(tx: Transaction, now: datetime) -> SessionId:
+    origin = Source(platform="telegram", chat="9", user="9", user_name="Ann")
+    begun = now - timedelta(hours=26)
+    made = _session(tx, "Restarts of the billing worker", "gateway", origin, begun)
+
+    def add(
+        role: Role, parts: Parts, minutes: float, turn: str, mark: Mark | None = None, author: str = ""
+    ) -> None:
+        messages.append(
+            tx, made, role, parts, now=begun + timedelta(minutes=minutes), turn=TurnId(turn), mark=mark, author=author,
+            surface="telegram" if author else "web" if role is Role.USER else "",
+        )  # fmt: skip
+
+    add(
+        Role.USER,
+        words("Since yesterday the second worker of billing restarts every few minutes. Why?"),
+        0,
+        "t1",
+        author="Ann",
+    )
+    add(
+        Role.ASSISTANT,
+        (
+            Reasoning("They want the cause, not a restart. The logs of a day should be enough."),
+            Text("I look at the logs and at the settings."),
+            ToolCall("c1", "search_logs", '{"service": "billing", "since": "24h"}'),
+            ToolCall("c2", "read_file", '{"path": "/etc/billing/worker.toml"}'),
+        ),
+        0.1,
+        "t1",
+    )
+    add(
+        Role.TOOL,
+        (ToolResult("c1", "search_logs", "14 restarts\n" + "worker b: lease lost\n" * 12),),
+        0.15,
+        "t1",
+    )
+    add(Role.TOOL, (ToolResult("c2", "read_file", "no such file", failed=True),), 0.16, "t1")
+    add(Role.ASSISTANT, words(_ANSWER), 0.4, "t1")
+    epochs.begin(tx, made, first_seq=5, summary="Billing worker b lost its lease 14 times in a day.", now=now)
+    add(Role.USER, words("Good. Write the change, please."), 24 * 60, "t2")
+    add(Role.ASSISTANT, words("The change is small: the runner renews"), 24 * 60 + 1, "t2", Mark.INTERRUPTED)
+    add(Role.USER, words("Go on where you were."), 25 * 60, "t3")
+    add(
+        Role.ASSISTANT,
+        words("It is in `runner.py` now, with a test that lets a tool sleep for a minute."),
+        25 * 60 + 1,
+        "t3",
+    )
+    return made
+
+
+def _used(tx: Transaction, session: SessionId, at: datetime, day: int) -> None:
+    for n, (model, surface) in enumerate((("large", "web"), ("small", "gateway"), ("local", "cli"))):
+        if (day * 3 + n) % 5 == 0:
+            continue
+        turn = Turn(
+            id=TurnId(ids.new(at)), session=session, profile=DEFAULT_PROFILE, owner=OPERATOR, asker=OPERATOR,
+            state=TurnState.DONE, mode=BusyMode.QUEUE, attempts=1, created_at=at, input_seq=1, surface=surface,
+        )  # fmt: skip
+        size = 1 + (day * 7 + n * 13) % 11
+        usage.add(
+            tx,
+            turn,
+            Usage(
+                model=model, input=size * 2100, output=size * 640, cache_read=size * 900, cost=size * 4100 // (n + 1),
+                context_used=31_000, context_limit=128_000,
+            ),
+            now=at,
+        )  # fmt: skip

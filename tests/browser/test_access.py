@@ -1,0 +1,106 @@
+"""Access: axe finds no serious fault on any screen, light and dark, wide and on a phone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, expect
+from tests.browser.driver import PHONE, WIDE, House, Scheme, Tab, apart, tab
+from tests.browser.scene import furnish
+
+from keryx.core.ids import SessionId
+
+SCREENS = ("board", "deliveries", "lanes", "pairing", "usage", "settings")
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, SessionId]]:
+    home: Path = tmp_path_factory.mktemp("home")
+    session = apart(furnish(home / "keryx.db"))
+    house = House(home)
+    with house.serving():
+        yield house, session
+
+
+def faults(page: Tab) -> list[str]:
+    found = Axe().run(page.page).response["violations"]
+    serious = [v for v in found if v["impact"] in ("serious", "critical")]
+    return [f"{v['id']}: {v['help']}: {[n['target'] for n in v['nodes']][:4]}" for v in serious]
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_screen_has_a_serious_fault(
+    browser: Browser, furnished: tuple[House, SessionId], scheme: Scheme, size: tuple[int, int]
+) -> None:
+    house, session = furnished
+    found: dict[str, list[str]] = {}
+    with tab(browser, house, scheme=scheme, size=size) as page:
+        page.page.emulate_media(reduced_motion="reduce")
+        for path in ("/", "/new", f"/s/{session}", *(f"/{name}" for name in SCREENS)):
+            page.open(path)
+            if path.startswith("/s/"):
+                expect(page.answers.last).to_be_visible()
+            expect(page.page.get_by_text("Live", exact=True)).to_be_attached()
+            expect(page.page.get_by_text("Loading…")).to_have_count(0)
+            found[path] = faults(page)
+        assert not {path: bad for path, bad in found.items() if bad}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_details_dialogs_and_menus_have_no_serious_fault(
+    browser: Browser, furnished: tuple[House, SessionId], scheme: Scheme
+) -> None:
+    house, session = furnished
+    found: dict[str, list[str]] = {}
+    with tab(browser, house, scheme=scheme) as page:
+        page.page.emulate_media(reduced_motion="reduce")
+        page.open(f"/s/{session}")
+        expect(page.answers.last).to_be_visible()
+        page.page.get_by_role("button", name="Details").click()
+        expect(page.page.locator(".lineage a")).to_have_count(1)
+        found["details"] = faults(page)
+        page.page.get_by_role("button", name="Details (i)").click()
+        page.page.keyboard.press("Control+k")
+        expect(page.page.locator("dialog .option").first).to_be_visible()
+        found["palette"] = faults(page)
+        page.page.keyboard.press("Escape")
+        page.page.get_by_role("button", name="More", exact=True).click()
+        found["menu"] = faults(page)
+        page.page.keyboard.press("Escape")
+        page.composer.fill("/")
+        expect(page.page.locator(".menu .option").first).to_be_visible()
+        found["commands"] = faults(page)
+        page.composer.fill("")
+        page.page.get_by_role("searchbox").fill("lease")
+        expect(page.page.locator("a.hit").first).to_be_visible()
+        found["search"] = faults(page)
+    assert not {name: bad for name, bad in found.items() if bad}
+
+
+def test_a_phone_shows_the_list_or_the_conversation(
+    browser: Browser, furnished: tuple[House, SessionId]
+) -> None:
+    house, session = furnished
+    with tab(browser, house, size=PHONE, touch=True) as page:
+        page.open()
+        expect(page.rows().first).to_be_visible()
+        expect(page.page.locator("#main")).to_be_hidden()
+        page.page.locator(f"a.session[data-id='{session}']").click()
+        expect(page.answers.last).to_be_visible()
+        expect(page.page.locator("#side")).to_be_hidden()
+        assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.page.get_by_role("button", name="Details").click()
+        expect(page.page.get_by_role("complementary", name="Details")).to_be_in_viewport()
+        page.page.get_by_role("button", name="Close the details").click()
+        page.page.get_by_role("button", name="Back to the list").click()
+        expect(page.rows().first).to_be_visible()
+        page.page.go_back()
+        expect(page.answers.last).to_be_visible()
+
+
+def test_an_answer_is_announced_when_it_is_whole(page: Tab) -> None:
+    page.begin("slow 1 one two three", "one two three")
+    expect(page.page.locator("#announce")).to_have_text("Answer: one two three")
+    expect(page.page.get_by_role("log")).to_have_attribute("aria-live", "off")

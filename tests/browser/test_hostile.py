@@ -1,0 +1,239 @@
+"""Hostile: names, words, tools and files that try to run something run nothing, on every screen."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+from tests.browser.driver import House, Tab, apart, tab
+
+from keryx.core import ids, lanes
+from keryx.core.deliveries import Target
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId
+from keryx.core.messages import File, Image, Notice, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.sessions import TitleBy, Viewer
+from keryx.core.source import Source
+from keryx.store import deliveries, messages, principals, projects, sessions
+from keryx.store import lanes as lane_store
+from keryx.store.database import Transaction
+from keryx.store.sqlite import SqliteDatabase
+
+TRAP = """
+window.sprung = [];
+window.trap = (n) => window.sprung.push(n ?? "?");
+window.alert = window.confirm = window.prompt = () => window.sprung.push("dialog");
+document.addEventListener("securitypolicyviolation", (e) => window.sprung.push(`${e.violatedDirective} ${e.sample}`));
+"""
+ALIVE = """
+() => [...document.querySelectorAll("*")].flatMap((e) => [
+  ...(["SCRIPT", "IFRAME", "OBJECT", "EMBED", "FORM", "BASE", "META", "LINK", "STYLE"].includes(e.tagName)
+      && e.closest("#page, dialog") && !e.closest(".composer, .question, .ask, .stack, .settings") ? [e.outerHTML] : []),
+  ...[...e.attributes].filter((a) => /^on/i.test(a.name) || /^\\s*(javascript|vbscript|data:text)/i.test(a.value)
+      || (a.name === "style" && /url|expression|@import/i.test(a.value))).map((a) => `${e.tagName} ${a.name}=${a.value}`),
+])
+"""
+
+_CALLS = ("trap(1)", "trap`1`", "window['trap'](1)", "&#116;rap(1)", "top.trap(1)")
+_TAGS = (
+    "img src=x",
+    "svg",
+    "body",
+    "input autofocus",
+    "video src=x",
+    "details open",
+    "marquee",
+    "a href=#",
+    "iframe",
+    "math",
+)
+_HANDLERS = (
+    "onerror",
+    "onload",
+    "onfocus",
+    "ontoggle",
+    "onmouseover",
+    "onanimationstart",
+    "ONERROR",
+    "on\nerror",
+)
+_SCHEMES = (
+    "javascript:",
+    "JaVaScRiPt:",
+    "java\tscript:",
+    " javascript:",
+    "vbscript:",
+    "data:text/html,<script>",
+    "&#106;avascript:",
+)
+_FRAMES = (
+    "<script>{}</script>",
+    "<SCRIPT SRC=//x>{}</SCRIPT>",
+    "<scr<script>ipt>{}</script>",
+    "<style>@import 'javascript:{}'</style>",
+    "<iframe srcdoc='<script>{}</script>'></iframe>",
+    "<template><script>{}</script></template>",
+    "<noscript><p title='</noscript><img src=x onerror={}>'>",
+    "<math><mtext><table><mglyph><style><img src=x onerror={}>",
+    "</textarea><script>{}</script>",
+    "--><script>{}</script>",
+    "<svg><script>{}</script></svg>",
+    "<![CDATA[<script>{}</script>]]>",
+)
+_LINKS = (
+    "[x]({}{})",
+    "![x]({}{})",
+    "<{}{}>",
+    "[x]: {}{}\n\n[x]",
+    "[![x]({0}{1})]({0}{1})",
+    "<a href='{}{}'>x</a>",
+)
+_CODE = (
+    "```{}\nx\n```",
+    "`{}`",
+    "~~~\n</code></pre>{}\n~~~",
+    "| {} |\n|---|\n| {} |",
+    "> {}",
+    "1. {}",
+    "# {}",
+    "\\{}",
+)
+
+
+def payloads() -> list[str]:
+    """A few hundred ways to try, from a small grammar."""
+    tags = [
+        f"<{tag} {handler}={call}>" for tag, handler, call in itertools.product(_TAGS, _HANDLERS, _CALLS[:2])
+    ]
+    quoted = [
+        f"\"'><{tag} {handler}='{_CALLS[3]}'>"
+        for tag, handler in zip(_TAGS, itertools.cycle(_HANDLERS), strict=False)
+    ]
+    links = [
+        form.format(scheme, call) for form, scheme, call in itertools.product(_LINKS, _SCHEMES, _CALLS[:2])
+    ]
+    frames = [form.format(call) for form, call in itertools.product(_FRAMES, _CALLS)]
+    code = [form.replace("{}", tags[n * 7 % len(tags)]) for n, form in enumerate(_CODE * 4)]
+    return [*tags, *quoted, *links, *frames, *code]
+
+
+async def poison(path: Path) -> SessionId:
+    async with SqliteDatabase(path) as database:
+        return await database.write("poison", _write)
+
+
+def _write(tx: Transaction) -> SessionId:
+    all_of_them = payloads()
+    at = datetime.now(UTC) - timedelta(hours=4)
+    viewer = Viewer(DEFAULT_PROFILE, OPERATOR)
+    first = None
+    for n, bad in enumerate(all_of_them[:60:3]):
+        source = Source(
+            platform="telegram", chat=f"c{n}{bad}", chat_name=bad, user=f"u{n}", user_name=bad, topic=bad
+        )
+        owner = principals.resolve(
+            tx, profile=DEFAULT_PROFILE, platform="telegram", person=f"u{n}", name=bad, now=at
+        )
+        made = sessions.create(
+            tx, profile=DEFAULT_PROFILE, owner=owner, surface="gateway", origin=source, now=at, cwd=bad
+        )
+        lane = lane_store.ensure(tx, lanes.address(source), source, owner=owner, now=at)
+        lane_store.move(tx, lane, made, why=bad, now=at)
+        messages.append(tx, made, Role.USER, (Text(bad),), now=at, author=bad, surface="telegram")
+        sessions.rename(tx, sessions.get(tx, made), f"{n} {bad}", by=TitleBy.PERSON, now=at)
+        deliveries.enqueue(
+            tx,
+            Target("telegram", "bot", bad),
+            bad,
+            profile=DEFAULT_PROFILE,
+            owner=owner,
+            now=at,
+            session=made,
+        )
+        if n < 5:
+            projects.add(tx, viewer, name=f"{n} {bad}"[:90], colour="", now=at)
+        first = first or made
+    shown = first
+    assert shown
+    for n, bad in enumerate(all_of_them):
+        _poisoned(tx, shown, n, bad, at + timedelta(seconds=n))
+    return shown
+
+
+def _poisoned(tx: Transaction, session: SessionId, n: int, bad: str, at: datetime) -> None:
+    turn = TurnId(ids.new(at))
+    messages.append(tx, session, Role.USER, (Text(bad),), now=at, turn=turn, author=bad, surface=bad[:20])
+    if n % 3 == 0:
+        parts = (
+            Reasoning(bad),
+            Text(bad),
+            ToolCall(f"c{n}", bad, bad),
+            ToolCall(f"d{n}", "x", f'{{"q": "{n} {bad[:30]}"}}'),
+        )
+        messages.append(tx, session, Role.ASSISTANT, parts, now=at, turn=turn)
+        messages.append(
+            tx, session, Role.TOOL, (ToolResult(f"c{n}", bad, bad, failed=True),), now=at, turn=turn
+        )
+    elif n % 3 == 1:
+        messages.append(tx, session, Role.ASSISTANT, (Text(f"before\n\n{bad}\n\nafter"),), now=at, turn=turn)
+        files = (Image("0" * 64, "image/svg+xml", bad), File("1" * 64, bad, bad))
+        messages.append(tx, session, Role.USER, files, now=at, turn=turn)
+    else:
+        messages.append(tx, session, Role.NOTICE, (Notice(bad, bad),), now=at, turn=turn)
+
+
+def unharmed(page: Tab, where: str) -> None:
+    assert page.page.evaluate("window.sprung") == [], where
+    assert page.page.evaluate(ALIVE) == [], where
+
+
+def test_there_are_a_few_hundred_of_them() -> None:
+    assert len(set(payloads())) > 300
+
+
+def test_nothing_that_is_shown_runs(browser: Browser, house: House) -> None:
+    session = apart(poison(house.cli.home / "keryx.db"))
+    with house.serving(), tab(browser, house) as page:
+        page.page.add_init_script(TRAP)
+        page.open(f"/s/{session}")
+        talk = page.page.get_by_role("log")
+        articles = page.page.locator("article.message, .notice")
+        expect(articles.last).to_be_attached()
+        page.page.get_by_role("button", name="Details (i)").click()
+        seq = ""
+        for step in range(400):
+            page.page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+            unharmed(page, f"step {step}")
+            seq = articles.first.get_attribute("data-seq")
+            if seq == "1":
+                break
+            talk.evaluate("e => { e.scrollTop -= 3 * e.clientHeight }")
+            expect(articles.first).not_to_have_attribute("data-seq", str(seq))
+        assert seq == "1"
+        for path in ("/", "/board", "/deliveries", "/lanes", "/pairing", "/usage", "/settings"):
+            page.open(path)
+            expect(page.page.get_by_text("Loading…")).to_have_count(0)
+            unharmed(page, path)
+        page.page.get_by_role("searchbox").fill("trap")
+        expect(page.page.locator("a.hit").first).to_be_visible()
+        unharmed(page, "search")
+        page.page.keyboard.press("Control+k")
+        page.page.locator("dialog input").fill("img")
+        expect(page.page.locator("dialog .option").first).to_be_visible()
+        unharmed(page, "palette")
+
+
+def test_nothing_that_is_typed_or_streamed_runs(page: Tab) -> None:
+    page.page.add_init_script(TRAP)
+    page.open("/new")
+    bad = "<img src=x onerror=trap(1)><script>trap(2)</script> [x](javascript:trap(3)) <svg onload=trap(4)>"
+    page.say(f"slow 2 {bad}")
+    expect(page.draft).to_contain_text("trap(1)")
+    unharmed(page, "draft")
+    expect(page.answers.last).to_contain_text("trap(4)")
+    page.say(f"/title {bad[:90]}")
+    expect(page.page.get_by_role("heading", name="onerror")).to_be_visible()
+    page.say(f"!tool {bad}")
+    expect(page.page.locator("details.tool").last).to_contain_text("done")
+    page.say(f"!fail {bad}")
+    expect(page.page.locator(".trouble, .notice").last).to_contain_text("trap(2)")
+    unharmed(page, "after")

@@ -1,0 +1,99 @@
+"""Keys: everything that a mouse does, without one."""
+
+from playwright.sync_api import expect
+from tests.browser.driver import Tab
+
+
+def test_a_conversation_without_a_mouse(page: Tab) -> None:
+    page.open()
+    keyboard = page.page.keyboard
+    keyboard.type("first thing")
+    keyboard.press("Enter")
+    expect(page.answers).to_have_text(["first thing"])
+    keyboard.type("two")
+    keyboard.press("Shift+Enter")
+    keyboard.type("lines")
+    keyboard.press("Enter")
+    expect(page.questions.last).to_have_text("two\nlines", use_inner_text=True)
+    expect(page.draft).to_have_count(0)
+    keyboard.press("Escape")
+    keyboard.press("n")
+    expect(page.composer).to_be_focused()
+    keyboard.type("second thing")
+    keyboard.press("Enter")
+    expect(page.answers).to_have_text(["second thing"])
+    keyboard.press("Escape")
+    keyboard.press("j")
+    expect(page.rows().first).to_be_focused()
+    keyboard.press("j")
+    expect(page.rows().nth(1)).to_be_focused()
+    keyboard.press("Enter")
+    expect(page.answers.first).to_have_text("first thing")
+    keyboard.press("Escape")
+    keyboard.press("p")
+    expect(page.page.locator(".group").first).to_have_text("Pinned")
+    keyboard.press("i")
+    expect(page.page.get_by_role("complementary", name="Details")).to_be_visible()
+    keyboard.press("Escape")
+    expect(page.page.get_by_role("complementary", name="Details")).to_be_hidden()
+    keyboard.press("e")
+    expect(page.rows()).to_have_count(1)
+
+
+def test_undo_and_retry_by_key(page: Tab) -> None:
+    page.begin("hello", "hello")
+    page.composer.press("Escape")
+    page.page.keyboard.press("u")
+    expect(page.page.get_by_text("undone")).to_be_visible()
+    expect(page.composer).to_be_focused()
+    expect(page.composer).to_have_value("hello")
+    page.composer.press("Enter")
+    expect(page.answers.last).to_have_text("hello")
+    expect(page.draft).to_have_count(0)
+    page.composer.press("Escape")
+    folded = page.page.locator(".folded")
+    before = folded.inner_text()
+    page.page.keyboard.press("r")
+    expect(folded).not_to_have_text(before, use_inner_text=True)
+    expect(page.answers).to_have_text(["hello"])
+
+
+def test_the_palette_finds_conversations_and_commands(page: Tab) -> None:
+    page.begin("rivers of Norway", "rivers of Norway")
+    page.begin("lakes of Finland", "lakes of Finland")
+    page.page.keyboard.press("Control+k")
+    palette = page.page.get_by_role("dialog", name="Command palette")
+    palette.get_by_role("combobox").press_sequentially("rivers")
+    expect(palette.get_by_role("option").first).to_contain_text("rivers of Norway")
+    page.page.keyboard.press("Enter")
+    expect(page.answers).to_have_text(["rivers of Norway"])
+    page.page.keyboard.press("Control+k")
+    palette.get_by_role("combobox").press_sequentially("theme dark")
+    page.page.keyboard.press("Enter")
+    expect(page.page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.page.reload()
+    expect(page.page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_search_is_reached_left_and_walked_by_key(page: Tab) -> None:
+    page.begin("rivers of Norway", "rivers of Norway")
+    page.composer.press("Escape")
+    page.page.keyboard.press("/")
+    expect(page.page.get_by_role("searchbox")).to_be_focused()
+    page.page.keyboard.type("norway")
+    hits = page.page.locator("a.hit")
+    expect(hits.first.locator("mark").first).to_have_text("Norway")
+    page.page.keyboard.press("ArrowDown")
+    expect(hits.first).to_be_focused()
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("Escape")
+    expect(hits).to_have_count(0)
+
+
+def test_the_map_of_keys(page: Tab) -> None:
+    page.open("/board")
+    expect(page.page.get_by_role("heading", name="Nothing runs now")).to_be_visible()
+    page.page.keyboard.press("?")
+    expect(page.page.get_by_role("dialog", name="Keys")).to_contain_text("Ctrl K")
+    page.page.keyboard.press("Escape")
+    expect(page.page.get_by_role("dialog")).to_have_count(0)

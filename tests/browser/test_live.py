@@ -1,0 +1,107 @@
+"""Live: tabs, terminal and chats see the same, and a server that is killed loses nothing and doubles nothing."""
+
+import subprocess
+import sys
+
+from playwright.sync_api import Browser, expect
+from tests.browser.driver import WAIT, House, Tab, tab
+from tests.cli.driver import end
+
+from keryx.testing.platform import Platform
+
+
+def test_two_tabs_and_a_terminal_see_the_same(browser: Browser, served: House) -> None:
+    with tab(browser, served) as one, tab(browser, served) as two:
+        session = one.begin("hello", "hello")
+        two.open(f"/s/{session}")
+        expect(two.answers).to_have_text(["hello"])
+        two.say("slow 2 from the second tab")
+        expect(one.draft).to_contain_text("from")
+        for seen in (one, two):
+            expect(seen.answers).to_have_text(["hello", "from the second tab"])
+        served.run("send", "--session", session, "from the terminal")
+        for seen in (one, two):
+            expect(seen.questions).to_have_text(["hello", "slow 2 from the second tab", "from the terminal"])
+            expect(seen.answers.last).to_have_text("from the terminal")
+            expect(seen.page.get_by_text("via terminal")).to_be_visible()
+
+
+def test_a_message_from_a_chat_appears_in_every_tab(browser: Browser, served: House) -> None:
+    with Platform() as platform, tab(browser, served) as one, tab(browser, served) as two:
+        one.open()
+        two.open()
+        node = subprocess.Popen(
+            [sys.executable, "-m", "keryx.testing.node", platform.url],
+            env=served.cli.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert node.stdout and node.stdout.readline() == "ready\n"
+            platform.say("42", "good morning from the chat", user="ann")
+            for seen in (one, two):
+                expect(seen.rows()).to_contain_text(["good morning from the chat"])
+                seen.rows().first.click()
+                expect(seen.questions).to_have_text(["good morning from the chat"])
+                expect(seen.answers).to_have_text(["good morning from the chat"])
+            assert platform.wait_for(lambda: bool(platform.shown), WAIT / 1000)
+        finally:
+            end(node)
+    assert platform.texts("42") == ["good morning from the chat"]
+
+
+def test_a_page_comes_back_by_itself_after_the_server_was_killed(browser: Browser, house: House) -> None:
+    words = " ".join(f"word{n}" for n in range(40))
+    with tab(browser, house) as page:
+        with house.serving() as node:
+            page.open("/new")
+            page.say(f"slow 8 {words}")
+            expect(page.draft).to_contain_text("word3")
+            node.process.kill()
+            node.process.wait(WAIT)
+        expect(page.page.locator(".link")).not_to_have_text("Live")
+        with house.serving():
+            expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
+            expect(page.answers.last).to_have_text(words)
+            expect(page.draft).to_have_count(0)
+            expect(page.questions).to_have_count(1)
+            live = transcript(page)
+            page.page.reload()
+            expect(page.answers.last).to_have_text(words)
+            assert transcript(page) == live
+
+
+def test_what_is_sent_while_the_server_is_away_arrives_once(browser: Browser, house: House) -> None:
+    with tab(browser, house) as page:
+        with house.serving() as node:
+            page.begin("hello", "hello")
+            node.process.kill()
+            node.process.wait(WAIT)
+        page.say("are you there")
+        expect(page.page.get_by_text("not sent")).to_be_visible()
+        with house.serving():
+            expect(page.answers).to_have_text(["hello", "are you there"])
+            expect(page.questions).to_have_text(["hello", "are you there"])
+
+
+def test_the_view_follows_the_end_only_from_the_end(page: Tab) -> None:
+    page.begin("!words 3000", " ".join(f"word{n}" for n in range(1, 3001)))
+    talk = page.page.get_by_role("log")
+    talk.evaluate("e => { e.scrollTop = 100 }")
+    expect(page.page.get_by_role("button", name="To the end")).to_be_visible()
+    before = talk.evaluate("e => e.scrollTop")
+    page.page.evaluate(
+        "id => fetch(`/api/sessions/${id}/messages`, {method: 'POST', body: '{\"text\": \"more\"}', "
+        "headers: {'Content-Type': 'application/json'}})",
+        page.session,
+    )
+    expect(page.page.get_by_role("button", name="2 new messages")).to_be_visible()
+    assert talk.evaluate("e => e.scrollTop") == before
+    page.press("2 new messages")
+    expect(page.answers.last).to_be_in_viewport()
+    expect(page.answers.last).to_have_text("more")
+
+
+def transcript(page: Tab) -> list[str]:
+    return page.page.locator(".message .body").all_inner_texts()

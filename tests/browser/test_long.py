@@ -1,0 +1,106 @@
+"""Long: ten thousand conversations and twenty thousand messages, of which the page holds only what is seen."""
+
+from pathlib import Path
+
+from bench import fill
+from playwright.sync_api import Browser, Route, expect
+from tests.browser.driver import House, apart, tab
+
+from keryx.core.ids import SessionId
+from keryx.store.sqlite import SqliteDatabase
+
+SESSIONS = 10_000
+MESSAGES = 20_000
+BOUND = 80
+
+
+async def many_sessions(path: Path) -> None:
+    async with SqliteDatabase(path) as database:
+        await fill.lanes_with_sessions(database, SESSIONS)
+
+
+async def many_messages(path: Path) -> SessionId:
+    async with SqliteDatabase(path) as database:
+        return await fill.session_with_messages(database, MESSAGES)
+
+
+def test_ten_thousand_conversations_scroll(browser: Browser, house: House) -> None:
+    apart(many_sessions(house.cli.home / "keryx.db"))
+    with house.serving(), tab(browser, house) as page:
+        page.open()
+        rows = page.rows()
+        expect(rows.first).to_be_visible()
+        assert rows.count() < BOUND
+        scroller = page.page.get_by_role("navigation", name="Conversations")
+        seen: set[str] = set()
+        for _ in range(30):
+            seen.update(str(href) for href in rows.evaluate_all("all => all.map(a => a.href)"))
+            scroller.evaluate("e => { e.scrollTop += e.clientHeight }")
+            page.page.wait_for_function(
+                "e => e.scrollTop + e.clientHeight < e.scrollHeight - 50", arg=scroller.element_handle()
+            )
+            assert rows.count() < BOUND
+        assert len(seen) > 250
+        loaded = page.page.evaluate("document.querySelectorAll('*').length")
+        assert loaded < 1500
+
+
+def test_twenty_thousand_messages_scroll(browser: Browser, house: House) -> None:
+    session = apart(many_messages(house.cli.home / "keryx.db"))
+    with house.serving(), tab(browser, house) as page:
+        page.open(f"/s/{session}")
+        articles = page.page.locator("article.message")
+        expect(articles.last).to_contain_text(f"{MESSAGES - 1}:")
+        expect(articles.last).to_be_in_viewport()
+        talk = page.page.get_by_role("log")
+        for _ in range(25):
+            first = int(articles.first.get_attribute("data-seq") or 0)
+            talk.evaluate("e => { e.scrollTop -= 2 * e.clientHeight }")
+            expect(articles.first).not_to_have_attribute("data-seq", str(first))
+            seqs = [int(s) for s in articles.evaluate_all("all => all.map(a => a.dataset.seq)")]
+            assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+            assert len(seqs) < BOUND
+        assert seqs[0] < MESSAGES - 200
+
+
+def test_a_search_jumps_to_an_old_message_and_stays_there(browser: Browser, house: House) -> None:
+    session = apart(many_messages(house.cli.home / "keryx.db"))
+    with house.serving(), tab(browser, house) as page:
+        page.open()
+        page.page.get_by_role("searchbox").fill("137")
+        hits = page.page.get_by_role("navigation", name="Search results").locator("a.hit")
+        expect(hits.first.locator("mark").first).to_have_text("137")
+        hits.first.click()
+        found = page.page.locator("article[data-seq='138']")
+        expect(found).to_contain_text("137:")
+        expect(found).to_be_in_viewport()
+        assert page.page.url.endswith(f"#/s/{session}/138")
+        talk = page.page.get_by_role("log")
+        talk.evaluate("e => { e.scrollTop -= 400 }")
+        expect(page.page.locator("article[data-seq='130']")).to_be_attached()
+        page.press("To the end")
+        expect(page.page.locator(f"article[data-seq='{MESSAGES}']")).to_be_in_viewport()
+
+
+def test_what_is_read_keeps_its_place_while_older_messages_load(browser: Browser, house: House) -> None:
+    session = apart(many_messages(house.cli.home / "keryx.db"))
+    with house.serving(), tab(browser, house) as page:
+        held: list[Route] = []
+        page.page.route("**/messages?before=*", lambda route: held.append(route))
+        page.open(f"/s/{session}/5000")
+        expect(page.page.locator("article[data-seq='5000']")).to_be_in_viewport()
+        talk = page.page.get_by_role("log")
+        with page.page.expect_request("**/messages?before=*"):
+            talk.evaluate("e => { e.scrollTop = 1000 }")
+        seq, before = talk.evaluate(
+            """e => [...e.querySelectorAll("article")].map(a => [a.dataset.seq, a.getBoundingClientRect().top])
+                 .find(([, top]) => top > e.getBoundingClientRect().top)"""
+        )
+        with page.page.expect_response("**/messages?before=*"):
+            held[0].continue_()
+        page.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+        after = page.page.locator(f"article[data-seq='{seq}']").bounding_box()
+        assert after and abs(after["y"] - before) < 2
+        assert talk.evaluate("e => e.scrollTop") > 3000

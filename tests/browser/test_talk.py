@@ -1,0 +1,189 @@
+"""A conversation in the browser: begin, stream, stop, queue, retry, edit, undo, and what is kept."""
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import expect
+from tests.browser.driver import Tab
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63f8cfc0f01f0005"
+    "0001ff6b9d2b900000000049454e44ae426082"
+)
+
+
+def test_the_first_page_says_what_to_do_next(page: Tab) -> None:
+    page.open()
+    expect(page.page.get_by_role("heading", name="Keryx is running")).to_be_visible()
+    for title in ("Talk here", "Connect Telegram", "Connect a model"):
+        expect(page.page.get_by_role("heading", name=title)).to_be_visible()
+    expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
+    assert len(page.requests) < 12, "\n".join(page.requests)
+    page.ask("hello there", "hello there")
+    expect(page.questions).to_have_text(["hello there"])
+    expect(page.rows()).to_have_count(1)
+    expect(page.rows().first).to_contain_text("hello there")
+
+
+def test_an_answer_streams_and_stays(page: Tab) -> None:
+    page.open("/new")
+    page.say("slow 3 one two **three** four five six")
+    expect(page.draft).to_contain_text("one")
+    expect(page.stop).to_be_visible()
+    expect(page.rows().first).to_contain_text("running")
+    expect(page.answers.last).to_have_text("one two three four five six")
+    expect(page.answers.last.locator("strong")).to_have_text("three")
+    expect(page.stop).to_have_count(0)
+    page.page.reload()
+    expect(page.answers).to_have_text(["one two three four five six"])
+    expect(page.questions).to_have_count(1)
+
+
+def test_a_stopped_answer_keeps_what_was_said(page: Tab) -> None:
+    page.open("/new")
+    page.say("slow 60 one two three four five six seven eight nine ten eleven twelve")
+    expect(page.draft).to_contain_text("one")
+    page.stop.click()
+    expect(page.page.locator(".sign.cancelled")).to_have_text("Stopped")
+    expect(page.answers.last).to_contain_text("one")
+    expect(page.draft).to_have_count(0)
+    page.ask("go on", "go on")
+
+
+def test_messages_wait_while_an_answer_is_written(page: Tab) -> None:
+    page.open("/new")
+    page.say("slow 6 one two three four")
+    expect(page.draft).to_contain_text("one")
+    for text in ("second", "third", "fourth"):
+        page.say(text)
+    queue = page.page.get_by_role("region", name="Waiting messages")
+    expect(queue.locator("li")).to_have_count(3)
+    queue.locator("li", has_text="fourth").get_by_role("button", name=re.compile("Edit")).click()
+    dialog = page.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("fourth, edited")
+    dialog.get_by_role("button", name="Save").click()
+    queue.locator("li", has_text="third").get_by_role("button", name=re.compile("Drop")).click()
+    expect(queue.locator("li")).to_have_text(["second", "fourth, edited"])
+    expect(page.answers).to_have_text(["one two three four", "second", "fourth, edited"])
+    expect(queue).to_have_count(0)
+
+
+def test_a_question_is_asked_again_and_taken_back(page: Tab) -> None:
+    page.begin("first", "first")
+    page.ask("second", "second")
+    page.choose("Undo the last turn")
+    expect(page.page.get_by_text("messages undone")).to_be_visible()
+    expect(page.composer).to_have_value("second")
+    expect(page.answers).to_have_text(["first"])
+    page.page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.answers).to_have_text(["first", "second"])
+    page.choose("Redo")
+    expect(page.page.get_by_text("messages undone")).to_have_count(0)
+    expect(page.answers).to_have_text(["first", "second"])
+    page.choose("Ask the last question again")
+    expect(page.answers.last).to_have_text("second")
+    expect(page.page.locator(".folded")).to_be_visible()
+
+
+def test_edit_and_fork_leave_the_original_as_it_is(page: Tab) -> None:
+    original = page.begin("one", "one")
+    page.ask("two", "two")
+    page.questions.last.hover()
+    page.page.get_by_role("button", name="Edit and ask again in a copy").last.click()
+    dialog = page.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("two, but better")
+    dialog.get_by_role("button", name="Ask in a copy").click()
+    expect(page.answers).to_have_text(["one", "two, but better"])
+    assert page.session != original
+    expect(page.page.get_by_text("Forked here from")).to_be_visible()
+    page.open(f"/s/{original}")
+    expect(page.answers).to_have_text(["one", "two"])
+    page.answers.first.hover()
+    page.page.get_by_role("button", name="Fork from here").nth(1).click()
+    expect(page.answers).to_have_text(["one"])
+    assert page.session != original
+    page.press("Details")
+    expect(page.page.get_by_role("complementary", name="Details").locator(".lineage a")).to_have_count(3)
+
+
+def test_what_is_typed_is_kept(page: Tab) -> None:
+    page.begin("hello", "hello")
+    page.composer.fill("half a sentence")
+    expect(page.page.get_by_text("Draft saved")).to_be_visible()
+    page.page.reload()
+    expect(page.composer).to_have_value("half a sentence")
+    page.open("/new")
+    expect(page.composer).to_have_value("")
+
+
+def test_commands_are_completed_and_answered(page: Tab) -> None:
+    page.begin("hello", "hello")
+    page.composer.press_sequentially("/sta")
+    expect(page.page.get_by_role("listbox", name="Commands").get_by_role("option")).to_have_count(1)
+    page.composer.press("Tab")
+    expect(page.composer).to_have_value("/status ")
+    page.composer.press("Enter")
+    expect(page.page.locator(".notice").last).to_contain_text("2 messages, 1 turns")
+    expect(page.questions).to_have_count(1)
+    page.say("/title Rivers and lakes")
+    expect(page.page.get_by_role("heading", name="Rivers and lakes")).to_be_visible()
+
+
+def test_tools_and_reasoning_are_folded(page: Tab) -> None:
+    page.begin("!think rivers", "ThoughtThey said: riversrivers")
+    page.page.get_by_text("Thought", exact=True).click()
+    expect(page.page.get_by_text("They said: rivers")).to_be_visible()
+    page.say('!tool search {"q": "oslo"}')
+    card = page.page.locator("details.tool")
+    expect(card).to_contain_text("done")
+    card.locator("summary").click()
+    expect(card.locator("pre").last).to_contain_text("search was given")
+
+
+def test_a_failed_answer_says_why_and_offers_to_try_again(page: Tab) -> None:
+    page.open("/new")
+    page.say("!fail The model is out of tea.")
+    expect(page.page.get_by_text("The model is out of tea.").last).to_be_visible()
+    expect(page.rows().first).to_contain_text("failed")
+
+
+def test_conversations_are_renamed_pinned_archived_and_put_into_projects(page: Tab) -> None:
+    page.begin("alpha", "alpha")
+    page.press("alpha, rename")
+    page.page.get_by_role("textbox", name="Title").fill("Letters")
+    page.page.get_by_role("textbox", name="Title").press("Enter")
+    expect(page.rows().first).to_contain_text("Letters")
+    page.choose("Move to a project")
+    page.page.get_by_role("textbox", name="Name of a new project").fill("Alphabet")
+    page.page.get_by_role("button", name="Move", exact=True).click()
+    expect(page.rows().first.locator("[title='Project Alphabet']")).to_be_visible()
+    page.press("Pin (p)")
+    expect(page.page.locator(".group").first).to_have_text("Pinned")
+    page.begin("beta", "beta")
+    filters = page.page.get_by_role("combobox", name="Which conversations are shown")
+    filters.select_option("Alphabet")
+    expect(page.rows()).to_have_count(1)
+    filters.select_option("All conversations")
+    expect(page.rows()).to_have_count(2)
+    page.choose("Archive")
+    expect(page.rows()).to_have_count(1)
+    filters.select_option("Archived")
+    expect(page.rows()).to_contain_text(["beta"])
+    page.choose("Delete")
+    page.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.rows()).to_have_count(0)
+
+
+def test_files_are_sent_and_shown(page: Tab, tmp_path: Path) -> None:
+    picture = tmp_path / "small.png"
+    picture.write_bytes(PIXEL)
+    notes = tmp_path / "notes.txt"
+    notes.write_text("some notes")
+    page.begin("hello", "hello")
+    page.page.get_by_label("Files to attach").set_input_files([picture, notes])
+    expect(page.page.locator(".attached .attachment")).to_have_count(2)
+    page.page.get_by_role("button", name="Remove notes.txt").click()
+    page.ask("look", "look")
+    shown = page.page.locator(".message.user img")
+    expect(shown).to_have_count(1)
+    expect(shown).to_have_js_property("naturalWidth", 1)

@@ -1,0 +1,64 @@
+"""What a person sees of the platforms."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import anyio
+from tests.cli.driver import WAIT, Cli
+
+from keryx.core.connections import Connection
+from keryx.core.ids import WorkerId
+from keryx.core.ports import Link
+from keryx.store import connections, gates, workers
+from keryx.store.database import Transaction
+from keryx.store.sqlite import SqliteDatabase
+from keryx.store.workers import Worker
+
+
+def test_without_a_node_it_says_so(keryx: Cli) -> None:
+    assert "No node runs" in keryx.ok("gateway", "status").out
+    assert keryx.json("gateway", "status") == {"nodes": 0, "connections": [], "gates": []}
+
+
+def test_a_node_tells_how_its_platforms_stand(keryx: Cli) -> None:
+    with keryx.serving():
+        deadline = time.monotonic() + WAIT
+        while "connected" not in (out := keryx.ok("gateway", "status").out):
+            assert time.monotonic() < deadline, out
+        found = keryx.json("gateway", "status")
+    assert "No node" not in out and "connected" in out
+    assert found["nodes"] == 1
+    assert [(c["platform"], c["link"]) for c in found["connections"]] == [("local", "connected")]
+
+
+def test_refused_credentials_and_closed_gates_are_told(keryx: Cli) -> None:
+    keryx.session()
+    now = datetime.now(UTC)
+    worker = Worker(
+        id=WorkerId("elsewhere/1/2/serve"), kind="serve", host="elsewhere", pid=1, started_at=now, seen_at=now
+    )
+
+    def fill(tx: Transaction) -> None:
+        workers.see(tx, worker)
+        connections.put(
+            tx,
+            Connection(
+                platform="telegram",
+                account="bot",
+                worker=worker.id,
+                link=Link.REFUSED,
+                detail="the token is wrong",
+                since=now,
+            ),
+        )
+        gates.close(tx, "telegram:bot:42:", until=now + timedelta(minutes=5), reason="slow down")
+
+    async def write() -> None:
+        async with SqliteDatabase(keryx.home / "keryx.db") as database:
+            await database.write("test", fill)
+
+    anyio.run(write)
+    out = keryx.ok("gateway", "status").out
+    assert "refused" in out and "the token is wrong" in out
+    assert "telegram refuses the credentials: put new ones in place" in out
+    assert "Nothing is sent to telegram:bot:42: until" in out and "(slow down)" in out

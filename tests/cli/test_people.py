@@ -1,0 +1,51 @@
+"""`keryx people`: who has talked, and everything of one of them."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.cli.driver import WAIT, Cli
+from tests.faults.node import Node
+
+from keryx.testing.platform import Platform
+
+
+@pytest.fixture
+def talked(keryx: Cli) -> Iterator[Cli]:
+    """Two people have talked to a node that is gone now."""
+    with Platform() as platform, Node(platform.url, keryx.home) as node:
+        node.start()
+        platform.say("1", "the plan of ann", user="@ann:example.org")
+        platform.say("2", "the plan of bob", user="bob")
+        assert platform.wait_for(lambda: len(platform.shown) >= 2, WAIT)
+        node.stop()
+        yield keryx
+
+
+def test_people_are_listed_shown_linked_and_cut(talked: Cli) -> None:
+    found = talked.json("people", "list")["people"]
+    assert sorted(p["principal"]["identities"][0]["person"] for p in found) == ["@ann%3Aexample.org", "bob"]
+    assert "bob" in talked.ok("people").out
+    assert talked.json("people", "show", "fake:@ann:example.org")["sessions"] == 1
+    assert "one person now" in talked.ok("people", "link", "fake:bob", "fake:@ann:example.org").out
+    assert talked.json("people", "show", "fake:bob")["sessions"] == 2
+    assert "known as" in talked.ok("people", "show", "fake:bob").out
+    talked.ok("people", "unlink", "fake:bob")
+    assert talked.json("people", "show", "fake:bob")["sessions"] == 1
+    assert talked("people", "unlink", "fake:bob").code == 4
+    assert talked("people", "show", "fake:carl").code == 3
+    assert "PLATFORM:ID" in talked("people", "show", "carl").err
+    talked.ok("verify")
+
+
+def test_everything_of_a_person_leaves_and_is_erased(talked: Cli) -> None:
+    lines = talked.ok("people", "export", "fake:bob").out.splitlines()
+    records = [json.loads(line)["record"] for line in lines]
+    assert records[:3] == ["person", "header", "session"] and "message" in records
+    assert "plan of bob" in "".join(lines) and "plan of ann" not in "".join(lines)
+    assert "needs a yes" in talked("people", "erase", "fake:bob").err
+    talked.ok("people", "erase", "fake:bob", "--yes")
+    assert talked("people", "show", "fake:bob").code == 3
+    assert [s["session"]["title"] for s in talked.json("sessions", "list")["sessions"]] == ["the plan of ann"]
+    assert talked.ok("people", "export", "fake:@ann:example.org").out
+    talked.ok("verify")

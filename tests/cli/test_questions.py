@@ -1,0 +1,49 @@
+"""What agents ask is shown and answered at a terminal, in a pipe, and from another process."""
+
+from tests.cli.driver import Cli
+
+HOW = "Answer 1, 2 or 3, or /allow /always /deny."
+
+
+def test_the_next_line_of_a_pipe_answers(keryx: Cli) -> None:
+    result = keryx.ok("chat", stdin="!ask rm x\nno\nhello\n!ask more\n/always\n!ask third\n")
+    assert result.out == (
+        "Asking. \nDeny: May the echo agent go on?\nAnswered: deny\nhello\n"
+        "Asking. \nAlways allow in this conversation: May the echo agent go on?\nAnswered: always\n"
+        "Asking. Answered: allow\n"
+    )
+    assert result.err.count(HOW) == 2 and "rm x" in result.err
+
+
+def test_a_question_is_answered_at_the_terminal_that_shows_it(keryx: Cli) -> None:
+    with keryx.terminal("chat") as terminal:
+        terminal.type("!ask rm x\r")
+        terminal.see(HOW)
+        terminal.type("1\r")
+        terminal.see("Answered: allow")
+        terminal.type("hello again\r")
+        terminal.see("hello again")
+
+
+def test_a_question_is_answered_from_another_process(keryx: Cli) -> None:
+    with keryx.serving():
+        sent = keryx.json("send", "!ask rm x")
+        listed = keryx.until("rm x", "questions", "list")
+        (asked,) = keryx.json("questions", "list")["questions"]
+        assert asked["id"] in listed and "allow / always / deny" in listed
+        wrong = keryx("questions", "answer", asked["id"], "perhaps")
+        assert wrong.code and "answer 1, 2 or 3" in wrong.err
+        assert keryx.ok("questions", "answer", asked["id"], "2").out == (
+            "Always allow in this conversation: May the echo agent go on?\n"
+        )
+        keryx.until("Answered: always", "sessions", "show", sent["session"])
+        again = keryx("questions", "answer", asked["id"], "2")
+        assert again.code and "does not wait any more" in again.err
+    assert keryx.ok("questions", "list").out == "Nobody asks anything.\n"
+    (kept,) = keryx.json("questions", "list", "--session", sent["session"])["questions"]
+    assert (kept["state"], kept["answer"], kept["answered_by"]) == ("answered", "always", "operator")
+
+
+def test_a_question_that_is_not_there(keryx: Cli) -> None:
+    result = keryx("questions", "answer", "nothing", "1")
+    assert result.code and "there is no question 'nothing'" in result.err

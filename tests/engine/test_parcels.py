@@ -1,0 +1,52 @@
+"""A delivery is its text, then its files, each sent and recorded on its own."""
+
+from tests.engine.conftest import Begin
+from tests.engine.world import FAKE, World
+
+from keryx.core.errors import Uncertain
+from keryx.core.ports import Attached, Capabilities, Parcel, Said
+from keryx.testing import RecordingAdapter, ScriptedAgent
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SCRIPT = [Said("Two files"), Attached("cat.png", "", PNG), Attached("notes.txt", "text/plain", b"notes")]
+
+
+async def drawn(begin: Begin, adapter: RecordingAdapter) -> World:
+    world = await begin(agent=ScriptedAgent(SCRIPT), adapters=[adapter])
+    await world.ask("draw")
+    await world.flow(world.delivered(1), step=1)
+    return world
+
+
+async def test_files_are_sent_after_the_text(begin: Begin) -> None:
+    adapter = RecordingAdapter(FAKE, capabilities=Capabilities(media=True))
+    await drawn(begin, adapter)
+    text, *files = adapter.arrived
+    assert (text.text, text.attachment) == ("Two files", None)
+    found = [f.attachment for f in files if f.attachment]
+    assert [(a.name, a.mime, a.body) for a in found] == [
+        ("cat.png", "image/png", PNG),
+        ("notes.txt", "text/plain", b"notes"),
+    ]
+    assert [p.part for p in adapter.arrived] == [0, 1, 2]
+
+
+async def test_where_files_cannot_be_sent_their_names_are(begin: Begin) -> None:
+    adapter = RecordingAdapter(FAKE)
+    await drawn(begin, adapter)
+    assert adapter.texts == ["Two files", "[picture: cat.png]", "[file: notes.txt]"]
+
+
+async def test_a_file_in_doubt_is_repeated_alone(begin: Begin) -> None:
+    class Doubtful(RecordingAdapter):
+        async def send(self, parcel: Parcel) -> str:
+            receipt = await super().send(parcel)
+            if parcel.part == 1 and not parcel.again:
+                raise Uncertain("the line broke")
+            return receipt
+
+    adapter = Doubtful(FAKE, capabilities=Capabilities(media=True))
+    world = await drawn(begin, adapter)
+    assert [(p.part, p.again) for p in adapter.arrived] == [(0, False), (1, False), (1, True), (2, False)]
+    (delivery,) = await world.delivered(1)
+    assert (delivery.parts_sent, len(delivery.receipts)) == (3, 3)

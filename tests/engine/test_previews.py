@@ -1,0 +1,463 @@
+"""A long turn shows itself while it runs, and what a person reads at the end is the answer, once."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.engine.conftest import Begin
+from tests.engine.test_dispatcher import post
+from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World
+
+from keryx.core.deliveries import AGAIN, Idempotency, Target
+from keryx.core.errors import AgentFailed, Gone, Refused, SendError, Throttled, Unavailable, Uncertain
+from keryx.core.messages import ToolCall
+from keryx.core.ports import Attached, Called, Capabilities, Parcel, Receipt, Said, TurnContext
+from keryx.core.previews import PreviewState
+from keryx.core.questions import Question
+from keryx.store import gates, previews
+from keryx.store.database import Database
+from keryx.store.verify import verify
+from keryx.testing import CrashingDatabase, FakeClock, Fault, RecordingAdapter, When
+
+SECOND = timedelta(seconds=1)
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Screen(RecordingAdapter):
+    """Keeps everything that was sent, each with the moment; `edits` are the errors that edits meet."""
+
+    def __init__(self, clock: FakeClock, *, limit: int = 0, **able: Any) -> None:
+        given: dict[str, Any] = {"edit": True, **able}
+        super().__init__(FAKE, capabilities=Capabilities(**given), limit=limit)
+        self._clock = clock
+        self.sent: list[tuple[float, Parcel]] = []
+        self.edits: list[SendError] = []
+
+    async def send(self, parcel: Parcel) -> str:
+        self.sent.append((self._clock.monotonic(), parcel))
+        if parcel.edits and self.edits:
+            raise self.edits.pop(0)
+        return await super().send(parcel)
+
+    def count(self) -> int:
+        return len(self.sent)
+
+
+class Stage:
+    """A world with one long turn: `lines` are said one by one, each when the test lets it."""
+
+    def __init__(self, world: World, screen: Screen, pauses: Sequence[Pause]) -> None:
+        self.world = world
+        self.screen = screen
+        self.pauses = list(pauses)
+        self.receipt = Receipt(duplicate=False)
+
+    async def begin(self) -> None:
+        self.receipt = await self.world.say("long")
+        await self.pauses[0].reached()
+
+    async def go_on(self) -> None:
+        """Let the turn say its next line."""
+        self.pauses.pop(0).go_on()
+        if self.pauses:
+            await self.pauses[0].reached()
+
+    async def shows(self, *texts: str) -> None:
+        """Let time pass until the screen shows this."""
+        await self.world.flow(self.world.eventually(lambda: self.screen.texts == list(texts)), step=0.3)
+
+    async def end(self) -> None:
+        while self.pauses:
+            await self.go_on()
+        await self.world.flow(self.world.settle(self.receipt), step=0.3)
+
+
+async def a_stage(begin: Begin, screen: Screen, *lines: Any, database: Database | None = None) -> Stage:
+    pauses = [Pause() for _ in lines[1:]]
+    script = [step for line, pause in zip(lines, pauses, strict=False) for step in (line, pause)]
+    world = await begin(agent=Scenes({"long": [*script, lines[-1]]}), adapters=[screen], database=database)
+    return Stage(world, screen, pauses)
+
+
+async def arrived(stage: Stage, count: int = 1) -> None:
+    await stage.world.flow(stage.world.delivered(count), step=0.5)
+    assert await verify(stage.world.database) == []
+
+
+async def test_the_answer_takes_the_place_of_what_was_shown(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    await stage.go_on()
+    await stage.shows("Once upon ")
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once upon a time."]
+    (delivery,) = await stage.world.delivered(1)
+    assert delivery.receipts == ("fake-0",)
+    keys = [p.key for _, p in screen.sent]
+    assert len(set(keys)) == len(keys) == 3
+    assert delivery.turn and await stage.world.read(previews.find, delivery.turn) is None
+
+
+async def test_a_quick_answer_is_sent_and_nothing_before_it(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock, typing=True)
+    stage = await a_stage(begin, screen, Said("Quick"), Said(" one"))
+    await stage.begin()
+    clock.advance(0.5)
+    stage.pauses[0].go_on()
+    await stage.world.settle(stage.receipt)
+    await screen.wait_for(1)
+    assert (screen.count(), screen.texts, screen.typed) == (1, ["Quick one"], [])
+
+
+async def test_edits_are_gathered_and_keep_their_distance(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, *(Said(f"{n} ") for n in range(12)))
+    await stage.begin()
+    while stage.pauses:
+        await stage.go_on()
+        for _ in range(4):
+            clock.advance(0.1)
+            await asyncio.sleep(0.003)
+    await stage.end()
+    await arrived(stage)
+    times = [at for at, _ in screen.sent]
+    assert times[0] >= 1.2
+    assert all(b - a >= 1.5 for a, b in pairwise(times[:-1]))
+    assert 2 <= len(times) <= 5
+    assert screen.texts == ["".join(f"{n} " for n in range(12))]
+
+
+async def test_of_a_long_text_the_first_part_is_shown_and_stays(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock, limit=4)
+    stage = await a_stage(begin, screen, Said("aabb"), Said("ccdd"), Said("ee"))
+    await stage.begin()
+    await stage.shows("aabb")
+    await stage.go_on()
+    await stage.world.flow(clock.sleep(6), step=0.5)
+    assert screen.texts == ["aabb"]
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["aabb", "ccdd", "ee"]
+
+
+async def test_a_long_silence_shows_what_is_being_done(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Called((ToolCall("1", "grep", "{}"),)), Said("Found it."))
+    await stage.begin()
+    await stage.world.flow(clock.sleep(8), step=0.5)
+    assert screen.texts == []
+    await stage.shows("working: grep …")
+    await stage.world.flow(
+        stage.world.eventually(lambda: screen.texts == ["still working: grep, 1 min"]), step=5
+    )
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Found it."]
+
+
+async def test_typing_is_shown_until_there_is_something_to_read(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock, typing=True)
+    stage = await a_stage(begin, screen, Called(()), Said("x"), Said("y"))
+    await stage.begin()
+    await stage.world.flow(clock.sleep(9), step=0.5)
+    assert len(screen.typed) == 3
+    await stage.go_on()
+    await stage.shows("x")
+    typed = len(screen.typed)
+    await stage.world.flow(clock.sleep(9), step=0.5)
+    assert len(screen.typed) == typed
+    await stage.end()
+
+
+async def test_typing_that_fails_does_no_harm(begin: Begin, clock: FakeClock) -> None:
+    class Broken(Screen):
+        async def typing(self, target: Target) -> None:
+            raise RuntimeError("no typing today")
+
+    screen = Broken(clock, typing=True, edit=False)
+    stage = await a_stage(begin, screen, Said("x"), Said("y"))
+    await stage.begin()
+    await stage.world.flow(clock.sleep(9), step=0.5)
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["xy"]
+
+
+async def test_a_turn_that_is_stopped_says_so_where_it_was_shown(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once upon"), Said(" a time."))
+    await stage.begin()
+    await stage.shows("Once upon")
+    assert stage.receipt.session
+    await stage.world.hub.stop(OPERATORS, stage.receipt.session)
+    await arrived(stage)
+    assert screen.texts == ["Once upon\n\n(stopped)"]
+
+
+async def test_a_turn_that_is_stopped_unseen_sends_nothing(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once upon"), Said(" a time."))
+    await stage.begin()
+    assert stage.receipt.session
+    await stage.world.hub.stop(OPERATORS, stage.receipt.session)
+    await stage.world.flow(stage.world.settle(stage.receipt), step=0.1)
+    assert await stage.world.hub.deliveries(OPERATORS) == []
+
+
+async def test_a_turn_that_fails_says_so_below_what_it_had_said(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once upon"), AgentFailed("The model is away."))
+    await stage.begin()
+    await stage.shows("Once upon")
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once upon\n\nThe model is away."]
+
+
+async def test_a_preview_in_doubt_is_followed_by_a_marked_answer(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    screen.after.append(Uncertain("the line broke"))
+    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    await stage.go_on()
+    await stage.world.flow(clock.sleep(8), step=0.5)
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once ", f"{AGAIN}Once upon a time."]
+
+
+async def test_a_platform_with_keys_finds_a_preview_in_doubt_again(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock, idempotency=Idempotency.NATIVE)
+    screen.after.append(Uncertain("the line broke"))
+    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    await stage.go_on()
+    await stage.shows("Once upon ")
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once upon a time."]
+
+
+async def test_a_preview_that_was_deleted_is_sent_afresh_without_a_mark(
+    begin: Begin, clock: FakeClock
+) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    screen.edits.append(Gone("it was deleted"))
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once ", "Once a time."]
+
+
+async def test_a_preview_deleted_while_the_turn_runs_is_not_shown_again(
+    begin: Begin, clock: FakeClock
+) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    screen.edits.append(Gone("it was deleted"))
+    await stage.go_on()
+    await stage.world.flow(clock.sleep(8), step=0.5)
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once ", "Once upon a time."]
+    assert screen.count() == 3
+
+
+async def test_an_edit_in_doubt_is_repeated_without_a_mark(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    screen.edits.append(Uncertain("the line broke"))
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once a time."]
+
+
+async def test_a_throttled_preview_makes_the_answer_wait(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    screen.before.append(Throttled("slow down", after=timedelta(seconds=40)))
+    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    await stage.begin()
+    await stage.world.flow(stage.world.eventually(lambda: screen.count() == 1), step=0.3)
+    await stage.world.until(lambda tx: gates.open_at(tx, Target(FAKE, chat="1"), now=clock.now()) is not None)
+    throttled = clock.monotonic()
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once a time."]
+    assert clock.monotonic() - throttled >= 39
+
+
+async def test_a_preview_that_is_refused_leaves_the_answer_alone(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    screen.before.append(Refused("not like this"))
+    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    await stage.begin()
+    await stage.world.flow(clock.sleep(5), step=0.5)
+    await stage.go_on()
+    await stage.world.flow(clock.sleep(5), step=0.5)
+    await stage.end()
+    await arrived(stage)
+    assert (screen.texts, screen.count()) == (["Once upon a time."], 2)
+
+
+async def test_previews_make_room_for_what_waits(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    await stage.world.write(
+        gates.close, Target(FAKE, chat="1").key, until=clock.now() + 8 * SECOND, reason=""
+    )
+    await stage.begin()
+    await stage.world.write(post, "first")
+    await stage.shows("first", "Once ")
+    await stage.end()
+    await arrived(stage, 2)
+    assert screen.texts == ["first", "Once a time."]
+
+
+async def test_files_alone_still_replace_what_was_shown(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock, media=True)
+    stage = await a_stage(begin, screen, Called((ToolCall("1", "draw", "{}"),)), Attached("cat.png", "", PNG))
+    await stage.begin()
+    await stage.shows("working: draw …")
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Attached:", ""]
+    file = screen.arrived[1].attachment
+    assert file is not None and (file.name, file.body) == ("cat.png", PNG)
+
+
+async def test_the_next_attempt_goes_on_with_the_same_message(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    await stage.world.restart()
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once a time."]
+
+
+LABELS = ("preview.begin", "preview.end", "turn.finish", "delivery.claim", "delivery.settle")
+
+
+def check(screen: Screen) -> None:
+    """The whole answer is there; whatever else is there is what was shown, or carries the mark."""
+    whole = [t for t in screen.texts if t.removeprefix(AGAIN) == "Once upon a time."]
+    unmarked = [t for t in whole if not t.startswith(AGAIN)]
+    others = [t for t in screen.texts if t not in whole]
+    assert whole and len(unmarked) <= 1 and others in ([], ["Once "], ["Once upon "])
+    if others:
+        assert not unmarked, screen.texts
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["none", "native"])
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("label", LABELS)
+async def test_a_fault_at_a_write_leaves_one_answer(
+    begin: Begin, clock: FakeClock, database: Database, label: str, when: When, native: bool
+) -> None:
+    screen = Screen(clock, idempotency=Idempotency.NATIVE if native else Idempotency.NONE)
+    fault = Fault(label, when, nth=2 if label == "delivery.claim" else 1)
+    stage = await a_stage(
+        begin,
+        screen,
+        Said("Once "),
+        Said("upon "),
+        Said("a time."),
+        database=CrashingDatabase(database, fault),
+    )
+    await stage.begin()
+    await stage.world.flow(clock.sleep(4), step=0.3)
+    await stage.go_on()
+    await stage.world.flow(clock.sleep(4), step=0.3)
+    await stage.end()
+    await arrived(stage)
+    assert fault.struck
+    check(screen)
+    if native:
+        assert screen.texts == ["Once upon a time."]
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["none", "native"])
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("label", LABELS)
+async def test_a_process_that_dies_at_a_write_leaves_one_answer(
+    begin: Begin, clock: FakeClock, database: Database, label: str, when: When, native: bool
+) -> None:
+    screen = Screen(clock, idempotency=Idempotency.NATIVE if native else Idempotency.NONE)
+    struck = asyncio.Event()
+
+    def strike(_: str) -> None:
+        stage.world.node.die()
+        struck.set()
+        raise Unavailable("dead")
+
+    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    await stage.world.node.stop()
+    nth = 2 if label in ("delivery.claim", "preview.begin", "preview.end") else 1
+    await stage.world.start(CrashingDatabase(database, Fault(label, when, nth=nth, strike=strike)))
+    await stage.begin()
+    await stage.world.flow(clock.sleep(4), step=0.3)
+    pauses = list(stage.pauses)
+    if not struck.is_set():
+        await stage.go_on()
+        await stage.world.flow(clock.sleep(4), step=0.3)
+    for pause in pauses:
+        pause.go_on()
+    await stage.world.flow(struck.wait(), step=0.3)
+    await stage.world.restart()
+    await stage.world.flow(stage.world.settle(stage.receipt), step=0.5)
+    await arrived(stage)
+    check(screen)
+    if native:
+        assert screen.texts == ["Once upon a time."]
+
+
+async def test_a_lost_preview_is_kept_as_lost(begin: Begin, clock: FakeClock) -> None:
+    screen = Screen(clock)
+    screen.after.append(Uncertain("the line broke"))
+    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    await stage.begin()
+    assert stage.receipt.turn
+    turn = stage.receipt.turn
+    await stage.world.flow(
+        stage.world.until(
+            lambda tx: (p := previews.find(tx, turn)) is not None and p.state is PreviewState.LOST
+        ),
+        step=0.3,
+    )
+    await stage.end()
+
+
+async def test_a_question_of_the_agent_does_not_take_the_place_of_what_was_shown(
+    begin: Begin, clock: FakeClock
+) -> None:
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I?"))
+
+    screen = Screen(clock)
+    stage = await a_stage(begin, screen, Said("Once "), ask, Said("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    stage.pauses.pop(0).go_on()
+    await stage.world.flow(stage.world.eventually(lambda: len(screen.texts) == 2), step=0.3)
+    assert screen.texts[0] == "Once " and "May I?" in screen.texts[1]
+    await stage.world.command("1")
+    await stage.pauses[0].reached()
+    await stage.end()
+    await arrived(stage, 3)
+    assert screen.texts[0] == "Once a time."
+    assert len(screen.texts) == 3

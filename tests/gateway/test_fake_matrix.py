@@ -1,0 +1,106 @@
+"""The adapter against the fake homeserver: what a real one does too rarely."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from tests.builders import until
+
+from keryx.core.deliveries import Target
+from keryx.core.errors import SendError
+from keryx.core.ids import DeliveryId
+from keryx.core.ports import Link, Parcel
+from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
+from keryx.surfaces.gateway.matrix.api import Homeserver
+from keryx.testing import RecordingDoor
+from keryx.testing.faults import Faults
+from keryx.testing.matrix import FakeMatrix
+
+ROOM = "!r:fake.test"
+
+
+@asynccontextmanager
+async def around(matrix: FakeMatrix) -> AsyncGenerator[MatrixAdapter]:
+    async def soon(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    adapter = MatrixAdapter(Homeserver(matrix.url, matrix.token), matrix.user, sleep=soon)
+    try:
+        yield adapter
+    finally:
+        await adapter.close()
+
+
+@asynccontextmanager
+async def listening(adapter: MatrixAdapter, door: RecordingDoor) -> AsyncGenerator[RecordingDoor]:
+    task = asyncio.create_task(adapter.listen(door))
+    try:
+        yield door
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def parcel(adapter: MatrixAdapter, text: str) -> Parcel:
+    target = Target("matrix", adapter.account, ROOM)
+    return Parcel(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text=adapter.parts(text)[0])
+
+
+async def test_a_new_account_begins_now_and_remembers_where() -> None:
+    with FakeMatrix() as matrix:
+        matrix.say(ROOM, "long ago")
+        async with around(matrix) as adapter:
+            door = RecordingDoor()
+            async with listening(adapter, door):
+                await until(lambda: door.cursor is not None)
+            matrix.say(ROOM, "while it was away")
+            async with listening(adapter, RecordingDoor(door.cursor)) as later:
+                [event] = await later.wait_for(1)
+    assert event.cursor == (f"matrix:{matrix.user}", "s2")
+
+
+async def test_a_batch_that_was_cut_short_goes_on_behind_the_last_stored_event() -> None:
+    with FakeMatrix() as matrix:
+        names = [matrix.say(ROOM, f"m{n}") for n in range(3)]
+        async with around(matrix) as adapter:
+            async with listening(adapter, RecordingDoor("s0")) as door:
+                events = await door.wait_for(3)
+            assert [e.cursor and e.cursor[1] for e in events] == [
+                f"s0 {names[0]}",
+                f"s0 {names[0]} {names[1]}",
+                "s3",
+            ]
+            async with listening(adapter, RecordingDoor(f"s0 {names[0]} {names[1]}")) as door:
+                assert [e.event for e in await door.wait_for(1)] == names[2:]
+
+
+async def test_a_repeated_send_whose_reply_was_lost_is_seen_once() -> None:
+    with FakeMatrix(faults=Faults(lost_reply=0.7, broken=0.1), seed=3) as matrix:
+        matrix.open(ROOM)
+        async with around(matrix) as adapter:
+            for _ in range(50):
+                try:
+                    await adapter.send(parcel(adapter, "hello"))
+                    break
+                except SendError:
+                    continue
+        assert matrix.texts(ROOM) == ["hello"]
+
+
+async def test_the_homeserver_may_go_away_and_come_back() -> None:
+    with FakeMatrix(faults=Faults(torn=1)) as matrix:
+        async with around(matrix) as adapter, listening(adapter, RecordingDoor("s0")) as door:
+            matrix.say(ROOM, "hello")
+            await until(lambda: [link for link, _ in door.links[1:]] == [Link.CONNECTING])
+            matrix.faults = Faults()
+            await door.wait_for(1)
+            await until(lambda: door.links[-1][0] is Link.CONNECTED)
+
+
+async def test_an_invitation_that_cannot_be_followed_blocks_nothing() -> None:
+    with FakeMatrix() as matrix:
+        matrix.invite("!gone:fake.test")
+        matrix.unjoinable.add("!gone:fake.test")
+        async with around(matrix) as adapter, listening(adapter, RecordingDoor("s0")) as door:
+            matrix.say(ROOM, "hello")
+            await door.wait_for(1)

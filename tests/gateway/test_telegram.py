@@ -1,0 +1,363 @@
+"""The Telegram adapter against a strict Bot API: what is sent, what comes in, and what it says when it cannot."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from keryx.core.deliveries import AGAIN, Target
+from keryx.core.errors import Forbidden, Invalid, NotSent, Refused, Unavailable, Uncertain
+from keryx.core.ids import DeliveryId
+from keryx.core.messages import Text
+from keryx.core.ports import Attachment, Inbound, Link, MenuItem, Parcel, Receipt, Request
+from keryx.surfaces.gateway.settings import Setup
+from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings, make
+from keryx.surfaces.gateway.telegram.line import BAD_TOKEN, HOOKED, TAKEN
+from keryx.surfaces.gateway.telegram.settings import Mode
+from keryx.testing import RecordingDoor
+from keryx.testing.faults import Faults
+from keryx.testing.telegram import TOKEN, FakeTelegram
+
+SECONDS = 10
+SECRET = "hook-secret"
+
+
+class Bot:
+    """An adapter, its platform and a door; pauses are counted and take no time."""
+
+    def __init__(self, telegram: FakeTelegram, *, token: str = TOKEN, mode: Mode = Mode.POLLING) -> None:
+        self.telegram = telegram
+        self.pauses: list[float] = []
+        settings = TelegramSettings(base_url=telegram.url, mode=mode, url="https://keryx.example/")
+        self.adapter = TelegramAdapter(token, settings, secret=SECRET, sleep=self.pause)
+        self.door = RecordingDoor(menu=[MenuItem("new", "Start afresh."), MenuItem("undo-reset", "x" * 300)])
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async def hear(self, count: int = 1) -> list[Inbound]:
+        task = asyncio.create_task(self.adapter.listen(self.door))
+        events = await self.door.wait_for(count, seconds=SECONDS)
+        await _cancel(task)
+        return events
+
+    async def fail(self) -> str:
+        """Listen until the adapter gives up; what it says."""
+        async with asyncio.timeout(SECONDS):
+            with pytest.raises(Forbidden) as caught:
+                await self.adapter.listen(self.door)
+        return str(caught.value)
+
+    async def send(self, said: str = "hello", *, chat: str = "7", **fields: Any) -> str:
+        target = Target("telegram", "424242", chat, fields.pop("thread", ""), fields.pop("reply_to", ""))
+        [first] = self.adapter.parts(said)
+        whole = Parcel(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text=first)
+        return await self.adapter.send(msgspec.structs.replace(whole, **fields))
+
+
+async def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@pytest.fixture
+async def bot() -> AsyncIterator[Bot]:
+    with FakeTelegram() as telegram:
+        made = Bot(telegram)
+        yield made
+        await made.adapter.close()
+
+
+async def test_formatted_text_arrives_with_its_entities(bot: Bot) -> None:
+    await bot.send("some **bold** text", again=True)
+    [shown] = bot.telegram.bubbles
+    assert shown.text == f"{AGAIN}some bold text"
+    assert shown.entities == [{"type": "bold", "offset": len(AGAIN) + 5, "length": 4}]
+
+
+async def test_formatting_that_is_refused_becomes_plain_text(bot: Bot) -> None:
+    bot.telegram.plain_only = True
+    await bot.send("some **bold** [text](https://example.org)")
+    assert bot.telegram.texts() == ["some bold text (https://example.org)"]
+
+
+async def test_a_long_answer_fits_with_its_mark(bot: Bot) -> None:
+    parts = bot.adapter.parts("😀 word " * 3000)
+    for number, part in enumerate(parts):
+        await bot.send(part=number, text=part, again=True)
+    assert len(bot.telegram.bubbles) == len(parts) > 4
+
+
+async def test_only_the_first_part_in_a_group_is_a_reply(bot: Bot) -> None:
+    await bot.send(chat="-5", reply_to="3")
+    await bot.send(chat="-5", reply_to="3", part=1)
+    await bot.send(chat="7", reply_to="3")
+    await bot.send(chat="-5", thread="12")
+    assert [(b.reply_to, b.thread) for b in bot.telegram.bubbles] == [
+        (3, None),
+        (None, None),
+        (None, None),
+        (None, 12),
+    ]
+
+
+async def test_a_group_that_moved_is_followed(bot: Bot) -> None:
+    bot.telegram.moved[-5] = -100
+    await bot.send(chat="-5", reply_to="3")
+    assert bot.telegram.texts(-100) == ["hello"]
+
+
+async def test_a_person_who_blocked_the_bot_is_told_of(bot: Bot) -> None:
+    bot.telegram.blocked.add(7)
+    with pytest.raises(Refused, match="the person has blocked the bot"):
+        await bot.send()
+
+
+@pytest.mark.parametrize("chat", ["", "7"])
+async def test_a_target_that_cannot_be_is_refused(bot: Bot, chat: str) -> None:
+    with pytest.raises(Refused):
+        await bot.send(chat=chat, thread="general")
+
+
+async def test_a_token_that_telegram_forgot_is_no_reason_to_drop_an_answer() -> None:
+    with FakeTelegram() as telegram:
+        bot = Bot(telegram, token="424242:another-token")
+        with pytest.raises(NotSent, match="token"):
+            await bot.send()
+        await bot.adapter.close()
+
+
+async def test_a_broken_server_leaves_doubt(bot: Bot) -> None:
+    bot.telegram.faults = Faults(broken=1)
+    with pytest.raises(Uncertain):
+        await bot.send()
+
+
+async def test_a_repeated_file_carries_the_mark(bot: Bot) -> None:
+    await bot.send(attachment=Attachment(name="a.png", mime="image/png", body=b"png"), again=True)
+    [shown] = bot.telegram.bubbles
+    assert (shown.media, shown.text) == ("photo", AGAIN.strip())
+
+
+async def test_a_file_that_telegram_never_takes_is_refused_before_it_is_sent(bot: Bot) -> None:
+    with pytest.raises(Refused, match="50 MB"):
+        await bot.send(attachment=Attachment(name="a", mime="", body=bytes(50_000_001)))
+
+
+async def test_the_menu_shows_the_commands_as_telegram_takes_them(bot: Bot) -> None:
+    bot.telegram.say("hello")
+    await bot.hear()
+    assert [c["command"] for c in bot.telegram.commands] == ["new", "undo_reset"]
+    assert max(len(c["description"]) for c in bot.telegram.commands) == 256
+
+
+async def test_updates_that_are_no_messages_are_passed_by_the_next_message(bot: Bot) -> None:
+    bot.telegram.push("poll", {"id": "1"})
+    bot.telegram.say("hello")
+    bot.telegram.push("poll", {"id": "2"})
+    [event] = await bot.hear()
+    assert event.cursor == ("telegram:424242", "1002")
+
+
+async def test_a_number_that_starts_again_lower_is_followed(bot: Bot) -> None:
+    bot.door = RecordingDoor("1")
+    bot.telegram.say("hello")
+    [event] = await bot.hear()
+    assert event.cursor == ("telegram:424242", "1001")
+    bot.telegram.updates = [{**bot.telegram.updates[0], "update_id": 3}]
+    again = RecordingDoor("2")
+    bot.door = again
+    assert (await bot.hear())[0].event == event.event
+
+
+async def test_an_event_that_the_engine_calls_wrong_blocks_nothing(bot: Bot) -> None:
+    async def choosy(inbound: Inbound) -> Receipt:
+        if any(isinstance(p, Text) and p.text == "bad" for p in inbound.parts):
+            raise Invalid("this can never be taken in")
+        return Receipt(duplicate=False)
+
+    bot.door = RecordingDoor(receive=choosy)
+    bot.telegram.say("bad")
+    bot.telegram.say("good")
+    assert [m.parts for m in await bot.hear()] == [(Text("good"),)]
+
+
+async def test_a_moved_group_is_told_of(bot: Bot) -> None:
+    bot.telegram.say(None, chat=-5, migrate_to_chat_id=-100)
+    bot.telegram.say("hello")
+    await bot.hear()
+    assert bot.door.moves == [("-5", "-100")]
+
+
+async def test_a_file_beyond_the_limit_is_not_even_asked_for(bot: Bot) -> None:
+    bot.telegram.say(None, document={"file_id": "f", "file_name": "film.mkv", "file_size": 20_000_001})
+    [event] = await bot.hear()
+    assert event.parts == (
+        Text("[film.mkv could not be fetched: it is larger than the 20 MB that Telegram gives to a bot]"),
+    )
+
+
+async def test_a_file_that_is_gone_becomes_a_sentence(bot: Bot) -> None:
+    bot.telegram.say(None, caption="see", document={"file_id": "none", "file_name": "a.txt"})
+    [event] = await bot.hear()
+    assert isinstance(event.parts[1], Text) and "a.txt could not be fetched" in event.parts[1].text
+
+
+async def test_a_file_of_a_stranger_is_not_fetched(bot: Bot) -> None:
+    bot.telegram.files["f"] = b"bytes"
+    bot.telegram.say(None, document={"file_id": "f", "file_name": "a.txt"})
+    bot.door = RecordingDoor(stranger=lambda source: source.user == "7")
+    [event] = await bot.hear()
+    assert (event.parts, bot.door.kept) == ((Text("[a.txt]"),), [])
+
+
+async def test_a_wrong_token_is_said_clearly() -> None:
+    with FakeTelegram() as telegram:
+        bot = Bot(telegram, token="424242:another-token")
+        assert await bot.fail() == BAD_TOKEN
+        assert "another-token" not in str(bot.door.links)
+        await bot.adapter.close()
+
+
+async def test_a_webhook_of_another_program_is_left_alone(bot: Bot) -> None:
+    bot.telegram.webhook = {"url": "https://other.example/telegram"}
+    assert await bot.fail() == HOOKED
+    assert bot.telegram.webhook
+
+
+async def test_our_own_webhook_ends_when_we_poll(bot: Bot) -> None:
+    bot.telegram.say("hello")
+    bot.telegram.webhook = {"url": "https://keryx.example/hooks/telegram"}
+    assert len(await bot.hear()) == 1
+    assert not bot.telegram.webhook
+
+
+async def test_a_second_listener_gives_up_with_a_sentence(bot: Bot) -> None:
+    other = Bot(bot.telegram)
+    both = [asyncio.create_task(b.adapter.listen(b.door)) for b in (bot, other)]
+    async with asyncio.timeout(SECONDS):
+        done, rest = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    assert [str(task.exception()) for task in done] == [TAKEN] * len(done)
+    for task in rest:
+        await _cancel(task)
+    await other.adapter.close()
+
+
+async def test_a_server_out_of_reach_is_waited_for_with_growing_pauses(bot: Bot) -> None:
+    nowhere = Bot(bot.telegram)
+    nowhere.adapter = TelegramAdapter(
+        TOKEN, TelegramSettings(base_url="http://127.0.0.1:9"), sleep=nowhere.pause
+    )
+    task = asyncio.create_task(nowhere.adapter.listen(nowhere.door))
+    async with asyncio.timeout(SECONDS):
+        while len(nowhere.pauses) < 7:  # noqa: ASYNC110 counted by the adapter's own pauses
+            await asyncio.sleep(0.01)
+    assert nowhere.pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
+    await _cancel(task)
+
+
+async def test_how_the_connection_stands_is_reported_once(bot: Bot) -> None:
+    bot.telegram.say("hello")
+    await bot.hear()
+    assert bot.door.links == [(Link.CONNECTED, "")]
+
+
+@pytest.fixture
+async def hooked() -> AsyncIterator[Bot]:
+    with FakeTelegram() as telegram:
+        made = Bot(telegram, mode=Mode.WEBHOOK)
+        task = asyncio.create_task(made.adapter.listen(made.door))
+        assert await asyncio.to_thread(telegram.wait_for, lambda: bool(telegram.webhook))
+        yield made
+        await _cancel(task)
+
+
+async def post(bot: Bot, body: bytes | object, *, secret: str = SECRET) -> int:
+    hook = bot.adapter.hook
+    assert hook is not None
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = Request(headers={"x-telegram-bot-api-secret-token": secret}, body=raw)
+    return (await hook.answer(request)).status
+
+
+UPDATE = {
+    "update_id": 1,
+    "message": {"message_id": 5, "chat": {"id": 7, "type": "private"}, "from": {"id": 7}, "text": "hello"},
+}
+
+
+async def test_a_webhook_is_set_so_that_order_holds_and_nothing_is_dropped(hooked: Bot) -> None:
+    assert hooked.telegram.webhook["url"] == "https://keryx.example/hooks/telegram"
+    assert hooked.telegram.webhook["max_connections"] == 1
+    assert hooked.telegram.webhook["drop_pending_updates"] is False
+    assert hooked.telegram.webhook["secret_token"] == SECRET
+
+
+async def test_a_posted_update_is_taken_in_before_it_is_acknowledged(hooked: Bot) -> None:
+    assert await post(hooked, UPDATE) == 200
+    assert [m.event for m in hooked.door.events] == ["7.5"]
+
+
+@pytest.mark.parametrize(
+    ("body", "secret", "status"),
+    [
+        (UPDATE, "", 401),
+        (UPDATE, "hook-secres", 401),
+        (UPDATE, "höök", 401),
+        (b"{", SECRET, 400),
+        (b"\xff\xfe", SECRET, 400),
+        (b"[]", SECRET, 400),
+        (b"[" * 100_000, SECRET, 400),
+        ({"update_id": "x"}, SECRET, 200),
+    ],
+)
+async def test_bad_posts_are_turned_away(hooked: Bot, body: object, secret: str, status: int) -> None:
+    assert await post(hooked, body, secret=secret) == status
+    assert hooked.door.events == []
+
+
+async def test_an_update_that_cannot_be_stored_now_is_asked_for_again() -> None:
+    async def away(inbound: Inbound) -> Receipt:
+        raise Unavailable("the disk is full")
+
+    with FakeTelegram() as telegram:
+        bot = Bot(telegram, mode=Mode.WEBHOOK)
+        assert await post(bot, UPDATE) == 503
+        bot.door = RecordingDoor(receive=away)
+        task = asyncio.create_task(bot.adapter.listen(bot.door))
+        await asyncio.to_thread(telegram.wait_for, lambda: bool(telegram.webhook))
+        assert await post(bot, UPDATE) == 503
+        await _cancel(task)
+
+
+def setup(**table: object) -> Setup:
+    return Setup(platform="telegram", home=Path("/nowhere"), table=table, environ={"T": TOKEN, "BAD": "x y"})
+
+
+def test_the_settings_make_a_bot() -> None:
+    assert make(setup()) is None
+    made = make(setup(token="env:T", per_chat=2))
+    assert made is not None and made.account == "424242" and made.hook is None
+    assert made.capabilities.chat_interval.total_seconds() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({"mode": "polling"}, "telegram.token is missing"),
+        ({"token": "env:BAD"}, "does not look like a Telegram token"),
+        ({"token": "env:NONE"}, "set the variable NONE"),
+        ({"token": "env:T", "mode": "webhook"}, "needs `url`"),
+        ({"token": "env:T", "mode": "webhook", "url": "https://x", "secret": "env:BAD"}, "telegram.secret"),
+        ({"token": "env:T", "base_url": "api.telegram.org"}, "telegram.base_url"),
+        ({"token": "env:T", "mode": "carrier pigeon"}, "telegram.mode"),
+    ],
+)
+def test_settings_that_make_no_bot_say_why(table: dict[str, object], why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        make(setup(**table))

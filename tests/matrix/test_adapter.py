@@ -1,0 +1,354 @@
+"""The adapter against a real homeserver, with a door that records."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.builders import until
+from tests.matrix.person import Person
+from tests.matrix.synapse import Synapse
+
+from keryx.core.deliveries import AGAIN, Target
+from keryx.core.errors import Forbidden, Gone, NotSent, Refused
+from keryx.core.ids import DeliveryId
+from keryx.core.messages import File, Image, Text
+from keryx.core.ports import Attachment, Inbound, Link, MenuItem, Parcel
+from keryx.core.source import ChatType, Source
+from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
+from keryx.surfaces.gateway.matrix.api import Homeserver
+from keryx.surfaces.gateway.matrix.listening import CANNOT_READ
+from keryx.testing import RecordingDoor
+
+SECONDS = 40
+
+
+@pytest.fixture
+def ann(synapse: Synapse) -> Person:
+    return synapse.person("ann", display="Ann")
+
+
+@pytest.fixture
+def bob(synapse: Synapse) -> Person:
+    return synapse.person("bob", display="Bob")
+
+
+@pytest.fixture
+def bot(synapse: Synapse) -> Person:
+    return synapse.person("keryx", display="Keryx")
+
+
+@pytest.fixture
+async def adapter(synapse: Synapse, bot: Person) -> AsyncIterator[MatrixAdapter]:
+    made = MatrixAdapter(Homeserver(synapse.url, bot.token), bot.user, download=100_000)
+    yield made
+    await made.close()
+
+
+@asynccontextmanager
+async def listening(adapter: MatrixAdapter, door: RecordingDoor) -> AsyncGenerator[RecordingDoor]:
+    """Listens while the block runs, and has connected before it."""
+    task = asyncio.create_task(adapter.listen(door))
+    try:
+        await until(
+            lambda: task.done() or Link.CONNECTED in [link for link, _ in door.links], seconds=SECONDS
+        )
+        yield door
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled() and task.exception():
+        raise AssertionError("listening ended by itself") from task.exception()
+
+
+async def heard(door: RecordingDoor, count: int) -> list[Inbound]:
+    return await door.wait_for(count, seconds=SECONDS)
+
+
+def text(inbound: Inbound) -> str:
+    return "".join(part.text for part in inbound.parts if isinstance(part, Text))
+
+
+def parcel(adapter: MatrixAdapter, room: str, words: str, *, key: str = "d1", **more: str) -> Parcel:
+    target = Target(
+        "matrix", adapter.account, room, thread=more.get("thread", ""), reply_to=more.get("reply_to", "")
+    )
+    return Parcel(
+        delivery=DeliveryId(key),
+        part=0,
+        key=f"{key}.0",
+        target=target,
+        text=adapter.parts(words)[0],
+        edits=more.get("edits", ""),
+    )
+
+
+async def test_an_invitation_is_accepted_and_what_was_said_since_is_heard(
+    adapter: MatrixAdapter, ann: Person, bot: Person
+) -> None:
+    async with listening(adapter, RecordingDoor()) as door:
+        room = ann.room(bot, direct=True)
+        ann.say(room, "hello")
+        event = (await heard(door, 1))[0]
+    assert text(event) == "hello" and event.addressed and event.source.chat_type is ChatType.DM
+    assert (event.source.user, event.source.user_name, event.source.chat) == (ann.user, "Ann", room)
+    assert event.reply == Target("matrix", bot.user, room)
+
+
+async def test_an_invitation_by_a_stranger_is_left_alone(
+    adapter: MatrixAdapter, ann: Person, bob: Person, bot: Person
+) -> None:
+    def stranger(source: Source) -> bool:
+        return source.user == bob.user
+
+    async with listening(adapter, RecordingDoor(stranger=stranger)) as door:
+        closed = bob.room(bot, direct=True)
+        await until(lambda: any(bob.user in detail for _, detail in door.links), seconds=SECONDS)
+        room = ann.room(bot, direct=True)
+        ann.say(room, "hello")
+        await heard(door, 1)
+    assert bot.user not in ann.members(room) - {bot.user} and bot.user in ann.members(room)
+    assert bob.members(closed) == {bob.user}
+
+
+async def test_old_history_is_not_answered_and_an_invitation_that_waited_is(
+    adapter: MatrixAdapter, ann: Person, bot: Person
+) -> None:
+    old = ann.room(bot, direct=True)
+    bot.join(old)
+    ann.say(old, "long ago")
+    waiting = ann.room(bot, direct=True)
+    ann.say(waiting, "are you there?")
+    async with listening(adapter, RecordingDoor()) as door:
+        ann.say(old, "now")
+        events = await heard(door, 2)
+    assert sorted(text(e) for e in events) == ["are you there?", "now"]
+
+
+async def test_in_a_room_of_several_a_mention_a_reply_or_a_command_is_meant_for_keryx(
+    adapter: MatrixAdapter, ann: Person, bob: Person, bot: Person
+) -> None:
+    room = ann.room(bob, bot, name="Garden", topic="Roses")
+    bob.join(room)
+    bot.join(room)
+    mine = bot.say(room, "I am here")
+    pill = f'<a href="https://matrix.to/#/{bot.user}">Keryx</a>: hi'
+    async with listening(adapter, RecordingDoor(menu=[MenuItem("status", "")])) as door:
+        ann.say(room, "among us")
+        ann.say(room, "Keryx: what time is it", mention=bot.user)
+        ann.send(room, {"msgtype": "m.text", "body": "Keryx: hi", "formatted_body": pill})
+        bob.say(room, "I see", reply_to=mine)
+        bob.say(room, "!status now")
+        bob.send(room, {"msgtype": "m.notice", "body": "beep"})
+        events = await heard(door, 6)
+    assert [(text(e), e.addressed) for e in events] == [
+        ("among us", False),
+        ("what time is it", True),
+        ("hi", True),
+        ("I see", True),
+        ("/status now", True),
+        ("beep", False),
+    ]
+    assert events[3].quote == "I am here" and events[5].source.bot and not events[4].source.bot
+    source = events[0].source
+    assert (source.chat_name, source.topic, source.chat_type) == ("Garden", "Roses", ChatType.GROUP)
+    assert events[1].reply and events[1].reply.reply_to == events[1].event
+
+
+async def test_threads_are_places_of_their_own_and_edits_stay_in_theirs(
+    adapter: MatrixAdapter, ann: Person, bot: Person
+) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    async with listening(adapter, RecordingDoor()) as door:
+        root = ann.say(room, "a root")
+        inner = ann.say(room, "within", thread=root)
+        ann.edit(room, inner, "within, mended")
+        events = await heard(door, 3)
+        await adapter.send(parcel(adapter, room, "an answer", thread=root, reply_to=inner))
+    assert [e.source.thread for e in events] == [None, root, root]
+    assert (events[2].edits, text(events[2]), events[2].event != inner) == (inner, "within, mended", True)
+    answer = ann.sees(room)[-1]
+    assert (answer.text, answer.thread, answer.reply_to) == ("an answer", root, inner)
+
+
+async def test_what_came_while_away_is_heard_in_order_however_much_it_is(
+    adapter: MatrixAdapter, ann: Person, bot: Person
+) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    async with listening(adapter, RecordingDoor()) as door:
+        ann.say(room, "first")
+        await heard(door, 1)
+    position = door.events[0].cursor
+    assert position and position[0] == f"matrix:{bot.user}"
+    for number in range(130):
+        ann.say(room, f"m{number}")
+    async with listening(adapter, RecordingDoor(position[1])) as later:
+        events = await heard(later, 130)
+        assert [text(e) for e in events] == [f"m{n}" for n in range(130)]
+        moved = [e.cursor[1].partition(" ")[0] != position[1] for e in events if e.cursor]
+        assert moved == [False] * 129 + [True]
+
+
+async def test_files_come_in_and_go_out(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    picture = ann.upload(b"a picture", name="p.png", mime="image/png")
+    large = ann.upload(b"x" * 200_000, name="large.bin", mime="application/octet-stream")
+    async with listening(adapter, RecordingDoor()) as door:
+        info = {"mimetype": "image/png", "size": 9}
+        ann.send(
+            room, {"msgtype": "m.image", "body": "look", "filename": "p.png", "url": picture, "info": info}
+        )
+        ann.send(room, {"msgtype": "m.file", "body": "large.bin", "url": large})
+        ann.send(room, {"msgtype": "m.file", "body": "gone.bin", "url": "mxc://hub.test/nothing"})
+        events = await heard(door, 3)
+    assert events[0].parts == (Text("look"), Image(media="kept-1", mime="image/png", name="p.png"))
+    assert door.kept[0].body == b"a picture"
+    assert "larger than 100000" in text(events[1]) and "gone.bin" in text(events[2])
+    target = Target("matrix", bot.user, room)
+    given = Attachment(name="out.txt", mime="text/plain", body=b"some words")
+    sent = Parcel(delivery=DeliveryId("d"), part=1, key="d.1", target=target, attachment=given)
+    assert await adapter.send(sent) == await adapter.send(sent)
+    seen = [s for s in ann.sees(room) if s.sender == bot.user]
+    assert [(s.kind, s.text) for s in seen] == [("m.file", "out.txt")]
+    assert ann.download(seen[0].content["url"]) == b"some words"
+    assert not any(isinstance(p, File) for e in events for p in e.parts)
+
+
+async def test_a_message_is_sent_once_per_key_and_edited_in_place(
+    adapter: MatrixAdapter, ann: Person, bot: Person
+) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    first = await adapter.send(parcel(adapter, room, "**one**"))
+    assert first == await adapter.send(parcel(adapter, room, "**one**"))
+    for key, words in (("e1", "two"), ("e2", "three"), ("e3", "two"), ("e3", "two")):
+        assert first == await adapter.send(parcel(adapter, room, words, key=key, edits=first))
+    assert ann.answers(room, by=bot) == ["two"]
+    assert len(ann.events(room)) - len([e for e in ann.events(room) if "state_key" in e]) == 4
+
+
+async def test_the_longest_part_fits_into_an_edit(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    first = await adapter.send(parcel(adapter, room, "short"))
+    words = "ä & ö, " * 20_000
+    whole = adapter.parts(words)
+    assert len(whole) > 2
+    await adapter.send(parcel(adapter, room, words, key="d2"))
+    await adapter.send(parcel(adapter, room, words, key="d3", edits=first))
+    assert all(len(answer) > 10_000 for answer in ann.answers(room, by=bot))
+
+
+async def test_an_edit_of_what_was_deleted_or_never_was_is_told(
+    adapter: MatrixAdapter, ann: Person, bot: Person
+) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    first = await adapter.send(parcel(adapter, room, "one"))
+    bot.call("PUT", f"/client/v3/rooms/{room}/redact/{first}/r1", {})
+    for event in (first, "$nothing"):
+        with pytest.raises(Gone):
+            await adapter.send(parcel(adapter, room, "two", key="d2", edits=event))
+
+
+async def test_where_keryx_is_not_it_is_refused(adapter: MatrixAdapter, ann: Person) -> None:
+    with pytest.raises(Refused, match="not in this room"):
+        await adapter.send(parcel(adapter, ann.room(), "hello"))
+
+
+async def test_a_repetition_carries_its_mark(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    plain = parcel(adapter, room, "hello")
+    marked = Parcel(
+        delivery=plain.delivery, part=0, key="d9.0", target=plain.target, text=plain.text, again=True
+    )
+    await adapter.send(marked)
+    seen = ann.sees(room)[-1]
+    assert seen.text == f"{AGAIN}hello" and seen.content["formatted_body"] == f"<p>{AGAIN}hello</p>"
+
+
+async def test_what_is_encrypted_is_answered_once_with_a_sentence(
+    adapter: MatrixAdapter, ann: Person, bot: Person
+) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    unread = {
+        "algorithm": "m.megolm.v1.aes-sha2",
+        "ciphertext": "AAAA",
+        "device_id": "D",
+        "session_id": "S",
+        "sender_key": "K",
+    }
+    cursor = None
+    for _ in range(2):
+        async with listening(adapter, RecordingDoor(cursor)) as door:
+            ann.send(room, unread, "m.room.encrypted")
+            ann.send(room, unread, "m.room.encrypted")
+            ann.say(room, "in the open")
+            await heard(door, 1)
+            cursor = door.cursor
+    assert ann.answers(room, by=bot) == [CANNOT_READ]
+
+
+async def test_what_was_heard_is_marked_as_read(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    async with listening(adapter, RecordingDoor()) as door:
+        said = ann.say(room, "hello")
+        await heard(door, 1)
+        await until(lambda: bot.has_read(room, said), seconds=SECONDS)
+
+
+async def test_typing_shows_until_the_message_comes(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+
+    def typing() -> list[str]:
+        events = ann.sync()["rooms"]["join"][room]["ephemeral"]["events"]
+        return [user for e in events if e["type"] == "m.typing" for user in e["content"]["user_ids"]]
+
+    await adapter.typing(Target("matrix", bot.user, room))
+    assert typing() == [bot.user]
+    await adapter.send(parcel(adapter, room, "done"))
+    assert typing() == []
+
+
+async def test_a_revoked_token_is_told_and_shown_nowhere(
+    adapter: MatrixAdapter, ann: Person, bot: Person
+) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    bot.call("POST", "/client/v3/logout", {})
+    with pytest.raises(Forbidden, match="keryx gateway setup matrix") as refused:
+        await adapter.listen(RecordingDoor())
+    with pytest.raises(NotSent, match="refuses the access token") as unsent:
+        await adapter.send(parcel(adapter, room, "hello"))
+    assert bot.token not in f"{refused.value!r}{unsent.value!r}"
+
+
+async def test_a_token_of_somebody_else_is_refused(synapse: Synapse, ann: Person, bot: Person) -> None:
+    adapter = MatrixAdapter(Homeserver(synapse.url, ann.token), bot.user)
+    try:
+        with pytest.raises(Forbidden, match=f"belongs to {ann.user}"):
+            await adapter.listen(RecordingDoor())
+    finally:
+        await adapter.close()
+
+
+async def test_a_homeserver_that_is_away_is_told(bot: Person) -> None:
+    adapter = MatrixAdapter(Homeserver("http://127.0.0.1:9", bot.token), bot.user)
+    try:
+        door = RecordingDoor()
+        listening = asyncio.create_task(adapter.listen(door))
+        await until(lambda: bool(door.links), seconds=SECONDS)
+        listening.cancel()
+        await asyncio.wait({listening})
+        assert door.links[0][0] is Link.CONNECTING and "cannot be reached" in door.links[0][1]
+        with pytest.raises(NotSent, match="cannot be reached"):
+            await adapter.send(parcel(adapter, "!r:hub.test", "hello"))
+    finally:
+        await adapter.close()

@@ -1,0 +1,222 @@
+"""A site for tests: the whole web over a hub, asked in this process as a browser or a program would."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp, Message
+
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
+from keryx.core.ports import Clock
+from keryx.core.sessions import Viewer
+from keryx.engine.hub import Hub
+from keryx.surfaces.web.ask import Facts
+from keryx.surfaces.web.server import Web
+from keryx.surfaces.web.wire import Model, Setting
+
+SECONDS = 15
+HOST = "localhost:7337"
+ORIGIN = f"http://{HOST}"
+TOKEN = "a-token-of-some-length"
+KEY = b"k" * 32
+OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
+FACTS = Facts(
+    version="1.2.3",
+    agent="echo",
+    models=(Model(name="small", host="models.example", default=True),),
+    settings=(Setting(name="port", value="7337", source="default"),),
+)
+
+
+class Site:
+    """`ask` gives the answer of a request; `json` its document, which must be there."""
+
+    def __init__(self, app: ASGIApp, web: Web, *, token: str = "") -> None:
+        self.app = app
+        self.web = web
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app, raise_app_exceptions=True),
+            base_url=ORIGIN,
+            headers=headers,
+            timeout=SECONDS,
+        )
+
+    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return await self.client.request(method, path, **more)
+
+    async def get(self, path: str, **more: Any) -> Any:
+        return await self._given("GET", path, **more)
+
+    async def post(self, path: str, body: object = None, **more: Any) -> Any:
+        return await self._given("POST", path, json=body or {}, **more)
+
+    async def patch(self, path: str, body: object) -> Any:
+        return await self._given("PATCH", path, json=body)
+
+    async def put(self, path: str, body: object) -> Any:
+        return await self._given("PUT", path, json=body)
+
+    async def delete(self, path: str) -> Any:
+        return await self._given("DELETE", path)
+
+    async def problem(self, status: int, method: str, path: str, **more: Any) -> str:
+        """The sentence of a refusal, which must be a problem document of this status."""
+        answer = await self.ask(method, path, **more)
+        assert answer.status_code == status, (answer.status_code, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+        document = answer.json()
+        assert document["status"] == status
+        assert len(document["detail"]) > 15
+        return document["detail"]
+
+    async def _given(self, method: str, path: str, **more: Any) -> Any:
+        answer = await self.ask(method, path, **more)
+        assert answer.status_code < 300, (answer.status_code, answer.text)
+        return answer.json() if answer.content else None
+
+
+@asynccontextmanager
+async def opened(
+    hub: Hub,
+    clock: Clock,
+    *,
+    token: str = "",
+    operator: Viewer = OPERATORS,
+    hosts: tuple[str, ...] = (),
+    facts: Facts = FACTS,
+) -> AsyncGenerator[Site]:
+    web = Web(hub, clock, operator=operator, key=KEY, token=token, hosts=hosts, facts=facts)
+    async with web.running() as app:
+        site = Site(app, web)
+        async with site.client:
+            yield site
+
+
+@dataclass
+class Heard:
+    """One event of a stream, with the cursor that a browser then has."""
+
+    cursor: str
+    data: dict[str, Any]
+
+
+@dataclass
+class Listener:
+    """A browser's end of a stream: keeps what it heard and the last cursor, over any number of connections."""
+
+    app: ASGIApp
+    cursor: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    heard: list[Heard] = field(default_factory=list[Heard])
+    status: int = 0
+    _buffer: bytes = b""
+    _event: dict[str, str] = field(default_factory=dict[str, str])
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def connected(self, *, cut_after: int | None = None) -> AsyncGenerator["Listener"]:
+        """Listen while the block runs, or until this many bytes came."""
+        self._buffer, self._event = b"", {}
+        gone = self._gone = asyncio.Event()
+        left = cut_after
+
+        async def receive() -> Message:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            nonlocal left
+            if message["type"] == "http.response.start":
+                self.status = message["status"]
+                return
+            body: bytes = message.get("body", b"")
+            if left is not None:
+                body, left = body[:left], max(0, left - len(body))
+            self._feed(body)
+            if left == 0 or not message.get("more_body"):
+                gone.set()
+            self._changed.set()
+
+        task = asyncio.ensure_future(self.app(self._scope(), receive, send))
+        try:
+            yield self
+        finally:
+            gone.set()
+            async with asyncio.timeout(SECONDS):
+                await task
+
+    async def until(self, type_: str, **fields: object) -> dict[str, Any]:
+        """Wait for an event of this type whose fields are so; gives the last such event."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                self._changed.clear()
+                for event in reversed(self.heard):
+                    if event.data["type"] == type_ and _fits(event.data, fields):
+                        return event.data
+                await self._changed.wait()
+
+    async def cut(self, *, within: float) -> bool:
+        """Wait until the connection was cut; false if that does not happen because nothing more comes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._gone.wait()
+        return self._gone.is_set()
+
+    async def idle(self) -> None:
+        """Wait until nothing more comes."""
+        before = -1
+        while before != len(self.heard):
+            before = len(self.heard)
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+    def of(self, type_: str) -> list[dict[str, Any]]:
+        return [event.data for event in self.heard if event.data["type"] == type_]
+
+    def _scope(self) -> dict[str, Any]:
+        headers = {"host": HOST, "last-event-id": self.cursor, **self.headers}
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": "/api/stream",
+            "raw_path": b"/api/stream",
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items() if v],
+            "client": ("127.0.0.1", 1),
+            "server": ("localhost", 7337),
+        }
+
+    def _feed(self, body: bytes) -> None:
+        """What a browser does with the lines of a stream; an event that did not end is forgotten."""
+        self._buffer += body
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            name, _, value = line.decode().partition(": ")
+            if name:
+                self._event[name] = value
+                continue
+            self.cursor = self._event.get("id", self.cursor)
+            if "data" in self._event:
+                self.heard.append(Heard(self.cursor, json.loads(self._event["data"])))
+            self._event = {}
+
+
+def _fits(data: object, fields: dict[str, object]) -> bool:
+    """Whether a document has these values; `turn__state` is the state within the turn."""
+    for path, wanted in fields.items():
+        found: Any = data
+        for name in path.split("__"):
+            found = found.get(name) if isinstance(found, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if found != wanted:
+            return False
+    return True

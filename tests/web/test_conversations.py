@@ -1,0 +1,245 @@
+"""Conversations over HTTP: sent, shown, changed, forked, taken back, on both engines."""
+
+from tests.engine.conftest import Begin
+from tests.engine.world import Pause, Scenes, World
+from tests.web.site import Site, opened
+
+from keryx.core.ids import SessionId, TurnId
+from keryx.core.messages import ToolCall, ToolResult
+from keryx.core.ports import Called, Receipt, Returned, Said, Thought
+
+
+async def begun(site: Site, world: World, text: str = "hello") -> str:
+    """A conversation of one question and its answer."""
+    sent = await site.post("/api/sessions", {"text": text})
+    await world.settle(TurnId(sent["turn"]))
+    return sent["session"]
+
+
+async def test_a_message_begins_a_conversation_and_is_answered(site: Site, world: World) -> None:
+    session = await begun(site, world, "hello **you**")
+    found = await site.get(f"/api/sessions/{session}")
+    assert [m["role"] for m in found["messages"]] == ["user", "assistant"]
+    assert found["messages"][1]["parts"][0]["html"] == "<p>hello <strong>you</strong></p>\n"
+    assert found["session"]["title"] == "hello you"
+    assert found["session"]["last_seq"] == 2
+
+
+async def test_a_send_that_is_repeated_takes_effect_once(site: Site) -> None:
+    key = {"Idempotency-Key": "one-1"}
+    first = await site.post("/api/sessions", {"text": "once"}, headers=key)
+    again = await site.post("/api/sessions", {"text": "once"}, headers=key)
+    assert (first["duplicate"], again["duplicate"]) == (False, True)
+    assert (again["session"], again["seq"]) == (first["session"], first["seq"])
+    found = await site.get(f"/api/sessions/{first['session']}")
+    assert [m["client"] for m in found["messages"] if m["role"] == "user"] == ["one-1"]
+    assert len((await site.get("/api/sessions"))["sessions"]) == 1
+
+
+async def test_a_slash_command_is_answered_in_the_reply(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    sent = await site.post(f"/api/sessions/{session}/messages", {"text": "/title Trip to Oslo"})
+    assert "Oslo" in sent["reply"]
+    assert "turn" not in sent
+    assert (await site.get(f"/api/sessions/{session}"))["session"]["title"] == "Trip to Oslo"
+
+
+async def test_settings_and_project_are_given_with_the_first_message(site: Site, world: World) -> None:
+    project = await site.post("/api/projects", {"name": "Travel", "colour": "#336699"})
+    sent = await site.post(
+        "/api/sessions", {"text": "hi", "settings": {"model": "small"}, "project": project["id"]}
+    )
+    found = (await site.get(f"/api/sessions/{sent['session']}"))["session"]
+    assert found["settings"] == {"model": "small"}
+    assert found["project"] == project["id"]
+    assert (await site.get("/api/projects"))["projects"][0]["sessions"] == 1
+
+
+async def test_a_session_is_renamed_pinned_archived_ended_and_set_up(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    changed = await site.patch(
+        f"/api/sessions/{session}",
+        {"title": "Plans", "pinned": True, "archived": True, "ended": True, "settings": {"effort": "high"}},
+    )
+    assert (changed["title"], changed["pinned"], changed["archived"]) == ("Plans", True, True)
+    assert (changed["end_reason"], changed["settings"]) == ("person", {"effort": "high"})
+    reopened = await site.patch(f"/api/sessions/{session}", {"ended": False, "archived": False})
+    assert "ended_at" not in reopened
+    assert "archived" not in reopened
+
+
+async def test_a_deleted_session_is_gone_until_it_is_brought_back(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    assert await site.delete(f"/api/sessions/{session}") is None
+    await site.problem(404, "GET", f"/api/sessions/{session}")
+    assert (await site.post(f"/api/sessions/{session}/undelete"))["id"] == session
+    await site.delete(f"/api/sessions/{session}?erase=true")
+    await site.problem(404, "POST", f"/api/sessions/{session}/undelete")
+
+
+async def test_windows_lie_before_after_and_around_a_message(site: Site, world: World) -> None:
+    session = await begun(site, world, "one")
+    for text in ("two", "three", "four"):
+        sent = await site.post(f"/api/sessions/{session}/messages", {"text": text})
+        await world.settle(TurnId(sent["turn"]))
+    path = f"/api/sessions/{session}/messages"
+
+    async def seqs(query: str) -> tuple[list[int], bool, bool]:
+        found = await site.get(f"{path}?{query}")
+        return [m["seq"] for m in found["messages"]], found.get("earlier", False), found.get("later", False)
+
+    assert await seqs("limit=3") == ([6, 7, 8], True, False)
+    assert await seqs("before=4&limit=2") == ([2, 3], True, True)
+    assert await seqs("after=6") == ([7, 8], True, False)
+    assert await seqs("around=4&limit=4") == ([2, 3, 4, 5], True, True)
+    assert await seqs("around=8&limit=3") == ([6, 7, 8], True, False)
+    assert await seqs("before=1") == ([], False, False)
+    assert [m["seq"] for m in (await site.get(f"/api/sessions/{session}?around=1&limit=2"))["messages"]] == [
+        1,
+        2,
+    ]
+    await site.problem(400, "GET", f"{path}?before=3&after=1")
+
+
+async def test_turns_are_undone_redone_and_retried(site: Site, world: World) -> None:
+    session = await begun(site, world, "first")
+    assert await site.post(f"/api/sessions/{session}/undo") == {"text": "first"}
+    shown = (await site.get(f"/api/sessions/{session}"))["messages"]
+    assert all(m["undone"] for m in shown)
+    assert await site.post(f"/api/sessions/{session}/redo") == {"messages": 2}
+    again = await site.post(f"/api/sessions/{session}/retry")
+    await world.settle(TurnId(again["turn"]))
+    roles = [
+        (m["role"], bool(m.get("undone"))) for m in (await site.get(f"/api/sessions/{session}"))["messages"]
+    ]
+    assert roles == [("user", True), ("assistant", True), ("user", False), ("assistant", False)]
+
+
+async def test_an_old_question_is_edited_in_a_fork_once(site: Site, world: World) -> None:
+    session = await begun(site, world, "first")
+    sent = await site.post(f"/api/sessions/{session}/messages", {"text": "second"})
+    await world.settle(TurnId(sent["turn"]))
+    body, key = {"through": 2, "text": "second, better"}, {"Idempotency-Key": "edit"}
+    forked = await site.post(f"/api/sessions/{session}/fork", body, headers=key)
+    again = await site.post(f"/api/sessions/{session}/fork", body, headers=key)
+    assert again["session"]["id"] == forked["session"]["id"] != session
+    await world.settle(TurnId(forked["sent"]["turn"]))
+    child = await site.get(f"/api/sessions/{forked['session']['id']}")
+    texts = [m["parts"][0]["text"] for m in child["messages"]]
+    assert texts == ["first", "first", "second, better", "second, better"]
+    assert (child["session"]["parent"], child["session"]["parent_seq"]) == (session, 2)
+    family = (await site.get(f"/api/sessions/{child['session']['id']}/lineage"))["branches"]
+    assert [b["id"] for b in family] == [session, child["session"]["id"]]
+
+
+async def test_the_first_question_is_edited_in_a_new_conversation(site: Site, world: World) -> None:
+    session = await begun(site, world, "first")
+    await site.patch(f"/api/sessions/{session}", {"settings": {"model": "small"}})
+    forked = await site.post(f"/api/sessions/{session}/fork", {"through": 0, "text": "better"})
+    assert forked["session"]["settings"] == {"model": "small"}
+    found = await site.get(f"/api/sessions/{forked['session']['id']}")
+    assert found["messages"][0]["parts"][0]["text"] == "better"
+
+
+async def test_a_busy_conversation_shows_its_draft_queue_and_steps(begin: Begin) -> None:
+    pause = Pause()
+    call = ToolCall("c1", "search", '{"query": "oslo"}')
+    script = (
+        Called((call,)),
+        Returned(ToolResult("c1", "search", "x" * 9000)),
+        Thought("hm"),
+        Said("so **far**"),
+        pause,
+    )
+    world = await begin(agent=Scenes({"work": script}))
+    async with opened(world.hub, world.clock) as site:
+        sent = await site.post("/api/sessions", {"text": "work now"})
+        await pause.reached()
+        waiting = await site.post(f"/api/sessions/{sent['session']}/messages", {"text": "and then?"})
+        await world.drafted(Receipt(duplicate=False, session=SessionId(sent["session"])), "hmso **far**")
+        found = await site.get(f"/api/sessions/{sent['session']}")
+        assert found["running"]["id"] == found["draft"]["turn"] == sent["turn"]
+        assert found["draft"]["parts"][-1] == {
+            "text": "so **far**",
+            "blocks": ["<p>so <strong>far</strong></p>\n"],
+        }
+        result = found["messages"][2]["parts"][0]
+        assert (result["cut"], len(result["output"])) == (True, 4000)
+        whole = await site.get(f"/api/messages/{found['messages'][2]['id']}")
+        assert len(whole["parts"][0]["output"]) == 9000
+        assert [w["turn"]["id"] for w in found["queue"]] == [waiting["turn"]]
+
+        row = (await site.get("/api/turns"))["turns"][0]
+        assert (row["step"], row["asked"]) == ("search oslo", "work now")
+        message = found["queue"][0]["message"]["id"]
+        edited = await site.patch(f"/api/messages/{message}", {"text": "or now?"})
+        assert edited["parts"][0]["text"] == "or now?"
+        await site.delete(f"/api/turns/{waiting['turn']}")
+        assert (await site.get(f"/api/sessions/{sent['session']}/queue"))["waiting"] == []
+        await site.problem(409, "DELETE", f"/api/turns/{sent['turn']}")
+        stopped = await site.post(f"/api/sessions/{sent['session']}/stop")
+        assert stopped["turn"]["id"] == sent["turn"]
+        turn = await world.settle(TurnId(sent["turn"]))
+        assert turn.state == "cancelled"
+
+
+async def test_unsent_text_is_kept_until_it_is_sent(site: Site, world: World) -> None:
+    await site.put("/api/composers/new", {"text": "not yet"})
+    assert (await site.get("/api/start"))["composer"] == {"text": "not yet"}
+    session = await begun(site, world)
+    assert (await site.get("/api/composers/new")) == {}
+    await site.put(f"/api/composers/{session}", {"text": "half a thou"})
+    assert (await site.get(f"/api/sessions/{session}"))["composer"] == {"text": "half a thou"}
+    await site.problem(404, "PUT", "/api/composers/nowhere", json={"text": "x"})
+
+
+async def test_what_others_say_is_unread_until_it_is_read(site: Site, world: World) -> None:
+    await world.ask("before the first visit", chat="old")
+    start = await site.get("/api/start")
+    old = start["sessions"]["sessions"][0]
+    assert old["read"] == old["last_seq"]
+    world.advance(60)
+    await world.ask("news", chat="new")
+    first = (await site.get("/api/sessions"))["sessions"][0]
+    assert (first["read"], first["last_seq"]) == (0, 2)
+    await site.put(f"/api/sessions/{first['id']}/read", {"seq": 2})
+    await site.put(f"/api/sessions/{first['id']}/read", {"seq": 1})
+    assert (await site.get("/api/sessions"))["sessions"][0]["read"] == 2
+
+
+async def test_a_conversation_is_exported(site: Site, world: World) -> None:
+    session = await begun(site, world, "take me away")
+    for kind, begins in (
+        ("markdown", "# take me away"),
+        ("html", "<!doctype html>"),
+        ("jsonl", '{"record"'),
+    ):
+        answer = await site.ask("GET", f"/api/sessions/{session}/export?format={kind}")
+        assert answer.text.startswith(begins)
+        assert answer.headers["content-disposition"].startswith("attachment;")
+        assert "sandbox" in answer.headers["content-security-policy"]
+
+
+async def test_odd_text_survives_the_way_in_and_out(site: Site, world: World) -> None:
+    text = "lone \ud83d surrogate, nul \x00, \u202eright to left, 👩‍👩‍👧‍👦"
+    body = '{"text": "lone \\ud83d surrogate, nul \\u0000, \\u202eright to left, 👩‍👩‍👧‍👦"}'.encode()
+    answer = await site.ask("POST", "/api/sessions", content=body)
+    assert answer.status_code == 201
+    found = await site.get(f"/api/sessions/{answer.json()['session']}")
+    assert found["messages"][0]["parts"][0]["text"] == text
+
+
+async def test_a_session_is_found_by_its_title(site: Site, world: World) -> None:
+    session = await begun(site, world, "Something to find")
+    assert (await site.get("/api/resolve?name=Something to find"))["id"] == session
+    assert (await site.get(f"/api/resolve?name={session[:12]}"))["id"] == session
+    await site.problem(404, "GET", "/api/resolve?name=nothing")
+    await site.problem(400, "GET", "/api/resolve?name=../etc/passwd")
+
+
+async def test_the_story_of_a_message_is_told(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    story = await site.get(f"/api/messages/{session}.1/why")
+    assert story["outcome"].startswith("answered in turn")
+    await site.problem(400, "GET", "/api/messages/nonsense/why")
+    await site.problem(404, "GET", f"/api/messages/{SessionId('0' * 18)}.1/why")

@@ -1,0 +1,100 @@
+"""What platforms post: answered by its adapter, bounded while it is read, and told nothing of what fails inside."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from keryx.core.errors import Conflict, Invalid, Retryable
+from keryx.core.ports import Hook, Request, Response
+from keryx.surfaces.web import hooks
+from keryx.testing import RecordingAdapter
+
+
+class Hooked(RecordingAdapter):
+    """Answers what it is told to, and keeps the requests."""
+
+    def __init__(self, path: str = "fake/x", *, error: Exception | None = None) -> None:
+        super().__init__("fake")
+        self.hook = Hook(path=path, answer=self._answer, limit=100)
+        self.requests: list[Request] = []
+        self._error = error
+
+    async def _answer(self, request: Request) -> Response:
+        self.requests.append(request)
+        if self._error:
+            raise self._error
+        return Response(status=202, body=b'{"ok":true}', mime="application/json")
+
+
+async def post(
+    adapter: Hooked,
+    path: str = "/hooks/fake/x",
+    content: bytes | AsyncIterator[bytes] = b"{}",
+    *,
+    listening: bool = True,
+    method: str = "POST",
+) -> httpx.Response:
+    app = Starlette(routes=hooks.routes([adapter], listening=lambda _: listening))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        return await client.request(method, path, content=content, headers={"X-Sign": "abc"})
+
+
+async def test_the_adapter_answers() -> None:
+    adapter = Hooked()
+    answer = await post(adapter, content=b"body")
+    assert (answer.status_code, answer.json()) == (202, {"ok": True})
+    assert answer.headers["content-type"] == "application/json"
+    assert (adapter.requests[0].body, adapter.requests[0].headers["x-sign"]) == (b"body", "abc")
+
+
+async def test_an_unknown_path_is_not_found() -> None:
+    adapter = Hooked()
+    assert (await post(adapter, "/hooks/other")).status_code == 404
+    assert (await post(adapter, "/hooks/")).status_code == 404
+    assert (await post(adapter, method="GET")).status_code == 405
+    assert adapter.requests == []
+
+
+async def test_an_adapter_that_does_not_listen_yet_is_asked_later() -> None:
+    answer = await post(Hooked(), listening=False)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+async def test_a_body_that_is_too_large_is_refused() -> None:
+    adapter = Hooked()
+    assert (await post(adapter, content=b"x" * 100)).status_code == 202
+    assert (await post(adapter, content=b"x" * 101)).status_code == 413
+    assert len(adapter.requests) == 1
+
+
+async def test_a_body_without_a_length_is_refused_while_it_is_read() -> None:
+    adapter = Hooked()
+    given = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal given
+        for _ in range(1000):
+            given += 1
+            yield b"x" * 60
+
+    answer = await post(adapter, content=endless())
+    assert answer.status_code == 413
+    assert (given < 10, adapter.requests) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(RuntimeError("secret"), 500), (Conflict("secret"), 500), (Retryable("secret"), 503)],
+)
+async def test_what_fails_inside_is_told_to_nobody(error: Exception, status: int) -> None:
+    answer = await post(Hooked(error=error))
+    assert answer.status_code == status
+    assert "secret" not in answer.text
+
+
+def test_two_adapters_cannot_share_a_path() -> None:
+    with pytest.raises(Invalid, match="another path"):
+        hooks.routes([Hooked(), Hooked()], listening=lambda _: True)

@@ -1,0 +1,116 @@
+"""A real node is killed in mid-answer: a browser comes back with its cursor and has the same text, nothing doubled."""
+
+import json
+import signal
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from tests.cli.driver import WAIT, Cli, Node
+
+WORDS = " ".join(f"word{n}" for n in range(40))
+
+
+class Browser:
+    """Reads a stream over real sockets, and keeps what a page would have."""
+
+    def __init__(self, cursor: str) -> None:
+        self.cursor = cursor
+        self.messages: list[dict[str, Any]] = []
+        self.states: list[str] = []
+        self.draft = ""
+        self._n = 0
+
+    @contextmanager
+    def listening(self, node: Node) -> Generator[Iterator[dict[str, Any]]]:
+        headers = {"Last-Event-ID": self.cursor}
+        with (
+            httpx.Client(base_url=node.address, timeout=WAIT) as client,
+            client.stream("GET", "/api/stream", headers=headers) as answer,
+        ):
+            assert answer.status_code == 200
+            yield self._events(answer.iter_lines())
+
+    def _events(self, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+        event: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(": ")
+            if name:
+                event[name] = value
+                continue
+            self.cursor = event.get("id", self.cursor)
+            if "data" in event:
+                data = json.loads(event["data"])
+                self._take(data)
+                yield data
+            event = {}
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["type"] == "message":
+            self.messages.append(event["message"])
+            if event["message"]["role"] == "assistant":
+                self.draft, self._n = "", 0
+        elif event["type"] == "turn":
+            self.states.append(event["turn"]["state"])
+        elif event["type"] == "draft":
+            if event.get("fresh"):
+                self.draft, self._n = "", 0
+            if event["n"] > self._n:
+                self.draft, self._n = self.draft + event.get("text", ""), event["n"]
+
+
+def ask(node: Node, method: str, path: str, body: object = None) -> Any:
+    with httpx.Client(base_url=node.address, timeout=WAIT) as client:
+        answer = client.request(method, path, json=body)
+    assert answer.status_code < 300, answer.text
+    return answer.json()
+
+
+def test_a_browser_comes_back_after_a_kill_in_mid_answer(keryx: Cli) -> None:
+    with keryx.serving() as node:
+        browser = Browser(ask(node, "GET", "/api/start")["cursor"])
+        with browser.listening(node) as events:
+            sent = ask(node, "POST", "/api/sessions", {"text": f"slow 4 {WORDS}"})
+            next(e for e in events if e["type"] == "draft" and len(browser.draft) > 60)
+            node.process.send_signal(signal.SIGKILL)
+            node.process.wait(WAIT)
+    shown = browser.draft
+    with keryx.serving() as node, browser.listening(node) as events:
+        next(e for e in events if e["type"] == "turn" and e["turn"]["state"] == "done")
+        found = ask(node, "GET", f"/api/sessions/{sent['session']}")
+    ids = [m["id"] for m in browser.messages]
+    assert len(ids) == len(set(ids))
+    assert [m["id"] for m in found["messages"]] == sorted(ids, key=lambda i: int(i.rpartition(".")[2]))
+    texts = [m["parts"][0]["text"] for m in found["messages"]]
+    kept = next(m for m in found["messages"] if m.get("mark") == "interrupted")
+    assert kept["parts"][0]["text"].startswith(shown)
+    assert texts[-1].strip() == WORDS
+    assert browser.states.count("done") == 1
+
+
+def test_a_stop_closes_streams_at_once(keryx: Cli) -> None:
+    with keryx.serving() as node:
+        browser = Browser(ask(node, "GET", "/api/start")["cursor"])
+        with browser.listening(node) as events:
+            began = time.monotonic()
+            node.process.send_signal(signal.SIGTERM)
+            assert list(events) == []
+            assert node.process.wait(WAIT) == 0
+            assert time.monotonic() - began < WAIT
+
+
+def test_another_address_needs_a_token(keryx: Cli) -> None:
+    refused = keryx("serve", "--host", "0.0.0.0")
+    assert refused.code != 0
+    assert "KERYX_WEB_TOKEN" in refused.err
+    with keryx.serving("--host", "0.0.0.0", KERYX_WEB_TOKEN="a-token-of-some-length") as node:
+        port = node.address.rpartition(":")[2]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT) as client:
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/api/start").status_code == 401
+            bearer = {"Authorization": "Bearer a-token-of-some-length"}
+            assert client.get("/api/start", headers=bearer).status_code == 200
+            shown = client.get("/api/settings", headers=bearer).text
+    assert "a-token-of-some-length" not in shown

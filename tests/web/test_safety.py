@@ -1,0 +1,234 @@
+"""Safety: who is let in, from where, and what a browser may do with what it gets."""
+
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.engine.world import World, viewer
+from tests.web.site import HOST, KEY, TOKEN, Listener, Site, opened
+
+from keryx.core.errors import Invalid
+from keryx.surfaces.web import settings
+from keryx.surfaces.web.contract import OPERATIONS, Needs
+from keryx.surfaces.web.credentials import Seal, read_key
+from keryx.surfaces.web.settings import Web
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 40
+
+
+async def test_without_credentials_nothing_but_health_and_sign_in_answers(world: World) -> None:
+    async with opened(world.hub, world.clock, token=TOKEN) as site:
+        for operation in OPERATIONS:
+            if operation.needs is not Needs.NOTHING:
+                path = operation.path.replace("{", "").replace("}", "")
+                detail = await site.problem(401, operation.method, path, json={})
+                assert "sign in" in detail
+        await site.problem(401, "GET", "/openapi.json")
+        await site.problem(401, "GET", "/metrics")
+        await site.problem(401, "GET", "/api/start", headers={"Cookie": "keryx=forged.cookie.value"})
+        await site.problem(401, "GET", "/api/start", headers={"Authorization": "Bearer wrong"})
+        await site.problem(401, "GET", "/api/start", headers={"Authorization": f"Basic {TOKEN}"})
+        assert (await site.ask("GET", "/api/start", headers=BEARER)).status_code == 200
+
+
+async def test_a_token_is_exchanged_for_a_cookie_that_can_be_revoked(world: World) -> None:
+    async with opened(world.hub, world.clock, token=TOKEN) as site:
+        answer = await site.ask(
+            "POST", "/api/sign-in", json={"token": TOKEN}, headers={"User-Agent": "Browser 1"}
+        )
+        assert answer.json()["signed_in"] is True
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert TOKEN not in cookie
+        found = (await site.get("/api/sign-ins"))["sign_ins"]
+        assert [(s["browser"], s["current"]) for s in found] == [("Browser 1", True)]
+        await site.delete(f"/api/sign-ins/{found[0]['id']}")
+        await site.problem(401, "GET", "/api/start")
+
+
+async def test_signing_out_ends_the_cookie(world: World) -> None:
+    async with opened(world.hub, world.clock, token=TOKEN) as site:
+        await site.post("/api/sign-in", {"token": TOKEN})
+        value = site.client.cookies["keryx"]
+        await site.post("/api/sign-out")
+        await site.problem(401, "GET", "/api/start", headers={"Cookie": f"keryx={value}"})
+
+
+async def test_a_sign_in_runs_out_and_its_secret_is_not_in_the_store(world: World) -> None:
+    async with opened(world.hub, world.clock, token=TOKEN) as site:
+        await site.post("/api/sign-in", {"token": TOKEN})
+        id_, secret, _ = site.client.cookies["keryx"].split(".")
+        rows = await world.read(lambda tx: tx.rows("select * from sign_ins"))
+        assert id_ in str(rows)
+        assert secret not in str(rows)
+        world.advance(timedelta(days=31))
+        await site.problem(401, "GET", "/api/start")
+
+
+async def test_guessing_the_token_is_slowed_down(world: World) -> None:
+    async with opened(world.hub, world.clock, token=TOKEN) as site:
+        for _ in range(10):
+            await site.problem(401, "POST", "/api/sign-in", json={"token": "guess"})
+        answer = await site.ask("POST", "/api/sign-in", json={"token": TOKEN})
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) > 0
+        world.advance(61)
+        assert (await site.ask("POST", "/api/sign-in", json={"token": TOKEN})).status_code == 200
+
+
+async def test_a_revoked_browser_hears_nothing_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keryx.surfaces.web.stream.BEAT", 0.01)
+    async with opened(world.hub, world.clock, token=TOKEN) as site:
+        await site.post("/api/sign-in", {"token": TOKEN})
+        start = await site.get("/api/start")
+        cookie = {"cookie": f"keryx={site.client.cookies['keryx']}"}
+        listener = Listener(site.app, start["cursor"], headers=cookie)
+        async with listener.connected():
+            await site.post("/api/sign-out")
+            assert await listener.cut(within=10)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "", "127.0.0.1.evil.example:7337"]
+)
+async def test_a_foreign_host_is_refused(site: Site, host: str) -> None:
+    await site.problem(421, "GET", "/api/start", headers={"Host": host})
+    await site.problem(421, "GET", "/", headers={"Host": host})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:7337", "[::1]:7337", "LOCALHOST", "192.168.1.5:80"])
+async def test_addresses_and_localhost_are_let_through(site: Site, host: str) -> None:
+    assert (await site.ask("GET", "/api/start", headers={"Host": host})).status_code == 200
+
+
+async def test_a_configured_name_is_let_through(world: World) -> None:
+    async with opened(world.hub, world.clock, hosts=("keryx.example.org",)) as site:
+        own = {"Host": "keryx.example.org", "Origin": "https://keryx.example.org"}
+        assert (await site.ask("POST", "/api/sessions", json={"text": "x"}, headers=own)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:9999"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_a_foreign_page_can_neither_change_nor_listen(site: Site, headers: dict[str, str]) -> None:
+    await site.problem(403, "POST", "/api/sessions", json={"text": "x"}, headers=headers)
+    await site.problem(403, "GET", "/api/stream", headers=headers)
+    await site.problem(403, "DELETE", "/api/projects/x", headers=headers)
+
+
+async def test_the_own_page_may(site: Site) -> None:
+    own = {"Origin": f"http://{HOST}", "Sec-Fetch-Site": "same-origin"}
+    assert (await site.ask("POST", "/api/sessions", json={"text": "x"}, headers=own)).status_code == 201
+
+
+async def test_every_answer_has_safe_headers(site: Site) -> None:
+    for path in ("/api/start", "/api/nothing", "/healthz", "/", "/api/sessions/x"):
+        headers = (await site.ask("GET", path)).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+async def test_only_the_operator_sees_settings_and_lets_people_in(world: World) -> None:
+    async with opened(world.hub, world.clock, operator=viewer("ann")) as site:
+        for method, path in (("GET", "/api/settings"), ("GET", "/api/pairing"), ("POST", "/api/pairing")):
+            await site.problem(403, method, path, json={"platform": "fake", "code": "x"})
+
+
+async def test_files_are_kept_shown_and_cannot_run(world: World) -> None:
+    async with opened(world.hub, world.clock) as site:
+        picture = (await site.ask("POST", "/api/media?name=a.png", content=PNG)).json()
+        assert (picture["kind"], picture["mime"]) == ("image", "image/png")
+        sent = await site.post("/api/sessions", {"text": "look", "media": [picture["media"]]})
+        shown = (await site.get(f"/api/sessions/{sent['session']}"))["messages"][0]["parts"]
+        assert [p["type"] for p in shown] == ["text", "media"]
+        answer = await site.ask("GET", picture["url"])
+        assert answer.content == PNG
+        assert answer.headers["content-type"] == "image/png"
+        assert answer.headers["content-disposition"].startswith("inline")
+        assert answer.headers["content-security-policy"].startswith("sandbox")
+
+        page = b"<script>alert(1)</script>"
+        for kind in ("text/html", "image/svg+xml", "image/png"):
+            name = '%22%0d%0aX: y;.html"'
+            upload = await site.ask(
+                "POST", "/api/media", params={"name": name}, content=page, headers={"Content-Type": kind}
+            )
+            hostile = await site.ask("GET", upload.json()["url"])
+            assert hostile.headers["content-type"] == "application/octet-stream"
+            assert hostile.headers["content-disposition"].startswith("attachment")
+            assert "\n" not in hostile.headers["content-disposition"]
+    async with opened(world.hub, world.clock, operator=viewer("eve")) as eves:
+        await eves.problem(404, "GET", picture["url"])
+        await eves.problem(404, "POST", "/api/sessions", json={"text": "x", "media": [picture["media"]]})
+
+
+async def test_bodies_are_refused_as_soon_as_they_are_too_large(site: Site, world: World) -> None:
+    await site.problem(413, "POST", "/api/sessions", content=b"x" * (9 << 20))
+
+    async def endless() -> object:
+        while True:
+            yield b"x" * 65_536
+
+    await site.problem(413, "POST", "/api/sessions", content=endless())
+    await site.problem(413, "POST", "/api/media", content=b"x" * (world.hub.media.limit + 1))
+
+
+def test_the_key_of_cookies_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
+    key = read_key(tmp_path)
+    path = tmp_path / "secrets" / "web.key"
+    assert read_key(tmp_path) == key
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_bytes(b"cut")
+    assert len(read_key(tmp_path)) == 32
+
+
+def test_a_cookie_that_was_changed_is_refused() -> None:
+    seal = Seal(KEY)
+    cookie = seal.cookie("id", "secret")
+    assert seal.opened(cookie) == ("id", "secret")
+    assert Seal(b"other" * 8).opened(cookie) is None
+    for forged in (
+        "",
+        ".",
+        "..",
+        "id.secret",
+        "id.secret.",
+        cookie[:-1],
+        cookie.replace("id", "ie"),
+        "é.ü.ß",
+    ):
+        assert seal.opened(forged) is None
+
+
+def test_the_token_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert settings.token(Web(), {}) == ""
+    assert settings.token(Web(secret=f"file:{file}"), {}) == TOKEN
+    assert settings.token(Web(secret="env:MINE"), {"MINE": TOKEN}) == TOKEN
+    assert settings.token(Web(secret=f"file:{file}"), {"KERYX_WEB_TOKEN": "x" * 16}) == "x" * 16
+    for web, environ in (
+        (Web(secret="env:GONE"), {}),
+        (Web(secret=f"file:{tmp_path}/gone"), {}),
+        (Web(), {"KERYX_WEB_TOKEN": "short"}),
+    ):
+        with pytest.raises(Invalid) as refused:
+            settings.token(web, environ)
+        assert "short" not in str(refused.value).split("too")[0]
+    with pytest.raises(ValueError, match="not the token itself"):
+        Web(secret=TOKEN)
+    with pytest.raises(ValueError, match="without https"):
+        Web(hosts=("https://x.example",))

@@ -1,0 +1,220 @@
+"""The stream: what happens is told, once, in order, over any number of cuts, on both engines."""
+
+import random
+from typing import Any
+
+from tests.engine.conftest import Begin
+from tests.engine.world import Pause, Scenes, World, viewer
+from tests.web.site import Heard, Listener, Site, opened
+
+from keryx.core.messages import ToolCall, ToolResult
+from keryx.core.ports import Called, Returned, Said, Thought
+from keryx.store import changes
+
+WORDS = ("one ", "two\n\n", "```py\nx = 1\n", "```\n\n", "- a\n", "- b\n\n", "**end** ")
+
+
+def reduced(heard: list[Heard]) -> dict[str, Any]:
+    """The transcript and the drafts as a page would have them from these events."""
+    messages: dict[str, dict[str, Any]] = {}
+    drafts: dict[str, dict[str, Any]] = {}
+    for event in (h.data for h in heard):
+        if event["type"] == "message":
+            message = event["message"]
+            messages[message["id"]] = message
+            if message["role"] == "assistant" and message.get("mark") != "late":
+                drafts.pop(message.get("turn"), None)
+        elif event["type"] == "turn" and event["turn"]["state"] != "running":
+            drafts.pop(event["turn"]["id"], None)
+        elif event["type"] == "draft":
+            _grow(drafts, event)
+    return {"messages": messages, "drafts": drafts}
+
+
+def _grow(drafts: dict[str, dict[str, Any]], event: dict[str, Any]) -> None:
+    new: dict[str, Any] = {"n": 0, "parts": []}
+    draft = drafts.setdefault(event["turn"], new)
+    if event.get("fresh"):
+        draft.update(n=0, parts=[])
+    if event["n"] <= draft["n"]:
+        return
+    draft["n"] = event["n"]
+    while len(draft["parts"]) <= event["part"]:
+        draft["parts"].append({"text": "", "blocks": []})
+    part = draft["parts"][event["part"]]
+    part["text"] += event.get("text", "")
+    if "blocks" in event:
+        part["blocks"] = [*part["blocks"][: event.get("keep", 0)], *event["blocks"]]
+
+
+async def test_everything_that_happens_is_told(site: Site, world: World) -> None:
+    start = await site.get("/api/start")
+    listener = Listener(site.app, start["cursor"])
+    async with listener.connected():
+        turn = await world.ask("hello", chat="7")
+        await listener.until("turn", turn__state="done")
+        await listener.until("delivery", delivery__state="sent")
+        await listener.until("session", session__activity=None, session__last_seq=2)
+        await site.patch(f"/api/sessions/{turn.session}", {"title": "Seen"})
+        await listener.until("session", session__title="Seen")
+        project = await site.post("/api/projects", {"name": "P"})
+        await listener.until("project", project__name="P")
+        await site.delete(f"/api/projects/{project['id']}")
+        await listener.until("project_gone", project=project["id"])
+        await site.put(f"/api/sessions/{turn.session}/read", {"seq": 2})
+        await listener.until("read", session=turn.session, seq=2)
+        await site.post(f"/api/sessions/{turn.session}/undo")
+        await listener.until("revised", session=turn.session)
+        await site.delete(f"/api/sessions/{turn.session}")
+        await listener.until("gone", session=turn.session)
+    assert [m["message"]["role"] for m in listener.of("message")] == ["user", "assistant"]
+
+
+async def test_a_stream_goes_on_over_cuts_in_mid_answer(begin: Begin) -> None:
+    world = await begin(agent=Scenes({"go": tuple(Said(w) for w in WORDS)}))
+    chance = random.Random(7)
+    async with opened(world.hub, world.clock) as site:
+        cursor = (await site.get("/api/start"))["cursor"]
+        listener, whole = Listener(site.app, cursor), Listener(site.app, cursor)
+        async with whole.connected():
+            last = ""
+            for n in range(25):
+                receipt = await world.say(f"go {n}", chat=str(n % 3))
+                for _ in range(4):
+                    async with listener.connected(cut_after=chance.randrange(20, 6000)):
+                        await listener.cut(within=0.01)
+                last = (await world.settle(receipt)).id
+            await whole.until("turn", turn__id=last, turn__state="done")
+            async with listener.connected():
+                await listener.until("turn", turn__id=last, turn__state="done")
+    seen, wanted = [[e["message"]["id"] for e in x.of("message")] for x in (listener, whole)]
+    assert len(wanted) == len(set(wanted)) == 50
+    assert seen == wanted
+    assert reduced(listener.heard)["drafts"] == {}
+
+
+async def test_a_thousand_reconnects_miss_and_repeat_nothing(world: World, site: Site) -> None:
+    listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+    chance = random.Random(11)
+    turns = [await world.ask("question 0")]
+    cuts = 0
+    while cuts < 1000:
+        async with listener.connected(cut_after=chance.randrange(60, 1500)):
+            was_cut = await listener.cut(within=0.05)
+        cuts += was_cut
+        if not was_cut:
+            n = len(turns)
+            turns += [await world.ask(f"question {n + i}", chat=str(i % 5)) for i in range(10)]
+    async with listener.connected():
+        await listener.until("turn", turn__id=turns[-1].id, turn__state="done")
+    ids = [e["message"]["id"] for e in listener.of("message")]
+    assert len(ids) == len(set(ids)) == 2 * len(turns)
+    by_session: dict[str, list[int]] = {}
+    for event in listener.of("message"):
+        by_session.setdefault(event["message"]["session"], []).append(event["message"]["seq"])
+    assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in by_session.values())
+
+
+async def test_a_draft_is_told_in_steps_and_ends_as_its_message(begin: Begin) -> None:
+    pause, end = Pause(), Pause()
+    call = ToolCall("c", "look", "{}")
+    script = (
+        Thought("hm "),
+        Said("first **bit**"),
+        pause,
+        Called((call,)),
+        Returned(ToolResult("c", "look", "seen")),
+        Said("second bit"),
+        end,
+    )
+    world = await begin(agent=Scenes({"go": script}))
+    async with opened(world.hub, world.clock) as site:
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connected():
+            receipt = await world.say("go")
+            await pause.reached()
+            await world.drafted(receipt, "hm first **bit**")
+            await listener.until("draft", part=1)
+            parts = reduced(listener.heard)["drafts"][receipt.turn]["parts"]
+            assert [p["text"] for p in parts] == ["hm ", "first **bit**"]
+            assert parts[1]["blocks"] == ["<p>first <strong>bit</strong></p>\n"]
+            late = Listener(site.app, (await site.get(f"/api/sessions/{receipt.session}"))["cursor"])
+            pause.go_on()
+            await end.reached()
+            await world.drafted(receipt, "second bit")
+            await listener.until("draft", text="second bit", fresh=True)
+            async with late.connected():
+                await late.until("draft", text="second bit", fresh=True)
+            end.go_on()
+            await world.settle(receipt)
+            await listener.until("turn", turn__state="done")
+        assert reduced(listener.heard)["drafts"] == {}
+
+
+async def test_a_draft_that_began_before_this_process_is_told_whole(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(agent=Scenes({"go": (Said("so far, "), pause, Said("and on"), Pause())}))
+    receipt = await world.say("go")
+    await pause.reached()
+    await world.drafted(receipt, "so far, ")
+    async with opened(world.hub, world.clock) as site:
+        listener = Listener(site.app, (await site.get(f"/api/sessions/{receipt.session}"))["cursor"])
+        async with listener.connected():
+            pause.go_on()
+            await listener.until("draft", fresh=True)
+            await world.drafted(receipt, "so far, and on")
+            await listener.idle()
+            assert reduced(listener.heard)["drafts"][receipt.turn]["parts"][0]["text"] == "so far, and on"
+
+
+async def test_nobody_hears_of_what_is_not_theirs(world: World) -> None:
+    async with (
+        opened(world.hub, world.clock, operator=viewer("bob")) as bobs,
+        opened(world.hub, world.clock, operator=viewer("ann")) as anns,
+    ):
+        bob = Listener(bobs.app, (await bobs.get("/api/start"))["cursor"])
+        ann = Listener(anns.app, bob.cursor)
+        async with bob.connected(), ann.connected():
+            asked = await world.ask("for ann only", user="ann", chat="1")
+            mine = await world.ask("for bob only", user="bob", chat="2")
+            await bob.until("turn", turn__id=mine.id, turn__state="done")
+            await ann.until("turn", turn__id=asked.id, turn__state="done")
+        assert {e["message"]["session"] for e in bob.of("message")} == {mine.session}
+        assert {e["message"]["session"] for e in ann.of("message")} == {asked.session}
+        await bobs.problem(404, "GET", f"/api/sessions/{asked.session}")
+        await bobs.problem(404, "GET", f"/api/messages/{asked.session}.1")
+        await bobs.problem(404, "DELETE", f"/api/turns/{asked.id}")
+        assert [s["id"] for s in (await bobs.get("/api/sessions"))["sessions"]] == [mine.session]
+        assert (await bobs.get("/api/search?q=ann"))["hits"] == []
+
+
+async def test_a_cursor_that_is_too_old_is_told_so(world: World, site: Site) -> None:
+    cursor = (await site.get("/api/start"))["cursor"]
+    await world.ask("one")
+    world.advance(1000)
+    await world.ask("two")
+    now = world.clock.now()
+    await world.write(changes.trim, before=now)
+    async with opened(world.hub, world.clock) as fresh:
+        listener = Listener(fresh.app, cursor)
+        async with listener.connected():
+            told = await listener.until("expired")
+    assert "open again" in told["detail"]
+
+
+async def test_a_cursor_from_another_store_is_told_so(site: Site) -> None:
+    listener = Listener(
+        site.app, "999999999999.0" if "." in (await site.get("/api/start"))["cursor"] else "999999"
+    )
+    async with listener.connected():
+        assert "older" in (await listener.until("expired"))["detail"]
+
+
+async def test_streams_end_at_once_when_the_server_stops(world: World) -> None:
+    async with opened(world.hub, world.clock) as site:
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connected():
+            await world.ask("hello")
+            await listener.until("turn", turn__state="done")
+            site.web.close()
+    assert listener.status == 200

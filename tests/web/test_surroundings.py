@@ -1,0 +1,135 @@
+"""What lies around conversations: search, places, deliveries, questions, usage, people, the beginning."""
+
+import asyncio
+
+from tests.engine.conftest import Begin
+from tests.engine.world import FAKE, OPERATORS, Scenes, World
+from tests.web.site import Listener, Site, opened
+
+from keryx.core.deliveries import DeliveryState
+from keryx.core.errors import Refused
+from keryx.core.ports import Said, TurnContext
+from keryx.core.questions import Question
+from keryx.store import deliveries
+
+
+async def test_the_page_begins_with_one_request(site: Site, world: World) -> None:
+    await world.ask("hello")
+    start = await site.get("/api/start")
+    assert start["who"] == {"principal": "operator", "profile": "default", "operator": True}
+    assert (start["version"], start["agent"]) == ("1.2.3", "echo")
+    assert [s["title"] for s in start["sessions"]["sessions"]] == ["hello"]
+    assert start["models"] == [{"name": "small", "host": "models.example", "default": True}]
+    assert "retry" in {c["name"] for c in start["commands"]}
+
+
+async def test_pages_of_sessions_follow_each_other(site: Site, world: World) -> None:
+    for n in range(7):
+        world.advance(1)
+        await world.ask(f"question {n}", chat=str(n))
+    seen: list[str] = []
+    query = "limit=3"
+    while True:
+        page = await site.get(f"/api/sessions?{query}")
+        seen += [s["title"] for s in page["sessions"]]
+        if "next" not in page:
+            break
+        query = f"limit=3&after={page['next']}"
+    assert seen == [f"question {n}" for n in reversed(range(7))]
+    first = (await site.get("/api/sessions"))["sessions"][-1]
+    await site.patch(f"/api/sessions/{first['id']}", {"archived": True})
+    assert len((await site.get("/api/sessions"))["sessions"]) == 6
+    assert len((await site.get("/api/sessions?archived=yes"))["sessions"]) == 1
+    assert len((await site.get("/api/sessions?archived=any"))["sessions"]) == 7
+    assert (await site.get("/api/sessions?surface=cli"))["sessions"] == []
+    assert len((await site.get("/api/sessions?activity=idle"))["sessions"]) == 6
+
+
+async def test_a_search_marks_its_hits_and_leads_to_the_message(site: Site, world: World) -> None:
+    turn = await world.ask("the <b>whale</b> in the harbour")
+    hits = (await site.get("/api/search?q=whale"))["hits"]
+    hit = next(h for h in hits if "seq" in h)
+    assert hit["html"].count("<mark>whale</mark>") == 1
+    assert "&lt;b&gt;" in hit["html"]
+    assert hit["session"]["id"] == turn.session
+    assert {h.get("seq") for h in hits} == {None, 1, 2}
+    assert (await site.get("/api/search?q="))["hits"] == []
+    assert (await site.get("/api/search?q=\"' OR 1=1 --(*"))["hits"] == []
+
+
+async def test_places_are_listed_suspended_and_reset(site: Site, world: World) -> None:
+    turn = await world.ask("hello", chat="a/b:c")
+    lane = (await site.get("/api/lanes"))["lanes"][0]
+    assert (lane["platform"], lane["session"], lane["title"]) == (FAKE, turn.session, "hello")
+    path = f"/api/lanes/{lane['id']}"
+    assert [m["why"] for m in (await site.get(path))["moves"]] == ["first message"]
+    assert (await site.patch(path, {"suspended": True}))["suspended"] is True
+    assert "session" not in await site.post(f"{path}/reset")
+    assert (await site.get("/api/lanes?minutes=1"))["lanes"]
+
+
+async def test_a_failed_delivery_is_sent_again_or_given_up(site: Site, world: World) -> None:
+    world.fake.before = [Refused("no such chat"), Refused("no such chat")]
+    for chat in ("1", "2"):
+        await world.ask("hello", chat=chat)
+    await world.until(lambda tx: len(deliveries.page(tx, OPERATORS, states=[DeliveryState.FAILED])) == 2)
+    assert (await site.get("/api/start"))["deliveries"] == 2
+    first, second = (await site.get("/api/deliveries"))["deliveries"]
+    assert (first["state"], first["error"]) == ("failed", "no such chat")
+    assert (await site.post(f"/api/deliveries/{first['id']}/discard"))["state"] == "discarded"
+    await site.post(f"/api/deliveries/{second['id']}/retry")
+    await world.sent(1)
+    await site.problem(409, "POST", f"/api/deliveries/{first['id']}/retry")
+    assert (await site.get("/api/deliveries?state=discarded"))["deliveries"][0]["id"] == first["id"]
+
+
+async def test_a_question_is_answered_from_the_page(begin: Begin) -> None:
+    answers: list[str | None] = []
+
+    async def ask(context: TurnContext) -> None:
+        answers.append(
+            await context.ask(Question(key="k", title="May I?", detail="rm -r /tmp/x", tool="shell"))
+        )
+
+    world = await begin(agent=Scenes({"go": (ask, Said("done"))}))
+    async with opened(world.hub, world.clock) as site:
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connected():
+            receipt = await world.say("go")
+            asked = (await listener.until("question", question__state="open"))["question"]
+            assert (asked["title"], asked["detail"]) == ("May I?", "rm -r /tmp/x")
+            assert (await site.get("/api/turns"))["turns"][0]["question"]["id"] == asked["id"]
+            assert (await site.get(f"/api/sessions/{receipt.session}"))["questions"][0]["id"] == asked["id"]
+            await site.problem(
+                400, "POST", f"/api/questions/{asked['id']}/answer", json={"answer": "perhaps"}
+            )
+            given = await site.post(f"/api/questions/{asked['id']}/answer", {"answer": "allow"})
+            assert given["state"] == "answered"
+            await world.settle(receipt)
+            await listener.until("question", question__state="answered")
+        assert answers == ["allow"]
+        await site.problem(409, "POST", f"/api/questions/{asked['id']}/answer", json={"answer": "deny"})
+
+
+async def test_usage_is_told_by_day_and_conversation(site: Site, world: World) -> None:
+    await world.ask("count my words")
+    found = await site.get("/api/usage?days=7")
+    assert found["days"][0]["model"] == "echo"
+    assert found["days"][0]["turns"] == 1
+    assert found["sessions"][0]["title"] == "count my words"
+    assert (await site.get("/api/usage"))["days"] == found["days"]
+
+
+async def test_preferences_are_kept(site: Site) -> None:
+    assert await site.get("/api/preferences") == {}
+    assert await site.patch("/api/preferences", {"theme": "dark", "details": True}) == {
+        "theme": "dark",
+        "details": True,
+    }
+    assert (await site.patch("/api/preferences", {"theme": "light"}))["details"] is True
+    assert (await site.get("/api/start"))["preferences"]["theme"] == "light"
+
+
+async def test_twenty_at_once_are_all_taken_in(site: Site) -> None:
+    sent = await asyncio.gather(*(site.post("/api/sessions", {"text": f"n {n}"}) for n in range(20)))
+    assert len({s["session"] for s in sent}) == 20
