@@ -11,7 +11,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.agents import workspace as files
-from keryx.agents.tools import Spec, Toolbox, ToolFailed
+from keryx.agents.tools import Output, Spec, Toolbox, ToolFailed
 from keryx.agents.toolserver import ToolServer
 from keryx.core.ids import SessionId
 from keryx.core.ports import Agent, Clock, Event, TurnContext
@@ -91,12 +91,12 @@ class Lent:
         told = [text for tools in loan.tools or () for text in tools.troubles(context)]
         return [loan.trouble, *told] if loan.trouble else told
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
         loan = self._loans.get(context.session)
         if loan is None:
             raise ToolFailed("The editor has closed this conversation, and its tools are gone.")
         if name in files.NAMES:
-            return await files.call(loan.workspace, name, arguments, cwd=loan.cwd)
+            return Output(await files.call(loan.workspace, name, arguments, cwd=loan.cwd))
         for tools in self._connected(loan):
             if name in {spec.name for spec in await tools.specs(context)}:
                 return await tools.call(name, arguments, context)
