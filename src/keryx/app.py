@@ -12,7 +12,7 @@ import msgspec
 from keryx import config
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
-from keryx.agents.lent import Lent, Placed
+from keryx.agents.lent import Lent
 from keryx.agents.tools import Toolbox
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
@@ -72,8 +72,9 @@ class App:
                 self.database,
                 self.clock,
                 policy=self.settings.policy,
-                choose=lambda reading: Placed(agent, lent) if lent else agent,
+                choose=lambda reading: agent,
                 place=self._place,
+                folder=lambda session: (lent.folder(session.id) if lent else None) or session.cwd,
                 adapters=self._all_adapters if everything else self._usable_adapters,
                 kind=kind,
                 everything=everything,

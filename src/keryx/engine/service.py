@@ -20,7 +20,7 @@ from keryx.engine.leases import Held, Leases
 from keryx.engine.listening import Listening
 from keryx.engine.policy import Policy
 from keryx.engine.previews import Previews
-from keryx.engine.runner import Chooser, Placer, Runner
+from keryx.engine.runner import Chooser, Folder, Placer, Runner, own_folder
 from keryx.engine.worker import this
 from keryx.store.database import Database
 
@@ -44,6 +44,7 @@ class Service:
         policy: Policy,
         choose: Chooser,
         place: Placer,
+        folder: Folder = own_folder,
         adapters: Sequence[Adapter] = (),
         hooks: Sequence[Hook] = (),
         kind: str = "serve",
@@ -73,6 +74,7 @@ class Service:
             worker=self.worker.id,
             choose=choose,
             place=place,
+            folder=folder,
             limits=policy.limits,
             media=self.hub.media,
             watcher=self._previews,
