@@ -220,3 +220,10 @@ def test_the_story_of_a_message(page: Tab) -> None:
     told = page.page.get_by_role("dialog")
     expect(told).to_contain_text("answered in turn")
     expect(told.locator("li").first).to_contain_text("received via web")
+
+
+def test_a_plan_is_shown_once_as_it_stands(page: Tab) -> None:
+    page.begin("!plan read; write", "2 steps are done.")
+    expect(page.page.get_by_role("list", name="Plan").locator("li")).to_have_text(
+        ["done: read", "done: write"]
+    )

@@ -5,7 +5,7 @@ import { composer, said } from "./composer.js";
 import { h, icon, iconButton, List, patch } from "./dom.js";
 import { badge, cut, dayName, dayOf, plural, surfaceName } from "./format.js";
 import { Problem } from "./link.js";
-import { draftView, messageView, pendingView, questionView } from "./message.js";
+import { draftView, isPlan, messageView, pendingView, questionView } from "./message.js";
 import { nameOf } from "./sidebar.js";
 
 const STEP = 100;
@@ -30,13 +30,15 @@ export function items(open, shown) {
     if (p.type === "tool_result") results.set(p.id, { part: p, message: m });
     if (p.type === "tool_call") calls.add(p.id);
   }
+  const plans = new Map();
+  for (const m of open.messages) if (isPlan(m)) plans.set(m.turn, m.seq);
   const out = [];
   let day = null;
   let before = null;
   let epoch = open.messages[0]?.epoch ?? 0;
   let fold = null;
   for (const m of ordered(open.messages)) {
-    if (waiting.has(m.seq)) continue;
+    if (waiting.has(m.seq) || (isPlan(m) && plans.get(m.turn) !== m.seq)) continue;
     if (m.role === "tool" && m.parts.every((p) => p.type === "tool_result" && calls.has(p.id))) continue;
     if (dayOf(m.at) !== day) {
       day = dayOf(m.at);

@@ -16,6 +16,7 @@ const who = (m) => (m.role === "user" ? m.author || "You" : m.role === "assistan
 
 export function messageView(item, tools, { flash, last }) {
   const m = tools.whole.get(item.message.id) ?? item.message;
+  if (isPlan(m)) return plan(m);
   if (m.role === "notice") return notice(m);
   const classes = `message ${m.role}${flash ? " flash" : ""}`;
   return h("article", { class: classes, "aria-label": `${who(m)}, ${time(m.at)}`, "data-seq": m.seq },
@@ -88,6 +89,19 @@ function media(part) {
   if (part.kind === "image") return h("a", { class: "picture", href: part.url, target: "_blank", rel: "noopener" }, h("img", { src: part.url, alt: name, loading: "lazy" }));
   if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: part.url, "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
   return h("a", { class: "attachment", href: part.url, download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name));
+}
+
+// An agent tells its whole plan each time it changes; the last one of a turn is shown.
+export const isPlan = (m) => m.role === "notice" && m.parts[0]?.kind === "plan";
+
+const STEPS = { x: ["check", "done"], "~": ["clock", "at work"], " ": ["", "to do"] };
+
+function plan(m) {
+  const steps = m.parts[0].text.split("\n").map((line) => /^- \[(.)\] (?:!{1,2} )?(.*)$/.exec(line));
+  return h("ul", { class: "plan", "data-seq": m.seq, "aria-label": "Plan" }, steps.map((found) => {
+    const [shape, state] = STEPS[found?.[1]] ?? STEPS[" "];
+    return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), found[2]);
+  }));
 }
 
 function notice(m) {
