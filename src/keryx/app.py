@@ -109,9 +109,9 @@ class App:
             return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
     @property
-    def platforms(self) -> frozenset[str]:
-        """The platforms that something can be sent to."""
-        return frozenset(adapter.platform for adapter in self._all_adapters)
+    def accounts(self) -> dict[str, str]:
+        """The platforms that something can be sent to, each with the account that sends."""
+        return {adapter.platform: adapter.account for adapter in reversed(self._usable_adapters)}
 
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""

@@ -77,8 +77,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sharing: Sharing = Sharing()
     resets: Resets = Resets()
     keep: Keep = Keep()
-    acp: Editor = Editor()
     notices: Notices = Notices()
+    acp: Editor = Editor()
     platforms: dict[str, dict[str, Any]] = {}
     media: Files = Files()
     web: Web = Web()

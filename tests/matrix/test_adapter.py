@@ -259,6 +259,13 @@ async def test_where_keryx_is_not_it_is_refused(adapter: MatrixAdapter, ann: Per
         await adapter.send(parcel(adapter, ann.room(), "hello"))
 
 
+async def test_a_thread_that_never_was_is_refused(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:
+    room = ann.room(bot, direct=True)
+    bot.join(room)
+    with pytest.raises(Refused, match="thread"):
+        await adapter.send(parcel(adapter, room, "hello", thread="$nothing"))
+
+
 async def test_a_repetition_carries_its_mark(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:
     room = ann.room(bot, direct=True)
     bot.join(room)

@@ -170,6 +170,29 @@ def test_a_picture_is_kept_and_its_words_are_answered(keryx: Cli, ann: Person, b
     assert "p.png" in keryx.ok("sessions", "show", session, "--json").out
 
 
+PAINTER = """
+from keryx.core.ports import Attached, Said
+
+async def paint(context):
+    yield Said("here it is")
+    yield Attached("red.png", "image/png", b"\\x89PNG\\r\\n\\x1a\\nred")
+"""
+
+
+def test_a_picture_of_the_agent_follows_its_words(
+    keryx: Cli, ann: Person, bot: Person, tmp_path: Path
+) -> None:
+    (tmp_path / "painter.py").write_text(PAINTER)
+    keryx.variables |= {"KERYX_AGENT": "painter:paint", "PYTHONPATH": str(tmp_path)}
+    room = ann.room(bot, direct=True)
+    with killed(keryx):
+        ann.say(room, "paint")
+        ann.wait_for(lambda: len(ann.answers(room, by=bot)) == 2)
+    words, picture = [seen for seen in ann.sees(room) if seen.sender == bot.user]
+    assert (words.text, picture.kind, picture.text) == ("here it is", "m.image", "red.png")
+    assert ann.download(picture.content["url"]) == b"\x89PNG\r\n\x1a\nred"
+
+
 def test_a_homeserver_that_goes_away_for_a_while_loses_nothing(
     keryx: Cli, synapse: Synapse, ann: Person, bot: Person
 ) -> None:

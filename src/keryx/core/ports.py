@@ -173,9 +173,10 @@ class Titler(Protocol):
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
     platform position that may move once this event is stored. `session` sends it to that session instead of
-    the one of its lane; with `begin` that session is made by this message unless it is there. `principal` is set by
-    local transports, which know who they speak for. `addressed`: the agent is meant (a direct message, a mention, a
-    reply to it, a command). `quote` is the text it replies to. `cwd` and `settings` are for the session that it begins."""
+    the one of its lane; with `begin` that session is made by this message unless it is there. `cwd` and `settings`
+    are for the session that it begins. `principal` is set by local transports, which know who they speak for.
+    `addressed`: the agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text
+    it replies to."""
 
     event: str
     source: Source

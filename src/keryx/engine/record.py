@@ -142,16 +142,13 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recor
     """The last events, the answer, the end of the turn, the delivery and the title: all or nothing."""
     turns.hold(tx, turn)
     _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
-    # Whoever follows the feed takes the end of a turn for its last entry: all that belongs to it comes before.
-    if compaction.focus(tx, turn) is not None:
-        answers.deliver(tx, turn, answers.Answer(compaction.told(tx, turn)), now=now)
-        turns.finish(tx, turn, TurnState.DONE, now=now)
-        return
-    answer = answers.given(tx, turn)
+    compacted = compaction.focus(tx, turn) is not None
+    answer = answers.Answer(compaction.told(tx, turn)) if compacted else answers.given(tx, turn)
     if answer.text or answer.media:
         answers.deliver(tx, turn, answer, now=now)
     else:
         _tell(tx, turn, NO_ANSWER, now=now)
+    # Whoever follows the feed takes this entry for the end of the turn: all that belongs to it comes before.
     turns.finish(tx, turn, TurnState.DONE, now=now)
     _give_title(tx, turn, now)
 

@@ -249,10 +249,11 @@ class Runner:
         )
         try:
             agent, context = self._choose(reading), self._context(turn, reading, interview)
+            begun = _begun(agent, context, reading.compact)
         except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
             await self._write(turn, [], Ended(exc), reading.written)
             return
-        pump = apart(self._pump(turn, mailbox, _begun(agent, context, reading.compact)))
+        pump = apart(self._pump(turn, mailbox, begun))
         group.start_soon(pulse.watch, mailbox, watch_scope)
         try:
             await self._follow_agent(turn, mailbox, pulse, reading.written)

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 EXPIRY_SECONDS = 30
 INDEX_SECONDS = 60
 HOUSEKEEPING_SECONDS = 3600
+_LAST_SECONDS = 1.0
 
 
 class Service:
@@ -133,9 +134,17 @@ class Service:
             finally:
                 with anyio.CancelScope(shield=True):
                     await self.runner.drain(drain)
+                    await self._let_arrive()
                 group.cancel_scope.cancel()
         await self.leases.leave()
         self.hub.close()
+
+    async def _let_arrive(self) -> None:
+        """Give what is on its way to a platform a moment, so that none of it is left in doubt."""
+        await self._previews.drain(_LAST_SECONDS)
+        async with anyio.create_task_group() as group:
+            for dispatcher in self._dispatchers:
+                group.start_soon(dispatcher.drain, _LAST_SECONDS)
 
     @property
     def adapters(self) -> Sequence[Adapter]:

@@ -4,14 +4,13 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 import anyio
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.errors import Gone, Invalid, KeryxError, NotSent
+from keryx.core.errors import Gone, Invalid, KeryxError, NotSent, Refused
 from keryx.core.ports import Adapter, Capabilities, Door, Parcel, Unit
 from keryx.surfaces.gateway.matrix import content
 from keryx.surfaces.gateway.matrix.api import Homeserver
@@ -70,7 +69,6 @@ class MatrixAdapter:
         media=True,
         limit=render.BUDGET,
         unit=Unit.BYTES,
-        chat_interval=timedelta(0),
         notes=("Each room is apart: nothing said in another room is known here.",),
     )
 
@@ -116,7 +114,10 @@ class MatrixAdapter:
             await self._server.send(room, _revision(parcel, message), content.edit(message, parcel.edits))
             return parcel.edits
         placed = content.placed(message, parcel.target, first=parcel.part == 0)
-        sent = await self._server.send(room, parcel.key, placed)
+        try:
+            sent = await self._server.send(room, parcel.key, placed)
+        except Gone as exc:
+            raise Refused("the thread to answer in is not there") from exc
         await self._stop_typing(room)
         return sent
 

@@ -1,4 +1,4 @@
-"""The client-server API of Matrix, as far as Keryx uses it. Foreign errors are translated here and nowhere else."""
+"""The client-server API of Matrix, as far as Keryx uses it."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,66 +10,20 @@ import msgspec
 
 from keryx.core.errors import (
     Forbidden,
-    Gone,
     Invalid,
-    KeryxError,
     NotFound,
     NotSent,
-    Refused,
-    Retryable,
-    SendError,
-    Throttled,
     Unavailable,
     Uncertain,
 )
 from keryx.surfaces.gateway.matrix.events import MESSAGE, Batch, Event, Page
+from keryx.surfaces.gateway.matrix.failures import Away, failure, problem, send_failure
 
 CLIENT = "/_matrix/client/v3"
-TOKEN_REFUSED = "the homeserver refuses the access token: log in again with `keryx gateway setup matrix`, then restart Keryx"
 _SECONDS = 15.0
 _MEDIA_SECONDS = 60.0
-_PAUSE = timedelta(seconds=5)
-_LONGEST_ERROR = 200
-_TOKEN_ERRORS = {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}
-_UNKNOWN_PARENT = "unknown event"
 
 T = TypeVar("T")
-
-
-class Paused(Retryable):
-    """The homeserver takes no more requests for a while."""
-
-
-class Away(Unavailable):
-    """The homeserver cannot be reached, or does not work now."""
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """How a homeserver says no."""
-
-    code: str = msgspec.field(name="errcode", default="")
-    error: str = ""
-    retry_after_ms: float = 0
-    status: int = 0
-    retry_after: float = 0
-
-    def __str__(self) -> str:
-        said = " ".join(self.error[:_LONGEST_ERROR].split()) or "no reason given"
-        return f"{self.status} {self.code}: {said}" if self.code else f"HTTP {self.status}"
-
-    @property
-    def throttled(self) -> bool:
-        return self.status == 429 or self.code == "M_LIMIT_EXCEEDED"
-
-    @property
-    def token_refused(self) -> bool:
-        return self.code in _TOKEN_ERRORS or self.status == 401
-
-    @property
-    def after(self) -> timedelta:
-        if self.retry_after_ms > 0:
-            return timedelta(milliseconds=self.retry_after_ms)
-        return timedelta(seconds=self.retry_after) if self.retry_after > 0 else _PAUSE
 
 
 class Whoami(msgspec.Struct, frozen=True):
@@ -203,7 +157,7 @@ class Homeserver:
             async with self._client.stream("GET", path, timeout=_MEDIA_SECONDS) as answer:
                 if answer.status_code != 200:
                     await answer.aread()
-                    raise Unavailable(f"the homeserver does not give it out ({_problem(answer)})")
+                    raise Unavailable(f"the homeserver does not give it out ({problem(answer)})")
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
@@ -225,9 +179,9 @@ class Homeserver:
         except httpx.HTTPError as exc:
             raise NotSent(f"the file could not be uploaded: {_named(exc)}") from exc
         if answer.status_code >= 500:
-            raise NotSent(f"the file could not be uploaded: {_problem(answer)}")
+            raise NotSent(f"the file could not be uploaded: {problem(answer)}")
         if answer.status_code != 200:
-            raise _send_failure(answer)
+            raise send_failure(answer)
         try:
             return msgspec.json.decode(answer.content, type=_Uploaded).content_uri
         except msgspec.DecodeError as exc:
@@ -243,7 +197,7 @@ class Homeserver:
         except httpx.HTTPError as exc:
             raise Uncertain(f"the homeserver broke the connection: {_named(exc)}") from exc
         if answer.status_code != 200:
-            raise _send_failure(answer)
+            raise send_failure(answer)
         try:
             return msgspec.json.decode(answer.content, type=_Sent).event_id
         except msgspec.DecodeError as exc:
@@ -281,7 +235,7 @@ class Homeserver:
         except httpx.HTTPError as exc:
             raise Away(f"the homeserver cannot be reached: {_named(exc)}") from exc
         if answer.status_code != 200:
-            raise _failure(answer)
+            raise failure(answer)
         return answer.content
 
 
@@ -308,47 +262,6 @@ async def discovered(text: str) -> str:
     except (msgspec.DecodeError, UnicodeError):
         known = None
     return checked(known.homeserver.base_url) if known else url
-
-
-def _failure(answer: httpx.Response) -> KeryxError:
-    """What a refused request means to one who asked."""
-    problem = _problem(answer)
-    if problem.throttled:
-        return Paused("the homeserver asks for a pause", after=problem.after)
-    if problem.token_refused:
-        return Forbidden(TOKEN_REFUSED)
-    if problem.status in (403, 404):
-        return NotFound(f"the homeserver does not give it out ({problem})")
-    if problem.status >= 500:
-        return Away(f"the homeserver has a problem ({problem})")
-    return Invalid(f"the homeserver refuses the request ({problem})")
-
-
-def _send_failure(answer: httpx.Response) -> SendError:
-    """What a refused request means to one who sent a message."""
-    problem = _problem(answer)
-    if problem.throttled:
-        return Throttled("the homeserver asks for a pause", after=problem.after)
-    if problem.token_refused:
-        return NotSent(TOKEN_REFUSED)
-    if problem.status >= 500:
-        return Uncertain(f"the homeserver has a problem ({problem})")
-    if problem.status == 400 and _UNKNOWN_PARENT in problem.error.lower():
-        return Gone("the message to edit is not there")
-    if problem.status == 403:
-        return Refused(f"Keryx is not in this room, or may not write there: invite it again ({problem})")
-    return Refused(f"the homeserver does not take this message ({problem})")
-
-
-def _problem(answer: httpx.Response) -> Problem:
-    try:
-        said = msgspec.json.decode(answer.content, type=Problem, strict=False)
-    except (msgspec.DecodeError, UnicodeError):
-        said = Problem()
-    wait = answer.headers.get("retry-after", "")
-    return msgspec.structs.replace(
-        said, status=answer.status_code, retry_after=float(wait) if wait.isdigit() else 0
-    )
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:

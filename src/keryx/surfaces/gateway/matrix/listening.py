@@ -11,7 +11,7 @@ from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailab
 from keryx.core.messages import Part, Text
 from keryx.core.ports import Attachment, Door, Link
 from keryx.surfaces.gateway.matrix import content, parse
-from keryx.surfaces.gateway.matrix.api import Away, Homeserver, Paused
+from keryx.surfaces.gateway.matrix.api import Homeserver
 from keryx.surfaces.gateway.matrix.events import (
     ENCRYPTED,
     MEMBER,
@@ -28,6 +28,7 @@ from keryx.surfaces.gateway.matrix.events import (
     event_of,
     state_of,
 )
+from keryx.surfaces.gateway.matrix.failures import Away, Paused
 from keryx.surfaces.gateway.matrix.parse import PLATFORM, Around, Me
 from keryx.surfaces.gateway.matrix.rooms import Rooms
 
