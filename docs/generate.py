@@ -45,6 +45,20 @@ prints a file to begin with. Durations are written `30s`, `10m`, `2h`, `7d` or `
 |---|---|---|---|---|
 {rows}
 
+## Platforms
+
+Each adapter reads a table of its own, and variables `KERYX_<PLATFORM>_<NAME>` for the same settings: [Telegram](../how-to/telegram.md#settings),
+[Matrix](../how-to/matrix.md) and [webhooks](../how-to/webhook.md#set-it-up). A secret in the file is a reference, `env:NAME` or `file:PATH`; a variable for it
+holds the secret itself. Who may talk is in `[access.<platform>]`.
+
+| variable | meaning |
+|---|---|
+| `KERYX_TELEGRAM_TOKEN` | The token of the bot. |
+| `KERYX_TELEGRAM_BASE_URL` | Another Bot API than `https://api.telegram.org`. |
+| `KERYX_TELEGRAM_ALLOW` | Who may talk on Telegram: ids with commas between them, or `*` for everybody. |
+
+Where a platform cannot recognise a repetition, a part of an answer that may have arrived already is sent again with the mark `(again) ` before it. `doubt` sets that.
+
 ## A file with every default
 
 ```toml

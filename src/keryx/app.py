@@ -12,7 +12,7 @@ import msgspec
 from keryx import config
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
-from keryx.agents.lent import Lent, Placed
+from keryx.agents.lent import Lent
 from keryx.agents.tools import Toolbox
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
@@ -72,8 +72,9 @@ class App:
                 self.database,
                 self.clock,
                 policy=self.settings.policy,
-                choose=lambda reading: Placed(agent, lent) if lent else agent,
+                choose=lambda reading: agent,
                 place=self._place,
+                folder=lambda session: (lent.folder(session.id) if lent else None) or session.cwd,
                 adapters=self._all_adapters if everything else self._usable_adapters,
                 kind=kind,
                 everything=everything,
@@ -108,9 +109,9 @@ class App:
             return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
     @property
-    def platforms(self) -> frozenset[str]:
-        """The platforms that something can be sent to."""
-        return frozenset(adapter.platform for adapter in self._all_adapters)
+    def accounts(self) -> dict[str, str]:
+        """The platforms that something can be sent to, each with the account that sends."""
+        return {adapter.platform: adapter.account for adapter in reversed(self._usable_adapters)}
 
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""

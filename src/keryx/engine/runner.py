@@ -29,7 +29,7 @@ from keryx.core.ports import (
     Returned,
     TurnContext,
 )
-from keryx.core.sessions import Viewer
+from keryx.core.sessions import Session, Viewer
 from keryx.core.turns import Limits, Turn, TurnState
 from keryx.engine import naming, record, usage
 from keryx.engine.alarm import signal_or_moment
@@ -64,6 +64,12 @@ _STEPS = (Called, Returned, Compacted)
 T = TypeVar("T")
 Chooser = Callable[[Reading], Agent]
 Placer = Callable[[Reading, Turn], str]
+Folder = Callable[[Session], str]
+
+
+def own_folder(session: Session) -> str:
+    """Where the turns of a session work, unless the process knows better."""
+    return session.cwd
 
 
 class Watcher(Protocol):
@@ -86,6 +92,7 @@ class Runner:
         worker: WorkerId,
         choose: Chooser,
         place: Placer,
+        folder: Folder = own_folder,
         limits: Limits,
         media: Media,
         watcher: Watcher,
@@ -98,6 +105,7 @@ class Runner:
         self._worker = worker
         self._choose = choose
         self._place = place
+        self._folder = folder
         self._limits = limits
         self._media = media
         self._watcher = watcher
@@ -353,7 +361,7 @@ class Runner:
             summary=reading.summary,
             shared=reading.shared,
             settings=reading.session.settings,
-            cwd=reading.session.cwd,
+            cwd=self._folder(reading.session),
             clock=self._clock,
             steer=steer,
             ask=interview.ask,
