@@ -39,6 +39,8 @@ _OPEN = Policy(access={fill.PLATFORM: Rule(allow=(EVERYBODY,))})
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
+    # First of all: later, the process has free memory that new streams would be given unseen.
+    yield await _idle(stage)
     async for found in _listing(stage):
         yield found
     async for found in _streaming(stage):
@@ -76,9 +78,13 @@ async def _streaming(stage: Stage) -> AsyncIterator[Line]:
             delays = await _delays(hub, app, streams, rounds=stage.count(200))
         yield line("commit to event p50", size, ms(delays.p50), "ms")
         yield line("commit to event p95", size, ms(delays.p95), "ms")
+
+
+async def _idle(stage: Stage) -> Line:
     streams = stage.size(500)
+    place, _ = await stage.filled("streams", lambda db: fill.lanes_with_sessions(db, 10))
     async with _site(place) as (_, app):
-        yield line("memory of an idle stream", f"{streams:,} streams", await _memory(app, streams), "KiB")
+        return line("memory of an idle stream", f"{streams:,} streams", await _memory(app, streams), "KiB")
 
 
 async def _delays(hub: Hub, app: ASGIApp, streams: int, *, rounds: int) -> Spread:
@@ -197,7 +203,9 @@ async def _ask_until(port: int, end: float) -> int:
 
 @asynccontextmanager
 async def _served(app: ASGIApp) -> AsyncGenerator[int]:
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1024)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
         )

@@ -113,7 +113,8 @@ def _bound(host: str, port: int) -> Generator[socket.socket]:
         raise Invalid(f"{port} is not a port: give one from 1 to 65535, or 0 for any")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # With the protocol named, asyncio sends small answers at once instead of waiting for an acknowledgement.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as exc:
         raise Invalid(f"cannot listen on {host}:{port}: {exc.strerror}") from exc
     with listener:

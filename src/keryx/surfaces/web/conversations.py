@@ -272,7 +272,7 @@ def _window(query: forms.WindowQuery) -> Window:
 
 
 def _checked(settings: Settings) -> Settings:
-    if settings.busy is not None and settings.busy not in BusyMode:
+    if settings.busy is not None and settings.busy not in set(BusyMode):
         raise Invalid(f"busy is one of {', '.join(BusyMode)}")
     return settings
 
