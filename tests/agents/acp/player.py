@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 STORE = Path(sys.argv[1])
-OPTIONS = dict(given.partition("=")[::2] for given in sys.argv[2:])
+OPTIONS = {name: value for name, _, value in (given.partition("=") for given in sys.argv[2:])}
 CAN = OPTIONS.get("can", "load,resume").split(",")
 BAD = OPTIONS.get("bad", "").split(",")
 MODELS = [{"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}]
@@ -63,7 +63,8 @@ class Player:
             await asyncio.Event().wait()
 
     async def take(self, message: dict[str, Any]) -> None:
-        method, params = message["method"], message.get("params") or {}
+        method: str = message["method"]
+        params: dict[str, Any] = message.get("params") or {}
         if "mute" in BAD and method != "initialize":
             return
         if method == "session/prompt":
@@ -110,7 +111,7 @@ class Player:
                 return {"code": -32601, "message": f"no {method}"}
 
     def about(self) -> dict[str, Any]:
-        session = {name: {} for name in CAN if name != "load"}
+        session: dict[str, Any] = {name: {} for name in CAN if name != "load"}
         logins = [
             {"id": "key", "name": "API key", "description": "set PLAYER_KEY"},
             {"id": "browser", "name": "Browser", "type": "terminal", "args": ["login"]},

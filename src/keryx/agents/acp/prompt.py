@@ -35,7 +35,8 @@ async def first(
     if binding and binding.turn == context.turn:
         told.append(AGAIN)
     own = [m for m in context.history if m.turn == context.turn and m.role is Role.USER]
-    return [*map(_words, told), *await asked(context, abilities, own)]
+    # Many agents join the blocks of a prompt as they are.
+    return [*(_words(f"{part}\n\n") for part in told), *await asked(context, abilities, own)]
 
 
 async def asked(context: TurnContext, abilities: Abilities, messages: Sequence[Message]) -> list[Json]:
