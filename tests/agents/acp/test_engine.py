@@ -12,6 +12,7 @@ from tests.engine.world import AT_ONCE, World
 
 from keryx.agents.acp.agent import AcpAgent
 from keryx.agents.configured import Configured, Kind
+from keryx.core.ids import OPERATOR
 from keryx.core.turns import Limits, TurnState
 from keryx.engine.clock import SystemClock
 from keryx.store import bindings
@@ -126,6 +127,15 @@ async def test_keryx_itself_can_be_the_agent(database: Database, tmp_path: Path)
 
 async def test_an_operator_chooses_who_answers(database: Database, tmp_path: Path) -> None:
     async with world_of(database, player(tmp_path)) as world:
-        await world.ask("hello", user="operator")
+        await world.ask("hello")
         assert "There are: player, other" in await world.command("/agent")
-        assert "for operators" in await world.command("/agent other")
+        assert "for operators" in await world.command("/agent other", user="ann")
+        mine = {"user": "ann", "principal": OPERATOR}
+        turn = await world.ask("hello", chat="2", **mine)
+        assert "no agent 'nobody'" in await world.command("/agent nobody", chat="2", **mine)
+        assert await world.command("/agent other", chat="2", **mine) == (
+            "Agent: other. It answers from the next message on."
+        )
+        assert (await world.open(turn.session)).session.settings.agent == "other"
+        await world.command("/agent default", chat="2", **mine)
+        assert (await world.open(turn.session)).session.settings.agent is None

@@ -47,6 +47,7 @@ async def learn(
         "fs": {"readTextFile": files, "writeTextFile": files},
         "terminal": terminal,
         "elicitation": {"form": {}, "url": {}},
+        "auth": {"terminal": True},
     }
     about = {"name": "keryx", "title": "Keryx", "version": version("keryx")}
     answer = await connection.request(
