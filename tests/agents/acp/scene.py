@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.acp.patience import USUAL, Patience
 from keryx.agents.configured import Configured, Kind
 from keryx.core import ids
 from keryx.core.bindings import Binding
@@ -28,11 +29,15 @@ def command(folder: Path, *options: str) -> tuple[str, ...]:
     return (sys.executable, str(PLAYER), str(folder / "store"), *options)
 
 
-def player(folder: Path, *options: str, clock: Clock | None = None, **fields: Any) -> AcpAgent:
+def player(
+    folder: Path, *options: str, clock: Clock | None = None, patience: Patience = USUAL, **fields: Any
+) -> AcpAgent:
     """The player as an agent; `fields` are those of its configuration."""
     (folder / "store").mkdir(exist_ok=True)
     configured = Configured(kind=Kind.ACP, command=command(folder, *options), **fields)
-    return AcpAgent("player", configured, work=folder / "work", clock=clock or SystemClock())
+    return AcpAgent(
+        "player", configured, work=folder / "work", clock=clock or SystemClock(), patience=patience
+    )
 
 
 async def _nothing() -> Sequence[Message]:
@@ -102,7 +107,7 @@ def alive(pid: str) -> bool:
     """Whether a process runs; one that is dead and not yet buried does not."""
     try:
         os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
+        state = Path(f"/proc/{int(pid)}/stat")
+        return not state.exists() or " Z " not in state.read_text()
+    except (ProcessLookupError, FileNotFoundError, ValueError):
         return False
-    state = Path(f"/proc/{int(pid)}/stat")
-    return not state.exists() or " Z " not in state.read_text()

@@ -5,14 +5,15 @@ import os
 import signal
 import sys
 from contextlib import aclosing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.agents.acp.scene import Talk, alive, command, noted, player, said
 from tests.builders import until
 
-from keryx.agents.acp import conversation
 from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.acp.patience import Patience
 from keryx.agents.configured import Configured, Kind
 from keryx.core.errors import AgentFailed
 from keryx.core.ports import Bound, Called, Event, Returned
@@ -21,6 +22,7 @@ from keryx.engine.clock import SystemClock
 from keryx.testing import FakeClock
 
 ROOT = Path(__file__).parents[3]
+HASTY = Patience(cancel=timedelta(seconds=0.2))
 
 
 async def leave(agent: AcpAgent, talk: Talk, question: str) -> list[Event]:
@@ -62,12 +64,9 @@ async def test_a_cancel_is_obeyed_and_the_same_process_goes_on(tmp_path: Path) -
         assert await talk.say(agent, "session") == before
 
 
-async def test_an_ignored_cancel_ends_the_process_and_the_next_turn_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conversation, "CANCEL_SECONDS", 0.2)
+async def test_an_ignored_cancel_ends_the_process_and_the_next_turn_resumes(tmp_path: Path) -> None:
     talk = Talk()
-    async with player(tmp_path, "bad=deaf") as agent:
+    async with player(tmp_path, "bad=deaf", patience=HASTY) as agent:
         session, pid = (await talk.say(agent, "session")).split()
         await leave(agent, talk, "silence")
         again, other = (await talk.say(agent, "session")).split()
@@ -103,11 +102,8 @@ async def test_silence_is_told_once_and_offers_a_way_out(tmp_path: Path) -> None
         await asyncio.wait({task})
 
 
-async def test_an_agent_that_says_nothing_at_all_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("keryx.agents.acp.attach.SECONDS", 0.2)
-    async with player(tmp_path, "bad=mute") as agent:
+async def test_an_agent_that_says_nothing_at_all_is_given_up(tmp_path: Path) -> None:
+    async with player(tmp_path, "bad=mute", patience=Patience(open=timedelta(seconds=0.2))) as agent:
         with pytest.raises(AgentFailed, match=r"did not answer session/new within 0\.2 s"):
             await Talk().events(agent, "hello")
 
@@ -165,10 +161,7 @@ async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
             await Talk().events(agent, "hello")
 
 
-async def test_a_deaf_turn_in_a_shared_process_does_not_harm_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conversation, "CANCEL_SECONDS", 0.1)
+async def test_a_deaf_turn_in_a_shared_process_does_not_harm_the_others(tmp_path: Path) -> None:
     deaf, other = Talk(), Talk()
     gate = asyncio.Event()
 
@@ -177,7 +170,7 @@ async def test_a_deaf_turn_in_a_shared_process_does_not_harm_the_others(
         return "allow"
 
     other.ask = ask
-    async with player(tmp_path, "bad=deaf", shared=True) as agent:
+    async with player(tmp_path, "bad=deaf", patience=HASTY, shared=True) as agent:
         await deaf.say(agent, "hello")
         asking = asyncio.create_task(other.say(agent, "ask"))
         await leave(agent, deaf, "silence")

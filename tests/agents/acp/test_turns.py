@@ -1,16 +1,20 @@
 """An agent of the protocol as a conversation sees it: answers, tools, permissions, files, and the way back after a restart."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from tests.agents.acp.scene import Talk, alive, noted, player, said
 from tests.builders import until
 
+from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.configured import Configured, Kind
 from keryx.core.errors import AgentFailed
 from keryx.core.messages import Role
 from keryx.core.ports import Bound, Called, Noted, Returned, Said, Used
 from keryx.core.questions import Consent, Question
+from keryx.engine.clock import SystemClock
 
 
 async def test_the_binding_is_told_before_the_prompt_is_put(tmp_path: Path) -> None:
@@ -275,3 +279,10 @@ async def test_idle_processes_are_ended_when_there_are_too_many(tmp_path: Path) 
         await until(lambda: not alive(pids[0]))
         assert alive(pids[2])
         assert "own-1" in await talks[0].say(agent, "session")
+
+
+async def test_an_agent_on_the_python_library_answers(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("library_agent.py")
+    configured = Configured(kind=Kind.ACP, command=(sys.executable, str(program)))
+    async with AcpAgent("library", configured, work=tmp_path, clock=SystemClock()) as agent:
+        assert await Talk().say(agent, "hello") == "hello"

@@ -9,7 +9,6 @@ from keryx.agents.acp.rpc import Gone, Json, count, table, tables, text
 from keryx.core.titles import line
 
 PROTOCOL = 1
-START_SECONDS = 60.0
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +38,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     logins: tuple[Login, ...] = ()
 
 
-async def learn(
-    connection: Connection, *, files: bool, terminal: bool, seconds: float = START_SECONDS
-) -> Abilities:
+async def learn(connection: Connection, *, files: bool, terminal: bool, seconds: float) -> Abilities:
     """Begin the protocol. Raises `Gone` for an agent that does not speak a version that Keryx speaks."""
     offered: Json = {
         "fs": {"readTextFile": files, "writeTextFile": files},

@@ -18,6 +18,7 @@ from keryx.agents.acp.conversation import Conversation
 from keryx.agents.acp.desk import Desk
 from keryx.agents.acp.held import EFFORT, MODE, MODEL, Held
 from keryx.agents.acp.line import Line
+from keryx.agents.acp.patience import USUAL, Patience
 from keryx.agents.acp.replay import Replay
 from keryx.agents.acp.roots import Roots
 from keryx.agents.acp.rpc import Fault, Gone
@@ -36,11 +37,14 @@ class AcpAgent:
     """Runs turns in processes of the configured program: one for each session, or one for all. Nothing is started
     before a turn needs it, and everything has ended when the block ends."""
 
-    def __init__(self, name: str, configured: Configured, *, work: Path, clock: Clock) -> None:
+    def __init__(
+        self, name: str, configured: Configured, *, work: Path, clock: Clock, patience: Patience = USUAL
+    ) -> None:
         self.name = name
         self._configured = configured
         self._work = work
         self._clock = clock
+        self._patience = patience
         self._group: TaskGroup | None = None
         self._lines: dict[str, Line] = {}
         self._starting: dict[str, asyncio.Lock] = {}
@@ -153,7 +157,7 @@ class AcpAgent:
         """Bring an agent that was left in the middle to rest; one that does not react is killed, and started again when
         it is needed. Other turns in the same process are let to their end first."""
         try:
-            if not await talk.settle():
+            if not await talk.settle(self._patience.cancel.total_seconds()):
                 line.doomed = True
                 if not line.turns:
                     await line.connection.process.end()
@@ -167,7 +171,14 @@ class AcpAgent:
         if held and stored and held.turn == stored.turn:
             return Attached(held)
         where = lines.kept(stored, cwd)
-        found = await attach(line.connection, line.abilities, stored, cwd=where, folders=self._folders)
+        found = await attach(
+            line.connection,
+            line.abilities,
+            stored,
+            cwd=where,
+            folders=self._folders,
+            seconds=self._patience.open.total_seconds(),
+        )
         line.held[found.held.id] = found.held
         return found
 
@@ -235,7 +246,7 @@ class AcpAgent:
         self._lines[key] = line
         self._group.start_soon(self._live, key, line)
         try:
-            await lines.greet(line, self._configured)
+            await lines.greet(line, self._configured, seconds=self._patience.start.total_seconds())
         except BaseException:
             line.doomed = True
             self._later(line)

@@ -11,7 +11,6 @@ from keryx.agents.acp.held import Held
 from keryx.agents.acp.rpc import LOGIN, Ended, Fault, Gone, Incoming, Json, Update, text
 from keryx.core.bindings import Binding
 
-SECONDS = 120.0
 _QUIET_SECONDS = 0.25
 _FIRST_SECONDS = 1.0
 _DRAIN_SECONDS = 10.0
@@ -26,30 +25,36 @@ class Attached(msgspec.Struct, frozen=True):
 
 
 async def attach(
-    connection: Connection, abilities: Abilities, binding: Binding | None, *, cwd: str, folders: Sequence[str]
+    connection: Connection,
+    abilities: Abilities,
+    binding: Binding | None,
+    *,
+    cwd: str,
+    folders: Sequence[str],
+    seconds: float,
 ) -> Attached:
     """Resume if the agent can, else load, else begin a new session. Raises `Gone`, and `Fault` if a login is needed."""
     where: Json = {"cwd": cwd, "mcpServers": []}
     if folders and abilities.folders:
         where["additionalDirectories"] = list(folders)
     if binding is None:
-        return Attached(await _begin(connection, where), fresh=True)
+        return Attached(await _begin(connection, where, seconds), fresh=True)
     method = "session/resume" if abilities.resume else "session/load" if abilities.load else ""
     if not method:
         why = "it cannot go on with an earlier conversation"
     else:
         try:
-            return Attached(await _go_on(connection, method, binding, where))
+            return Attached(await _go_on(connection, method, binding, where, seconds))
         except Fault as exc:
             if exc.code == LOGIN:
                 raise
             why = exc.message
     warning = f"The agent {connection.name} has lost this conversation and begins afresh: {why}."
-    return Attached(await _begin(connection, where), fresh=True, warning=warning)
+    return Attached(await _begin(connection, where, seconds), fresh=True, warning=warning)
 
 
-async def _begin(connection: Connection, where: Json) -> Held:
-    answer = await connection.request("session/new", where, seconds=SECONDS)
+async def _begin(connection: Connection, where: Json, seconds: float) -> Held:
+    answer = await connection.request("session/new", where, seconds=seconds)
     id_ = text(answer.get("sessionId"))
     if not id_:
         raise Gone("it opened a session and gave no id for it")
@@ -58,14 +63,14 @@ async def _begin(connection: Connection, where: Json) -> Held:
     return held
 
 
-async def _go_on(connection: Connection, method: str, binding: Binding, where: Json) -> Held:
+async def _go_on(connection: Connection, method: str, binding: Binding, where: Json, seconds: float) -> Held:
     """Whatever the agent replays is dropped, until its answer has come and it has been quiet for a moment."""
     held = Held(binding.id, binding.cwd)
     held.spent, held.place = binding.spent, binding.place
     replay = _Replay(held)
     connection.listeners[held.id] = replay.take
     try:
-        answer = await connection.request(method, {**where, "sessionId": held.id}, seconds=SECONDS)
+        answer = await connection.request(method, {**where, "sessionId": held.id}, seconds=seconds)
         held.learn(answer)
         await replay.drained(first=_FIRST_SECONDS if method == "session/load" else _QUIET_SECONDS)
     finally:

@@ -17,7 +17,6 @@ from keryx.core.ports import WARNING, Clock, Event, Noted
 
 log = logging.getLogger(__name__)
 
-CANCEL_SECONDS = 10.0
 _ENDINGS = {
     "max_tokens": "The answer ends here: the agent has reached its limit of tokens.",
     "max_turn_requests": "The answer ends here: the agent has reached its limit of steps.",
@@ -73,7 +72,7 @@ class Conversation:
         self._forget()
         await self._desk.close()
 
-    async def settle(self) -> bool:
+    async def settle(self, seconds: float) -> bool:
         """Cancel a prompt that is still open and wait for its end; `False` if the agent does not react."""
         over = asyncio.Event()
 
@@ -86,7 +85,7 @@ class Conversation:
         left = self._inbox.close()
         self._connection.listeners[self._session] = take
         try:
-            with anyio.move_on_after(CANCEL_SECONDS):
+            with anyio.move_on_after(seconds):
                 await self._connection.notify("session/cancel", {"sessionId": self._session})
                 for item in left:
                     await take(item)

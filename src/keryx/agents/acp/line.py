@@ -50,7 +50,7 @@ async def opened(name: str, configured: Configured, *, cwd: str, began: float) -
     return Line(Connection(running, name=name), began=began)
 
 
-async def greet(line: Line, configured: Configured, *, seconds: float = about.START_SECONDS) -> None:
+async def greet(line: Line, configured: Configured, *, seconds: float) -> None:
     """Begin the protocol, and log in if a way to is configured. The line's reader must run."""
     connection = line.connection
     line.abilities = await about.learn(

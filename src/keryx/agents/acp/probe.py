@@ -42,7 +42,7 @@ async def probe(name: str, configured: Configured, *, folder: Path, seconds: flo
     reader = asyncio.create_task(line.connection.run())
     try:
         with anyio.move_on_after(seconds):
-            return await _asked(name, configured, line, folder)
+            return await _asked(name, configured, line, folder, seconds)
         return _told(name, line, error=f"The agent {name} did not answer within {seconds:g} s.")
     finally:
         await line.connection.process.end()
@@ -51,10 +51,12 @@ async def probe(name: str, configured: Configured, *, folder: Path, seconds: flo
             await reader
 
 
-async def _asked(name: str, configured: Configured, line: Line, folder: Path) -> Probed:
+async def _asked(name: str, configured: Configured, line: Line, folder: Path, seconds: float) -> Probed:
     try:
-        await lines.greet(line, configured)
-        found = await attach(line.connection, line.abilities, None, cwd=str(folder), folders=())
+        await lines.greet(line, configured, seconds=seconds)
+        found = await attach(
+            line.connection, line.abilities, None, cwd=str(folder), folders=(), seconds=seconds
+        )
     except (Fault, Gone) as exc:
         if isinstance(exc, Fault) and exc.code == LOGIN:
             return _told(name, line, error=lines.login_text(name, configured, line.abilities.logins))
