@@ -1,5 +1,8 @@
 # make serve   install what is needed into .venv and start Keryx on http://127.0.0.1:7337
 # make test    lint, types, layers and the whole test suite
+# how many tests run at once
+WORKERS ?= auto
+
 .PHONY: help serve test check format faults bench lock docs clean
 
 help:
@@ -10,7 +13,7 @@ serve: .venv/.serve
 	.venv/bin/keryx serve
 
 test: check
-	.venv/bin/pytest
+	.venv/bin/pytest -n $(WORKERS)
 
 check: .venv/.dev
 	.venv/bin/ruff check .

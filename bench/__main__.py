@@ -8,7 +8,20 @@ from pathlib import Path
 
 from tests.postgres import Server
 
-from bench import acp, exchange, followers, memory, queues, reading, receive, search, startup, table
+from bench import (
+    acp,
+    exchange,
+    followers,
+    gateway,
+    memory,
+    queues,
+    reading,
+    receive,
+    search,
+    startup,
+    table,
+    web,
+)
 from bench.stage import Stage
 from bench.table import Line
 
@@ -31,8 +44,10 @@ BENCHMARKS: dict[str, Benchmark] = {
     "search": _search,
     "queues": queues.run,
     "followers": followers.run,
+    "gateway": gateway.run,
     "memory": memory.run,
     "startup": startup.run,
+    "web": web.run,
     "acp": acp.run,
 }
 

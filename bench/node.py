@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from bench import fill
+from bench.stage import OPEN
 from keryx.agents.echo import EchoAgent
 from keryx.core import prompt
 from keryx.core.deliveries import Idempotency, Target
@@ -12,7 +13,6 @@ from keryx.core.ports import Capabilities, Door, Parcel
 from keryx.core.turns import Turn
 from keryx.engine.clock import SystemClock
 from keryx.engine.hub import Hub
-from keryx.engine.policy import Policy
 from keryx.engine.record import Reading
 from keryx.engine.service import Service
 from keryx.store.database import Database
@@ -59,7 +59,7 @@ async def node(database: Database) -> AsyncGenerator[tuple[Hub, NullAdapter]]:
     service = Service(
         database,
         SystemClock(),
-        policy=Policy(),
+        policy=OPEN,
         choose=lambda reading: agent,
         place=_place,
         adapters=[adapter],

@@ -1,11 +1,19 @@
 """Writes the pages of the reference that follow from the code: `python docs/generate.py` writes them all."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import msgspec
 
 from keryx.cli.errors import CODES, OTHER_CODES
 from keryx.cli.main import app
 from keryx.cli.settings import Row, example, rows, toml
 from keryx.engine.commands import COMMANDS, Command
+from keryx.surfaces.web import events, forms, openapi, wire
+from keryx.surfaces.web.contract import OPERATIONS, Operation
+from keryx.surfaces.web.problems import STATUS
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -37,6 +45,20 @@ prints a file to begin with. Durations are written `30s`, `10m`, `2h`, `7d` or `
 |---|---|---|---|---|
 {rows}
 
+## Platforms
+
+Each adapter reads a table of its own, and variables `KERYX_<PLATFORM>_<NAME>` for the same settings: [Telegram](../how-to/telegram.md#settings),
+[Matrix](../how-to/matrix.md) and [webhooks](../how-to/webhook.md#set-it-up). A secret in the file is a reference, `env:NAME` or `file:PATH`; a variable for it
+holds the secret itself. Who may talk is in `[access.<platform>]`.
+
+| variable | meaning |
+|---|---|
+| `KERYX_TELEGRAM_TOKEN` | The token of the bot. |
+| `KERYX_TELEGRAM_BASE_URL` | Another Bot API than `https://api.telegram.org`. |
+| `KERYX_TELEGRAM_ALLOW` | Who may talk on Telegram: ids with commas between them, or `*` for everybody. |
+
+Where a platform cannot recognise a repetition, a part of an answer that may have arrived already is sent again with the mark `(again) ` before it. `doubt` sets that.
+
 ## A file with every default
 
 ```toml
@@ -52,6 +74,49 @@ The same in every place you talk from. A line that begins with `/` and a word is
 | command | what it does | also |
 |---|---|---|
 {rows}
+"""
+
+_HTTP = """\
+# The HTTP API
+
+`keryx serve` answers it beside the page, at `http://127.0.0.1:7337` unless it is set otherwise. Bodies and answers are JSON, times
+are UTC. Fields that have their default value are left out of answers; unknown fields are refused in requests. `GET /openapi.json`
+holds the same as an OpenAPI 3.1 document.
+
+Where a token is set, a program sends it as `Authorization: Bearer ...`; a browser exchanges it for a cookie at `POST /api/sign-in`.
+A message that is sent again with the same `Idempotency-Key` takes effect once. Lists and snapshots have an `ETag`. An error is a
+problem document (`application/problem+json`) whose `detail` says what to do next:
+
+| status | when |
+|---|---|
+{errors}
+
+## Operations
+
+| request | query | body | answer | about |
+|---|---|---|---|---|
+{operations}
+
+## The stream
+
+`GET /api/stream?cursor=...` sends server-sent events of the default type. The data of each is a JSON object with a `type`. The id of an
+event is a cursor: a browser that reconnects sends it as `Last-Event-ID` and gets what it missed, also when the server was started
+again meanwhile. Begin with the cursor of `GET /api/start` or of a snapshot: then nothing is missed. What has an id replaces what
+had it before, so an event that comes twice does no harm. A reader that takes nothing for half a minute is cut.
+
+| type | about |
+|---|---|
+{events}
+
+## What the html holds
+
+Paragraphs, lists, tables, quotes and headings are plain elements. Code is `<pre class="code" data-language="python"><code>` with the
+short class names of Pygments in `<span>`s. Links open elsewhere and tell nobody where they come from; pictures in Markdown are
+links, so that nothing is loaded from a foreign host. There is no script, no style and no other class.
+
+## Types
+
+{types}
 """
 
 
@@ -77,7 +142,52 @@ def _command(command: Command) -> str:
     return f"| `/{command.name}{usage}` | {command.help} | {also} |"
 
 
-PAGES = {"cli.md": cli, "configuration.md": configuration, "commands.md": commands}
+def http() -> str:
+    return _HTTP.format(
+        errors="\n".join(f"| {status.value} | {meaning} |" for _, status, meaning in STATUS),
+        operations="\n".join(map(_operation, OPERATIONS)),
+        events="\n".join(map(_event, get_args(events.Event))),
+        types="\n\n".join(text for module in (wire, forms) for text in _types(module)),
+    )
+
+
+def _operation(operation: Operation) -> str:
+    query = operation.query.__name__ if operation.query is not forms.Nothing else ""
+    body = operation.body.__name__ if operation.body else operation.takes
+    answer = operation.answer.__name__ if operation.answer else operation.raw or "nothing"
+    request = f"`{operation.method} {operation.path}`"
+    return f"| {request} | {query} | {body} | {answer} | {operation.about} |"
+
+
+def _event(event: type[msgspec.Struct]) -> str:
+    fields = ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(event))
+    return f"| `{event.__struct_config__.tag}` ({fields}) | {_about(event)} |"
+
+
+def _types(module: ModuleType) -> Iterator[str]:
+    for name, kind in vars(module).items():
+        mine = (
+            isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
+        )
+        if mine and msgspec.structs.fields(kind):
+            yield f"### {name}\n\n{_about(kind)}\n\n{_fields(kind)}".replace("\n\n\n\n", "\n\n")
+
+
+def _about(kind: type) -> str:
+    return " ".join((kind.__doc__ or "").split())
+
+
+def _fields(kind: type[msgspec.Struct]) -> str:
+    schema = openapi.schema_of(kind)
+    required = schema.get("required", ())
+    lines = [
+        f"| `{name}` | {openapi.worded(field)} | {'yes' if name in required else ''} |"
+        for name, field in schema["properties"].items()
+    ]
+    return "\n".join(("| field | type | always |", "|---|---|---|", *lines))
+
+
+PAGES = {"http-api.md": http, "cli.md": cli, "configuration.md": configuration, "commands.md": commands}
 
 
 def _row(row: Row) -> str:

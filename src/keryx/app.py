@@ -10,12 +10,12 @@ from importlib.metadata import entry_points
 import msgspec
 
 from keryx import config, roster
-from keryx.agents.lent import Lent, Placed
+from keryx.agents.lent import Lent
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
-from keryx.core.ports import Adapter, Agent
+from keryx.core.ports import Adapter
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.engine import place
@@ -69,8 +69,9 @@ class App:
                 self.database,
                 self.clock,
                 policy=self.settings.policy,
-                choose=lambda reading: _placed(agents.choose(reading), lent),
+                choose=agents.choose,
                 place=self._place,
+                folder=lambda session: (lent.folder(session.id) if lent else None) or session.cwd,
                 adapters=self._all_adapters if everything else self._usable_adapters,
                 kind=kind,
                 everything=everything,
@@ -105,9 +106,9 @@ class App:
             return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
     @property
-    def platforms(self) -> frozenset[str]:
-        """The platforms that something can be sent to."""
-        return frozenset(adapter.platform for adapter in self._all_adapters)
+    def accounts(self) -> dict[str, str]:
+        """The platforms that something can be sent to, each with the account that sends."""
+        return {adapter.platform: adapter.account for adapter in reversed(self._usable_adapters)}
 
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""
@@ -169,10 +170,6 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
         return msgspec.json.encode(entry).decode()
-
-
-def _placed(agent: Agent, lent: Lent | None) -> Agent:
-    return Placed(agent, lent) if lent else agent
 
 
 def _profile(name: str) -> ids.ProfileId:

@@ -52,8 +52,9 @@ def offered(endpoint: Endpoint) -> set[str]:
 
 
 def results(endpoint: Endpoint) -> list[str]:
-    """What the model was told that its tools gave."""
-    return [m["content"] for m in endpoint.requests[-1]["messages"] if m["role"] == "tool"]
+    """What the model was told that its tools gave. It may be asked for a title after that."""
+    told = ([m["content"] for m in r["messages"] if m["role"] == "tool"] for r in endpoint.requests)
+    return max(told, key=len)
 
 
 def methods(zed: Editor) -> list[str]:
@@ -169,9 +170,10 @@ def test_the_tool_servers_of_the_editor_are_used_and_end_with_the_session(
         assert results(endpoint) == ["found the pump"]
         assert runs.read_text() == "look the pump\n"
         assert "gone" in zed.texts(session, "agent_thought_chunk")
-        other = new(zed, folder)
-        zed.prompt(other, "hello")
-        assert "my-tools_look" not in {t["function"]["name"] for t in endpoint.requests[-1].get("tools", [])}
+        before = len(endpoint.requests)
+        zed.prompt(new(zed, folder), "hello")
+        names = {t["function"]["name"] for r in endpoint.requests[before:] for t in r.get("tools", [])}
+        assert names and "my-tools_look" not in names
         zed.call("session/close", sessionId=session)
     assert "does/not/exist" not in zed.texts(session)
 

@@ -335,3 +335,14 @@ def test_a_picture_is_kept_with_its_message(start: Start) -> None:
     assert zed.texts(session) == "what is this"
     zed.load(session)
     assert zed.texts(session, "user_message_chunk") == "[image dot.png]what is this"
+
+
+def test_a_prompt_that_steers_the_running_turn_is_answered_with_it(start: Start) -> None:
+    zed = start()
+    session = zed.new()
+    zed.prompt(session, "hello")
+    first = zed.say(session, "!wait 2")
+    zed.until_text(session, "Waiting.")
+    second = zed.say(session, "/steer use metres")
+    assert [zed.result(i)["stopReason"] for i in (first, second)] == ["end_turn", "end_turn"]
+    assert zed.texts(session).endswith("Steered: use metres")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator, validate
 from tests.acp.driver import command, story, variables
 from tests.acp.sdk import Missing, library
 
@@ -65,6 +66,29 @@ def test_after_a_kill_the_replay_shows_what_was_seen_in_order_and_once(told: dic
         "slow 60 one two three",
         "slow 60 alpha beta gamma",
     ]
+
+
+def test_every_update_and_answer_fits_the_published_schema(told: dict[str, Any], sdk: Path) -> None:
+    schema = json.loads((sdk / "schema" / "v1" / "schema.json").read_text())
+
+    def check(kind: str, value: object) -> None:
+        validate(value, {"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]}, cls=Draft202012Validator)
+
+    for update in (*told["live"], *told["replayed"]):
+        check("SessionNotification", update)
+    kinds = {
+        "initialize": "InitializeResponse",
+        "made": "NewSessionResponse",
+        "option": "SetSessionConfigOptionResponse",
+        "first": "PromptResponse",
+        "loaded": "LoadSessionResponse",
+        "listed": "ListSessionsResponse",
+        "resumed": "ResumeSessionResponse",
+        "closed": "CloseSessionResponse",
+        "deleted": "DeleteSessionResponse",
+    }
+    for name, kind in kinds.items():
+        check(kind, told[name])
 
 
 def test_settings_lists_forks_and_deletes_hold(told: dict[str, Any]) -> None:

@@ -178,39 +178,57 @@ async def test_a_server_serves_its_profiles_only(tools: ServerTools, tmp_path: P
         assert await found["test"].specs(work)
 
 
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
-    """The port of a server over HTTP."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = int(free.getsockname()[1])
-    process = subprocess.Popen(
-        [sys.executable, SCRIPT, str(tmp_path / "runs"), str(number)], stderr=subprocess.DEVNULL
-    )
-    try:
+class Far:
+    """A server over HTTP, as a process that can be killed and started again."""
+
+    def __init__(self, runs: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = int(free.getsockname()[1])
+        self._command = [sys.executable, SCRIPT, str(runs), str(self._port)]
+
+    @property
+    def server(self) -> ToolServer:
+        headers = {"Authorization": "text:Bearer x"}
+        return ToolServer(name="far", url=f"http://127.0.0.1:{self._port}/mcp", headers=headers)
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
-        while not _listens(number) and time.monotonic() < deadline:
+        while not self._listens() and time.monotonic() < deadline:
             time.sleep(0.05)
-        yield number
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Far]:
+    far = Far(tmp_path / "runs")
+    far.start()
+    try:
+        yield far
     finally:
-        process.kill()
-        process.wait()
+        far.kill()
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-async def test_a_server_over_http(tmp_path: Path, port: int) -> None:
-    server = ToolServer(
-        name="far", url=f"http://127.0.0.1:{port}/mcp", headers={"Authorization": "text:Bearer x"}
-    )
-    async with opened(tmp_path, server) as found:
-        assert "far_look" in [s.name for s in await found["far"].specs(CONTEXT)]
-        assert await called(found["far"], "far_look", q="it") == "found it"
-        assert "ended before it answered" in await failed(found["far"], "far_die")
-        assert "'far'" in await failed(found["far"], "far_look")
+async def test_a_server_over_http_comes_and_goes(tmp_path: Path, far: Far) -> None:
+    clock = FakeClock()
+    async with servers.opened([far.server], clock=clock, logs=tmp_path) as found:
+        tools = found["far"]
+        assert "far_look" in [s.name for s in await tools.specs(CONTEXT)]
+        assert await called(tools, "far_look", q="it") == "found it"
+        far.kill()
+        assert "ended before it answered" in await failed(tools, "far_look")
+        assert "nobody answers at http://127.0.0.1" in await failed(tools, "far_look")
+        far.start()
+        clock.advance(60)
+        assert await called(tools, "far_look", q="again") == "found again"
 
 
 async def test_an_address_that_nobody_listens_on_is_told(tmp_path: Path) -> None:

@@ -120,9 +120,11 @@ def test_commands_are_completed_and_answered(page: Tab) -> None:
     page.begin("hello", "hello")
     page.composer.press_sequentially("/sta")
     expect(page.page.get_by_role("listbox", name="Commands").get_by_role("option")).to_have_count(1)
-    page.composer.press("Tab")
+    page.page.keyboard.press("Tab")
     expect(page.composer).to_have_value("/status ")
-    page.composer.press("Enter")
+    expect(page.composer).to_be_focused()
+    page.page.keyboard.press("Enter")
+    expect(page.composer).to_be_focused()
     expect(page.page.locator(".notice").last).to_contain_text("2 messages, 1 turns")
     expect(page.questions).to_have_count(1)
     page.say("/title Rivers and lakes")
@@ -143,8 +145,13 @@ def test_tools_and_reasoning_are_folded(page: Tab) -> None:
 def test_a_failed_answer_says_why_and_offers_to_try_again(page: Tab) -> None:
     page.open("/new")
     page.say("!fail The model is out of tea.")
-    expect(page.page.get_by_text("The model is out of tea.").last).to_be_visible()
+    expect(page.page.locator(".notice")).to_have_text("The model is out of tea.")
     expect(page.rows().first).to_contain_text("failed")
+    page.page.reload()
+    expect(page.page.locator(".notice")).to_have_text("The model is out of tea.")
+    page.press("Try again")
+    expect(page.page.locator(".folded")).to_be_visible()
+    expect(page.page.locator(".notice")).to_have_text("The model is out of tea.")
 
 
 def test_conversations_are_renamed_pinned_archived_and_put_into_projects(page: Tab) -> None:
@@ -187,3 +194,36 @@ def test_files_are_sent_and_shown(page: Tab, tmp_path: Path) -> None:
     shown = page.page.locator(".message.user img")
     expect(shown).to_have_count(1)
     expect(shown).to_have_js_property("naturalWidth", 1)
+
+
+def test_a_question_is_answered_in_the_conversation_and_on_the_board(page: Tab) -> None:
+    page.open("/new")
+    page.say("!ask open the window")
+    asked = page.page.get_by_role("region", name="A question of the agent")
+    expect(asked).to_contain_text("open the window")
+    asked.get_by_role("button", name="Allow", exact=True).click()
+    expect(asked).to_have_count(0)
+    expect(page.answers.last).to_contain_text("allow")
+    expect(page.draft).to_have_count(0)
+    page.say("!ask close it again")
+    expect(asked).to_be_visible()
+    page.open("/board")
+    expect(page.page.locator(".turn-card .state")).to_have_text("asking")
+    asked.get_by_role("button", name="Deny").click()
+    expect(page.page.get_by_role("heading", name="Nothing runs now")).to_be_visible()
+
+
+def test_the_story_of_a_message(page: Tab) -> None:
+    page.begin("hello", "hello")
+    page.questions.first.hover()
+    page.page.get_by_role("button", name="Why: the story of this message").first.click()
+    told = page.page.get_by_role("dialog")
+    expect(told).to_contain_text("answered in turn")
+    expect(told.locator("li").first).to_contain_text("received via web")
+
+
+def test_a_plan_is_shown_once_as_it_stands(page: Tab) -> None:
+    page.begin("!plan read; write", "2 steps are done.")
+    expect(page.page.get_by_role("list", name="Plan").locator("li")).to_have_text(
+        ["done: read", "done: write"]
+    )

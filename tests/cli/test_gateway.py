@@ -60,5 +60,5 @@ def test_refused_credentials_and_closed_gates_are_told(keryx: Cli) -> None:
     anyio.run(write)
     out = keryx.ok("gateway", "status").out
     assert "refused" in out and "the token is wrong" in out
-    assert "telegram refuses the credentials: put new ones in place" in out
+    assert "telegram refuses the credentials: `keryx gateway setup telegram` asks for new ones" in out
     assert "Nothing is sent to telegram:bot:42: until" in out and "(slow down)" in out

@@ -1,6 +1,6 @@
 """What agents ask is shown and answered at a terminal, in a pipe, and from another process."""
 
-from tests.cli.driver import Cli
+from tests.cli.driver import Cli, end
 
 HOW = "Answer 1, 2 or 3, or /allow /always /deny."
 
@@ -42,6 +42,18 @@ def test_a_question_is_answered_from_another_process(keryx: Cli) -> None:
     assert keryx.ok("questions", "list").out == "Nobody asks anything.\n"
     (kept,) = keryx.json("questions", "list", "--session", sent["session"])["questions"]
     assert (kept["state"], kept["answer"], kept["answered_by"]) == ("answered", "always", "operator")
+
+
+def test_who_waits_for_an_answer_is_told_what_is_asked(keryx: Cli) -> None:
+    process = keryx.start("send", "--wait", "!ask rm x")
+    assert process.stdout and process.stderr
+    try:
+        told = process.stderr.readline()
+        assert "the agent asks: May the echo agent go on? rm x" in told and "allow|always|deny" in told
+        keryx.ok("questions", "answer", told.partition("answer ")[2].split()[0], "deny")
+        assert process.stdout.readline() == "Asking. Answered: deny\n"
+    finally:
+        end(process)
 
 
 def test_a_question_that_is_not_there(keryx: Cli) -> None:

@@ -50,6 +50,12 @@ def test_a_detail_cannot_end_its_block_early() -> None:
     assert "````\na ``` b\n````" in told(Question(key="1", title="May it?", detail="a ``` b"))
 
 
+def test_a_long_detail_is_cut_and_says_so() -> None:
+    text = told(Question(key="1", title="May\nit?", detail="x" * 5000))
+    assert text.startswith("May it?\n") and len(text) < 3300
+    assert "2,000 more characters are not shown here" in text
+
+
 def test_no_answer_allows_nothing() -> None:
     assert consent(PERMIT, None) is Consent.OTHER and not consent(PERMIT, None).allows
     assert consent(PERMIT, "always").allows

@@ -471,3 +471,24 @@ def test_what_doubt_leads_to(
 ) -> None:
     step = failed(LOST, idempotency=idempotency, doubt=doubt)
     assert (step.state, step.again) == (state, again)
+
+
+async def test_a_node_that_stops_lets_a_delivery_on_its_way_arrive(begin: Begin) -> None:
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(RecordingAdapter):
+        async def send(self, parcel: Parcel) -> str:
+            reached.set()
+            await go_on.wait()
+            return await super().send(parcel)
+
+    adapter = Slow(FAKE)
+    world = await begin(adapters=[adapter])
+    (delivery,) = await world.write(post, "hello")
+    await reached.wait()
+    stopping = asyncio.create_task(world.node.stop())
+    await asyncio.sleep(0.05)
+    go_on.set()
+    await stopping
+    assert (await stored(world, delivery)).state is DeliveryState.SENT
+    assert adapter.texts == ["hello"]

@@ -26,7 +26,7 @@ from tests.builders import (
 from tests.conftest import Open
 
 from keryx.core import ids, records
-from keryx.core.errors import Invalid, NotFound
+from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.messages import Mark, Notice, Reasoning, Role, Text, ToolCall, ToolResult, words
 from keryx.core.redact import Redactor
@@ -508,7 +508,7 @@ def _step(tx: Transaction, session: Session, step: str, one: str, two: str, *, a
                     revisions.undo(tx, session, 1, now=now)
                 else:
                     revisions.redo(tx, session, now=now)
-            except NotFound:
+            except (Conflict, NotFound):
                 pass
         case _:
             revisions.fork(tx, session, viewer=ANNS, surface="cli", now=now)

@@ -160,6 +160,32 @@ async def test_a_fork_shows_the_files_of_the_messages_it_has(files: Media, store
     assert len(await store.read(store_media.linked, session)) == 2
 
 
+async def test_everything_that_a_person_brought_goes_with_them(files: Media, store: Store) -> None:
+    held, sent = await files.keep(ANNS, CAT), await files.keep(door(FAKE, ""), BOOK)
+    session = await store.write(shows, sent, owner=BOBS.principal)
+
+    def erase(tx: Transaction) -> None:
+        store_media.drop(tx, profile=ANNS.profile, owner=ANNS.principal)
+        message = messages.get(tx, session, 1)
+        messages.blank(tx, message, (Text("(erased)"),), now=NOW)
+        store_media.unlink(tx, session, message.parts, seq=1)
+
+    await store.write(erase)
+    for part in (held, sent):
+        with pytest.raises(NotFound):
+            await files.fetch(OPERATORS, part.media)
+    assert await count(store, "media") == 0
+
+
+async def test_a_file_that_another_message_shows_stays(files: Media, store: Store) -> None:
+    part = await files.keep(BOBS, CAT)
+    session = await store.write(shows, part, owner=BOBS.principal)
+    await store.write(lambda tx: messages.append(tx, session, Role.USER, (part,), now=NOW))
+    await store.write(lambda tx: store_media.unlink(tx, session, (part,), seq=1))
+    assert (await files.fetch(BOBS, part.media)).body == PNG
+    assert len(await store.read(store_media.linked, session)) == 1
+
+
 async def test_a_damaged_file_is_found(files: Media, store: Store, database: Database) -> None:
     await files.keep(ANNS, CAT)
     await store.write(lambda tx: tx.run("update media_chunks set body = :b", {"b": PNG[::-1]}))

@@ -60,7 +60,10 @@ async def test_home_is_for_operators_and_names_what_a_platform_alone_means(begin
         Target(FAKE, chat="9"),
     ]
     with pytest.raises(Invalid, match="not connected"):
-        await world.hub.targets(OPERATORS, "slack:1", connected={FAKE, "local"})
+        await world.hub.targets(OPERATORS, "slack:1", accounts={FAKE: "bot"})
+    assert await world.hub.targets(OPERATORS, f"{FAKE}:9", accounts={FAKE: "bot"}) == [
+        Target(FAKE, "bot", "9")
+    ]
     assert "no home channel now" in await world.command("/home off", chat="8", principal=None)
     assert await world.read(homes.every) == []
 
@@ -69,7 +72,6 @@ async def test_home_channels_are_told_that_keryx_is_back_once_in_a_while(begin: 
     world = await begin(policy=policy(notices=Notices(restart=True)))
     await world.command("/home", user="operator", principal=PrincipalId("operator"))
     await world.delivered(1)
-    world.advance(timedelta(minutes=6))
     await world.node.stop()
     await world.start()
     await world.delivered(2)

@@ -461,3 +461,28 @@ async def test_a_question_of_the_agent_does_not_take_the_place_of_what_was_shown
     await arrived(stage, 3)
     assert screen.texts[0] == "Once a time."
     assert len(screen.texts) == 3
+
+
+async def test_a_node_that_stops_lets_what_is_on_its_way_arrive(begin: Begin, clock: FakeClock) -> None:
+    class Slow(Screen):
+        def __init__(self, clock: FakeClock) -> None:
+            super().__init__(clock)
+            self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+        async def send(self, parcel: Parcel) -> str:
+            self.reached.set()
+            await self.go_on.wait()
+            return await super().send(parcel)
+
+    screen = Slow(clock)
+    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    await stage.begin()
+    await stage.world.flow(screen.reached.wait(), step=0.3)
+    stopping = asyncio.create_task(stage.world.node.stop())
+    await asyncio.sleep(0.05)
+    screen.go_on.set()
+    await stopping
+    await stage.world.start()
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once a time."]

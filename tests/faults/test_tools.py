@@ -59,8 +59,9 @@ class Scene:
 
     def results(self) -> dict[str, str]:
         """What the model was told in the end, by the id of the call."""
-        messages = self.endpoint.requests[-1]["messages"]
-        return {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
+        # What comes after the answer, such as a request for a title, has no tools.
+        asked = next(r for r in reversed(self.endpoint.requests) if r.get("tools"))
+        return {m["tool_call_id"]: m["content"] for m in asked["messages"] if m["role"] == "tool"}
 
 
 @pytest.fixture

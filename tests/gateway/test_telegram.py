@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import msgspec
 import pytest
 
 from keryx.core.deliveries import AGAIN, Target
-from keryx.core.errors import Forbidden, Invalid, NotSent, Refused, Unavailable, Uncertain
+from keryx.core.errors import Forbidden, Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
 from keryx.core.ports import Attachment, Inbound, Link, MenuItem, Parcel, Receipt, Request
 from keryx.surfaces.gateway.settings import Setup
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings, make
+from keryx.surfaces.gateway.telegram.flood import Flood
 from keryx.surfaces.gateway.telegram.line import BAD_TOKEN, HOOKED, TAKEN
 from keryx.surfaces.gateway.telegram.settings import Mode
 from keryx.testing import RecordingDoor
@@ -136,6 +138,25 @@ async def test_a_broken_server_leaves_doubt(bot: Bot) -> None:
     bot.telegram.faults = Faults(broken=1)
     with pytest.raises(Uncertain):
         await bot.send()
+
+
+async def test_a_pause_for_many_chats_at_once_is_one_for_the_bot(bot: Bot) -> None:
+    bot.telegram.faults = Faults(throttle=1, retry_after=30)
+    found: list[bool] = []
+    for chat in ("7", "7", "8", "9", "10"):
+        with pytest.raises(Throttled) as caught:
+            await bot.send(chat=chat)
+        found.append(caught.value.account)
+    assert found == [False, False, False, True, True]
+
+
+def test_a_pause_that_is_over_counts_no_more() -> None:
+    now = 0.0
+    flood = Flood(lambda: now)
+    short = Throttled("wait", after=timedelta(seconds=5))
+    assert [flood.judged(short, chat).account for chat in "ab"] == [False, False]
+    now = 6.0
+    assert not flood.judged(short, "c").account
 
 
 async def test_a_repeated_file_carries_the_mark(bot: Bot) -> None:

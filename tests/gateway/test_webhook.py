@@ -38,9 +38,10 @@ URL = "http://127.0.0.1:9/answers"
 class Ear:
     """An adapter that listens, and how to post to it."""
 
-    def __init__(self, *secrets: bytes) -> None:
+    def __init__(self, *secrets: bytes, now: float | None = None) -> None:
         self.door = RecordingDoor()
-        self.adapter = WebhookAdapter(WebhookSettings(url=URL), secrets=secrets or (KEY,))
+        clock = time.time if now is None else lambda: now
+        self.adapter = WebhookAdapter(WebhookSettings(url=URL), secrets=secrets or (KEY,), now=clock)
 
     async def post(self, body: bytes, given: dict[str, str] | None = None) -> Response:
         return await self.adapter.hook.answer(
@@ -113,8 +114,8 @@ async def test_several_signatures_may_be_given(ear: Ear) -> None:
         {**headers("msg_2", HELLO), "webhook-id": "msg_1"},
         headers("", HELLO),
         headers("x" * 300, HELLO),
-        headers("msg_1", HELLO, at=str(int(time.time()) - 400)),
-        headers("msg_1", HELLO, at=str(int(time.time()) + 400)),
+        headers("msg_1", HELLO, at=str(int(time.time()) - 90_000)),
+        headers("msg_1", HELLO, at=str(int(time.time()) + 90_000)),
         headers("msg_1", HELLO, at="soon"),
         headers("msg_1", HELLO, at="²"),
         headers("msg_1", HELLO, at="9" * 400),
@@ -124,6 +125,17 @@ async def test_several_signatures_may_be_given(ear: Ear) -> None:
 async def test_what_is_not_signed_by_us_is_turned_away(ear: Ear, given: dict[str, str]) -> None:
     assert (await ear.post(HELLO, given)).status == 401
     assert ear.door.events == []
+
+
+@pytest.mark.parametrize(("apart", "status"), [(-299, 200), (-301, 401), (299, 200), (301, 401)])
+async def test_a_timestamp_holds_for_five_minutes(apart: int, status: int) -> None:
+    ear = Ear(now=1_700_000_000)
+    task = asyncio.create_task(ear.adapter.listen(ear.door))
+    await asyncio.sleep(0)
+    given = headers("msg_1", HELLO, at=str(1_700_000_000 + apart))
+    assert (await ear.post(HELLO, given)).status == status
+    task.cancel()
+    await asyncio.wait({task})
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import pytest
-from tests.builders import ANN, ANNS, LEASE, NOW, OPERATORS, WORKER, after, claim
+from tests.builders import ANN, ANNS, LEASE, NOW, OPERATORS, TELEGRAM, WORKER, after, claim
 
 from keryx.core.ids import Cursor, LaneKey, SessionId, TurnId
 from keryx.core.lanes import Address
-from keryx.core.messages import Role, words
+from keryx.core.messages import Image, Role, words
 from keryx.core.sessions import Listing, TitleBy
 from keryx.core.source import Source
 from keryx.store import (
@@ -21,7 +21,9 @@ from keryx.store import (
     lanes,
     listings,
     lookup,
+    media,
     messages,
+    previews,
     questions,
     sessions,
     turns,
@@ -77,6 +79,16 @@ _FILL = (
     insert into changes (at, kind, profile, owner, subject, session, n)
     select :now, 'message', 'default', 'ann', 'x', 's' || (i % 20), i from n
     """,
+    "insert into media (id, size, whole, written_at) select 'm' || i, 1, 1, :now + i from n",
+    """
+    insert into media_holders (media, profile, owner, mime, name, created_at)
+    select 'm' || i, 'default', 'p' || i, '', '""', :now + i from n
+    """,
+    "insert into media_links (session, media, mime, name) select 's' || i, 'm' || i, '', '\"\"' from n",
+    """
+    insert into previews (turn, target, state, token, worker, at)
+    select 't' || i, '{"platform": "telegram"}', 'sending', 'x', 'w', :now + i from n
+    """,
     "update sessions set erase_at = :now where id = 's3'",
 )
 # The engines name the index of a key or a constraint in their own way.
@@ -89,8 +101,15 @@ _SQLITE_NAMES = {
     "questions_key": "sqlite_autoindex_questions_2",
     "deliveries_id": "sqlite_autoindex_deliveries_1",
     "changes_pkey": "INTEGER PRIMARY KEY",
+    "media_pkey": "sqlite_autoindex_media_1",
+    "media_holders_pkey": "sqlite_autoindex_media_holders_1",
+    "media_links_pkey": "sqlite_autoindex_media_links_1",
+    "previews_pkey": "sqlite_autoindex_previews_1",
 }
-_TABLES = "changes|deliveries|finals|inbox|lanes|messages|pieces|questions|sessions|turns"
+_TABLES = (
+    "changes|deliveries|finals|inbox|lanes|media|media_holders|media_links|messages|pieces|previews|questions|"
+    "sessions|turns"
+)
 
 
 class Recorder:
@@ -185,6 +204,20 @@ CASES: list[Case] = [
         lambda tx: messages.append(tx, SessionId("s1999"), Role.USER, words("x"), now=NOW),
         ["sessions_pkey"],
     ),
+    (
+        "a message with a file",
+        lambda tx: messages.append(tx, SessionId("s1998"), Role.USER, (Image("m5"),), now=NOW),
+        ["media_pkey", "media_holders_pkey", "media_links_media"],
+    ),
+    (
+        "a file of a viewer",
+        lambda tx: media.held(tx, ANNS, "m5"),
+        ["media_holders_pkey", "media_links_media"],
+    ),
+    ("a file of a session", lambda tx: media.shown(tx, SESSION, "m7"), ["media_pkey"]),
+    ("what nobody holds any more", lambda tx: media.let_go(tx, before=NOW), ["media_holders_age"]),
+    ("the preview of a turn", lambda tx: previews.find(tx, TurnId("t5")), ["previews_pkey"]),
+    ("what waits for a place", lambda tx: previews.waiting(tx, TELEGRAM), ["deliveries_open"]),
     ("the next turn", claim, ["turns_ready", "turns_running_asker", "turns_id"]),
     ("waiting turns", lambda tx: turns.queued(tx, SESSION), ["turns_queued"]),
     ("the running turn", lambda tx: turns.running(tx, SESSION), ["turns_running"]),

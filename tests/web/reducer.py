@@ -87,7 +87,6 @@ def _open(state: State, event: Event) -> State:
         "lanes": given.get("lanes", []),
         "pending": _unsettled(before["pending"], given["messages"]) if before else [],
         "replies": before["replies"] if before else [],
-        "failures": before["failures"] if before else {},
     }
     return state | {"open": opened}
 
@@ -172,22 +171,42 @@ def _message(opened: State, message: State) -> State:
 
 
 def _draft(draft: State | None, event: Event) -> State | None:
-    known: State = {"turn": event["turn"], "n": 0, "parts": []}
-    if draft and draft["turn"] == event["turn"]:
-        known = draft
+    known = draft if draft and draft["turn"] == event["turn"] else _begun(event["turn"])
     if event["n"] <= known["n"]:
         return draft
-    parts: list[State] = [] if event.get("fresh") else list(known["parts"])
-    while len(parts) <= event["part"]:
-        parts.append({"thought": event.get("thought", False), "text": "", "blocks": [], "tail": ""})
-    part, text = parts[event["part"]], event.get("text", "")
+    parts = _parts(known, event)
+    at: int = event["part"]
+    part = parts[at]
+    text: str = event.get("text", "")
     if event.get("blocks") is not None:
-        blocks = part["blocks"][: event.get("keep", 0)] + event["blocks"]
+        blocks: list[str] = part["blocks"][: event.get("keep", 0)] + event["blocks"]
         part = part | {"text": part["text"] + text, "blocks": blocks, "tail": ""}
     else:
         part = part | {"text": part["text"] + text, "tail": part["tail"] + text}
-    parts[event["part"]] = part
+    parts[at] = part
     return {"turn": event["turn"], "n": event["n"], "parts": parts}
+
+
+def _parts(known: State, event: Event) -> list[State]:
+    """The parts so far, with as many new ones as the event needs."""
+    parts: list[State] = []
+    if not event.get("fresh"):
+        parts += known["parts"]
+    while len(parts) <= event["part"]:
+        parts.append(
+            {
+                "thought": event.get("thought", False),
+                "text": "",
+                "blocks": [],
+                "tail": "",
+                "media": event.get("media"),
+            }
+        )
+    return parts
+
+
+def _begun(turn: str) -> State:
+    return {"turn": turn, "n": 0, "parts": []}
 
 
 def _turn(state: State, event: Event) -> State:
@@ -214,8 +233,6 @@ def _moved(opened: State, turn: State) -> State:
             out["running"] = None
         if opened["draft"] and opened["draft"]["turn"] == turn["id"]:
             out["draft"] = None
-    if turn.get("error"):
-        out["failures"] = opened["failures"] | {turn["id"]: turn["error"]}
     return out
 
 
@@ -325,6 +342,7 @@ def _drawn(draft: State) -> State:
             "text": p.get("text", ""),
             "blocks": p.get("blocks", []),
             "tail": "",
+            "media": p.get("media"),
         }
         for p in draft.get("parts", [])
     ]

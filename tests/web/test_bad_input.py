@@ -54,6 +54,7 @@ async def test_what_is_not_there_is_said_so(site: Site, method: str, path: str) 
         ("POST", "/api/sessions", b'{"words": "x"}', "words"),
         ("POST", "/api/sessions", b'{"text": " "}', "nothing to send"),
         ("POST", "/api/sessions", b"[" * 100_000, ""),
+        ("POST", "/api/sessions", b'{"text": "x", "settings": {"busy": "asleep"}}', "busy"),
         ("GET", "/api/sessions?limit=0", None, "limit"),
         ("GET", "/api/sessions?limit=many", None, "limit"),
         ("GET", "/api/sessions?colour=red", None, "colour"),
@@ -113,6 +114,16 @@ async def test_lists_have_tags_and_are_packed(site: Site, world: World) -> None:
     await world.ask("another", chat="11")
     changed = await site.ask("GET", "/api/sessions", headers={"If-None-Match": first.headers["etag"]})
     assert changed.status_code == 200
+
+
+async def test_head_of_the_stream_ends(site: Site) -> None:
+    answer = await site.ask("HEAD", "/api/stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+async def test_a_project_that_is_not_there_keeps_the_message_out(site: Site) -> None:
+    await site.problem(404, "POST", "/api/sessions", json={"text": "x", "project": "nowhere"})
+    assert (await site.get("/api/sessions"))["sessions"] == []
 
 
 async def test_a_broken_store_is_told_and_nothing_else_is(site: Site, world: World) -> None:

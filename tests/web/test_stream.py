@@ -1,15 +1,20 @@
 """The stream: what happens is told, once, in order, over any number of cuts, on both engines."""
 
 import random
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from tests.engine.conftest import Begin
 from tests.engine.world import Pause, Scenes, World, viewer
 from tests.web.site import Heard, Listener, Site, opened
 
+from keryx.core.errors import Unavailable
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports import Called, Returned, Said, Thought
 from keryx.store import changes
+from keryx.store.database import Database, Work
+
+T = TypeVar("T")
 
 WORDS = ("one ", "two\n\n", "```py\nx = 1\n", "```\n\n", "- a\n", "- b\n\n", "**end** ")
 
@@ -218,3 +223,47 @@ async def test_streams_end_at_once_when_the_server_stops(world: World) -> None:
             await listener.until("turn", turn__state="done")
             site.web.close()
     assert listener.status == 200
+
+
+class Flaky:
+    """A database that refuses units of work of a label for some times."""
+
+    def __init__(self, inner: Database) -> None:
+        self._inner = inner
+        self.engine = inner.engine
+        self.wake = inner.wake
+        self.refuses: list[str] = []
+
+    async def write(self, label: str, work: Work[T]) -> T:
+        return await self._inner.write(label, work)
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        if label in self.refuses:
+            self.refuses.remove(label)
+            raise Unavailable("not now")
+        return await self._inner.read(label, work)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+async def test_a_failure_cuts_streams_and_skips_nothing(begin: Begin, database: Database) -> None:
+    flaky = Flaky(database)
+    world = await begin(database=flaky)
+    async with opened(world.hub, world.clock) as site:
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connected():
+            await world.ask("first")
+            await listener.until("turn", turn__state="done")
+            flaky.refuses = ["view.details"]
+            turn = await world.ask("second")
+            assert await listener.cut(within=10)
+        async with listener.connected():
+            await listener.until("turn", turn__id=turn.id, turn__state="done")
+    ids = [e["message"]["id"] for e in listener.of("message")]
+    assert len(ids) == len(set(ids)) == 4

@@ -86,16 +86,17 @@ class Connection:
         life, client = await self._alive()
         if life.stale:
             life.stale = False
-            life.tools = await self._guarded(_listed(client))
+            life.tools = await self._guarded(life, _listed(client))
         return life.tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
         """Call a tool within the server's time limit. Raises `ToolFailed` with a sentence for the model."""
-        _, client = await self._alive()
-        return await self._guarded(client.call_tool(tool, dict(arguments)))
+        life, client = await self._alive()
+        return await self._guarded(life, client.call_tool(tool, dict(arguments)))
 
-    async def _guarded(self, work: Awaitable[T]) -> T:
-        """Await a request, and turn whatever foreign code raises into one sentence."""
+    async def _guarded(self, life: _Life, work: Awaitable[T]) -> T:
+        """Await a request, and turn whatever foreign code raises into one sentence. A connection that broke is given up,
+        so that the next request opens another."""
         name, seconds = self.server.name, self.server.timeout.total_seconds()
         try:
             with anyio.fail_after(seconds):
@@ -106,12 +107,17 @@ class Connection:
             ) from exc
         except MCPError as exc:
             if exc.code == types.CONNECTION_CLOSED:
+                life.over.set()
                 raise ToolFailed(
                     f"The tool server {name!r} ended before it answered. {UNKNOWN} It is started again when it is needed."
                 ) from exc
+            if exc.code == types.INVALID_REQUEST:
+                # What a server over HTTP says that was started anew and no longer knows us.
+                life.over.set()
             raise ToolFailed(f"The tool server {name!r} refused the call: {exc.message[:500]}") from exc
         except Exception as exc:
             log.warning("tool server %s: a request failed", name, exc_info=exc)
+            life.over.set()
             raise ToolFailed(f"The tool server {name!r} failed ({_told(_first(exc))}). {UNKNOWN}") from exc
 
     async def _alive(self) -> tuple[_Life, Client]:

@@ -2,19 +2,18 @@
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.agents import workspace as files
 from keryx.agents.tools import Output, Spec, Toolbox, ToolFailed
 from keryx.agents.toolserver import ToolServer
 from keryx.core.ids import SessionId
-from keryx.core.ports import Agent, Clock, Event, TurnContext
+from keryx.core.ports import Clock, TurnContext
 from keryx.core.workspaces import Server, Workspace
 
 MISSING = "The editor's tool servers need an extra: pip install 'keryx[tools]'."
@@ -121,20 +120,6 @@ class Lent:
             server = _configured(given, loan.cwd, taken)
             taken.add(server.name)
             loan.tools.append(servers.connect(server, group=group, clock=clock, logs=self._logs))
-
-
-class Placed:
-    """An agent whose turns work in the folder that the editor has open, whatever folder the session began in."""
-
-    def __init__(self, agent: Agent, lent: Lent) -> None:
-        self._agent = agent
-        self._lent = lent
-
-    async def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
-        cwd = self._lent.folder(context.session) or context.cwd
-        async with aclosing(self._agent.run(msgspec.structs.replace(context, cwd=cwd))) as events:
-            async for event in events:
-                yield event
 
 
 def _configured(given: Server, cwd: str, taken: set[str]) -> ToolServer:

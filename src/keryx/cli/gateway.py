@@ -56,7 +56,7 @@ def _print_hints(found: list[Connection]) -> None:
     for platform in dict.fromkeys(c.platform for c in found if c.link is Link.REFUSED):
         output.write(
             f"{output.plain(platform, one_line=True)} refuses the credentials: "
-            f"put new ones in place, then restart the node. `keryx gateway --help` shows what sets them up."
+            f"`keryx gateway setup {output.plain(platform, one_line=True)}` asks for new ones; then restart the node."
         )
 
 

@@ -3,4 +3,5 @@
 from cyclopts import App
 
 app = App(name="setup", help="Connect a chat platform.")
+app.command("keryx.cli.gateway_setup_telegram:telegram")
 app.command("keryx.cli.gateway_setup_matrix:matrix")

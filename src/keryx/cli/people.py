@@ -13,6 +13,7 @@ from keryx.engine.people import Known, Person
 app = App(name="people", help="Who has talked, in which ways each is known, and all that is theirs.")
 
 _OPERATOR = "operator"
+_STDOUT = "-"
 _Who = Annotated[str, Parameter(help="A person as PLATFORM:ID, such as telegram:4711.")]
 
 
@@ -73,7 +74,8 @@ async def export(
         Parameter(
             name=["--output", "-o"], allow_leading_hyphen=True, help="The file to write, - for stdout."
         ),
-    ] = "-",
+    ] = _STDOUT,
+    json: Json = False,
 ) -> None:
     """Write everything of a person as lines of JSON: who they are, their conversations, and what they said in
     conversations of others.
@@ -82,10 +84,14 @@ async def export(
 
         keryx people export telegram:4711 --output ann.jsonl
     """
+    if json and output_ == _STDOUT:
+        raise Invalid("--json tells about a file: give its name with --output")
     async with hub() as access:
         person = await access.hub.people.find(access.viewer, *known(who))
         with exchange.writer(output_) as write:
             await access.hub.people.export(access.viewer, person.principal.id, write)
+    if json:
+        output.json({"person": who, "file": output_, "sessions": person.sessions})
 
 
 @app.command

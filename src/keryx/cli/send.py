@@ -14,10 +14,12 @@ from keryx.app import App
 from keryx.cli import ending, output
 from keryx.cli.access import Access, Json, application, warn_if_alone
 from keryx.cli.conversation import fresh, source
+from keryx.core.changes import Change, Kind
 from keryx.core.errors import Invalid, Unavailable
-from keryx.core.ids import OPERATOR, Cursor, SessionId, TurnId
+from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
 from keryx.core.messages import Message, Role, words
 from keryx.core.ports import Inbound, Receipt
+from keryx.core.questions import QuestionState
 from keryx.core.turns import Turn, TurnState
 
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z")
@@ -117,7 +119,7 @@ async def _addressed(app: App, access: Access, inbound: Inbound, to: str | None)
     """The message with the place that its answer is sent to, checked before anything is said."""
     if to is None:
         return inbound
-    targets = await access.hub.targets(access.viewer, to, connected=app.platforms)
+    targets = await access.hub.targets(access.viewer, to, accounts=app.accounts)
     if len(targets) != 1:
         raise Invalid(f"{to[:80]!r} names several targets: give one")
     return msgspec.structs.replace(inbound, reply=targets[0])
@@ -130,12 +132,22 @@ async def _ended(access: Access, session: SessionId, turn: TurnId, cursor: Curso
         while not found.state.finished or found.merged_into:
             turn = found.merged_into or turn
             if not found.merged_into:
-                await anext(changes)
+                await _tell_question(access, await anext(changes))
             found = await access.hub.turn(access.viewer, turn)
         return found
     raise Unavailable(
         f"no answer within {timeout:g} seconds; the message is kept: `keryx sessions show {session}` shows how it goes"
     )
+
+
+async def _tell_question(access: Access, change: Change) -> None:
+    """Say that somebody must answer before the turn can go on."""
+    if change.kind is Kind.QUESTION and change.note == QuestionState.OPEN.value:
+        asked = (await access.hub.questions.get(access.viewer, QuestionId(change.subject))).question
+        options = "|".join(o.id for o in asked.options) or "TEXT"
+        output.warn(
+            f"keryx: the agent asks: {asked.title} {asked.detail} `keryx questions answer {change.subject} {options}` answers it"
+        )
 
 
 async def _answer(access: Access, turn: Turn) -> str:

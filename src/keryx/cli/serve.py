@@ -58,8 +58,8 @@ async def serve(
     SIGTERM or Ctrl-C stops it in good order: running turns get some time, then
     they go back to the queue. A second signal ends it at once; nothing is lost
     either way. /healthz, /readyz and /metrics tell how it is; platforms post to
-    /hooks. An address that other
-    machines reach needs a token: set KERYX_WEB_TOKEN to a long secret.
+    /hooks. An address that other machines reach needs a token: set
+    KERYX_WEB_TOKEN to a long secret.
 
         keryx serve
         keryx serve --port 8000
@@ -113,7 +113,8 @@ def _bound(host: str, port: int) -> Generator[socket.socket]:
         raise Invalid(f"{port} is not a port: give one from 1 to 65535, or 0 for any")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # With the protocol named, asyncio sends small answers at once instead of waiting for an acknowledgement.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as exc:
         raise Invalid(f"cannot listen on {host}:{port}: {exc.strerror}") from exc
     with listener:

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from urllib.parse import unquote
 
 import msgspec
 
@@ -82,7 +83,7 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, reply_to="") if self.reply_to else self
 
     def __str__(self) -> str:
-        return ":".join(p for p in (self.platform, self.chat, self.thread) if p)
+        return ":".join(_written(p) for p in (self.platform, self.chat, self.thread) if p)
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +107,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_target(text: str, *, origin: Target | None = None) -> list[Target]:
-    """Read `origin`, `local`, `<platform>`, `<platform>:<chat>[:<thread>]`, or a list of these with commas."""
+    """Read `origin`, `local`, `<platform>`, `<platform>:<chat>[:<thread>]`, or a list of these with commas. A colon or
+    a comma within an id is written `%3A` or `%2C`, as `str(target)` does."""
     found: list[Target] = []
     for item in (piece.strip() for piece in text.split(",")):
         target = _one_target(item, origin)
@@ -124,4 +126,8 @@ def _one_target(item: str, origin: Target | None) -> Target:
     if not platform.replace("_", "").replace("-", "").isalnum() or not platform.isascii():
         raise Invalid(f"{item[:80]!r} is not a target: write origin, local, <platform> or <platform>:<chat>")
     chat, _, thread = rest.partition(":")
-    return Target(platform.lower(), chat=chat, thread=thread)
+    return Target(platform.lower(), chat=unquote(chat), thread=unquote(thread))
+
+
+def _written(part: str) -> str:
+    return part.replace("%", "%25").replace(":", "%3A").replace(",", "%2C")

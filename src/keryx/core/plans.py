@@ -46,7 +46,9 @@ _PRIORITIES = {"! ": Priority.HIGH, "!! ": Priority.LOW}
 
 def text(steps: Iterable[Step]) -> str:
     """A checklist, a line per step: `- [x] done`, `- [~] at work`, `- [ ] to do`; `!` before high, `!!` before low priority."""
-    return "\n".join(f"- [{_BOXES[s.state]}] {_FLAGS[s.priority]}{line(s.content)}" for s in steps)
+    return "\n".join(
+        f"- [{_BOXES[s.state]}] {_FLAGS[s.priority]}{line(s.content).lstrip('! ')}" for s in steps
+    )
 
 
 def parse(checklist: str) -> list[Step]:

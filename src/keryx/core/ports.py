@@ -198,7 +198,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     reply: Target | None = None
     session: SessionId | None = None
-    begin: Settings | None = None
+    begin: bool = False
     principal: PrincipalId | None = None
     busy: BusyMode | None = None
     addressed: bool = True

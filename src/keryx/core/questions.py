@@ -10,6 +10,10 @@ import msgspec
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, QuestionId, SessionId, TurnId
 from keryx.core.sessions import Viewer
+from keryx.core.titles import line
+
+LONGEST_DETAIL = 3000
+"""How many characters of a detail are shown in a chat."""
 
 
 class Consent(StrEnum):
@@ -134,11 +138,16 @@ def remembered(question: Question, given: Consent) -> str | None:
 
 
 def told(question: Question) -> str:
-    """A question as it is put in a chat: the title, the exact detail, the options, and how to answer."""
-    parts = [question.title]
+    """A question as it is put in a chat: the title, the exact detail as far as it fits, the options, and how to answer."""
+    parts = [line(question.title)]
     if question.detail:
-        fence = "`" * max(3, _longest_run(question.detail) + 1)
-        parts.append(f"{fence}\n{question.detail}\n{fence}")
+        detail = question.detail[:LONGEST_DETAIL]
+        fence = "`" * max(3, _longest_run(detail) + 1)
+        parts.append(f"{fence}\n{detail}\n{fence}")
+    if left := len(question.detail[LONGEST_DETAIL:]):
+        parts.append(
+            f"{left:,} more characters are not shown here: `keryx questions list --json` shows them."
+        )
     if question.options:
         parts.append("\n".join(f"{n}. {o.label}" for n, o in enumerate(question.options, start=1)))
     return "\n\n".join([*parts, _capital(hint(question))])

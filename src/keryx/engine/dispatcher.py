@@ -53,6 +53,7 @@ class Dispatcher:
         self._media = media
         self._connections = connections
         self._sending: set[DeliveryId] = set()
+        self._draining = False
         self._work = Wake()
 
     @property
@@ -63,6 +64,13 @@ class Dispatcher:
     def look_again(self) -> None:
         """Something that waited for a moment may be due sooner than was thought."""
         self._work.signal()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more deliveries, and give those on their way some time, so that none is left in doubt."""
+        self._draining = True
+        with anyio.move_on_after(seconds):
+            while self._sending:
+                await self._work.wait(self._work.count)
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
         """Send until cancelled. `changes` is the live feed: it tells of new deliveries."""
@@ -78,7 +86,7 @@ class Dispatcher:
     async def _send_forever(self, group: TaskGroup) -> None:
         while True:
             seen = self._work.count
-            free = AT_ONCE - len(self._sending)
+            free = 0 if self._draining else AT_ONCE - len(self._sending)
             claimed, at = await self._claim(free) if free > 0 else ([], None)
             for each in claimed:
                 self._sending.add(each[0].id)

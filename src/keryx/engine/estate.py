@@ -9,7 +9,7 @@ from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
 from keryx.core.messages import words
 from keryx.core.sessions import Viewer
 from keryx.engine import control
-from keryx.store import belongings, exports, grants, lanes, messages, pairings, principals, sessions
+from keryx.store import belongings, exports, grants, lanes, media, messages, pairings, principals, sessions
 from keryx.store.database import Transaction
 
 Write = Callable[[str], object]
@@ -29,8 +29,11 @@ def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: Write
     }
     write(wire.dumps(about) + "\n")
     write(records.encode(records.Header(format=records.FORMAT, version=records.VERSION)) + "\n")
+    written: set[str] = set()
     for id_ in sessions.of_owner(tx, profile=viewer.profile, owner=principal):
         write(records.encode(exports.session(tx, id_)) + "\n")
+        for chunk in exports.files(tx, id_, known=written):
+            write(records.encode(chunk) + "\n")
         for entry in exports.records_of(tx, id_):
             write(records.encode(entry) + "\n")
     for session, seq in belongings.asked_elsewhere(tx, profile=viewer.profile, asker=principal):
@@ -48,6 +51,7 @@ def erase(tx: Transaction, principal: PrincipalId, *, profile: ProfileId, now: d
     for id_ in sessions.of_owner(tx, profile=profile, owner=principal):
         control.delete(tx, sessions.get(tx, id_, deleted=True), grace=timedelta(0), now=now, erase=True)
     belongings.remove(tx, profile=profile, owner=principal)
+    media.drop(tx, profile=profile, owner=principal)
     for known in person.identities:
         grants.remove(tx, profile=profile, platform=known.platform, person=known.person, now=now)
         pairings.remove(tx, profile=profile, platform=known.platform, person=known.person)
@@ -58,3 +62,4 @@ def _blank(tx: Transaction, session: SessionId, seq: int, now: datetime) -> None
     """Take the words out of a message that stands in a conversation of somebody else."""
     message = messages.get(tx, session, seq)
     messages.blank(tx, message, words(ERASED), now=now)
+    media.unlink(tx, session, message.parts, seq=seq)

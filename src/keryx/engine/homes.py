@@ -1,7 +1,9 @@
 """Home channels: where a platform's name alone leads, and who is told when Keryx is back."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+
+import msgspec
 
 from keryx.core.deliveries import LOCAL, Target, parse_target
 from keryx.core.errors import Invalid
@@ -20,21 +22,22 @@ def resolve(
     *,
     profile: ProfileId,
     origin: Target | None = None,
-    connected: Collection[str] | None = None,
+    accounts: Mapping[str, str] | None = None,
 ) -> list[Target]:
-    """The targets that a text names, each with its chat. `Invalid` for a platform that has no home channel, or
-    that is not among the connected ones."""
-    return [_complete(tx, target, profile, connected) for target in parse_target(text, origin=origin)]
+    """The targets that a text names, each with its chat. `accounts` are the connected platforms, each with the
+    account that sends. `Invalid` for a platform that is not among them, or that has no home channel."""
+    return [_complete(tx, target, profile, accounts) for target in parse_target(text, origin=origin)]
 
 
 def _complete(
-    tx: Transaction, target: Target, profile: ProfileId, connected: Collection[str] | None
+    tx: Transaction, target: Target, profile: ProfileId, accounts: Mapping[str, str] | None
 ) -> Target:
-    if connected is not None and target.platform not in connected:
-        known = ", ".join(sorted(connected))
+    if accounts is not None and target.platform not in accounts:
+        known = ", ".join(sorted(accounts))
         raise Invalid(f"{target.platform} is not connected: choose among {known}, or set it up first")
     if target.chat or target.platform == LOCAL:
-        return target
+        account = target.account or (accounts or {}).get(target.platform, "")
+        return msgspec.structs.replace(target, account=account)
     home = homes.find(tx, target.platform, profile=profile)
     if home is None:
         raise Invalid(
@@ -46,11 +49,10 @@ def _complete(
 
 def tell_back(tx: Transaction, *, now: datetime) -> int:
     """Tell every home channel that Keryx is back, at most once in a while; gives how many are told."""
-    last = cursors.get(tx, _TOLD)
-    if last is not None and datetime.fromisoformat(last) > now - _SELDOM:
+    last, found = cursors.get(tx, _TOLD), homes.every(tx)
+    if not found or (last is not None and datetime.fromisoformat(last) > now - _SELDOM):
         return 0
     cursors.move(tx, _TOLD, now.isoformat(), now=now)
-    found = homes.every(tx)
     for home in found:
         deliveries.enqueue(tx, home.target, BACK, profile=home.profile, owner=OPERATOR, now=now)
     return len(found)

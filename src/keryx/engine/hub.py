@@ -1,6 +1,6 @@
 """Hub: the facade. Three verbs for every surface, and small commands beside them."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -412,12 +412,13 @@ class Hub:
         text: str,
         *,
         origin: Target | None = None,
-        connected: Collection[str] | None = None,
+        accounts: Mapping[str, str] | None = None,
     ) -> list[Target]:
-        """The places that a text names as targets, each complete. `Invalid` says which cannot be reached, and why."""
+        """The places that a text names as targets, each complete. `accounts` are the connected platforms with who sends
+        there. `Invalid` says which target cannot be reached, and why."""
         return await self._database.read(
             "targets",
-            lambda tx: homes.resolve(tx, text, profile=viewer.profile, origin=origin, connected=connected),
+            lambda tx: homes.resolve(tx, text, profile=viewer.profile, origin=origin, accounts=accounts),
         )
 
     async def post(

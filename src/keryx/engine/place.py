@@ -6,6 +6,7 @@ import msgspec
 
 from keryx.core import prompt
 from keryx.core.deliveries import LOCAL, Target
+from keryx.core.ids import OPERATOR
 from keryx.core.ports import Adapter, Capabilities
 from keryx.core.profiles import Profile, Profiles
 from keryx.core.sessions import Session
@@ -20,11 +21,13 @@ _NO_PROFILE = Profile()
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store knows of the place of a turn. `instructions` are those of the project and the lane."""
+    """What the store knows of the place of a turn. `targets` are those that may be sent to from here; `instructions` are
+    those of the project and the lane."""
 
     source: Source
     shared: bool = False
     homes: tuple[Home, ...] = ()
+    targets: tuple[str, ...] = ("origin",)
     instructions: tuple[str, ...] = ()
 
 
@@ -32,11 +35,13 @@ def look(tx: Transaction, session: Session, turn: Turn) -> Surroundings:
     """The place that a turn was asked at, as it was when its session or its lane began."""
     around = lanes.of_session(tx, session.id)
     lane = _lane(around, turn.reply)
+    known = homes.every(tx, session.profile)
     of_project = projects.instructions(tx, session.project) if session.project else ""
     return Surroundings(
         source=_source(session, lane, turn.reply),
         shared=lane.shared if lane else any(x.shared for x in around),
-        homes=tuple(homes.every(tx, session.profile)),
+        homes=tuple(known),
+        targets=("origin", *_targets(tx, session, known)),
         instructions=tuple(text for text in (of_project, lane.instructions if lane else "") if text),
     )
 
@@ -57,11 +62,21 @@ def describe(around: Surroundings, adapters: Sequence[Adapter], profiles: Profil
         shared=around.shared,
         connected=tuple(a.platform for a in adapters),
         homes=tuple((h.platform, h.name or str(h.target)) for h in around.homes),
-        targets=("origin", LOCAL, *(h.platform for h in around.homes)),
+        targets=around.targets,
         notes=able.notes if able else (),
         instructions=(profile.instructions, *around.instructions),
     )
     return prompt.context(place, salt=salt, redact=_hides(profile, able, source.platform))
+
+
+def _targets(tx: Transaction, session: Session, known: Sequence[Home]) -> list[str]:
+    """Where else the owner of a session may have something sent: the operator anywhere, a guest to their own chats."""
+    if session.owner == OPERATOR:
+        return [LOCAL, *(home.platform for home in known)]
+    if not known:
+        return []
+    own = {x.target.key for x in lanes.of_owner(tx, profile=session.profile, owner=session.owner)}
+    return [home.platform for home in known if home.target.key in own]
 
 
 def _hides(profile: Profile, able: Capabilities | None, platform: str) -> bool:

@@ -7,7 +7,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
-from keryx.store import deliveries, lanes
+from keryx.store import deliveries, homes, lanes
 from keryx.store.database import Transaction
 
 _LISTED = 20
@@ -21,7 +21,8 @@ def post(
     if not text.strip():
         raise Invalid("there is nothing to send: give a text")
     places = _places(tx, viewer) if alone else []
-    targets = [_checked(t, turn, places) for t in parse_target(where, origin=turn.reply)]
+    named = [_at_home(tx, t, viewer, places) for t in parse_target(where, origin=turn.reply)]
+    targets = [_checked(t, turn, places) for t in named]
     for target in targets:
         deliveries.enqueue(
             tx,
@@ -47,12 +48,22 @@ def _checked(target: Target, turn: Turn, places: list[Target]) -> Target:
     return found[0]
 
 
+def _at_home(tx: Transaction, target: Target, viewer: Viewer, places: list[Target]) -> Target:
+    """A platform alone means its home channel, where the viewer may send to that."""
+    home = None if target.chat else homes.find(tx, target.platform, profile=viewer.profile)
+    if home is None or home.target.key not in {p.key for p in places}:
+        return target
+    return home.target
+
+
 def _places(tx: Transaction, viewer: Viewer) -> list[Target]:
     """Where a viewer talks, the latest first; the operator also has the folder of local answers."""
     sources = [lane.source for lane in lanes.page(tx, viewer)]
     talked = [Target(s.platform, s.account, s.chat, s.thread or "") for s in sources if s.chat]
-    local = [Target(LOCAL)] if viewer.principal == OPERATOR else []
-    return list(dict.fromkeys([*talked, *local]))
+    if viewer.principal != OPERATOR:
+        return list(dict.fromkeys(talked))
+    at_home = [home.target for home in homes.every(tx, viewer.profile)]
+    return list(dict.fromkeys([*talked, *at_home, Target(LOCAL)]))
 
 
 def _fits(target: Target, place: Target) -> bool:

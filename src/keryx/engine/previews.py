@@ -83,6 +83,7 @@ class Previews:
         self._look_again = look_again
         self._watched: dict[TurnId, _Watch] = {}
         self._fresh: list[_Watch] = []
+        self._sending = 0
         self._more = Wake()
 
     def began(self, turn: Turn) -> None:
@@ -103,6 +104,14 @@ class Previews:
             del self._watched[turn.id]
             watch.over = True
             watch.wake.signal()
+
+    async def drain(self, seconds: float) -> None:
+        """Give the previews on their way some time, so that none is left in doubt."""
+        for watch in self._watched.values():
+            watch.over = True
+        with anyio.move_on_after(seconds):
+            while self._sending:
+                await self._more.wait(self._more.count)
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
         """Show until cancelled. `changes` is the live feed."""
@@ -202,6 +211,14 @@ class Previews:
 
     async def _put(self, watch: _Watch, text: str) -> None:
         """Send the preview, or edit the one that is there."""
+        self._sending += 1
+        try:
+            await self._attempt(watch, text)
+        finally:
+            self._sending -= 1
+            self._more.signal()
+
+    async def _attempt(self, watch: _Watch, text: str) -> None:
         begun = await self._write(partial(self._begin, watch=watch))
         watch.due = self._clock.now() + watch.pause
         if not isinstance(begun, Preview):

@@ -153,7 +153,7 @@ def _session(
 def _named(tx: Transaction, inbound: Inbound, viewer: Viewer) -> Session | None:
     """The session that an event names; `None` if it may begin one and this is the beginning."""
     assert inbound.session is not None
-    if inbound.begin is not None and not sessions.exists(tx, inbound.session):
+    if inbound.begin and not sessions.exists(tx, inbound.session):
         return None
     return sessions.get(tx, inbound.session, viewer=viewer)
 
@@ -167,7 +167,7 @@ def _begun(tx: Transaction, inbound: Inbound, viewer: Viewer, now: datetime) -> 
         surface=inbound.surface,
         origin=inbound.source,
         cwd=inbound.cwd,
-        settings=inbound.begin or Settings(),
+        settings=inbound.settings or Settings(),
         now=now,
     )
     return sessions.get(tx, made)

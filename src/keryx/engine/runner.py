@@ -30,7 +30,7 @@ from keryx.core.ports import (
     Returned,
     TurnContext,
 )
-from keryx.core.sessions import Viewer
+from keryx.core.sessions import Session, Viewer
 from keryx.core.turns import Limits, Turn, TurnState
 from keryx.engine import naming, record, usage
 from keryx.engine.alarm import signal_or_moment
@@ -65,6 +65,12 @@ _STEPS = (Called, Returned, Compacted, Bound)
 T = TypeVar("T")
 Chooser = Callable[[Reading], Agent]
 Placer = Callable[[Reading, Turn], str]
+Folder = Callable[[Session], str]
+
+
+def own_folder(session: Session) -> str:
+    """Where the turns of a session work, unless the process knows better."""
+    return session.cwd
 
 
 class Watcher(Protocol):
@@ -87,6 +93,7 @@ class Runner:
         worker: WorkerId,
         choose: Chooser,
         place: Placer,
+        folder: Folder = own_folder,
         limits: Limits,
         media: Media,
         watcher: Watcher,
@@ -99,6 +106,7 @@ class Runner:
         self._worker = worker
         self._choose = choose
         self._place = place
+        self._folder = folder
         self._limits = limits
         self._media = media
         self._watcher = watcher
@@ -354,7 +362,7 @@ class Runner:
             summary=reading.summary,
             shared=reading.shared,
             settings=reading.session.settings,
-            cwd=reading.session.cwd,
+            cwd=self._folder(reading.session),
             clock=self._clock,
             steer=steer,
             ask=interview.ask,

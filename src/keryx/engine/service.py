@@ -20,7 +20,7 @@ from keryx.engine.leases import Held, Leases
 from keryx.engine.listening import Listening
 from keryx.engine.policy import Policy
 from keryx.engine.previews import Previews
-from keryx.engine.runner import Chooser, Placer, Runner
+from keryx.engine.runner import Chooser, Folder, Placer, Runner, own_folder
 from keryx.engine.worker import this
 from keryx.store.database import Database
 
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 EXPIRY_SECONDS = 30
 INDEX_SECONDS = 60
 HOUSEKEEPING_SECONDS = 3600
+_LAST_SECONDS = 1.0
 
 
 class Service:
@@ -43,6 +44,7 @@ class Service:
         policy: Policy,
         choose: Chooser,
         place: Placer,
+        folder: Folder = own_folder,
         adapters: Sequence[Adapter] = (),
         hooks: Sequence[Hook] = (),
         kind: str = "serve",
@@ -72,6 +74,7 @@ class Service:
             worker=self.worker.id,
             choose=choose,
             place=place,
+            folder=folder,
             limits=policy.limits,
             media=self.hub.media,
             watcher=self._previews,
@@ -131,9 +134,17 @@ class Service:
             finally:
                 with anyio.CancelScope(shield=True):
                     await self.runner.drain(drain)
+                    await self._let_arrive()
                 group.cancel_scope.cancel()
         await self.leases.leave()
         self.hub.close()
+
+    async def _let_arrive(self) -> None:
+        """Give what is on its way to a platform a moment, so that none of it is left in doubt."""
+        await self._previews.drain(_LAST_SECONDS)
+        async with anyio.create_task_group() as group:
+            for dispatcher in self._dispatchers:
+                group.start_soon(dispatcher.drain, _LAST_SECONDS)
 
     @property
     def adapters(self) -> Sequence[Adapter]:

@@ -43,7 +43,7 @@ def _give_projects(tx: Transaction, profile: ProfileId, old: PrincipalId, new: P
 
 def remove(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
     """Remove what belongs to a person beside their sessions: lanes, projects, deliveries and homes they
-    chose, and where they asked from."""
+    chose, where they asked from, and what the page keeps for them."""
     params = {"profile": profile, "owner": owner}
     tx.run("delete from lanes where profile = :profile and owner = :owner", params)
     tx.run("delete from projects where profile = :profile and owner = :owner", params)
@@ -51,6 +51,10 @@ def remove(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
     tx.run("delete from homes where profile = :profile and set_by = :owner", params)
     tx.run("update turns set source = null where profile = :profile and asker = :owner", params)
     tx.run("delete from links where profile = :profile and principal = :owner", params)
+    tx.run("delete from reads where profile = :profile and principal = :owner", params)
+    tx.run("delete from composers where profile = :profile and principal = :owner", params)
+    tx.run("delete from preferences where profile = :profile and principal = :owner", params)
+    tx.run("delete from sign_ins where profile = :profile and principal = :owner", params)
 
 
 def asked_elsewhere(tx: Transaction, *, profile: ProfileId, asker: PrincipalId) -> list[tuple[str, int]]:

@@ -136,8 +136,8 @@ def of_chat(tx: Transaction, *, platform: str, account: str, chat: str) -> list[
 
 def mirrors(tx: Transaction, session: SessionId) -> list[Lane]:
     """The lanes that show what is said to a session elsewhere."""
-    rows = tx.rows(f"{_SELECT} where session = :session and mirror = 1 order by key", {"session": session})
-    return [_lane(row) for row in rows]
+    rows = tx.rows(f"{_SELECT} where session = :session and mirror = 1", {"session": session})
+    return sorted((_lane(row) for row in rows), key=lambda lane: lane.key)
 
 
 def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[Lane]:

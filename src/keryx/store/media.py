@@ -215,6 +215,37 @@ def forget(tx: Transaction, session: SessionId, *, profile: ProfileId, owner: Pr
         remove_unused(tx, known.id)
 
 
+def unlink(tx: Transaction, session: SessionId, parts: Sequence[Part], *, seq: int) -> None:
+    """The message `seq` no longer shows these files: remove those that nothing else of its session shows."""
+    for part in parts:
+        if not isinstance(part, Image | File | Audio):
+            continue
+        tx.run(
+            """
+            delete from media_links
+            where session = :session and media = :id and not exists (
+              select 1 from messages m
+              where m.session = :session and m.seq <> :seq and m.parts like '%' || :id || '%'
+            )
+            """,
+            {"session": session, "id": part.media, "seq": seq},
+        )
+        tx.run(
+            "delete from media_holders where media = :id and owner like :doors",
+            {"id": part.media, "doors": f"{DOOR}%"},
+        )
+        remove_unused(tx, part.media)
+
+
+def drop(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
+    """Let go of everything that somebody brought."""
+    params = {"profile": profile, "owner": owner}
+    rows = tx.rows("select media from media_holders where profile = :profile and owner = :owner", params)
+    tx.run("delete from media_holders where profile = :profile and owner = :owner", params)
+    for (id_,) in rows:
+        remove_unused(tx, id_)
+
+
 def let_go(tx: Transaction, *, before: datetime) -> int:
     """Let go of what was brought before a moment: from now on only sessions keep it."""
     return tx.run("delete from media_holders where created_at < :before", {"before": micros(before)})

@@ -16,7 +16,13 @@ from keryx.testing.faults import Faults
 from keryx.testing.loopback import Loopback, Request, Response, as_json
 
 TOKEN = "424242:test-token"
-BOT = {"id": 424242, "is_bot": True, "first_name": "Keryx", "username": "keryx_bot"}
+BOT = {
+    "id": 424242,
+    "is_bot": True,
+    "first_name": "Keryx",
+    "username": "keryx_bot",
+    "can_read_all_group_messages": False,
+}
 LONGEST_TEXT = 4096
 LONGEST_POLL = 1.0
 _MEDIA = ("photo", "document", "voice", "audio")

@@ -44,7 +44,7 @@ class FakeWebhooks:
         self.posts: list[Posted] = []
         self.waiting: dict[str, bytes] = {}
         self._random = random.Random(self.seed)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._said = 0
         self._server = Loopback(self._receive)
 
@@ -62,6 +62,10 @@ class FakeWebhooks:
     def texts(self, chat: str) -> list[str]:
         with self._lock:
             return [p.body["text"] for p in self.posts if p.body["chat"] == chat]
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 20) -> bool:
+        with self._lock:
+            return bool(self._lock.wait_for(condition, seconds))
 
     def say(self, chat: str, text: str, **more: Any) -> str:
         """A person writes; gives the id of the message."""
@@ -102,6 +106,7 @@ class FakeWebhooks:
             known = [n for n, p in enumerate(self.posts) if self.idempotent and p.id == given]
             if not known:
                 self.posts.append(Posted(given, json.loads(request.body)))
+                self._lock.notify_all()
             if self._random.random() < self.faults.lost_reply:
                 return None
             return as_json({"id": f"post-{known[0] if known else len(self.posts) - 1}"})

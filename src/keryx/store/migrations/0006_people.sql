@@ -69,3 +69,5 @@ create table homes (
   set_at integer not null,
   primary key (profile, platform)
 ) strict;
+
+create index lanes_mirror on lanes (session) where mirror = 1;

@@ -56,7 +56,11 @@ class Shown:
         """More text of a running turn."""
         draft = self._drafts.setdefault(turn, _Draft())
         for piece in pieces:
-            yield from self._piece(turn, draft, piece.text, piece.thought, {})
+            if piece.media:
+                draft.files += 1
+                yield from self._piece(turn, draft, _words(piece.media), False, {}, count=False)
+            else:
+                yield from self._piece(turn, draft, piece.text, piece.thought, {})
 
     def message(self, message: Message) -> Iterator[Json]:
         """A message that was added. Of an answer, only what its draft has not shown."""
@@ -96,7 +100,7 @@ class Shown:
         turn = message.turn or TurnId(message.id)
         late = message.mark is Mark.LATE
         draft = _Draft(id=str(message.id)) if late else self._drafts.pop(turn, _Draft())
-        skip = draft.length
+        skip, files = draft.length, draft.files
         for part in message.parts:
             if isinstance(part, Text | Reasoning):
                 fresh = part.text[skip:]
@@ -104,6 +108,8 @@ class Shown:
                 yield from self._piece(turn, draft, fresh, isinstance(part, Reasoning), _about(message))
             elif isinstance(part, ToolCall):
                 yield self._call(part, message, results, running)
+            elif files:
+                files -= 1
             elif text := _words(part):
                 yield from self._piece(turn, draft, text, False, _about(message))
         if not late:
@@ -125,8 +131,10 @@ class Shown:
         at_work = running is not None and message.turn == running
         return toolcalls.whole(call, result, id_, running=at_work)
 
-    def _piece(self, turn: TurnId, draft: "_Draft", text: str, thought: bool, about: Json) -> Iterator[Json]:
-        draft.length += len(text)
+    def _piece(
+        self, turn: TurnId, draft: "_Draft", text: str, thought: bool, about: Json, *, count: bool = True
+    ) -> Iterator[Json]:
+        draft.length += len(text) if count else 0
         if not text:
             return
         if draft.thought is not thought:
@@ -142,6 +150,7 @@ class _Draft:
     def __init__(self, *, id: str = "") -> None:
         self.id = id
         self.length = 0
+        self.files = 0
         self.stretch = 0
         self.thought: bool | None = None
 

@@ -35,7 +35,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     models: tuple[wire.Model, ...] = ()
     settings: tuple[wire.Setting, ...] = ()
-    platforms: tuple[str, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,7 +79,7 @@ class Signal:
 
 
 class Broadcast:
-    """`run` does the work, in a task of its own. `streams` counts those that are open."""
+    """`run` does the work, in a task of its own."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -90,10 +90,10 @@ class Broadcast:
         self._places: dict[Cursor, Place] = {}
         self._signal = Signal()
         self.closed = False
-        self.streams = 0
 
     async def run(self) -> None:
-        """Tell for ever. While the store does not answer, streams wait with us."""
+        """Tell for ever. When something fails, every stream is cut: it comes back and reads from the store what it
+        missed, so nothing is skipped."""
         while True:
             try:
                 cursor = await self._hub.now()
@@ -101,8 +101,11 @@ class Broadcast:
                 async for changes in self._hub.changes(cursor):
                     await self._tell(changes)
             except KeryxError as exc:
-                log.warning("the streams of the web wait for the store: %s", exc)
-                await anyio.sleep(_PAUSE)
+                log.warning("the streams of the web are cut: %s", exc)
+            except Exception:
+                log.exception("the streams of the web are cut: a change could not be told")
+            self._cut()
+            await anyio.sleep(_PAUSE)
 
     def close(self) -> None:
         """End every stream now; browsers come back when there is a server again."""
@@ -167,6 +170,15 @@ class Broadcast:
         details, drafts = await self._hub.views.details(changes, drafts=unknown)
         told = await _away(changes, lambda: self._digest.tell(changes, details, drafts))
         self._keep(changes, told)
+        self._signal.set()
+
+    def _cut(self) -> None:
+        """Leave no place in the ring for anybody."""
+        self._first = self._next + 1
+        self._ring.clear()
+        self._places.clear()
+        self._held = 0
+        self._digest = Digest()
         self._signal.set()
 
     def _keep(self, changes: Sequence[Change], told: list[Told]) -> None:

@@ -81,9 +81,11 @@ async def message(ask: Ask) -> wire.Message:
 
 async def begin(ask: Ask) -> wire.Sent:
     form = ask.body(forms.Begin)
+    if form.project:
+        await ask.hub.project(ask.viewer, form.project)
     receipt = await ask.hub.receive(
         msgspec.structs.replace(
-            await inbound(ask, form.text, form.media), cwd=form.cwd, settings=form.settings
+            await inbound(ask, form.text, form.media), cwd=form.cwd, settings=_checked(form.settings)
         )
     )
     if receipt.session and receipt.seq and not receipt.duplicate:
@@ -270,7 +272,7 @@ def _window(query: forms.WindowQuery) -> Window:
 
 
 def _checked(settings: Settings) -> Settings:
-    if settings.busy is not None and settings.busy not in BusyMode:
+    if settings.busy is not None and settings.busy not in set(BusyMode):
         raise Invalid(f"busy is one of {', '.join(BusyMode)}")
     return settings
 

@@ -20,6 +20,29 @@ Words = Annotated[str, Meta(max_length=LONGEST)]
 Moment = Annotated[datetime, Meta(tz=True)]
 
 
+class Archived(StrEnum):
+    NO = "no"
+    YES = "yes"
+    ANY = "any"
+
+
+class Format(StrEnum):
+    MARKDOWN = "markdown"
+    HTML = "html"
+    JSONL = "jsonl"
+
+
+class Theme(StrEnum):
+    SYSTEM = "system"
+    LIGHT = "light"
+    DARK = "dark"
+
+
+class SendWith(StrEnum):
+    ENTER = "enter"
+    CTRL_ENTER = "ctrl_enter"
+
+
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What all requests have in common."""
 
@@ -34,19 +57,13 @@ class SessionQuery(Form, frozen=True, kw_only=True):
     surface: Name | None = None
     project: Name | None = None
     pinned: bool | None = None
-    archived: "Archived" = msgspec.field(default_factory=lambda: Archived.NO)
+    archived: Archived = Archived.NO
     activity: Activity | None = None
     cwd: Annotated[str, Meta(max_length=4096)] | None = None
     since: Moment | None = None
     jobs: bool = False
     after: Annotated[str, Meta(max_length=200)] | None = None
     limit: Limit = 50
-
-
-class Archived(StrEnum):
-    NO = "no"
-    YES = "yes"
-    ANY = "any"
 
 
 class WindowQuery(Form, frozen=True, kw_only=True):
@@ -91,12 +108,6 @@ class DeliveryQuery(Form, frozen=True, kw_only=True):
 
 class DaysQuery(Form, frozen=True, kw_only=True):
     days: Annotated[int, Meta(ge=1, le=3660)] = 30
-
-
-class Format(StrEnum):
-    MARKDOWN = "markdown"
-    HTML = "html"
-    JSONL = "jsonl"
 
 
 class ExportQuery(Form, frozen=True, kw_only=True):
@@ -209,17 +220,6 @@ class SignIn(Form, frozen=True, kw_only=True):
 
 
 class Prefer(Form, frozen=True, kw_only=True):
-    theme: "Theme | UnsetType" = UNSET
-    send_with: "SendWith | UnsetType" = UNSET
+    theme: Theme | UnsetType = UNSET
+    send_with: SendWith | UnsetType = UNSET
     details: bool | UnsetType = UNSET
-
-
-class Theme(StrEnum):
-    SYSTEM = "system"
-    LIGHT = "light"
-    DARK = "dark"
-
-
-class SendWith(StrEnum):
-    ENTER = "enter"
-    CTRL_ENTER = "ctrl_enter"

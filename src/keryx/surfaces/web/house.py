@@ -42,10 +42,12 @@ async def start(ask: Ask) -> wire.Start:
     )
 
 
-async def stream(ask: Ask) -> Stream:
+async def stream(ask: Ask) -> Stream | Response:
     given = ask.request.headers.get("last-event-id") or ask.query(forms.StreamQuery).cursor
     cursor = Cursor(given) if given else await ask.hub.now()
     await ask.hub.views.check(cursor)
+    if ask.request.method == "HEAD":
+        return Response(media_type=ask.operation.raw)
     return Stream(ask.place.broadcast, ask.place.gate, ask.caller, cursor)
 
 
@@ -123,7 +125,23 @@ async def connections(ask: Ask) -> wire.Connections:
 
 
 async def _connections(ask: Ask) -> list[wire.Connection]:
-    return [wire.Connection(platform=p, account="", link="unknown") for p in ask.place.facts.platforms]
+    """How accounts stand, for the operator: they belong to nobody else."""
+    if ask.viewer.principal != OPERATOR:
+        return []
+    return [
+        wire.Connection(
+            platform=c.platform,
+            account=c.account,
+            link=c.link.value,
+            detail=c.detail,
+            since=c.since,
+            received=c.received,
+            sent=c.sent,
+            failed=c.failed,
+            throttled=c.throttled,
+        )
+        for c in await ask.hub.connections()
+    ]
 
 
 def _who(ask: Ask, caller: Caller) -> wire.Who:

@@ -49,6 +49,25 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
+def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON schema of one type, with the others by reference."""
+    _, components = msgspec.json.schema_components([kind], ref_template=_REF)
+    return components[kind.__name__]
+
+
+def worded(schema: dict[str, Any]) -> str:
+    """A type in words, for people."""
+    if "anyOf" in schema:
+        return " or ".join(worded(option) for option in schema["anyOf"])
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if schema.get("type") == "array":
+        return f"list of {worded(schema.get('items', {}))}"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    return str(schema.get("format") or schema.get("type", "anything"))
+
+
 def _components() -> dict[str, Any]:
     named: list[Any] = [events.Event, Problem]
     named += [o.answer for o in OPERATIONS if o.answer]

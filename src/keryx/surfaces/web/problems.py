@@ -28,20 +28,6 @@ from keryx.surfaces.web.wire import Problem
 log = logging.getLogger(__name__)
 
 TYPE = "application/problem+json"
-# The first that fits counts, so children stand before their parents.
-STATUS: tuple[tuple[type[KeryxError], HTTPStatus], ...] = (
-    (Invalid, HTTPStatus.BAD_REQUEST),
-    (NotFound, HTTPStatus.NOT_FOUND),
-    (Forbidden, HTTPStatus.FORBIDDEN),
-    (Conflict, HTTPStatus.CONFLICT),
-    (CursorExpired, HTTPStatus.GONE),
-    (Throttled, HTTPStatus.TOO_MANY_REQUESTS),
-    (AgentFailed, HTTPStatus.BAD_GATEWAY),
-    (SendError, HTTPStatus.BAD_GATEWAY),
-    (DiskFull, HTTPStatus.INSUFFICIENT_STORAGE),
-    (Retryable, HTTPStatus.SERVICE_UNAVAILABLE),
-    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
-)
 _DETAILS = {
     HTTPStatus.NOT_FOUND: "there is nothing at this address: GET /openapi.json tells what there is",
     HTTPStatus.METHOD_NOT_ALLOWED: "this address does not take that method: the header Allow tells which",
@@ -60,10 +46,21 @@ class Misdirected(KeryxError):
     """The request was meant for another host."""
 
 
-_OWN: tuple[tuple[type[KeryxError], HTTPStatus], ...] = (
-    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (Unsigned, HTTPStatus.UNAUTHORIZED),
-    (Misdirected, HTTPStatus.MISDIRECTED_REQUEST),
+# The first that fits counts, so children stand before their parents.
+STATUS: tuple[tuple[type[KeryxError], HTTPStatus, str], ...] = (
+    (Unsigned, HTTPStatus.UNAUTHORIZED, "the caller has not shown who they are"),
+    (Misdirected, HTTPStatus.MISDIRECTED_REQUEST, "this place is not known under that name"),
+    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the body is above its limit"),
+    (Invalid, HTTPStatus.BAD_REQUEST, "the request is wrong"),
+    (NotFound, HTTPStatus.NOT_FOUND, "what was named does not exist, or is not yours"),
+    (Forbidden, HTTPStatus.FORBIDDEN, "it exists, and you may not"),
+    (Conflict, HTTPStatus.CONFLICT, "the state is another than the request expects"),
+    (CursorExpired, HTTPStatus.GONE, "the cursor is too old: load again"),
+    (Throttled, HTTPStatus.TOO_MANY_REQUESTS, "too often: wait as long as `Retry-After` says"),
+    (AgentFailed, HTTPStatus.BAD_GATEWAY, "an agent failed"),
+    (SendError, HTTPStatus.BAD_GATEWAY, "a platform failed"),
+    (DiskFull, HTTPStatus.INSUFFICIENT_STORAGE, "nothing can be written until space is freed"),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer now"),
 )
 
 
@@ -82,7 +79,7 @@ def problem(status: HTTPStatus, detail: str, *, after: float | None = None) -> R
 def of(error: KeryxError) -> Response:
     """The document of an error."""
     status = next(
-        (s for kind, s in (*_OWN, *STATUS) if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR
+        (status for kind, status, _ in STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR
     )
     after = error.after.total_seconds() if isinstance(error, Retryable | Throttled) else None
     return problem(status, str(error), after=after)

@@ -184,4 +184,5 @@ def _image(_: Any, tokens: Sequence[Token], index: int, options: Any, environmen
 
 def _link(_: Any, tokens: Sequence[Token], index: int, options: Any, environment: dict[str, Any]) -> str:
     href, title = (str(tokens[index].attrGet(name) or "") for name in ("href", "title"))
-    return f'<a href="{escape(href)}" title="{escape(title)}" target="_blank">'
+    named = f' title="{escape(title)}"' if title else ""
+    return f'<a href="{escape(href)}"{named} target="_blank">'

@@ -41,11 +41,9 @@ class Stream:
         told = self._broadcast.follow(self._caller.viewer, self._cursor, beat=BEAT)
         async with aclosing(told), anyio.create_task_group() as group:
             group.start_soon(_until_gone, receive, group.cancel_scope)
-            self._broadcast.streams += 1
             try:
                 await self._send(Headers(scope=scope), told, send)
             finally:
-                self._broadcast.streams -= 1
                 group.cancel_scope.cancel()
 
     async def _send(self, headers: Headers, told: AsyncGenerator[tuple[Cursor, bytes]], send: Send) -> None:

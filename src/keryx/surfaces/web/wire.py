@@ -508,13 +508,18 @@ class Who(View, frozen=True, kw_only=True):
 
 
 class Connection(View, frozen=True, kw_only=True):
-    """How an account stands with its platform."""
+    """How an account stands with its platform: `link` is connecting, connected, throttled, refused or broken. The counters
+    run since the process began."""
 
     platform: str
     account: str
     link: str
     detail: str = ""
     since: datetime | None = None
+    received: int = 0
+    sent: int = 0
+    failed: int = 0
+    throttled: int = 0
 
 
 class Connections(View, frozen=True, kw_only=True):

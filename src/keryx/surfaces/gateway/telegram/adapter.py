@@ -12,11 +12,12 @@ import anyio
 import msgspec
 
 from keryx.core.deliveries import Target
-from keryx.core.errors import Forbidden, Invalid, Unavailable
+from keryx.core.errors import Forbidden, Invalid, Throttled, Unavailable
 from keryx.core.ports import Capabilities, Door, Hook, Parcel, Request, Response, Unit
 from keryx.surfaces.gateway.settings import Setup
 from keryx.surfaces.gateway.telegram import sending
 from keryx.surfaces.gateway.telegram.api import Api, ApiError
+from keryx.surfaces.gateway.telegram.flood import Flood
 from keryx.surfaces.gateway.telegram.intake import Intake
 from keryx.surfaces.gateway.telegram.line import BAD_TOKEN, HOOKED, Line, Sleep
 from keryx.surfaces.gateway.telegram.parse import PLATFORM, Me
@@ -70,6 +71,7 @@ class TelegramAdapter:
         self._secret = secret
         self._sleep = sleep
         self._api = Api(token, check_url("base_url", settings.base_url))
+        self._flood = Flood()
         self._intake: Intake | None = None
         self.capabilities = Capabilities(
             edit=True,
@@ -115,7 +117,10 @@ class TelegramAdapter:
         return sending.parts(text)
 
     async def send(self, parcel: Parcel) -> str:
-        return await sending.send(self._api, parcel)
+        try:
+            return await sending.send(self._api, parcel)
+        except Throttled as exc:
+            raise self._flood.judged(exc, parcel.target.chat) from None
 
     async def _introduce(self, line: Line, door: Door) -> Me:
         """Learn who we are, and show the commands in Telegram's menu."""

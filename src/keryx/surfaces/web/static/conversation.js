@@ -5,7 +5,7 @@ import { composer, said } from "./composer.js";
 import { h, icon, iconButton, List, patch } from "./dom.js";
 import { badge, cut, dayName, dayOf, plural, surfaceName } from "./format.js";
 import { Problem } from "./link.js";
-import { draftView, messageView, pendingView, questionView } from "./message.js";
+import { draftView, isPlan, messageView, pendingView, questionView } from "./message.js";
 import { nameOf } from "./sidebar.js";
 
 const STEP = 100;
@@ -30,13 +30,15 @@ export function items(open, shown) {
     if (p.type === "tool_result") results.set(p.id, { part: p, message: m });
     if (p.type === "tool_call") calls.add(p.id);
   }
+  const plans = new Map();
+  for (const m of open.messages) if (isPlan(m)) plans.set(m.turn, m.seq);
   const out = [];
   let day = null;
   let before = null;
   let epoch = open.messages[0]?.epoch ?? 0;
   let fold = null;
   for (const m of ordered(open.messages)) {
-    if (waiting.has(m.seq)) continue;
+    if (waiting.has(m.seq) || (isPlan(m) && plans.get(m.turn) !== m.seq)) continue;
     if (m.role === "tool" && m.parts.every((p) => p.type === "tool_result" && calls.has(p.id))) continue;
     if (dayOf(m.at) !== day) {
       day = dayOf(m.at);
@@ -73,9 +75,7 @@ export function items(open, shown) {
   }
   if (open.draft?.parts.length || open.running) out.push({ key: "draft", kind: "draft", draft: open.draft, running: open.running, head: before?.turn !== open.running?.id || before?.role === "user" });
   for (const question of open.questions) out.push({ key: `q${question.id}`, kind: "question", question });
-  const last = open.messages[open.messages.length - 1];
-  const error = idle && last?.turn && !open.later && open.failures[last.turn];
-  if (error) out.push({ key: `f${last.turn}`, kind: "failure", error });
+  if (idle && !open.later && open.session.activity === "failed") out.push({ key: "failure", kind: "failure" });
   for (const reply of open.replies) out.push({ key: `r${reply.client}`, kind: "reply", reply });
   for (const pending of open.pending) out.push({ key: `p${pending.client}`, kind: "pending", pending });
   return out;
@@ -266,7 +266,7 @@ export function conversation(root, app, id, seq) {
       case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
       case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
       case "question": return wrap([item.question], questionView(item.question, tools.answer));
-      case "failure": return wrap([item.error], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, item.error), h("button", { type: "button", class: "button", onclick: tools.retry }, "Try again"))));
+      case "failure": return wrap([], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, "The last answer failed. What was said is kept."), h("button", { type: "button", class: "button", onclick: tools.retry }, "Try again"))));
       case "reply": return wrap([item.reply], h("div", { class: "notice" }, icon("info"), h("span", { class: "plain" }, item.reply.text)));
       default: return wrap([item.pending], pendingView(item.pending, tools));
     }

@@ -26,12 +26,13 @@ export function details(root, app) {
     const open = app.state.open;
     if (!open) return;
     ask(open);
+    const chats = open.lanes.filter((l) => l.platform !== "web");
     patch(root, [
       h("div", { class: "details-top", key: "top" }, h("h2", {}, "Details"), iconButton("close", "Close the details (Esc)", () => app.toggleDetails())),
       section("Conversation", pairs(facts(open.session))),
       section("Usage", usage(open.session)),
       lineage && section("Lineage", picture(lineage, open.id)),
-      open.lanes.length ? section("Lanes", h("ul", { class: "items" }, open.lanes.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow" }, l.place || l.key), l.person && h("span", { class: "muted cut" }, l.person))))) : null,
+      chats.length ? section("Lanes", h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow" }, l.place || l.key), l.person && h("span", { class: "muted cut" }, l.person))))) : null,
       open.deliveries.length ? section("Deliveries", h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, d.state))))) : null,
       files(open),
     ]);
@@ -93,7 +94,7 @@ function picture(branches, here) {
   const rows = tree(branches);
   const x = (depth) => 10 + Math.min(depth, 8) * INDENT;
   const y = (row) => 16 + row * STEP;
-  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, role: "group", "aria-label": "Forks and epochs" },
+  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, preserveAspectRatio: "xMinYMin meet", role: "group", "aria-label": "Forks and epochs" },
     rows.map(({ depth, row, parent }) => parent === null ? null : h("path", { class: "branch", d: `M${x(depth - 1)} ${y(parent)}V${y(row) - 8}Q${x(depth - 1)} ${y(row)} ${x(depth)} ${y(row)}` })),
     rows.map(({ branch, depth, row }) => h("svg:a", { key: branch.id, href: `#/s/${branch.id}`, "aria-current": branch.id === here ? "true" : null },
       h("circle", { class: branch.id === here ? "node here" : "node", cx: x(depth), cy: y(row), r: 5 }),

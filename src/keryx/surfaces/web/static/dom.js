@@ -26,28 +26,28 @@ export function patch(parent, described) {
     if (was && was.key !== undefined) keyed.set(was.key, node);
     else loose.push(node);
   }
-  let at = parent.firstChild;
   let next = 0;
-  for (const child of wanted) {
-    let node = null;
+  const found = wanted.map((child) => {
     if (typeof child === "object" && child.key !== undefined) {
-      node = keyed.get(child.key) || null;
-      if (node && node.described.tag !== child.tag) node = null;
-      if (node) keyed.delete(child.key);
-    } else {
-      const found = loose.findIndex((n, i) => i >= next && fits(n, child));
-      if (found >= 0) {
-        node = loose[found];
-        loose.splice(found, 1);
-        next = found;
-      }
+      const node = keyed.get(child.key);
+      if (!node || node.described.tag !== child.tag) return null;
+      keyed.delete(child.key);
+      return node;
     }
-    node = node ? refresh(node, child) : create(child);
-    if (node === at) at = at.nextSibling;
-    else parent.insertBefore(node, at);
-  }
+    const place = loose.findIndex((n, i) => i >= next && fits(n, child));
+    if (place < 0) return null;
+    next = place;
+    return loose.splice(place, 1)[0];
+  });
+  // What goes, goes first: what stays need not be moved then, and an element that is not moved keeps the focus.
   for (const node of keyed.values()) node.remove();
   for (const node of loose) node.remove();
+  let at = parent.firstChild;
+  wanted.forEach((child, i) => {
+    const node = found[i] ? refresh(found[i], child) : create(child);
+    if (node === at) at = at.nextSibling;
+    else parent.insertBefore(node, at);
+  });
 }
 
 function fits(node, child) {

@@ -10,7 +10,7 @@ export function show(root, app) {
     title: "Lanes",
     lead: "A lane is a place to talk: a direct chat, a group member, a thread. It leads to one conversation at a time.",
     live: ["lane"],
-    load: () => app.api.lanes(),
+    load: async () => ({ lanes: (await app.api.lanes()).lanes.filter((lane) => lane.platform !== "web") }),
     body: ({ lanes }, reload) => lanes.length
       ? table(["Place", "Person", "Conversation", "Last", ""], lanes.map((lane) => row(lane, app, reload)), "Lanes")
       : empty("Nobody has written from a chat yet", "Connect a platform, for example with `keryx gateway setup telegram`. Each chat that writes gets a lane here."),

@@ -16,6 +16,7 @@ const who = (m) => (m.role === "user" ? m.author || "You" : m.role === "assistan
 
 export function messageView(item, tools, { flash, last }) {
   const m = tools.whole.get(item.message.id) ?? item.message;
+  if (isPlan(m)) return plan(m);
   if (m.role === "notice") return notice(m);
   const classes = `message ${m.role}${flash ? " flash" : ""}`;
   return h("article", { class: classes, "aria-label": `${who(m)}, ${time(m.at)}`, "data-seq": m.seq },
@@ -90,6 +91,19 @@ function media(part) {
   return h("a", { class: "attachment", href: part.url, download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name));
 }
 
+// An agent tells its whole plan each time it changes; the last one of a turn is shown.
+export const isPlan = (m) => m.role === "notice" && m.parts[0]?.kind === "plan";
+
+const STEPS = { x: ["check", "done"], "~": ["clock", "at work"], " ": ["", "to do"] };
+
+function plan(m) {
+  const steps = m.parts[0].text.split("\n").map((line) => /^- \[(.)\] (?:!{1,2} )?(.*)$/.exec(line));
+  return h("ul", { class: "plan", "data-seq": m.seq, "aria-label": "Plan" }, steps.map((found) => {
+    const [shape, state] = STEPS[found?.[1]] ?? STEPS[" "];
+    return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), found[2]);
+  }));
+}
+
 function notice(m) {
   return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", {}, m.parts.map((p) => p.text ?? "").join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
 }
@@ -101,7 +115,7 @@ export function draftView(item, tools) {
   const words = parts.some((p) => p.text);
   return h("article", { class: "message assistant", "aria-label": "The answer that is being written", "aria-busy": "true" },
     item.head && h("div", { class: "head" }, h("span", { class: "who" }, "Agent"), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: "state running" }, item.running?.cancelling ? "stopping" : words ? "writing" : "at work")),
-    h("div", { class: "body" }, parts.map((part, i) => part.thought
+    h("div", { class: "body" }, parts.map((part, i) => part.media ? media(part.media) : part.thought
       ? thought(`draft.${i}`, part.text, tools, true)
       : h("div", { class: "prose live" },
           part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),

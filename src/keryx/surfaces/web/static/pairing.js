@@ -8,7 +8,7 @@ export function show(root, app) {
   return screen(root, app, {
     title: "Pairing",
     lead: "A stranger who writes to your bot gets a code. Enter the code here to let them in.",
-    live: ["lane", "pairing"],
+    live: ["access"],
     load: async () => ({ ...(await app.api.pairing()), ...(await app.api.connections()) }),
     body: (data, reload) => [approve(app, reload), waiting(data.waiting, app, reload), granted(data.granted, app, reload), connections(data.connections)],
   });

@@ -54,7 +54,6 @@ const RULES = {
       lanes: snapshot.lanes ?? [],
       pending: state.open?.id === snapshot.session.id ? unsettled(state.open.pending, snapshot.messages) : [],
       replies: state.open?.id === snapshot.session.id ? state.open.replies : [],
-      failures: state.open?.id === snapshot.session.id ? state.open.failures : {},
     },
   }),
   close: (state) => ({ ...state, open: null }),
@@ -197,7 +196,7 @@ function told(open, message) {
 }
 
 function drawn(draft) {
-  return { turn: draft.turn, n: draft.n ?? 0, parts: (draft.parts ?? []).map((p) => ({ thought: p.thought ?? false, text: p.text ?? "", blocks: p.blocks ?? [], tail: "" })) };
+  return { turn: draft.turn, n: draft.n ?? 0, parts: (draft.parts ?? []).map((p) => ({ thought: p.thought ?? false, text: p.text ?? "", blocks: p.blocks ?? [], tail: "", media: p.media ?? null })) };
 }
 
 // More of a running answer: text follows at the end until blocks show it properly.
@@ -205,7 +204,7 @@ function written(draft, event) {
   const known = draft?.turn === event.turn ? draft : { turn: event.turn, n: 0, parts: [] };
   if (event.n <= known.n) return draft;
   const parts = event.fresh ? [] : known.parts.slice();
-  while (parts.length <= event.part) parts.push({ thought: event.thought ?? false, text: "", blocks: [], tail: "" });
+  while (parts.length <= event.part) parts.push({ thought: event.thought ?? false, text: "", blocks: [], tail: "", media: event.media ?? null });
   const part = parts[event.part];
   const text = part.text + (event.text ?? "");
   parts[event.part] = event.blocks
@@ -225,6 +224,5 @@ function moved(open, turn) {
   if (turn.state === "running") next.running = turn;
   else if (open.running?.id === turn.id) next.running = null;
   if (turn.state !== "running" && open.draft?.turn === turn.id) next.draft = null;
-  if (turn.error) next.failures = { ...open.failures, [turn.id]: turn.error };
   return next;
 }

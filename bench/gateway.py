@@ -1,0 +1,202 @@
+"""Gateway: an update of Telegram until it is stored, the whole path through a real node, and what an idle lane holds."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from tests.faults.node import Node
+
+from bench import raw
+from bench.fill import Filled
+from bench.floor import Floor
+from bench.node import node
+from bench.spread import ms, spread
+from bench.stage import Place, Stage, hub_of, scattered
+from bench.table import Line, line
+from keryx.engine.hub import Hub
+from keryx.surfaces.gateway.telegram.api import Api
+from keryx.surfaces.gateway.telegram.intake import Intake
+from keryx.surfaces.gateway.telegram.parse import Me
+from keryx.testing import RecordingDoor
+from keryx.testing.telegram import BOT, TOKEN, FakeTelegram
+
+_LANES = (10, 100_000)
+_CHATS = 50
+_SENDERS = 16
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_ME = Me(id=int(str(BOT["id"])), username="keryx_bot")
+
+
+async def run(stage: Stage) -> AsyncIterator[Line]:
+    async for found in _intake(stage):
+        yield found
+    async for found in _idle(stage):
+        yield found
+    if not stage.dsn:
+        for found in await asyncio.to_thread(_whole, stage):
+            yield found
+
+
+async def _intake(stage: Stage) -> AsyncIterator[Line]:
+    """The text of an update until the commit, beside the rows it makes; both stores are measured in turns."""
+    sizes = [_LANES[0], stage.size(_LANES[1])]
+    stores = [await stage.lanes(size) for size in sizes]
+    floors = [stage.floor(place) for place, _ in stores]
+    count, warm_up = stage.count(1500), 100
+    async with hub_of(stores[0][0]) as (few, _), hub_of(stores[1][0]) as (many, _):
+        cases = [
+            _Case(hub, floor, scattered(filled))
+            for hub, floor, (_, filled) in zip((few, many), floors, stores, strict=True)
+        ]
+        for n in range(warm_up + count):
+            for case in cases:
+                await case(n)
+    measured = [(spread(case.ours[warm_up:]), spread(case.plain[warm_up:])) for case in cases]
+    for floor in floors:
+        floor.close()
+    first = measured[0][0]
+    for size, (ours, plain) in zip(sizes, measured, strict=True):
+        name = f"{size:,} lanes"
+        yield line("update to committed p50", name, ms(ours.p50), "ms", floor=ms(plain.p50), most=2)
+        if ours is not first:
+            yield line(
+                "update to committed, flat", name, ms(ours.p50), "ms", against=ms(first.p50), most=1.5,
+                what="10 lanes",
+            )  # fmt: skip
+
+
+class _Case:
+    """One store and its floor. The door of the adapter is the hub's verb, and nothing more."""
+
+    def __init__(self, hub: Hub, floor: Floor, pick: Callable[[int], tuple[int, Filled]]) -> None:
+        self._intake = Intake(Api(TOKEN), RecordingDoor(receive=hub.receive), _ME)
+        self._floor = floor
+        self._pick = pick
+        self.ours: list[float] = []
+        self.plain: list[float] = []
+
+    async def __call__(self, n: int) -> None:
+        wire = json.dumps([_update(n)])
+        began = time.perf_counter()
+        await self._intake.take(json.loads(wire))
+        self.ours.append(time.perf_counter() - began)
+        _, found = self._pick(n)
+        began = time.perf_counter()
+        self._floor.write(raw.receive(raw.values(found.lane, found.session, found.owner)))
+        self.plain.append(time.perf_counter() - began)
+
+
+def _update(n: int) -> dict[str, Any]:
+    person = {"id": 1000 + n % 10, "is_bot": False, "first_name": "Ann"}
+    chat = {"id": person["id"], "type": "private", "first_name": "Ann"}
+    said = {
+        "message_id": n,
+        "date": 1_700_000_000,
+        "chat": chat,
+        "from": person,
+        "text": "how long does it take?",
+    }
+    return {"update_id": n, "message": said}
+
+
+def _whole(stage: Stage) -> list[Line]:
+    """`keryx serve` with echo, and the fake in this process. The floor is a bare client that sends as much to the fake,
+    as many at once: what the fake itself costs."""
+    count = stage.count(2000)
+    with FakeTelegram() as telegram:
+        command = [str(Path(sys.executable).with_name("keryx")), "serve", "--port", "0", "--json"]
+        environ = {
+            "KERYX_TELEGRAM_TOKEN": TOKEN,
+            "KERYX_TELEGRAM_BASE_URL": telegram.url,
+            "KERYX_TELEGRAM_ALLOW": "*",
+        }
+        with Node(telegram.url, stage.folder / "gateway", command=command, **environ) as served:
+            served.start()
+            for chat in range(_CHATS):
+                _ask(telegram, chat)
+            single = spread([_ask(telegram, n % _CHATS) for n in range(stage.count(300))])
+            rate = _rate(telegram, count)
+        bare = _bare(telegram, count)
+    size = f"{_CHATS} chats"
+    return [
+        line("answer on Telegram p50", size, ms(single.p50), "ms", under=50),
+        line("answer on Telegram p95", size, ms(single.p95), "ms", under=200),
+        line("answers on Telegram", size, rate, "/s", floor=bare),
+    ]
+
+
+def _ask(telegram: FakeTelegram, chat: int) -> float:
+    """Seconds from a message of a person to the answer that they see."""
+    before = len(telegram.bubbles)
+    began = time.perf_counter()
+    telegram.say("hello", chat=1000 + chat)
+    assert telegram.wait_for(lambda: len(telegram.bubbles) > before, 60)
+    return time.perf_counter() - began
+
+
+def _rate(telegram: FakeTelegram, count: int) -> float:
+    before = len(telegram.bubbles)
+    began = time.perf_counter()
+    for n in range(count):
+        telegram.say("hello", chat=1000 + n % _CHATS)
+    assert telegram.wait_for(lambda: len(telegram.bubbles) >= before + count, 300)
+    return count / (time.perf_counter() - began)
+
+
+def _bare(telegram: FakeTelegram, count: int) -> float:
+    def send() -> None:
+        with httpx.Client(timeout=30) as client:
+            for _ in range(count // _SENDERS):
+                client.post(f"{telegram.url}/bot{TOKEN}/sendMessage", json={"chat_id": 7, "text": "hello"})
+
+    threads = [threading.Thread(target=send) for _ in range(_SENDERS)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return count // _SENDERS * _SENDERS / (time.perf_counter() - began)
+
+
+async def _idle(stage: Stage) -> AsyncIterator[Line]:
+    """What a node holds in memory for lanes in which nothing happens."""
+    sizes = [_LANES[0], stage.size(_LANES[1])]
+    places = [(await stage.lanes(size))[0] for size in sizes]
+    few, many = [await asyncio.to_thread(_elsewhere, place) for place in places]
+    name = f"{sizes[1]:,} lanes"
+    yield line("RSS of an idle node", name, many, "MiB", against=few, what="10 lanes", most=1.2)
+    per_lane = max(0.0, (many - few) * 1024**2 / (sizes[1] - sizes[0]))
+    yield line("memory per idle lane", name, per_lane, "bytes")
+
+
+def _elsewhere(place: Place) -> float:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.gateway", str(place.path), place.dsn],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return msgspec.json.decode(done.stdout, type=float)
+
+
+async def _resident(place: Place) -> float:
+    async with place.database() as database, node(database):
+        await asyncio.sleep(1)
+        return _mebibytes()
+
+
+def _mebibytes() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE / 1024**2
+
+
+if __name__ == "__main__":
+    found = asyncio.run(_resident(Place(Path(sys.argv[1]), sys.argv[2])))
+    sys.stdout.buffer.write(msgspec.json.encode(found))

@@ -1,0 +1,71 @@
+"""The real small model behind the real command line: stream, kill -9 in mid-answer, restart, ask again."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.cli.driver import Cli
+
+from keryx.agents import local
+
+pytestmark = [
+    pytest.mark.skipif(not local.installed(), reason=f"NO REAL MODEL IS TESTED: {local.MISSING}"),
+    pytest.mark.timeout(400),
+]
+
+QUESTION = "Tell me a long story about a ship and its crew, in many sentences."
+PATIENCE = 150.0
+
+
+@pytest.fixture
+def keryx(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "home", KERYX_AGENT="local")
+
+
+def test_a_kill_in_mid_answer_keeps_what_was_said_and_the_question_is_answered_whole(keryx: Cli) -> None:
+    with keryx.serving() as node:
+        session = str(keryx.json("send", QUESTION)["session"])
+        shown = drafted(node.address, session)
+        node.process.kill()
+        node.process.wait()
+    with keryx.serving():
+        partial, whole = (text(m) for m in answers(keryx, session, ["interrupted", None]))
+        assert partial.startswith(shown) and whole
+        keryx.ok("sessions", "retry", session)
+        answers(keryx, session, ["interrupted", None, None])
+    standing = [m for m in messages(keryx, session) if not m.get("undone")]
+    assert [(m["role"], m.get("mark")) for m in standing] == [("user", None), ("assistant", None)]
+    assert keryx("verify").code == 0
+
+
+def drafted(address: str, session: str) -> str:
+    """What the model has said in mid-answer, once it is some words."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        draft: dict[str, Any] = httpx.get(f"{address}/api/sessions/{session}").json().get("draft") or {}
+        words = "".join(part.get("text", "") for part in draft.get("parts", []))
+        if len(words) > 40:
+            return words
+        time.sleep(0.1)
+    raise AssertionError("the model has said nothing")
+
+
+def messages(keryx: Cli, session: str) -> list[dict[str, Any]]:
+    return keryx.json("sessions", "show", session)["messages"]
+
+
+def answers(keryx: Cli, session: str, marks: list[str | None]) -> list[dict[str, Any]]:
+    """The answers of a session, once they have these marks."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = [m for m in messages(keryx, session) if m["role"] == "assistant"]
+        if [m.get("mark") for m in found] == marks:
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
+def text(message: dict[str, Any]) -> str:
+    return "".join(p["text"] for p in message["parts"] if p["type"] == "text")

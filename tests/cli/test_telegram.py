@@ -1,0 +1,93 @@
+"""Telegram through a real node, as a person sees it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.driver import Cli
+
+from keryx.testing.telegram import TOKEN, FakeTelegram
+
+MENTION = [{"type": "mention", "offset": 0, "length": 10}]
+
+
+@pytest.fixture
+def telegram() -> Iterator[FakeTelegram]:
+    with FakeTelegram() as fake:
+        yield fake
+
+
+@pytest.fixture
+def keryx(tmp_path: Path, telegram: FakeTelegram) -> Cli:
+    return Cli(
+        tmp_path,
+        KERYX_TELEGRAM_TOKEN=TOKEN,
+        KERYX_TELEGRAM_BASE_URL=telegram.url,
+        KERYX_TELEGRAM_ALLOW="*",
+    )
+
+
+def seen(telegram: FakeTelegram, *texts: str, chat: int = 7) -> bool:
+    return telegram.wait_for(lambda: telegram.texts(chat) == list(texts), 30)
+
+
+def sessions(keryx: Cli) -> list[dict[str, Any]]:
+    return keryx.json("sessions", "list")["sessions"]
+
+
+def test_a_person_talks_and_a_killed_node_forgets_nothing(keryx: Cli, telegram: FakeTelegram) -> None:
+    with keryx.serving() as node:
+        telegram.say("one")
+        assert seen(telegram, "one"), telegram.texts()
+        keryx.until("sent", "deliveries", "list", "--state", "sent")
+        node.process.kill()
+        node.process.wait()
+    telegram.say("two")
+    with keryx.serving():
+        assert seen(telegram, "one", "two"), telegram.texts()
+    assert len(sessions(keryx)) == 1
+
+
+def test_a_topic_is_one_conversation_and_answers_go_there(keryx: Cli, telegram: FakeTelegram) -> None:
+    topic: dict[str, Any] = {"message_thread_id": 3, "is_topic_message": True, "entities": MENTION}
+    with keryx.serving():
+        first = telegram.say("@keryx_bot hello", chat=-50, user=7, **topic)
+        telegram.say("@keryx_bot me too", chat=-50, user=8, **topic)
+        telegram.say("not for the bot", chat=-50, user=8, message_thread_id=3, is_topic_message=True)
+        assert telegram.wait_for(lambda: len(telegram.bubbles) == 2, 30)
+    assert [(b.thread, b.text) for b in telegram.bubbles] == [(3, "hello"), (3, "me too")]
+    assert telegram.bubbles[0].reply_to == first
+    assert len(sessions(keryx)) == 1
+
+
+def test_a_picture_is_kept_and_a_lost_one_is_told_of(keryx: Cli, telegram: FakeTelegram) -> None:
+    telegram.files["good"] = b"\x89PNG\r\n\x1a\n" + bytes(32)
+    with keryx.serving():
+        telegram.say(None, caption="look", photo=[{"file_id": "good", "width": 9, "height": 9}])
+        telegram.say(None, caption="and this", document={"file_id": "gone", "file_name": "a.txt"})
+        assert telegram.wait_for(lambda: len(telegram.bubbles) >= 2, 30)
+    [session] = sessions(keryx)
+    shown = keryx.ok("sessions", "show", session["session"]["id"]).out
+    assert "look" in shown and "photo.jpg" in shown
+    assert "a.txt could not be fetched" in shown
+
+
+def test_a_group_that_becomes_a_supergroup_goes_on(keryx: Cli, telegram: FakeTelegram) -> None:
+    with keryx.serving():
+        telegram.say("@keryx_bot one", chat=-50, user=7, entities=MENTION)
+        assert seen(telegram, "one", chat=-50)
+        telegram.moved[-50] = -100500
+        telegram.say(None, chat=-50, user=7, migrate_to_chat_id=-100500)
+        telegram.say("@keryx_bot two", chat=-100500, user=7, entities=MENTION)
+        assert seen(telegram, "two", chat=-100500)
+    assert len(sessions(keryx)) == 1
+
+
+def test_a_long_answer_is_shown_as_it_is_written(keryx: Cli, telegram: FakeTelegram) -> None:
+    with keryx.serving():
+        telegram.say("slow 6")
+        assert telegram.wait_for(lambda: bool(telegram.bubbles and telegram.bubbles[0].edits), 60)
+        assert telegram.wait_for(lambda: bool(telegram.actions), 30)
+        keryx.until("sent", "deliveries", "list", "--state", "sent")
+    assert len(telegram.bubbles) == 1
