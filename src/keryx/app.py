@@ -9,16 +9,13 @@ from importlib.metadata import entry_points
 
 import msgspec
 
-from keryx import config
-from keryx.agents import python
-from keryx.agents.echo import EchoAgent
+from keryx import config, roster
 from keryx.agents.lent import Lent
-from keryx.agents.tools import Toolbox
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
-from keryx.core.ports import Adapter, Agent, Clock
+from keryx.core.ports import Adapter
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.engine import place
@@ -65,14 +62,14 @@ class App:
         async with (
             self.database,
             self._bare_hub() as hub,
-            opened_agent(self.settings, BuiltinTools(hub), self.clock, lent) as agent,
+            roster.opened(self.settings, BuiltinTools(hub), self.clock, lent) as agents,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
                 self.database,
                 self.clock,
                 policy=self.settings.policy,
-                choose=lambda reading: agent,
+                choose=agents.choose,
                 place=self._place,
                 folder=lambda session: (lent.folder(session.id) if lent else None) or session.cwd,
                 adapters=self._all_adapters if everything else self._usable_adapters,
@@ -173,28 +170,6 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
         return msgspec.json.encode(entry).decode()
-
-
-@asynccontextmanager
-async def opened_agent(
-    settings: Settings, builtin: Toolbox, clock: Clock, lent: Lent | None = None
-) -> AsyncGenerator[Agent]:
-    """The agent that the settings name, ready to run, closed at the end."""
-    if settings.brain == "echo":
-        yield EchoAgent()
-    elif settings.brain in ("llm", "local"):
-        try:
-            from keryx.brain import opened  # noqa: PLC0415 an optional extra, and slow to import
-        except ImportError as exc:
-            raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
-        async with opened(settings, builtin, clock, lent) as agent:
-            yield agent
-    elif ":" in settings.brain:
-        yield python.load(settings.brain)
-    else:
-        raise Invalid(
-            f"agent = {settings.brain!r} is not known: use auto, echo, llm, local or package.module:object"
-        )
 
 
 def _profile(name: str) -> ids.ProfileId:

@@ -12,7 +12,8 @@ from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
-from keryx.agents import local
+from keryx.agents import configured, local
+from keryx.agents.configured import Configured
 from keryx.agents.models import Model
 from keryx.agents.tools import Permission
 from keryx.agents.toolserver import ToolServer
@@ -31,6 +32,8 @@ from keryx.surfaces.gateway.settings import GROUP, Setup
 from keryx.surfaces.web.settings import Web
 
 PREFIX = "KERYX_"
+INLINE = "agent"
+"""The name of an agent that is written in place."""
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
 ALLOW = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -52,13 +55,14 @@ class Editor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set. `platforms` holds the tables of adapters by platform, as they are written;
-    each adapter reads its own. `agent` is `auto`, `echo`, `llm`, `local`, or a `package.module:object`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
+    each adapter reads its own. `agent` is `auto`, `echo`, `llm`, `local`, a `package.module:object`, or a name from `agents`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
 
     home: str = ""
     database: str = ""
     host: str = "127.0.0.1"
     port: int = 7337
     agent: str = "auto"
+    agents: dict[str, Configured] = {}
     model: str = ""
     models: tuple[Model, ...] = ()
     tools: tuple[ToolServer, ...] = ()
@@ -89,6 +93,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
         if twice := next((n for n in names if names.count(n) > 1), None):
             raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
+        for name in self.agents:
+            configured.check_name(name)
+        for name, profile in self.profiles.items():
+            if profile.agent and profile.agent not in self.agent_names:
+                raise ValueError(
+                    f"profiles.{name}.agent = {profile.agent!r}: there is no such agent in [agents]"
+                )
 
     @property
     def folder(self) -> Path:
@@ -122,6 +133,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return "local" if local.installed() else "echo"
 
     @property
+    def agent_names(self) -> tuple[str, ...]:
+        """The agents that a conversation may have; the one in force comes first."""
+        return tuple(dict.fromkeys((self.brain, *self.agents)))
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The names of the models that a session may choose from."""
         found = tuple(m.name for m in self.named_models)
@@ -142,6 +158,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
+            agents=self.agent_names,
         )
 
 
@@ -210,7 +227,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 def _merged(environ: Mapping[str, str]) -> dict[str, Any]:
     home = _home(environ)
-    values = _with_platforms(_file(home))
+    values = _with_platforms(_with_agents(_file(home)))
     values["home"] = str(home)
     for name, (_, text) in _variables(environ).items():
         target = values
@@ -219,6 +236,15 @@ def _merged(environ: Mapping[str, str]) -> dict[str, Any]:
             target = target.setdefault(part, {})
         target[last] = _listed(text) if path[:1] == ["access"] else text
     return values
+
+
+def _with_agents(values: dict[str, Any]) -> dict[str, Any]:
+    """The file with an agent that is written in place, as `agent = { kind = ... }`, moved under `agents`."""
+    inline = values.get("agent")
+    if not isinstance(inline, dict):
+        return values
+    agents: dict[str, Any] = values.get("agents", {})
+    return {**values, "agent": INLINE, "agents": {**agents, INLINE: inline}}
 
 
 def _with_platforms(values: dict[str, Any]) -> dict[str, Any]:
@@ -334,6 +360,8 @@ def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]
             out[key] = _spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
         elif hint == tuple[ToolServer, ...] and isinstance(value, list):
             out[key] = [_spans(v, ToolServer) if isinstance(v, dict) else v for v in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        elif hint == dict[str, Configured] and isinstance(value, dict):
+            out[key] = {k: _spans(v, Configured) if isinstance(v, dict) else v for k, v in value.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             out[key] = value
     return out

@@ -5,9 +5,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 from unittest import mock
 
+from tests.agents.acp.scene import player
 from tests.agents.talk import VARIABLE, Tools, an_agent
 
 from keryx.agents import python
@@ -122,6 +125,20 @@ class _Rehearsed:
 
 
 @asynccontextmanager
+async def _acp() -> AsyncGenerator[Agent]:
+    with TemporaryDirectory() as folder:
+        async with player(Path(folder)) as agent:
+            yield agent
+
+
+@asynccontextmanager
+async def _acp_shared() -> AsyncGenerator[Agent]:
+    with TemporaryDirectory() as folder:
+        async with player(Path(folder), shared=True) as agent:
+            yield agent
+
+
+@asynccontextmanager
 async def _llm() -> AsyncGenerator[Agent]:
     toolbox = ToolSets({"test": _AskingTools()}, rules={})
     with mock.patch.dict("os.environ", {VARIABLE: KEY}), Endpoint(answer("Hello.")) as endpoint:
@@ -131,6 +148,18 @@ async def _llm() -> AsyncGenerator[Agent]:
     assert endpoint.refused == []
 
 
+_PLAYED: dict[Scene, str] = {
+    "answer": "hello",
+    "think": "think",
+    "tool": "tool",
+    "tools": "tools",
+    "ask": "ask",
+    "fail": "fail",
+    "silence": "silence",
+    "empty": "empty",
+    "stream": "stream",
+    "usage": "hello",
+}
 CASES = (
     Case(
         name="echo",
@@ -181,4 +210,6 @@ CASES = (
             "usage": "hello",
         },
     ),
+    Case(name="acp", make=_acp, scenes=_PLAYED),
+    Case(name="acp-shared", make=_acp_shared, scenes=_PLAYED),
 )

@@ -11,7 +11,7 @@ from keryx.core import ids
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Message, Role, words
-from keryx.core.ports import Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.ports import Bound, Called, Event, Returned, Said, Thought, TurnContext, Used
 from keryx.core.questions import Ask, Question
 from keryx.core.questions import nobody as silence
 from keryx.core.sessions import Settings
@@ -71,7 +71,7 @@ async def collect(case: Case, question: str, *, ask: Ask = silence) -> list[Even
 async def test_an_answer_is_text_and_the_iterator_ends(case: Case, question: str) -> None:
     events = await collect(case, question)
     assert "".join(e.text for e in events if isinstance(e, Said)).strip()
-    assert all(isinstance(e, Said | Thought | Called | Returned | Used) for e in events)
+    assert all(isinstance(e, Said | Thought | Called | Returned | Used | Bound) for e in events)
 
 
 @playing("think")

@@ -42,6 +42,7 @@ for place in (
     "questions:app",
     "usage:usage",
     "tools:app",
+    "agents:app",
     "projects:app",
     "pairing:app",
     "people:app",

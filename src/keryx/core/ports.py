@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from keryx.core.bindings import Binding
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import NotFound
 from keryx.core.ids import (
@@ -27,6 +28,8 @@ from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Usage
+
+WARNING = "warning"
 
 
 class Clock(Protocol):
@@ -72,7 +75,8 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """Something a person should know that is no part of the answer: shown as a notice, never given to the model."""
+    """Something a person should know that is no part of the answer: shown as a notice, never given to the model. With
+    the kind `WARNING` it is also sent to the place that asked."""
 
     text: str
     kind: str = ""
@@ -107,7 +111,15 @@ class NotCompacted(msgspec.Struct, frozen=True):
     reason: str
 
 
-Event: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Attached | Compacted | NotCompacted
+class Bound(msgspec.Struct, frozen=True):
+    """The agent continues this conversation in a session of its own. Stored before the agent is resumed."""
+
+    binding: Binding
+
+
+Event: TypeAlias = (
+    Said | Thought | Called | Returned | Used | Noted | Attached | Compacted | NotCompacted | Bound
+)
 
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Attachment]]
@@ -127,7 +139,7 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     the keys of questions of which an interrupted attempt has learned what became of them. `owner` is the session's,
     `asker` who asked for this turn, on `surface`. `fetch` reads a picture or file
     of the conversation by the `media` of its part; `NotFound` for one that is no longer there. `may_compact`: not so
-    soon after a compaction that failed."""
+    soon after a compaction that failed. `bindings` are those that agents told of with `Bound`, by the agent's name."""
 
     session: SessionId
     turn: TurnId
@@ -144,6 +156,7 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     fetch: Fetch = nothing
     may_compact: bool = True
     answered: frozenset[str] = frozenset()
+    bindings: Mapping[str, Binding] = {}
     profile: ProfileId = DEFAULT_PROFILE
     owner: PrincipalId = OPERATOR
     asker: PrincipalId = OPERATOR

@@ -40,11 +40,13 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is set for a profile. `rules` say which places belong to it. `hide_ids` replaces ids and telephone numbers
-    in prompts, or does not; without it the platform decides."""
+    in prompts, or does not; without it the platform decides. `agent` answers in
+    its conversations unless one of them has chosen another."""
 
     rules: tuple[Where, ...] = ()
     instructions: str = ""
     hide_ids: bool | None = None
+    agent: str = ""
 
 
 Profiles = Mapping[str, Profile]

@@ -38,6 +38,7 @@ class Activity(StrEnum):
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Kept per session over restarts. Never a credential: keys are resolved from the configuration."""
 
+    agent: str | None = None
     model: str | None = None
     provider: str | None = None
     base_url: str | None = None

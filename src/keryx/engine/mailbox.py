@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from keryx.core.media import Media
-from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
+from keryx.core.ports import Bound, Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
 from keryx.store.wake import Wake
 
 _AHEAD = 64
@@ -19,7 +19,9 @@ class Kept(msgspec.Struct, frozen=True):
     part: Media
 
 
-Recordable: TypeAlias = Said | Thought | Called | Returned | Used | Noted | Kept | Compacted | NotCompacted
+Recordable: TypeAlias = (
+    Said | Thought | Called | Returned | Used | Noted | Kept | Compacted | NotCompacted | Bound
+)
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets of tools that a
-    session can switch on and off."""
+    session can switch on and off, `agents` those that it can have, the usual one first."""
 
     access: Rules = {}
     profiles: Profiles = {}
@@ -62,6 +62,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
+    agents: tuple[str, ...] = ()
 
     def placed(self, source: Source) -> Source:
         """The source with the profile that its place belongs to."""

@@ -8,17 +8,29 @@ import msgspec
 from keryx.core import blame, titles
 from keryx.core import messages as core_messages
 from keryx.core.access import NO_RULES, Rules
+from keryx.core.bindings import Binding
 from keryx.core.errors import Forbidden
 from keryx.core.ids import TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
-from keryx.core.ports import Called, Compacted, NotCompacted, Noted, Returned, Said, Thought, Used
+from keryx.core.ports import (
+    WARNING,
+    Bound,
+    Called,
+    Compacted,
+    NotCompacted,
+    Noted,
+    Returned,
+    Said,
+    Thought,
+    Used,
+)
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.turns import BusyMode, Turn, TurnState, Usage
 from keryx.engine import access, answers, compaction, place, questions
 from keryx.engine.mailbox import Kept, Recordable
 from keryx.engine.place import Surroundings
-from keryx.store import drafts, epochs, lanes, messages, sessions, turns, usage
+from keryx.store import bindings, deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
 
 NO_ANSWER = "The agent gave no answer."
@@ -44,7 +56,7 @@ class Written(msgspec.Struct, frozen=True):
                     count += 1
                 case Kept():
                     draft += 1
-                case Used() | Noted() | Compacted() | NotCompacted():
+                case Used() | Noted() | Compacted() | NotCompacted() | Bound():
                     pass
         return Written(count, draft)
 
@@ -61,6 +73,7 @@ class Reading(msgspec.Struct, frozen=True):
     answered: frozenset[str] = frozenset()
     compact: str | None = None
     may_compact: bool = True
+    bindings: dict[str, Binding] = {}
 
     @property
     def shared(self) -> bool:
@@ -87,6 +100,7 @@ def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES)
         questions.taken(tx, turn.id) if turn.interrupted_at else frozenset(),
         compaction.focus(tx, turn),
         epochs.may_begin(tx, turn.session, now=now),
+        bindings.of_session(tx, turn.session),
     )
 
 
@@ -279,12 +293,30 @@ def _steps(
             case Used(used, task):
                 usage.add(tx, turn, used, now=now, task=task)
             case Noted(text, kind):
-                messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
+                _note(tx, turn, text, kind, now=now)
+            case Bound(binding):
+                bindings.put(tx, turn.session, binding, now=now)
             case Compacted():
                 compaction.begin(tx, turn, event, now=now)
             case NotCompacted():
                 compaction.fail(tx, turn, event, now=now)
     return [p for p in core_messages.join(fresh) if isinstance(p, Text | Reasoning | Media)]
+
+
+def _note(tx: Transaction, turn: Turn, text: str, kind: str, *, now: datetime) -> None:
+    """A notice in the conversation; a warning goes to the place that asked as well."""
+    messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
+    if kind == WARNING and turn.reply:
+        deliveries.enqueue(
+            tx,
+            turn.reply,
+            text,
+            profile=turn.profile,
+            owner=turn.owner,
+            session=turn.session,
+            turn=turn.id,
+            now=now,
+        )
 
 
 def _said_so_far(tx: Transaction, turn: Turn, fresh: Sequence[Text | Reasoning | Media]) -> Parts:

@@ -20,6 +20,7 @@ from keryx.core.ports import (
     Agent,
     Attached,
     Attachment,
+    Bound,
     Called,
     Clock,
     Compacted,
@@ -59,7 +60,7 @@ _HAND_BACK_SECONDS = 5
 _PASSED_OVER_SECONDS = 0.005
 _NOTHING = Claimed([], False)
 _AWAY = timedelta(seconds=0.5)
-_STEPS = (Called, Returned, Compacted)
+_STEPS = (Called, Returned, Compacted, Bound)
 
 T = TypeVar("T")
 Chooser = Callable[[Reading], Agent]
@@ -368,6 +369,7 @@ class Runner:
             fetch=partial(self._media.of_session, turn.session),
             may_compact=reading.may_compact,
             answered=reading.answered,
+            bindings=reading.bindings,
             profile=turn.profile,
             owner=turn.owner,
             asker=turn.asker,

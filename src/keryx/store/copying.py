@@ -55,6 +55,7 @@ TABLES = (
     Table("usage", ("id",), "id"),
     Table("questions", ("id",)),
     Table("consents", ("session", "tool")),
+    Table("bindings", ("session", "agent")),
     Table("inbox", ("platform", "account", "event")),
     Table("lanes", ("key",)),
     Table("lane_moves", ("id",), "id"),

@@ -74,6 +74,7 @@ QUESTIONS = (
           union all select session, 'final', session from finals
           union all select id, 'question', session from questions
           union all select tool, 'consent', session from consents
+          union all select agent, 'binding', session from bindings
         ) r
         where not exists (select 1 from sessions s where s.id = r.session)
         """,

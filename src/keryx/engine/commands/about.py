@@ -2,10 +2,26 @@
 
 import msgspec
 
-from keryx.core.errors import NotFound
+from keryx.core.errors import Forbidden, NotFound
 from keryx.engine.commands.call import Call, Done, Run, label
 from keryx.engine.commands.table import COMMANDS, Who
 from keryx.store import listings, sessions, turns
+
+
+def _agent(call: Call) -> Done:
+    session, known = call.current, call.policy.agents
+    if not call.text:
+        there = f" There are: {', '.join(known)}." if known else ""
+        return Done(f"Agent: {session.settings.agent or 'default'}.{there}", session.id)
+    if not call.operates:
+        raise Forbidden("choosing an agent is for operators: see [access] in the settings")
+    if call.text != "default" and call.text not in known:
+        raise NotFound(f"there is no agent {call.text[:80]!r}: there are {', '.join(known) or 'none'}")
+    agent = None if call.text == "default" else call.text
+    sessions.set_settings(
+        call.tx, session, msgspec.structs.replace(session.settings, agent=agent), now=call.now
+    )
+    return Done(f"Agent: {agent or 'default'}. It answers from the next message on.", session.id)
 
 
 def _model(call: Call) -> Done:
@@ -63,6 +79,7 @@ def _help(call: Call) -> Done:
 
 
 RUN: dict[str, Run] = {
+    "agent": _agent,
     "model": _model,
     "tools": _tools,
     "status": _status,

@@ -127,6 +127,11 @@ COMMANDS = (
         session=False,
         who=Who.OPERATOR,
     ),
+    Command(
+        name="agent",
+        usage="[name | default]",
+        help="Show who answers here; an operator can set it.",
+    ),
     Command(name="model", usage="[name | default]", help="Show or set the model of this conversation."),
     Command(name="tools", usage="[on | off name]", help="Show the sets of tools here, or switch one."),
     Command(name="status", help="What this conversation is and does.", session=False),

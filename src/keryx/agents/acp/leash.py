@@ -1,0 +1,76 @@
+"""Leash: runs a program in a process group of its own, and ends that whole group when its owner is gone.
+
+A program of its own that needs the standard library only. It holds one end of a pipe whose other end the owner has: when
+that is closed, by the owner or by its death, the group is asked to end, and is killed three seconds later.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+GRACE_SECONDS = 3.0
+_PR_SET_PDEATHSIG = 1
+
+
+def main(lifeline: int, command: list[str]) -> int:
+    """Run a command to its end; gives its exit code."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    child = os.fork()
+    if child == 0:
+        _become(lifeline, command, library)
+    _own_group(child)
+    for stream in (0, 1):
+        os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: _tell(child, signal.SIGTERM))
+    threading.Thread(target=_watch, args=(lifeline, child), daemon=True).start()
+    _, status = os.waitpid(child, 0)
+    _tell(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _become(lifeline: int, command: list[str], library: ctypes.CDLL | None) -> None:
+    try:
+        _own_group(0)
+        if library:
+            library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(lifeline)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.execvp(command[0], command)
+    except OSError as exc:
+        os.write(2, f"{command[0]} cannot be run: {exc.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _own_group(process: int) -> None:
+    try:
+        os.setpgid(process, process)
+    except OSError:
+        # The other of the two that try was faster.
+        return
+
+
+def _watch(lifeline: int, child: int) -> None:
+    while os.read(lifeline, 1):
+        pass
+    _tell(child, signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    _tell(child, signal.SIGKILL)
+
+
+def _tell(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        # Nobody is left in it.
+        return
+
+
+if __name__ == "__main__":
+    os._exit(main(int(sys.argv[1]), sys.argv[2:]))

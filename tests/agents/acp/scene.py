@@ -1,0 +1,113 @@
+"""An ACP agent on the player, and turns put to it one after the other as the runner would."""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.acp.patience import USUAL, Patience
+from keryx.agents.configured import Configured, Kind
+from keryx.core import ids
+from keryx.core.bindings import Binding
+from keryx.core.ids import SessionId, TurnId
+from keryx.core.messages import Message, Role, words
+from keryx.core.ports import Bound, Clock, Event, Noted, Said, TurnContext
+from keryx.core.questions import Ask, nobody
+from keryx.core.sessions import Settings
+from keryx.engine.clock import SystemClock
+from keryx.testing import START
+
+PLAYER = Path(__file__).with_name("player.py")
+
+
+def command(folder: Path, *options: str) -> tuple[str, ...]:
+    return (sys.executable, str(PLAYER), str(folder / "store"), *options)
+
+
+def player(
+    folder: Path, *options: str, clock: Clock | None = None, patience: Patience = USUAL, **fields: Any
+) -> AcpAgent:
+    """The player as an agent; `fields` are those of its configuration."""
+    (folder / "store").mkdir(exist_ok=True)
+    configured = Configured(kind=Kind.ACP, command=command(folder, *options), **fields)
+    return AcpAgent(
+        "player", configured, work=folder / "work", clock=clock or SystemClock(), patience=patience
+    )
+
+
+async def _nothing() -> Sequence[Message]:
+    return []
+
+
+class Talk:
+    """One session, as the store would keep it: its messages and the binding that the agent told of."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.session = SessionId(ids.new(START))
+        self.history: list[Message] = []
+        self.bindings: dict[str, Binding] = {}
+        self.settings = Settings(**settings)
+        self.ask: Ask = nobody
+        self.cwd = ""
+
+    def context(self, question: str) -> TurnContext:
+        turn = TurnId(ids.new(START))
+        self.add(Role.USER, question, turn)
+        return TurnContext(
+            session=self.session,
+            turn=turn,
+            attempt=1,
+            place="",
+            history=list(self.history),
+            settings=self.settings,
+            cwd=self.cwd,
+            clock=SystemClock(),
+            steer=_nothing,
+            ask=self.ask,
+            bindings=dict(self.bindings),
+        )
+
+    def add(self, role: Role, text: str, turn: TurnId | None = None) -> None:
+        seq = len(self.history) + 1
+        self.history.append(
+            Message(session=self.session, seq=seq, role=role, parts=words(text), at=START, turn=turn)
+        )
+
+    async def events(self, agent: AcpAgent, question: str, **fields: Any) -> list[Event]:
+        """Put a turn and keep what the runner would keep."""
+        context = msgspec.structs.replace(self.context(question), **fields)
+        found: list[Event] = []
+        async with aclosing(agent.run(context)) as events:
+            async for event in events:
+                found.append(event)
+                if isinstance(event, Bound):
+                    self.bindings[event.binding.agent] = event.binding
+        if answer := said(found):
+            self.add(Role.ASSISTANT, answer, context.turn)
+        return found
+
+    async def say(self, agent: AcpAgent, question: str, **fields: Any) -> str:
+        return said(await self.events(agent, question, **fields))
+
+
+def said(events: Sequence[Event]) -> str:
+    return "".join(e.text for e in events if isinstance(e, Said))
+
+
+def noted(events: Sequence[Event]) -> list[str]:
+    return [e.text for e in events if isinstance(e, Noted)]
+
+
+def alive(pid: str) -> bool:
+    """Whether a process runs; one that is dead and not yet buried does not."""
+    try:
+        os.kill(int(pid), 0)
+        state = Path(f"/proc/{int(pid)}/stat")
+        return not state.exists() or " Z " not in state.read_text()
+    except (ProcessLookupError, FileNotFoundError, ValueError):
+        return False

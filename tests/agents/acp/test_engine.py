@@ -1,0 +1,141 @@
+"""A conversation in a chat with an agent of the protocol behind it, on the whole engine and on both stores."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+from tests.agents.acp.scene import player
+from tests.engine.world import AT_ONCE, World
+
+from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.configured import Configured, Kind
+from keryx.core.ids import OPERATOR
+from keryx.core.turns import Limits, TurnState
+from keryx.engine.clock import SystemClock
+from keryx.store import bindings
+from keryx.store.database import Database
+
+QUICK = msgspec.structs.replace(
+    AT_ONCE, limits=Limits(settle=timedelta(0), lease=timedelta(seconds=1)), agents=("player", "other")
+)
+
+
+@asynccontextmanager
+async def world_of(database: Database, agent: AcpAgent) -> AsyncGenerator[World]:
+    async with agent:
+        world = World(database, SystemClock(), agent=agent, policy=QUICK)
+        await world.start()
+        try:
+            yield world
+        finally:
+            await world.close()
+
+
+async def test_a_chat_is_answered_and_its_session_is_bound(database: Database, tmp_path: Path) -> None:
+    async with world_of(database, player(tmp_path)) as world:
+        turn = await world.ask("hello")
+        assert (await world.sent(1))[-1] == "Hello."
+        bound = await world.read(bindings.of_session, turn.session)
+        assert bound["player"].id == "own-1" and bound["player"].turn == turn.id
+        assert await world.transcript(turn.session) == ["user: hello", "assistant: Hello."]
+
+
+async def test_a_permission_is_a_question_in_the_chat(database: Database, tmp_path: Path) -> None:
+    async with world_of(database, player(tmp_path)) as world:
+        asked = await world.say("ask rm -rf build")
+        question = (await world.sent(1))[-1]
+        assert "player: Run a command" in question and "rm -rf build" in question
+        await world.command("/deny")
+        await world.settle(asked)
+        assert (await world.transcript(asked.session))[-2:] == [
+            "tool: <not run>",
+            "assistant: It was deny.",
+        ]
+
+
+async def test_a_cancel_reaches_the_agent_and_the_next_message_is_answered(
+    database: Database, tmp_path: Path
+) -> None:
+    async with world_of(database, player(tmp_path)) as world:
+        asked = await world.say("silence")
+        await world.until(lambda tx: bool(bindings.of_session(tx, asked.session)) if asked.session else False)
+        await world.command("/stop")
+        assert (await world.settle(asked)).state is TurnState.CANCELLED
+        turn = await world.ask("history")
+        assert (await world.transcript(turn.session))[-1].endswith("silence | history")
+
+
+async def test_a_killed_node_in_mid_turn_resumes_the_bound_session_and_doubles_nothing(
+    database: Database, tmp_path: Path
+) -> None:
+    async with world_of(database, player(tmp_path)) as world:
+        await world.ask("remember this")
+        asked = await world.say("ask rm x")
+        await world.sent(2)
+        await world.crash()
+        async with player(tmp_path) as again:
+            world.agent = again
+            await world.start()
+            await world.running(asked)
+            await world.command("/allow")
+            await world.settle(asked)
+            turn = await world.ask("history")
+            shown = await world.transcript(turn.session)
+            heard = shown[-1]
+            bound = await world.read(bindings.of_session, turn.session)
+            await world.close()
+    assert bound["player"].id == "own-1"
+    assert heard.count("remember this") == 1 and "You were interrupted" in heard
+    assert shown.count("user: remember this") == 1 and shown.count("assistant: It was allow.") == 1
+
+
+async def test_a_lost_session_is_told_in_the_chat(database: Database, tmp_path: Path) -> None:
+    async with world_of(database, player(tmp_path)) as world:
+        await world.ask("hello")
+    (tmp_path / "store" / "own-1").unlink()
+    async with world_of(database, player(tmp_path)) as world:
+        await world.ask("hello")
+        assert [t for t in await world.sent(2) if "begins afresh" in t]
+
+
+async def test_keryx_itself_can_be_the_agent(database: Database, tmp_path: Path) -> None:
+    home = tmp_path / "inner"
+    inner = Configured(
+        kind=Kind.ACP,
+        command=(str(Path(sys.executable).with_name("keryx")), "acp"),
+        env={"KERYX_HOME": f"text:{home}", "KERYX_AGENT": "text:echo"},
+    )
+    for question in ("hello there", "!tool grep x"):
+        agent = AcpAgent("inner", inner, work=tmp_path / "work", clock=SystemClock())
+        async with world_of(database, agent) as world:
+            turn = await world.ask(question)
+            shown = await world.transcript(turn.session)
+            bound = (await world.read(bindings.of_session, turn.session))["inner"]
+    assert [line for line in shown if "afresh" in line] == [] and bound.id
+    assert [line.rsplit("\n")[-1] for line in shown] == [
+        "user: hello there",
+        "hello there",
+        "user: !tool grep x",
+        "assistant: Calling grep. <grep: x>",
+        "tool: <grep was given x>",
+        "assistant: grep was given x",
+    ]
+
+
+async def test_an_operator_chooses_who_answers(database: Database, tmp_path: Path) -> None:
+    async with world_of(database, player(tmp_path)) as world:
+        await world.ask("hello")
+        assert "There are: player, other" in await world.command("/agent")
+        assert "for operators" in await world.command("/agent other", user="ann")
+        mine = {"user": "ann", "principal": OPERATOR}
+        turn = await world.ask("hello", chat="2", **mine)
+        assert "no agent 'nobody'" in await world.command("/agent nobody", chat="2", **mine)
+        assert await world.command("/agent other", chat="2", **mine) == (
+            "Agent: other. It answers from the next message on."
+        )
+        assert (await world.open(turn.session)).session.settings.agent == "other"
+        await world.command("/agent default", chat="2", **mine)
+        assert (await world.open(turn.session)).session.settings.agent is None

@@ -1,0 +1,288 @@
+"""An agent of the protocol as a conversation sees it: answers, tools, permissions, files, and the way back after a restart."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.agents.acp.scene import Talk, alive, noted, player, said
+from tests.builders import until
+
+from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.configured import Configured, Kind
+from keryx.core.errors import AgentFailed
+from keryx.core.messages import Role
+from keryx.core.ports import Bound, Called, Noted, Returned, Said, Used
+from keryx.core.questions import Consent, Question
+from keryx.engine.clock import SystemClock
+
+
+async def test_the_binding_is_told_before_the_prompt_is_put(tmp_path: Path) -> None:
+    async with player(tmp_path) as agent:
+        first = await anext(aiter(agent.run(Talk().context("hello"))))
+    assert isinstance(first, Bound) and first.binding.id == "own-1"
+    assert json.loads((tmp_path / "store" / "own-1").read_text()) == []
+
+
+async def test_one_process_and_one_session_serve_a_conversation(tmp_path: Path) -> None:
+    talk, other = Talk(), Talk()
+    async with player(tmp_path) as agent:
+        assert await talk.say(agent, "session") == await talk.say(agent, "session")
+        assert (await other.say(agent, "session")).split()[0] == "own-2"
+
+
+async def test_a_shared_process_serves_all_conversations(tmp_path: Path) -> None:
+    talks = [Talk(), Talk()]
+    async with player(tmp_path, shared=True) as agent:
+        (one, first), (two, second) = [(await t.say(agent, "session")).split() for t in talks]
+    assert one != two and first == second
+
+
+@pytest.mark.parametrize("can", ["can=resume", "can=load", "can=load,resume"])
+@pytest.mark.parametrize("bad", ["", "null", "twice", "replays", "late", "late,nameless", "twice,nameless"])
+async def test_after_a_restart_the_session_goes_on_and_nothing_is_told_twice(
+    tmp_path: Path, can: str, bad: str
+) -> None:
+    talk = Talk()
+    async with player(tmp_path, can) as agent:
+        await talk.events(agent, "remember this")
+    async with player(tmp_path, can, f"bad={bad}") as agent:
+        events = await talk.events(agent, "history")
+    assert said(events) == "remember this | history"
+    assert not noted(events) and not [e for e in events if isinstance(e, Called)]
+
+
+async def test_a_replay_in_the_middle_of_an_answer_is_recognised_by_its_words(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path, "bad=nameless") as agent:
+        await talk.events(agent, "remember this")
+        assert await talk.say(agent, "replay") == "New."
+
+
+async def test_a_session_that_cannot_be_found_again_begins_afresh_with_a_warning_and_what_was_said(
+    tmp_path: Path,
+) -> None:
+    talk = Talk()
+    async with player(tmp_path) as agent:
+        await talk.events(agent, "remember this")
+    (tmp_path / "store" / "own-1").unlink()
+    async with player(tmp_path) as agent:
+        events = await talk.events(agent, "history")
+    assert events[0] == Noted(
+        "The agent player has lost this conversation and begins afresh: Resource not found.", "warning"
+    )
+    assert "Person: remember this" in said(events)
+
+
+async def test_an_agent_that_can_go_on_with_nothing_says_so(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path, "can=") as agent:
+        await talk.events(agent, "hello")
+    async with player(tmp_path, "can=") as agent:
+        assert "cannot go on" in noted(await talk.events(agent, "hello"))[0]
+
+
+async def test_what_another_agent_said_meanwhile_is_told(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path) as agent:
+        await talk.events(agent, "hello")
+        talk.add(Role.USER, "and you?")
+        talk.add(Role.ASSISTANT, "I am the other one.")
+        heard = (await talk.say(agent, "history")).split(" | ")[-1]
+    assert "You: I am the other one." in heard and "Hello." not in heard
+
+
+async def test_the_model_of_the_session_is_set_and_set_again_after_a_restart(tmp_path: Path) -> None:
+    talk = Talk(model="large")
+    for _ in range(2):
+        async with player(tmp_path) as agent:
+            assert await talk.say(agent, "model") == "large"
+    assert talk.bindings["player"].model == "large"
+
+
+async def test_a_model_that_the_agent_has_not_is_told_once(tmp_path: Path) -> None:
+    talk = Talk(model="huge")
+    async with player(tmp_path) as agent:
+        assert noted(await talk.events(agent, "model")) == [
+            "The agent player has no model 'huge'. It has: small, large."
+        ]
+        assert noted(await talk.events(agent, "model")) == []
+
+
+async def test_a_permission_is_asked_with_the_exact_command_and_the_mildest_first(tmp_path: Path) -> None:
+    talk, put = Talk(), list[Question]()
+
+    async def ask(question: Question) -> str | None:
+        put.append(question)
+        return "allow"
+
+    talk.ask = ask
+    async with player(tmp_path) as agent:
+        events = await talk.events(agent, "ask rm -rf build")
+    assert put[0].title == "player: Run a command" and put[0].detail == "rm -rf build"
+    assert put[0].options[0].consent is Consent.ALLOW_ONCE
+    assert put[0].tool == "", "a lasting consent is the agent's own affair"
+    steps = [e for e in events if isinstance(e, Called | Returned | Said)]
+    assert [type(e) for e in steps] == [Called, Returned, Said]
+    assert said(events) == "It was allow."
+
+
+@pytest.mark.parametrize("answer", [None, "sure"])
+async def test_no_answer_is_a_refusal(tmp_path: Path, answer: str | None) -> None:
+    talk = Talk()
+
+    async def ask(question: Question) -> str | None:
+        return answer
+
+    talk.ask = ask
+    async with player(tmp_path) as agent:
+        assert await talk.say(agent, "ask") == "It was deny."
+
+
+async def test_tools_that_run_side_by_side_are_stored_one_step_after_the_other(tmp_path: Path) -> None:
+    async with player(tmp_path) as agent:
+        events = [e for e in await Talk().events(agent, "tools") if isinstance(e, Called | Returned)]
+    names = [c.name for e in events if isinstance(e, Called) for c in e.calls]
+    assert sorted(names) == ["Step a", "Step b", "Step c"]
+    assert len([e for e in events if isinstance(e, Returned) and not e.result.failed]) == 3
+
+
+async def test_a_plan_is_a_checklist_and_told_when_it_changes(tmp_path: Path) -> None:
+    async with player(tmp_path) as agent:
+        plans = [e for e in await Talk().events(agent, "plan") if isinstance(e, Noted)]
+    assert plans == [Noted("- [x] ! look\n- [ ] leap", "plan")]
+
+
+async def test_messages_of_one_answer_stand_apart(tmp_path: Path) -> None:
+    async with player(tmp_path) as agent:
+        assert await Talk().say(agent, "messages") == "First.\n\nSecond."
+
+
+async def test_usage_counts_what_a_turn_added_to_the_totals(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path) as agent:
+        for added in (2, 0):
+            used = [e.usage for e in await talk.events(agent, "hello") if isinstance(e, Used)]
+            assert [u.input for u in used] == [added]
+        spent = [e.usage for e in await talk.events(agent, "tool") if isinstance(e, Used)]
+    assert (spent[0].cost, spent[0].context_used, spent[0].context_limit) == (10_000, 10, 100)
+
+
+async def test_files_are_read_and_written_within_the_folder_only(tmp_path: Path) -> None:
+    talk, inside, outside = Talk(), tmp_path / "in", tmp_path / "secret"
+    inside.mkdir()
+    outside.write_text("secret")
+    (inside / "link").symlink_to(outside)
+    (inside / "notes").write_text("one\ntwo\nthree\n")
+    talk.cwd = str(inside)
+
+    async def call(method: str, **params: object) -> dict[str, object]:
+        return json.loads(await talk.say(agent, f"call {method} {json.dumps(params)}"))
+
+    async with player(tmp_path) as agent:
+        read = await call("fs/read_text_file", path=str(inside / "notes"), line=2, limit=1)
+        assert read == {"content": "two\n"}
+        assert await call("fs/write_text_file", path=str(inside / "new" / "a"), content="x") == {
+            "error": None
+        }
+        for path in (outside, inside / "link", inside / ".." / "secret", Path("notes")):
+            assert "error" in await call("fs/read_text_file", path=str(path))
+            assert "error" in await call("fs/write_text_file", path=str(path), content="x")
+        assert "error" in await call("terminal/create", command="pwd", cwd="/")
+    assert (inside / "new" / "a").read_text() == "x" and outside.read_text() == "secret"
+
+
+async def test_a_read_only_conversation_changes_nothing(tmp_path: Path) -> None:
+    talk = Talk(mode="read")
+    talk.cwd = str(tmp_path)
+    async with player(tmp_path) as agent:
+        given = json.dumps({"path": str(tmp_path / "x"), "content": "x"})
+        assert "read only" in await talk.say(agent, f"call fs/write_text_file {given}")
+    assert not (tmp_path / "x").exists()
+
+
+async def test_a_command_runs_in_a_terminal_and_none_outlives_the_turn(tmp_path: Path) -> None:
+    talk, mark = Talk(), tmp_path / "pid"
+    talk.cwd = str(tmp_path)
+    async with player(tmp_path) as agent:
+        assert await talk.say(agent, "terminal echo hi; exit 3") == "hi 3"
+        assert await talk.say(agent, f"leave echo $$ > {mark}; sleep 600") == "Left."
+        assert await talk.say(agent, "hello") == "Hello."
+    await until(lambda: not mark.exists() or not alive(mark.read_text()))
+
+
+async def test_the_agent_gets_its_own_secrets_and_none_of_keryx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERYX_SECRET", "mine")
+    monkeypatch.setenv("OWN_KEY", "theirs")
+    talk = Talk()
+    async with player(tmp_path, env={"KEY": "env:OWN_KEY"}) as agent:
+        assert await talk.say(agent, "env KEY") == "theirs"
+        assert await talk.say(agent, "env KERYX_SECRET") == "(unset)"
+
+
+async def test_a_login_that_is_missing_says_how_to_log_in(tmp_path: Path) -> None:
+    async with player(tmp_path, "bad=login") as agent:
+        with pytest.raises(
+            AgentFailed, match=r"needs a login.*API key.*login = 'key'.*Browser: run `.* login`"
+        ):
+            await Talk().events(agent, "hello")
+
+
+async def test_a_form_is_asked_field_by_field(tmp_path: Path) -> None:
+    talk, put = Talk(), list[Question]()
+
+    async def ask(question: Question) -> str | None:
+        put.append(question)
+        return {"form-1-name": "Ann", "form-1-age": "7", "form-1-ok": "true"}[question.key]
+
+    talk.ask = ask
+    fields = {"name": {"type": "string"}, "age": {"type": "integer"}, "ok": {"type": "boolean"}}
+    given = json.dumps({"mode": "form", "message": "Who?", "requestedSchema": {"properties": fields}})
+    async with player(tmp_path) as agent:
+        answer = json.loads(await talk.say(agent, f"call elicitation/create {given}"))
+    assert answer == {"action": "accept", "content": {"name": "Ann", "age": 7, "ok": True}}
+    assert [q.title for q in put] == ["player: name", "player: age", "player: ok"]
+
+
+async def test_an_address_is_shown_with_its_host(tmp_path: Path) -> None:
+    talk, put = Talk(), list[Question]()
+
+    async def ask(question: Question) -> str | None:
+        put.append(question)
+        return None
+
+    talk.ask = ask
+    given = json.dumps({"mode": "url", "message": "Log in.", "url": "https://example.org/x?y"})
+    async with player(tmp_path) as agent:
+        assert await talk.say(agent, f"call elicitation/create {given}") == '{"action": "cancel"}'
+    assert "example.org" in put[0].title and "https://example.org/x?y" in put[0].detail
+
+
+async def test_what_arrives_for_a_running_turn_is_asked_after_it(tmp_path: Path) -> None:
+    talk = Talk()
+    extra = [talk.context("and this").history[-1]]
+
+    async def steer() -> list[object]:
+        return [extra.pop()] if extra else []
+
+    async with player(tmp_path) as agent:
+        text = await talk.say(agent, "hello", steer=steer)
+    assert text == "Hello.You said: and this"
+
+
+async def test_idle_processes_are_ended_when_there_are_too_many(tmp_path: Path) -> None:
+    talks = [Talk() for _ in range(3)]
+    async with player(tmp_path, processes=2) as agent:
+        pids = [(await t.say(agent, "session")).split()[1] for t in talks]
+        await until(lambda: not alive(pids[0]))
+        assert alive(pids[2])
+        assert "own-1" in await talks[0].say(agent, "session")
+
+
+async def test_an_agent_on_the_python_library_answers(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("library_agent.py")
+    configured = Configured(kind=Kind.ACP, command=(sys.executable, str(program)))
+    async with AcpAgent("library", configured, work=tmp_path, clock=SystemClock()) as agent:
+        assert await Talk().say(agent, "hello") == "hello"

@@ -1,0 +1,101 @@
+"""Who answers: the agents that the settings name, and which of them a conversation has."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.builders import NOW, OPERATORS
+
+from keryx import config, roster
+from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.configured import Kind
+from keryx.agents.echo import EchoAgent
+from keryx.agents.toolsets import ToolSets
+from keryx.core.errors import AgentFailed, Invalid
+from keryx.core.ids import ProfileId, SessionId
+from keryx.core.sessions import Session, Settings
+from keryx.core.source import Source
+from keryx.engine.clock import SystemClock
+from keryx.engine.place import Surroundings
+from keryx.engine.record import Reading
+
+
+def read(home: Path, text: str, **variables: str) -> config.Settings:
+    (home / "keryx.toml").write_text(text)
+    return config.read({"KERYX_HOME": str(home), **variables})
+
+
+def reading(*, profile: str = "default", agent: str | None = None) -> Reading:
+    session = Session(
+        id=SessionId("s"),
+        profile=ProfileId(profile),
+        owner=OPERATORS.principal,
+        surface="web",
+        created_at=NOW,
+        active_at=NOW,
+        settings=Settings(agent=agent),
+    )
+    return Reading(session, [], "", Surroundings(source=Source(platform="web", chat="1")), False)
+
+
+THREE = """
+agent = "one"
+[agents.one]
+kind = "echo"
+[agents.two]
+kind = "acp"
+command = ["two"]
+idle = "3m"
+[profiles.work]
+agent = "two"
+"""
+
+
+async def test_the_session_goes_before_its_profile_and_that_before_the_default(tmp_path: Path) -> None:
+    settings = read(tmp_path, THREE)
+    async with roster.opened(settings, ToolSets({}, rules={}), SystemClock()) as agents:
+        assert isinstance(agents.choose(reading()), EchoAgent)
+        assert isinstance(agents.choose(reading(profile="work")), AcpAgent)
+        assert isinstance(agents.choose(reading(profile="work", agent="one")), EchoAgent)
+        with pytest.raises(AgentFailed, match="no agent 'gone' any more"):
+            agents.choose(reading(agent="gone"))
+
+
+def test_an_agent_may_be_written_in_place(tmp_path: Path) -> None:
+    settings = read(tmp_path, 'agent = { kind = "acp", command = ["gemini", "--acp"], stall = "30s" }')
+    assert settings.brain == config.INLINE
+    chosen = settings.agents[config.INLINE]
+    assert (chosen.kind, chosen.command, chosen.stall) == (
+        Kind.ACP,
+        ("gemini", "--acp"),
+        timedelta(seconds=30),
+    )
+
+
+def test_a_variable_goes_before_the_file(tmp_path: Path) -> None:
+    assert read(tmp_path, THREE, KERYX_AGENT="two").brain == "two"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[agents.x]\nkind = "acp"', "give a command"),
+        ('[agents.x]\nkind = "echo"\ncommand = ["x"]', "give a command"),
+        ('[agents.x]\nkind = "python"', "give a path"),
+        ('[agents.x]\nkind = "acp"\ncommand = ["x"]\nenv = { KEY = "sk-1" }', "not the value itself"),
+        ('[agents.x]\nkind = "acp"\ncommand = ["x"]\ncwd = "site"', "not absolute"),
+        ('[agents.echo]\nkind = "echo"', "not a name for an agent"),
+        ('[agents."A B"]\nkind = "echo"', "not a name for an agent"),
+        ('[profiles.work]\nagent = "nobody"', "no such agent"),
+        ('[agents.x]\nkind = "dog"', "dog"),
+    ],
+)
+def test_what_is_wrong_is_told(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(Invalid, match=told):
+        read(tmp_path, text)
+
+
+async def test_an_agent_that_nobody_knows_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"the name of an \[agents\] table"):
+        async with roster.opened(read(tmp_path, 'agent = "dog"'), ToolSets({}, rules={}), SystemClock()):
+            pass
