@@ -1,8 +1,10 @@
 """Turns of the engine with the LLM agent: what people see after a crash, a failure, a cancel and a stall."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,16 @@ async def test_a_model_that_stands_still_for_ten_minutes_ends_the_turn(begin: Be
     turn = await world.flow(world.settle(said), step=60)
     assert turn.state is TurnState.FAILED and "said nothing for 10 minutes" in (turn.error or "")
     await world.eventually(lambda: endpoint.dropped == 1)
+
+
+async def test_a_prompt_begins_with_the_bytes_of_the_prompt_before(begin: Begin) -> None:
+    step = calls(("c1", "look", '{"q": "oslo"}'), ("c2", "fail", "{}"))
+    world, endpoint = await begin(answer("A1"), step, answer("A2"), answer("A3"), answer("A4"))
+    for n in (1, 2, 3):
+        await world.ask(f"question {n} with ünïcode 🦊")
+    await world.restart()
+    await world.ask("after a restart")
+    prompts = [json.dumps(r["messages"])[:-1] for r in endpoint.requests]
+    assert len(prompts) == 5
+    assert all(later.startswith(earlier) for earlier, later in pairwise(prompts))
+    assert len({json.dumps(r.get("tools")) for r in endpoint.requests}) == 1
