@@ -187,7 +187,7 @@ CASES: list[Case] = [
     ("sessions by activity", lambda tx: listings.page(tx, OPERATORS, Listing()), ["sessions_activity"]),
     (
         "sessions of a folder",
-        lambda tx: listings.page(tx, OPERATORS, Listing(cwd="/work/7")),
+        lambda tx: listings.page(tx, OPERATORS, Listing(cwd="/projects/7")),
         ["sessions_cwd"],
     ),
     ("sessions of an owner", lambda tx: listings.page(tx, ANNS, Listing()), ["sessions_owner"]),
