@@ -10,6 +10,7 @@ from tests.postgres import Server
 
 from bench import (
     acp,
+    brain,
     exchange,
     followers,
     gateway,
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "startup": startup.run,
     "web": web.run,
     "acp": acp.run,
+    "brain": brain.run,
 }
 
 

@@ -45,7 +45,7 @@ def test_a_lane_is_suspended_and_reset(screens: Tab) -> None:
 def test_a_wrong_code_lets_nobody_in(screens: Tab) -> None:
     screens.open("/pairing")
     expect(screens.page.get_by_role("heading", name="Nobody waits")).to_be_visible()
-    screens.page.get_by_label("Platform").fill("telegram")
+    screens.page.get_by_role("textbox", name="Platform").fill("telegram")
     screens.page.get_by_label("Code").fill("WRONGONE")
     screens.press("Let in")
     expect(screens.page.get_by_role("alert")).to_be_visible()

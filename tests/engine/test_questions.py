@@ -8,7 +8,7 @@ from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, World, inbound, viewer
 
 from keryx.core.changes import Kind
-from keryx.core.deliveries import Target
+from keryx.core.deliveries import AGAIN, Target
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
 from keryx.core.ids import QuestionId
 from keryx.core.ports import Receipt, Said, TurnContext
@@ -208,7 +208,10 @@ async def test_after_a_crash_the_answer_that_was_given_is_used(begin: Begin) -> 
     world.advance(AT_ONCE.limits.lease + timedelta(seconds=1))
     await world.start()
     assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
-    assert len([t for t in await world.sent() if HOW in t]) == 1, "the place was asked once"
+    # A crash in mid-send may show the question again, with its mark.
+    texts = [t for t in await world.sent() if HOW in t]
+    assert len(texts) - len([t for t in texts if t.startswith(AGAIN)]) <= 1, "the place was asked once"
+    assert len({t.removeprefix(AGAIN) for t in texts}) == 1
 
 
 async def test_after_a_crash_a_question_still_waits(begin: Begin) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from keryx.app import App
 from keryx.cli import output
+from keryx.engine import foreign
 from keryx.engine.service import Service
 
 _GRACE_SECONDS = 2.0
@@ -25,8 +26,9 @@ async def service(app: App, kind: str) -> AsyncGenerator[Service]:
             finally:
                 limits.append(end_after(_GRACE_SECONDS, _HELD, code=1))
     finally:
-        for limit in limits:
-            limit.cancel()
+        if not foreign.left():
+            for limit in limits:
+                limit.cancel()
 
 
 def end_after(seconds: float, reason: str, *, code: int) -> threading.Timer:

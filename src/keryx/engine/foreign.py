@@ -53,3 +53,8 @@ async def send(adapter: Adapter, parcel: Parcel, timeout: timedelta) -> str:
     except Exception as exc:
         log.exception("the %s adapter failed with delivery %s", adapter.platform, parcel.delivery)
         raise Uncertain(f"the {adapter.platform} adapter failed: {type(exc).__name__}") from exc
+
+
+def left() -> bool:
+    """Whether foreign code that was asked to end still runs."""
+    return bool(_apart)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -30,7 +30,6 @@ from keryx.engine import (
     worker,
 )
 from keryx.engine.desk import Desk
-from keryx.engine.exchange.export import Format, Write, export
 from keryx.engine.feed import Feed
 from keryx.engine.media import Media
 from keryx.engine.people import People
@@ -63,6 +62,9 @@ from keryx.store.lanes import Lane, Move
 from keryx.store.projects import Project
 from keryx.store.search import Hit, Index
 from keryx.store.workers import Worker
+
+if TYPE_CHECKING:
+    from keryx.engine.exchange.export import Format, Write
 
 T = TypeVar("T")
 
@@ -264,9 +266,11 @@ class Hub:
         )
 
     async def export(
-        self, viewer: Viewer, session: SessionId, format: Format, write: Write, *, redact: bool = False
+        self, viewer: Viewer, session: SessionId, format: "Format", write: "Write", *, redact: bool = False
     ) -> None:
         """Write a session as a file; `write` is called in another thread with pieces of text, in order."""
+        from keryx.engine.exchange.export import export  # noqa: PLC0415 slow to import, and few ask for it
+
         await self._read("export.check", viewer, session, lambda tx, s: s.id)
         await export(self._database, viewer, [session], format, write, redact=redact)
 
