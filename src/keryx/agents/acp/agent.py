@@ -108,7 +108,8 @@ class AcpAgent:
             steered = await context.steer()
             asked = await prompt.asked(context, line.abilities, steered) if steered else []
         yield Bound(self._binding(held, context))
-        self._titles[context.session] = held.title
+        if held.title:
+            self._titles[context.session] = held.title
 
     async def _prompted(
         self, line: Line, held: Held, context: TurnContext, asked: list[prompt.Json]
@@ -263,6 +264,7 @@ class AcpAgent:
         finally:
             if self._lines.get(key) is line:
                 del self._lines[key]
+                self._titles.pop(SessionId(key), None)
             await line.connection.process.end()
 
     async def _rest(self, line: Line) -> None:
