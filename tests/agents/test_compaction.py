@@ -16,11 +16,12 @@ from keryx.agents.retry import Retry
 from keryx.core.compaction import Compaction
 from keryx.core.errors import AgentFailed, Conflict
 from keryx.core.ids import TurnId
-from keryx.core.messages import Role, ToolCall, ToolResult
+from keryx.core.messages import Role, ToolCall, ToolResult, words
 from keryx.core.ports import Compacted, NotCompacted, Used
 from keryx.core.sessions import TitleBy
 from keryx.core.turns import TurnState
-from keryx.store import epochs, sessions
+from keryx.store import epochs, messages, sessions
+from keryx.store.database import Transaction
 from keryx.store.sqlite import SqliteDatabase
 from keryx.testing import CrashingDatabase, FakeClock, Fault, When
 from keryx.testing.endpoint import DOWN, OVERFLOW, Endpoint, Script, answer
@@ -273,3 +274,25 @@ async def test_a_title_of_a_person_is_never_replaced(begin: Begin) -> None:
     await world.eventually(lambda: len(endpoint.requests) == 2)
     await world.ask("again?")
     assert (await world.open(turn.session)).session.title == "mine"
+
+
+async def test_a_session_of_five_thousand_messages_goes_on_with_a_short_prompt(begin: Begin) -> None:
+    world, endpoint = await begin(answer("In short."), context=8192)
+    turn = await world.ask("the first of many")
+
+    def fill(tx: Transaction) -> None:
+        for n in range(2500):
+            for role in (Role.USER, Role.ASSISTANT):
+                messages.append(
+                    tx, turn.session, role, words(f"{role} {n} " + "z" * 80), now=world.clock.now()
+                )
+
+    await world.database.write("fill", fill)
+    before = len(endpoint.requests)
+    assert (await world.ask("and now?")).state is TurnState.DONE
+    sizes = [len(str(r["messages"])) for r in endpoint.requests[before:]]
+    assert max(sizes) < 4 * 8192 and len(sizes) < 20
+    await world.ask("still there?")
+    assert len(str(endpoint.requests[-1]["messages"])) < 4 * 8192
+    assert len(await world.hub.messages(OPERATORS, turn.session, limit=10_000)) > 5000
+    assert endpoint.refused == []
