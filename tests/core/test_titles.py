@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keryx.core.errors import Invalid
-from keryx.core.titles import LONGEST, UNTITLED, automatic, base, capped, clean, line, next_title, numbered
+from keryx.core.titles import LONGEST, UNTITLED, automatic, base, capped, clean, line, numbered
 
 
 def _can_be_seen(text: str) -> bool:
@@ -125,26 +125,3 @@ def test_the_number_of_a_title_is_read_from_its_end(title: str, parts: tuple[str
 @given(TITLES)
 def test_a_title_is_its_base_and_number(title: str) -> None:
     assert numbered(*base(title)) == title
-
-
-def test_forks_count_on_from_the_highest_number() -> None:
-    assert next_title("Trip", ["Trip"]) == "Trip #2"
-    assert next_title("Trip", ["Trip", "Trip #4", "Other #9"]) == "Trip #5"
-    assert next_title("Trip #4", ["Trip", "Trip #4"]) == "Trip #5"
-    assert next_title("Trip", []) == "Trip"
-
-
-@given(TITLES, st.integers(1, 30))
-def test_forks_of_any_title_never_collide(title: str, count: int) -> None:
-    taken = [title]
-    for _ in range(count):
-        taken.append(next_title(taken[-1], taken))
-    assert len(set(taken)) == len(taken)
-    assert all(len(each) <= LONGEST for each in taken)
-
-
-def test_forks_of_the_longest_title_stay_in_one_line() -> None:
-    taken = ["x" * LONGEST]
-    for _ in range(12):
-        taken.append(next_title("x" * LONGEST, taken))
-    assert [base(title)[1] for title in taken] == list(range(1, 14))

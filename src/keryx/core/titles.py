@@ -1,7 +1,6 @@
 """Titles of sessions: how a person's text is made fit to be one, and how the titles of a line are numbered."""
 
 import re
-from collections.abc import Iterable
 from unicodedata import category, normalize
 
 from keryx.core.errors import Invalid
@@ -81,17 +80,6 @@ def numbered(base: str, n: int) -> str:
     """The title with number `n` of a line. The first has none. Never longer than `LONGEST`."""
     suffix = "" if n <= 1 else f" #{n}"
     return capped(base, LONGEST - len(suffix)) + suffix
-
-
-def next_title(title: str, taken: Iterable[str]) -> str:
-    """The next free title in the line of `title`, after the highest that is taken. Free itself if none is."""
-    stem, _ = base(title)
-    used = set(taken)
-    numbers = [base(other)[1] for other in used]
-    n = max((n for n in numbers if numbered(stem, n) in used), default=0) + 1
-    while numbered(stem, n) in used:
-        n += 1
-    return numbered(stem, n)
 
 
 def _clings(character: str) -> bool:
