@@ -66,6 +66,8 @@ class _Server(ThreadingHTTPServer):
 def _handler(handle: Handle) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # A small answer goes out in two writes, and would wait for the client to confirm the first.
+        disable_nagle_algorithm = True
 
         def _serve(self) -> None:
             parts = urlsplit(self.path)
