@@ -40,6 +40,19 @@ def test_a_kill_in_mid_answer_keeps_what_was_said_and_the_question_is_answered_w
     assert keryx("verify").code == 0
 
 
+def test_the_terminal_shows_the_answer_as_it_grows_and_stops_it_in_the_middle(keryx: Cli) -> None:
+    with keryx.terminal("chat", QUESTION) as terminal:
+        for _ in range(12):
+            terminal.see(" ")
+        terminal.type("\x03")
+        terminal.see("[stopped]")
+        terminal.type("\x04")
+        terminal.exit()
+    (session,) = (s["session"]["id"] for s in keryx.json("sessions", "list")["sessions"])
+    (answer,) = answers(keryx, session, ["cancelled"])
+    assert len(text(answer).split()) > 3
+
+
 def drafted(address: str, session: str) -> str:
     """What the model has said in mid-answer, once it is some words."""
     deadline = time.monotonic() + PATIENCE
