@@ -14,7 +14,7 @@ from keryx.agents import compaction, titling
 from keryx.agents.history import SUMMARY
 from keryx.agents.retry import Retry
 from keryx.core.compaction import Compaction
-from keryx.core.errors import AgentFailed, Conflict
+from keryx.core.errors import AgentFailed, Conflict, Unavailable
 from keryx.core.ids import TurnId
 from keryx.core.messages import Role, ToolCall, ToolResult, words
 from keryx.core.ports import Compacted, NotCompacted, Used
@@ -220,11 +220,17 @@ async def test_a_crash_at_any_commit_of_a_compaction_leaves_one_chain_of_epochs(
     world, endpoint = await begin(answer("A1"), answer("A2"), answer("In short."))
     for n in (1, 2):
         turn = await world.ask(f"q{n}")
+
+    def die(struck: str) -> None:
+        world.node.die()
+        raise Unavailable(f"killed at {struck}")
+
+    fault = Fault(label, when, strike=die)
     await world.node.stop()
-    await world.start(CrashingDatabase(begin.database, Fault(label, when)))
+    await world.start(CrashingDatabase(begin.database, fault))
     said = await world.say("/compact")
-    await world.node.crash()
-    await world.start()
+    await world.eventually(lambda: fault.struck == 1)
+    await world.restart()
     assert (await world.settle(said)).state is TurnState.DONE
     found = await world.read(lambda tx: epochs.every(tx, turn.session))
     assert [e.summary for e in found] == ["In short."]
