@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from keryx.agents.models import Model
+from keryx.core.media import Media
 from keryx.core.messages import Audio, File, Image, Message, Role
 from keryx.core.prompt import quote
 
-Media: TypeAlias = Image | File | Audio
 Json: TypeAlias = dict[str, Any]
 
 LONGEST_FILE = 200_000
