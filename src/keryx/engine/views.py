@@ -31,8 +31,8 @@ from keryx.store import (
     projects,
     questions,
     sessions,
+    spending,
     turns,
-    usage,
 )
 from keryx.store.database import Database, Transaction
 from keryx.store.desks import Composed
@@ -40,7 +40,7 @@ from keryx.store.epochs import Epoch
 from keryx.store.lanes import Lane
 from keryx.store.projects import Project
 from keryx.store.search import Hit
-from keryx.store.usage import Spent, SpentBy
+from keryx.store.spending import Daily, OfSession
 
 __all__ = ["AtWork", "Branch", "Composed", "Epoch", "Hit", "Lane", "Page", "Project", "Spending", "Views"]
 
@@ -99,8 +99,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    days: list[Spent]
-    sessions: list[SpentBy]
+    days: list[Daily]
+    sessions: list[OfSession]
 
 
 class Views:
@@ -187,7 +187,8 @@ class Views:
     async def spending(self, viewer: Viewer, *, since: datetime) -> Spending:
         def work(tx: Transaction) -> Spending:
             return Spending(
-                days=usage.by_day(tx, viewer, since=since), sessions=usage.by_session(tx, viewer, since=since)
+                days=spending.by_day(tx, viewer, since=since),
+                sessions=spending.by_session(tx, viewer, since=since),
             )
 
         return await self._database.read("view.spending", work)

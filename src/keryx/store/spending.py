@@ -1,17 +1,18 @@
 """Spending: what was used, added up by day, model, place, person, session or task."""
 
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 
 import msgspec
 
 from keryx.core import wire
 from keryx.core.budgets import Spent
-from keryx.core.ids import OPERATOR, PrincipalId
+from keryx.core.ids import OPERATOR, PrincipalId, SessionId
 from keryx.core.sessions import Tokens, Viewer
 from keryx.store.database import Row, Transaction, micros, moment
 
 _DAY = 86_400_000_000
+_MOST_SESSIONS = 20
 
 
 class By(StrEnum):
@@ -35,8 +36,29 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool
 
 
+class Daily(msgspec.Struct, frozen=True, kw_only=True):
+    """What one day, model and surface used. `cost` is `None` when no price is known for any of it."""
+
+    day: date
+    model: str
+    surface: str
+    turns: int
+    tokens: Tokens
+    cost: int | None
+    estimated: bool
+
+
+class OfSession(msgspec.Struct, frozen=True, kw_only=True):
+    """What one session used."""
+
+    session: SessionId
+    title: str
+    tokens: int
+    cost: int | None
+
+
 _KEYS = {
-    By.DAY: "cast(u.at / 86400000000 as text)",
+    By.DAY: f"cast(u.at / {_DAY} as text)",
     By.MODEL: "u.model",
     By.SURFACE: "u.surface",
     By.PERSON: "u.asker",
@@ -71,6 +93,68 @@ def report(
         },
     )
     return [_line(tx, by, row) for row in rows]
+
+
+def by_day(tx: Transaction, viewer: Viewer, *, since: datetime) -> list[Daily]:
+    """Usage since a moment by UTC day, model and surface, oldest first."""
+    rows = tx.rows(
+        f"""
+        select at / {_DAY}, model, surface, count(distinct turn), sum(input), sum(output), sum(reasoning),
+          sum(cache_read), sum(cache_write), sum(cost), max(estimated)
+        from usage
+        where profile = :profile and at >= :since and owner = coalesce(cast(:owner as text), owner)
+        group by 1, 2, 3
+        order by 1, 2, 3
+        """,
+        {"profile": viewer.profile, "owner": viewer.owner, "since": micros(since)},
+    )
+    return [
+        Daily(
+            day=moment(int(day) * _DAY).date(),
+            model=model,
+            surface=surface,
+            turns=int(turns),
+            tokens=Tokens(
+                input=int(fed),
+                output=int(output),
+                reasoning=int(reasoning),
+                cache_read=int(cache_read),
+                cache_write=int(cache_write),
+            ),
+            cost=None if cost is None else int(cost),
+            estimated=bool(estimated),
+        )
+        for day, model, surface, turns, fed, output, reasoning, cache_read, cache_write, cost, estimated in rows
+    ]
+
+
+def by_session(tx: Transaction, viewer: Viewer, *, since: datetime) -> list[OfSession]:
+    """The sessions that used most since a moment."""
+    rows = tx.rows(
+        """
+        select u.session, s.title, sum(u.input + u.output), sum(u.cost)
+        from usage u join sessions s on s.id = u.session
+        where u.profile = :profile and u.at >= :since and u.owner = coalesce(cast(:owner as text), u.owner)
+        group by u.session, s.title
+        order by 3 desc
+        limit :limit
+        """,
+        {
+            "profile": viewer.profile,
+            "owner": viewer.owner,
+            "since": micros(since),
+            "limit": _MOST_SESSIONS,
+        },
+    )
+    return [
+        OfSession(
+            session=SessionId(session),
+            title=title,
+            tokens=int(tokens),
+            cost=None if cost is None else int(cost),
+        )
+        for session, title, tokens, cost in rows
+    ]
 
 
 def spent(tx: Transaction, *, profile: str, asker: PrincipalId, since: datetime) -> Spent:
