@@ -7,7 +7,8 @@ import pytest
 
 from keryx import config
 from keryx.core.errors import Invalid
-from keryx.surfaces.gateway.settings import Secret, Setup
+from keryx.surfaces.gateway.settings import Setup
+from keryx.surfaces.secrets import Secret
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

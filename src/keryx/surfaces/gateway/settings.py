@@ -1,6 +1,5 @@
 """Settings of platforms: each adapter reads a table of its own from keryx.toml, and names its secrets by reference."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,43 +8,13 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from keryx.core.errors import Invalid
+from keryx.surfaces.secrets import Secret
 
 GROUP = "keryx.adapters"
 """The group of entry points that adapters are found by: `<platform> = "module:make"`. `make` takes a `Setup` and
 gives an `Adapter`, or `None` when nothing of its platform is set."""
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
-
-
-class Secret:
-    """A secret by reference: `env:NAME` or `file:PATH`, or nothing. Only `reveal` gives its value."""
-
-    __slots__ = ("reference",)
-
-    def __init__(self, reference: str = "") -> None:
-        if reference and not reference.startswith(("env:", "file:")):
-            raise ValueError("write env:NAME or file:PATH here, not the secret itself")
-        self.reference = reference
-
-    def __bool__(self) -> bool:
-        return bool(self.reference)
-
-    def __repr__(self) -> str:
-        return f"Secret({self.reference!r})"
-
-    def reveal(self, environ: Mapping[str, str] | None = None) -> str:
-        """The value, without blanks around it. `Invalid` when it is missing. Blocks while a small file is read."""
-        kind, _, place = self.reference.partition(":")
-        if kind == "env":
-            value = (os.environ if environ is None else environ).get(place, "")
-            lack = f"set the variable {place}"
-        elif kind == "file":
-            value, lack = _text(Path(place).expanduser()), f"{place} is empty"
-        else:
-            raise Invalid("a secret is missing: no reference to it is given")
-        if not value.strip():
-            raise Invalid(f"a secret is missing: {lack}")
-        return value.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +58,3 @@ def _decode(kind: type[Any], value: Any) -> Any:
     if kind is not Secret:
         raise NotImplementedError(f"a setting cannot be {kind.__name__}")
     return Secret(str(value))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as exc:
-        why = (exc.strerror or type(exc).__name__).lower() if isinstance(exc, OSError) else "it is not text"
-        raise Invalid(f"a secret cannot be read from {path}: {why}") from exc

@@ -30,7 +30,8 @@ from keryx.core.errors import Invalid, NotSent, Refused, Throttled, Unavailable,
 from keryx.core.messages import words
 from keryx.core.ports import Capabilities, Door, Hook, Inbound, Link, Parcel, Request, Response
 from keryx.core.source import ChatType, Source
-from keryx.surfaces.gateway.settings import Secret, Setup
+from keryx.surfaces.gateway.settings import Setup
+from keryx.surfaces.secrets import Secret
 
 PLATFORM = "webhook"
 WINDOW_SECONDS = 300

@@ -3,11 +3,11 @@
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
 from keryx.core.errors import Invalid
+from keryx.surfaces.secrets import Secret
 
 TOKEN = "KERYX_WEB_TOKEN"
 _SHORTEST = 16
@@ -24,8 +24,7 @@ class Web(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     https: bool = False
 
     def __post_init__(self) -> None:
-        if self.secret and not self.secret.startswith(("env:", "file:")):
-            raise ValueError("secret: write env:NAME or file:PATH, not the token itself")
+        Secret(self.secret, what="token")
         for host in self.hosts:
             if not _HOST.match(host):
                 raise ValueError(
@@ -36,27 +35,11 @@ class Web(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 def token(web: Web, environ: Mapping[str, str] | None = None) -> str:
     """The token that callers must show, empty if none is set. Raises `Invalid` if it cannot be read or is too short."""
     environ = os.environ if environ is None else environ
-    found = environ.get(TOKEN, "").strip() or _referred(web.secret, environ)
+    found = environ.get(TOKEN, "").strip()
+    if not found and web.secret:
+        found = Secret(web.secret).reveal(environ, what="the token of the web")
     if found and len(found) < _SHORTEST:
         raise Invalid(
             f"the token of the web is too short: use at least {_SHORTEST} characters, as `openssl rand -hex 24` makes"
         )
-    return found
-
-
-def _referred(reference: str, environ: Mapping[str, str]) -> str:
-    kind, _, place = reference.partition(":")
-    if kind == "env":
-        found = environ.get(place, "").strip()
-    elif kind == "file":
-        try:
-            found = Path(place).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as exc:
-            raise Invalid(
-                f"the token of the web cannot be read from {place}: make the file readable"
-            ) from exc
-    else:
-        return ""
-    if not found:
-        raise Invalid(f"the token of the web is missing: {reference} is empty")
     return found

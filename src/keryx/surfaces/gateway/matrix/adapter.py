@@ -19,7 +19,8 @@ from keryx.surfaces.gateway.matrix.listening import Listener, Sleep
 from keryx.surfaces.gateway.matrix.parse import PLATFORM
 from keryx.surfaces.gateway.render import matrix as render
 from keryx.surfaces.gateway.render import part
-from keryx.surfaces.gateway.settings import Secret, Setup
+from keryx.surfaces.gateway.settings import Setup
+from keryx.surfaces.secrets import Secret
 
 log = logging.getLogger(__name__)
 

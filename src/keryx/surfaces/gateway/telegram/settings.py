@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from keryx.core.errors import Invalid
-from keryx.surfaces.gateway.settings import Secret
 from keryx.surfaces.gateway.telegram.api import DEFAULT_URL
+from keryx.surfaces.secrets import Secret
 
 TOKEN = re.compile(r"(\d{1,20}):[\w-]{3,200}\Z", re.ASCII)
 _SECRET = re.compile(r"[\w-]{1,256}\Z", re.ASCII)
