@@ -22,6 +22,7 @@ from keryx.core.messages import Message, Role, words
 from keryx.core.ports import Said, TurnContext
 from keryx.core.sessions import Settings
 from keryx.engine.clock import SystemClock
+from keryx.testing.agents import recall
 from keryx.testing.endpoint import KEY, MODEL, Endpoint, answer
 
 _WORDS = 200
@@ -160,7 +161,8 @@ def _context() -> TurnContext:
         turn=TurnId("t1"),
         attempt=1,
         place="",
-        history=_conversation(1),
+        asked=_conversation(1),
+        history=recall(_conversation(1)),
         settings=Settings(),
         cwd="",
         clock=SystemClock(),

@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator
 from bench import fill, raw
 from bench.node import NullAdapter, node
 from bench.spread import beside, ms
-from bench.stage import Stage, inbound
+from bench.stage import Stage, hub_of, inbound
 from bench.table import Line, line
 from keryx.engine.hub import Hub
 from keryx.store.metered import MeteredDatabase
 
 CALLERS = 64
 _LANES = 10_000
+_FEW, _MANY = 10, 1000
+_QUEUES = 8
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
@@ -39,6 +41,13 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
         yield line("units of work per exchange", size, units, "", floor=5)
         rate = await _sustained(hub, adapter, stage.count(6000), lanes)
         yield line(f"exchanges, {CALLERS} callers", size, rate, "/s", floor=1 / plain.mean)
+    few = await _drained(stage, _FEW)
+    yield line("answering what waits", f"{_FEW} a chat", few, "/s")
+    many = stage.size(_MANY)
+    rate = await _drained(stage, many)
+    yield line(
+        "answering what waits", f"{many:,} a chat", rate, "/s", against=few, least=0.5, what=f"{_FEW} a chat"
+    )
 
 
 async def _exchange(hub: Hub, adapter: NullAdapter, lane: int) -> None:
@@ -58,6 +67,19 @@ async def _sustained(hub: Hub, adapter: NullAdapter, count: int, lanes: int) -> 
     began = time.perf_counter()
     await asyncio.gather(*(caller(c) for c in range(callers)))
     return callers * each / (time.perf_counter() - began)
+
+
+async def _drained(stage: Stage, each: int) -> float:
+    """Answers a second when a node begins and finds this many messages waiting in each of a few chats."""
+    place = stage.place()
+    async with hub_of(place) as (hub, _):
+        for _ in range(each):
+            await asyncio.gather(*(hub.receive(inbound(q, time.monotonic_ns() + q)) for q in range(_QUEUES)))
+    async with place.database() as database, node(database) as (_, adapter):
+        await adapter.reached(1)
+        began = time.perf_counter()
+        await adapter.reached(_QUEUES * each)
+        return _QUEUES * each / (time.perf_counter() - began)
 
 
 def _units(database: MeteredDatabase) -> int:

@@ -29,6 +29,8 @@ class NullAdapter:
     def __init__(self) -> None:
         self.sent = 0
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._awaited = 0
+        self._reached = asyncio.Event()
 
     async def listen(self, door: Door) -> None:
         await asyncio.Event().wait()
@@ -41,10 +43,19 @@ class NullAdapter:
 
     async def send(self, parcel: Parcel) -> str:
         self.sent += 1
+        if self.sent == self._awaited:
+            self._reached.set()
         waiting = self._waiting.pop(parcel.target.chat, None)
         if waiting is not None:
             waiting.set_result(None)
         return str(self.sent)
+
+    async def reached(self, count: int) -> None:
+        """Wait until this many parts have been sent in all."""
+        if self.sent < count:
+            self._awaited = count
+            self._reached.clear()
+            await self._reached.wait()
 
     def answer(self, chat: int) -> asyncio.Future[None]:
         """Done when something is sent to a chat."""

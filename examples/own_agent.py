@@ -15,7 +15,7 @@ from keryx.core.ports import Called, Event, Returned, Said, TurnContext
 
 async def agent(context: TurnContext) -> AsyncGenerator[Event, None]:
     """Count the words of the question, as if a tool did it, and say how many there are."""
-    question = next((m.text for m in reversed(context.history) if m.role is Role.USER), "")
+    question = next((m.text for m in reversed(context.asked) if m.role is Role.USER), "")
     if not question.strip():
         raise AgentFailed("There is nothing to count: send some words.")
     yield Said("Let me count. ")

@@ -13,6 +13,7 @@ from keryx.core.messages import Mark, Message, Part, Role, ToolCall, ToolResult,
 from keryx.core.ports import Agent, Clock, Event, Fetch, Said, TurnContext, nothing
 from keryx.core.sessions import Settings
 from keryx.testing import START, FakeClock
+from keryx.testing.agents import recall
 from keryx.testing.endpoint import MODEL, Endpoint
 
 SESSION = SessionId("s1")
@@ -65,12 +66,14 @@ def a_context(
     attempt: int = 1,
     fetch: Fetch = nothing,
 ) -> TurnContext:
+    past = asked() if history is None else history
     return TurnContext(
         session=SESSION,
         turn=TURN,
         attempt=attempt,
         place=place,
-        history=asked() if history is None else history,
+        asked=[m for m in past if m.turn == TURN],
+        history=recall(past),
         settings=settings,
         cwd="",
         clock=clock or FakeClock(),

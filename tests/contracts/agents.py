@@ -53,7 +53,7 @@ async def _scripted() -> AsyncGenerator[Agent]:
 
 async def own(context: TurnContext) -> AsyncGenerator[Event, None]:
     """An agent as somebody writes it, who does what the last word says."""
-    text = next(m.text for m in reversed(context.history) if m.role is Role.USER)
+    text = next(m.text for m in reversed(context.asked) if m.role is Role.USER)
     match text.split():
         case ["fail"]:
             raise AgentFailed("No credit left.")
@@ -117,7 +117,7 @@ class _Rehearsed:
         self._endpoint = endpoint
 
     async def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
-        text = next(m.text for m in reversed(context.history) if m.role is Role.USER)
+        text = next(m.text for m in reversed(context.asked) if m.role is Role.USER)
         if not self._endpoint.requests:
             self._endpoint.scripts[:] = _SCRIPTS[text]
         async for event in self._agent.run(context):

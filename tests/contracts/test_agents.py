@@ -17,6 +17,7 @@ from keryx.core.questions import nobody as silence
 from keryx.core.sessions import Settings
 from keryx.engine.clock import SystemClock
 from keryx.testing import START
+from keryx.testing.agents import recall
 
 SECONDS = 10
 
@@ -41,7 +42,8 @@ def context(question: str, *, before: Sequence[Message] = (), ask: Ask = silence
         turn=turn,
         attempt=1,
         place="a test",
-        history=[*before, asked],
+        asked=[asked],
+        history=recall([*before, asked]),
         settings=Settings(),
         cwd="",
         clock=SystemClock(),

@@ -26,7 +26,7 @@ class Holder:
         self.go_on = asyncio.Event()
 
     async def __call__(self, context: TurnContext) -> None:
-        if any("hold" in m.text for m in context.history if m.role is Role.USER):
+        if any("hold" in m.text for m in context.asked if m.role is Role.USER):
             self.context = context
             await self.go_on.wait()
 

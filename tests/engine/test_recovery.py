@@ -70,9 +70,9 @@ async def test_the_second_attempt_is_told_what_the_first_had_recorded(begin: Beg
     await world.restart()
     await world.settle(said)
     await world.ask("b")
-    second, third = agent.contexts[1:]
-    assert (second.attempt, [m.text for m in second.history]) == (2, ["a", "half "])
-    assert [m.text for m in third.history] == ["a", "whole", "b"]
+    second = agent.contexts[1]
+    assert (second.attempt, [m.text for m in agent.histories[1]]) == (2, ["a", "half "])
+    assert [m.text for m in agent.histories[2]] == ["a", "whole", "b"]
 
 
 async def test_a_tool_that_was_running_is_shown_as_interrupted_and_not_run_again(begin: Begin) -> None:
@@ -83,7 +83,7 @@ async def test_a_tool_that_was_running_is_shown_as_interrupted_and_not_run_again
     await world.until(lambda tx: len(entries(tx, said)) == 2)
     await world.restart()
     await world.settle(said)
-    history = agent.contexts[1].history
+    history = agent.histories[1]
     assert [m.role for m in history] == [Role.USER, Role.ASSISTANT, Role.TOOL]
     assert history[2].parts == (ToolResult("c1", "pay", INTERRUPTED_OUTPUT, failed=True),)
     assert (await world.transcript(said.session))[1:] == [
@@ -107,7 +107,7 @@ async def test_a_tool_that_had_answered_keeps_its_answer_over_a_crash(begin: Beg
     await pause.reached()
     await world.restart()
     await world.settle(said)
-    assert agent.contexts[1].history[2].parts == (ToolResult("c1", "pay", "paid"),)
+    assert agent.histories[1][2].parts == (ToolResult("c1", "pay", "paid"),)
     assert await world.sent() == ["It is paid."]
 
 
@@ -332,7 +332,7 @@ async def test_what_came_too_late_is_not_shown_to_the_model(begin: Begin) -> Non
         lambda tx: any(m.mark is Mark.LATE for m in messages.following(tx, turn.session, after=0))
     )
     await world.ask("b")
-    assert [m.text for m in agent.contexts[2].history] == ["a", "whole", "b"]
+    assert [m.text for m in agent.histories[2]] == ["a", "whole", "b"]
 
 
 async def test_a_turn_that_was_lost_and_came_back_to_the_same_process_harms_nobody(begin: Begin) -> None:
@@ -486,7 +486,7 @@ async def test_what_was_steered_belongs_to_the_turn_over_a_crash(begin: Begin) -
     await world.restart()
     await world.settle(said)
     assert (await world.turn(hint)).state is TurnState.MERGED
-    assert "hint" in [m.text for m in agent.contexts[1].history]
+    assert "hint" in [m.text for m in agent.histories[1]]
 
 
 async def test_a_parked_turn_suspends_only_its_own_lane(begin: Begin) -> None:

@@ -18,7 +18,7 @@ async def test_an_undone_turn_is_not_shown_to_the_model_and_stays_for_people(beg
     await world.ask("b")
     assert await world.hub.undo(OPERATORS, turn.session) == "b"
     await world.ask("c")
-    assert [m.text for m in agent.contexts[2].history] == ["a", "one", "c"]
+    assert [m.text for m in agent.histories[2]] == ["a", "one", "c"]
     assert (await world.transcript(turn.session))[2:4] == ["user: b [undone]", "assistant: two [undone]"]
 
 
@@ -94,7 +94,7 @@ async def test_retry_asks_the_last_question_again_where_it_was_asked(begin: Begi
     await world.settle(receipt)
     await world.sent(2)
     assert [(p.target.chat, p.text) for p in world.fake.arrived] == [("7", "bad"), ("7", "good")]
-    assert [m.text for m in agent.contexts[1].history] == ["a"]
+    assert [m.text for m in agent.histories[1]] == ["a"]
 
 
 async def test_a_failed_turn_can_be_retried(begin: Begin) -> None:
@@ -127,7 +127,7 @@ async def test_a_fork_is_an_independent_copy_with_a_parent(begin: Begin) -> None
     await world.ask("c")
     assert (child.parent, child.parent_seq, child.owner) == (turn.session, 2, "ann")
     assert await world.transcript(child.id) == ["user: a", "assistant: one", "user: b", "assistant: two"]
-    assert [m.text for m in agent.contexts[2].history] == ["a", "one", "c"]
+    assert [m.text for m in agent.histories[2]] == ["a", "one", "c"]
 
 
 async def test_a_fork_from_a_message_ends_there(world: World) -> None:

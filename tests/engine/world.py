@@ -124,7 +124,7 @@ class Scenes:
         self.asked: list[str] = []
 
     def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
-        mine = [m.text for m in context.history if m.turn == context.turn and m.role is Role.USER]
+        mine = [m.text for m in context.asked if m.role is Role.USER]
         self.asked.append("\n".join(mine))
         first = mine[0].split()[0] if mine and mine[0].split() else ""
         return self._scenes.get(first, ECHO).run(context)

@@ -198,6 +198,11 @@ CASES: list[Case] = [
     ("the last messages", lambda tx: messages.latest(tx, SESSION, limit=50), ["messages_seq"]),
     ("older messages", lambda tx: messages.latest(tx, SESSION, limit=50, before=900), ["messages_seq"]),
     ("messages after", lambda tx: messages.following(tx, SESSION, after=900, limit=50), ["messages_seq"]),
+    (
+        "what a turn wrote",
+        lambda tx: messages.of_turn(tx, SESSION, TurnId("t1"), first=1),
+        ["messages_of_turn"],
+    ),
     ("an edited message", lambda tx: messages.last_of_platform(tx, SESSION, "p1"), ["messages_seq"]),
     (
         "a new message",

@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from keryx.core import plans
 from keryx.core.errors import AgentFailed
-from keryx.core.messages import Message, Role, ToolCall, ToolResult
+from keryx.core.messages import Role, ToolCall, ToolResult
 from keryx.core.plans import Step, StepState
 from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, TurnContext, Used
 from keryx.core.questions import Question
@@ -54,8 +54,7 @@ class EchoAgent:
 
 def _question(context: TurnContext) -> str:
     """The words of this turn's questions: everything since the last answer of another turn."""
-    asked: list[Message] = [m for m in context.history if m.turn == context.turn and m.role is Role.USER]
-    return "\n".join(m.text for m in asked)
+    return "\n".join(m.text for m in context.asked if m.role is Role.USER)
 
 
 async def _say(context: TurnContext, text: str) -> Events:

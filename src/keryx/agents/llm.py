@@ -90,7 +90,7 @@ class LlmAgent:
         """Summarise all but the last turn, or fewer where these are long. A compaction that was recorded before a
         crash is not made again."""
         work = await self._work(context)
-        first = compaction.cut(context.history, most=work.half)
+        first = work.cut()
         if first is None and not context.summary:
             raise AgentFailed(compaction.NOTHING)
         if first is not None:
@@ -105,6 +105,7 @@ class LlmAgent:
     async def _work(self, context: TurnContext) -> "_Work":
         model = self.models.pick(context.settings.model)
         specs = await self._toolbox.specs(context) if model.tools else ()
+        past = await context.history()
         scene = Scene(
             model=model,
             system=context.place,
@@ -112,14 +113,14 @@ class LlmAgent:
             shared=context.shared,
             tools=bool(specs),
             turn=context.turn,
-            data=await _data(context, model),
+            data=await _data(context, past, model),
         )
-        return _Work(self.chat, context, scene, self._toolbox, specs, self._compaction)
+        return _Work(self.chat, context, past, scene, self._toolbox, specs, self._compaction)
 
 
-async def _data(context: TurnContext, model: Model) -> dict[str, bytes]:
+async def _data(context: TurnContext, past: Sequence[Message], model: Model) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for name in media.wanted(context.history, model):
+    for name in media.wanted(past, model):
         try:
             found[name] = (await context.fetch(name)).body
         except NotFound:
@@ -134,6 +135,7 @@ class _Work:
         self,
         chat: Chat,
         context: TurnContext,
+        past: Sequence[Message],
         scene: Scene,
         toolbox: Toolbox,
         specs: Sequence[Spec],
@@ -147,15 +149,17 @@ class _Work:
         self._toolbox = toolbox
         self._specs = specs
         self._known = {s.name: s for s in specs}
-        self._messages = list(context.history)
-        self._taken = {c.id for m in context.history for c in m.calls}
+        self._messages = list(past)
+        self._taken = {c.id for m in past for c in m.calls}
         self.done = False
 
-    @property
-    def half(self) -> int:
-        """Half of the conversation in characters, or what may be kept if that is less."""
-        size = sum(compaction.size(m) for m in self._messages)
-        return min(size // 2, compaction.room(self._scene.model, self._rule.keep))
+    def cut(self) -> int | None:
+        """Where a compaction that somebody asked for would cut: half of the conversation stays, or what may be kept if
+        that is less."""
+        half = sum(compaction.size(m) for m in self._messages) // 2
+        return compaction.cut(
+            self._messages, most=min(half, compaction.room(self._scene.model, self._rule.keep))
+        )
 
     async def make_room(self) -> Events:
         """Compact the conversation if it has grown too long. A failure is told and changes nothing else."""

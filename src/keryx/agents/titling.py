@@ -22,7 +22,7 @@ _AROUND = " \t\"'`*_#“”„«».:"
 
 async def title(chat: Chat, model: Model, context: TurnContext, answer: str) -> tuple[str, Usage] | None:
     """A title and what it used; `None` when the model wrote nothing that could be one."""
-    question = next((m.text for m in context.history if m.role is Role.USER and m.turn == context.turn), "")
+    question = next((m.text for m in context.asked if m.role is Role.USER), "")
     talk = f"Person: {question[:_READ]}\n\nAgent: {answer[:_READ]}"
     clean = talk.encode("utf-8", "replace").decode().replace("\x00", "")
     messages = [{"role": "system", "content": _TASK}, {"role": "user", "content": clean}]

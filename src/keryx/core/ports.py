@@ -123,6 +123,7 @@ Event: TypeAlias = (
 
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Attachment]]
+Recall: TypeAlias = Callable[[], Awaitable[Sequence[Message]]]
 
 
 async def nothing(media: str) -> Attachment:
@@ -131,9 +132,9 @@ async def nothing(media: str) -> Attachment:
 
 
 class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
-    """All an agent may know of its turn. `history` ends with the messages to answer, and after an
-    interruption with what earlier attempts recorded; `summary` stands for what was compacted before it. `shared`:
-    several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
+    """All an agent may know of its turn. `asked` holds the messages to answer, and after an interruption what earlier
+    attempts recorded. `history` reads the conversation as the model sees it, which ends with `asked`; `summary` stands
+    for what was compacted before it. `shared`: several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
     this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
     and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `answered` holds
     the keys of questions of which an interrupted attempt has learned what became of them. `owner` is the session's,
@@ -145,7 +146,8 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId
     attempt: int
     place: str
-    history: Sequence[Message]
+    asked: Sequence[Message]
+    history: Recall
     summary: str = ""
     shared: bool = False
     settings: Settings

@@ -10,7 +10,7 @@ from keryx.core import messages as core_messages
 from keryx.core.access import NO_RULES, Rules
 from keryx.core.bindings import Binding
 from keryx.core.errors import Forbidden
-from keryx.core.ids import TurnId
+from keryx.core.ids import SessionId, TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
 from keryx.core.ports import (
@@ -62,10 +62,10 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a turn needs to begin: its session, the conversation as the model sees it, and the summary before it."""
+    """What a turn needs to begin: its session, what it is asked, and the summary of what was compacted."""
 
     session: Session
-    history: list[Message]
+    asked: list[Message]
     summary: str
     around: Surroundings
     cancelling: bool
@@ -87,12 +87,9 @@ def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES)
     session = sessions.get(tx, turn.session, deleted=True)
     around = place.look(tx, session, turn)
     epoch = epochs.current(tx, turn.session)
-    first = epoch.first_seq if epoch else 1
-    aside = frozenset(turns.set_aside(tx, turn.session))
-    entries = messages.following(tx, turn.session, after=first - 1)
     return Reading(
         session,
-        core_messages.view(entries, aside=aside),
+        core_messages.view(messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)),
         epoch.summary if epoch else "",
         around,
         turns.get(tx, turn.id).cancelling,
@@ -102,6 +99,13 @@ def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES)
         epochs.may_begin(tx, turn.session, now=now),
         bindings.of_session(tx, turn.session),
     )
+
+
+def history(tx: Transaction, session: SessionId) -> list[Message]:
+    """The conversation as the model sees it: the current epoch without what waits or was set aside."""
+    epoch = epochs.current(tx, session)
+    entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
+    return core_messages.view(entries, aside=frozenset(turns.set_aside(tx, session)))
 
 
 def unless_recorded(tx: Transaction, turn: Turn, *, before: Written, work: Work[None]) -> None:

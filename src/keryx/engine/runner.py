@@ -338,7 +338,7 @@ class Runner:
             return Noted(f"A file of the answer is left out: {exc}.")
 
     def _context(self, turn: Turn, reading: Reading, interview: Interview) -> TurnContext:
-        known = {m.seq for m in reading.history if m.turn == turn.id}
+        known = {m.seq for m in reading.asked}
 
         async def steer() -> Sequence[Message]:
             now = self._clock.now()
@@ -358,7 +358,10 @@ class Runner:
             turn=turn.id,
             attempt=turn.attempts,
             place=self._place(reading, turn),
-            history=reading.history,
+            asked=reading.asked,
+            history=partial(
+                self._store, turn, "turn.history", partial(record.history, session=turn.session), write=False
+            ),
             summary=reading.summary,
             shared=reading.shared,
             settings=reading.session.settings,

@@ -144,7 +144,7 @@ def following(tx: Transaction, session: SessionId, *, after: int, limit: int = 1
 def of_turn(tx: Transaction, session: SessionId, turn: TurnId, *, first: int) -> list[Message]:
     """What a turn was asked and wrote; `first` is the number of its first input."""
     rows = tx.rows(
-        f"{_SELECT} where session = :session and seq >= :first and turn = :turn order by seq",
+        f"{_SELECT} where turn = :turn and seq >= :first and session = :session order by seq",
         {"session": session, "turn": turn, "first": first},
     )
     return _many(rows)

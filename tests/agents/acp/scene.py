@@ -21,6 +21,7 @@ from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
 from keryx.engine.clock import SystemClock
 from keryx.testing import START
+from keryx.testing.agents import recall
 
 PLAYER = Path(__file__).with_name("player.py")
 
@@ -63,7 +64,8 @@ class Talk:
             turn=turn,
             attempt=1,
             place="",
-            history=list(self.history),
+            asked=self.history[-1:],
+            history=recall(list(self.history)),
             settings=self.settings,
             cwd=self.cwd,
             clock=SystemClock(),

@@ -262,7 +262,7 @@ async def test_an_address_is_shown_with_its_host(tmp_path: Path) -> None:
 
 async def test_what_arrives_for_a_running_turn_is_asked_after_it(tmp_path: Path) -> None:
     talk = Talk()
-    extra = [talk.context("and this").history[-1]]
+    extra = [talk.context("and this").asked[-1]]
 
     async def steer() -> list[object]:
         return [extra.pop()] if extra else []

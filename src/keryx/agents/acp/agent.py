@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from keryx.agents.acp.terminals import Terminals
 from keryx.agents.configured import Configured
 from keryx.core.bindings import Binding
 from keryx.core.ids import SessionId
+from keryx.core.messages import Message
 from keryx.core.ports import WARNING, Bound, Clock, Event, Noted, TurnContext
 from keryx.core.turns import Usage
 
@@ -96,30 +97,36 @@ class AcpAgent:
         if attached.warning:
             yield Noted(attached.warning, WARNING)
         known = None if attached.fresh else stored
-        asked = await prompt.first(context, line.abilities, known, place=held.place)
+        past = await context.history()
+        asked = await prompt.first(context, past, line.abilities, known, place=held.place)
         held.place, held.turn = prompt.digest(context.place), context.turn
-        yield Bound(self._binding(held, context))
+        yield Bound(self._binding(held, context, past))
         for told in await self._set(line, held, context, stored):
             yield Noted(told)
         while asked:
-            async with aclosing(self._prompted(line, held, context, asked)) as events:
+            async with aclosing(self._prompted(line, held, context, past, asked)) as events:
                 async for event in events:
                     yield event
             steered = await context.steer()
             asked = await prompt.asked(context, line.abilities, steered) if steered else []
-        yield Bound(self._binding(held, context))
+        yield Bound(self._binding(held, context, past))
         if held.title:
             self._titles[context.session] = held.title
 
     async def _prompted(
-        self, line: Line, held: Held, context: TurnContext, asked: list[prompt.Json]
+        self,
+        line: Line,
+        held: Held,
+        context: TurnContext,
+        past: Sequence[Message],
+        asked: list[prompt.Json],
     ) -> AsyncGenerator[Event, None]:
         roots = Roots([held.cwd, *self._folders])
         terminals = Terminals(roots, lines.environment(self.name, self._configured), held.cwd)
         telling = Telling(
             self.name,
             held,
-            replay=Replay(held.known, context.history, context.turn),
+            replay=Replay(held.known, past, context.turn),
             terminal=terminals.shown,
         )
         desk = Desk(
@@ -203,13 +210,13 @@ class AcpAgent:
                 )
         return told
 
-    def _binding(self, held: Held, context: TurnContext) -> Binding:
+    def _binding(self, held: Held, context: TurnContext, past: Sequence[Message]) -> Binding:
         return Binding(
             agent=self.name,
             id=held.id,
             cwd=held.cwd,
             turn=context.turn,
-            seq=max((m.seq for m in context.history), default=0),
+            seq=max((m.seq for m in past), default=0),
             place=held.place,
             model=held.current(MODEL),
             mode=held.current(MODE),

@@ -23,18 +23,23 @@ _LONGEST_PAST = 40_000
 
 
 async def first(
-    context: TurnContext, abilities: Abilities, binding: Binding | None, *, place: str
+    context: TurnContext,
+    past: Sequence[Message],
+    abilities: Abilities,
+    binding: Binding | None,
+    *,
+    place: str,
 ) -> list[Json]:
-    """The blocks that put a turn to an agent. `binding` is what it knows of the conversation, `None` for nothing;
-    `place` the digest of what it was told about its place."""
+    """The blocks that put a turn to an agent. `past` is the conversation, `binding` what the agent knows of it, `None`
+    for nothing; `place` the digest of what it was told about its place."""
     told: list[str] = []
     if digest(context.place) != place and context.place.strip():
         told.append(context.place)
-    if past := _missed(context, binding):
-        told.append(f"{MISSED}\n\n{past}")
+    if missed := _missed(context, past, binding):
+        told.append(f"{MISSED}\n\n{missed}")
     if binding and binding.turn == context.turn:
         told.append(AGAIN)
-    own = [m for m in context.history if m.turn == context.turn and m.role is Role.USER]
+    own = [m for m in context.asked if m.role is Role.USER]
     # Many agents join the blocks of a prompt as they are.
     return [*(_words(f"{part}\n\n") for part in told), *await asked(context, abilities, own)]
 
@@ -59,12 +64,12 @@ def digest(place: str) -> str:
     return hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _missed(context: TurnContext, binding: Binding | None) -> str:
-    past = [m for m in context.history if m.turn != context.turn and m.role in (Role.USER, Role.ASSISTANT)]
+def _missed(context: TurnContext, past: Sequence[Message], binding: Binding | None) -> str:
+    said = [m for m in past if m.turn != context.turn and m.role in (Role.USER, Role.ASSISTANT)]
     if binding:
-        past = [m for m in past if m.seq > binding.seq and m.turn != binding.turn]
+        said = [m for m in said if m.seq > binding.seq and m.turn != binding.turn]
     lines = [context.summary] if context.summary and binding is None else []
-    lines += [f"{_who(m)}: {text}" for m in past if (text := m.text.strip())]
+    lines += [f"{_who(m)}: {text}" for m in said if (text := m.text.strip())]
     told = "\n\n".join(lines)
     return told if len(told) <= _LONGEST_PAST else f"… {told[-_LONGEST_PAST:]}"
 
