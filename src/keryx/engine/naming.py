@@ -3,6 +3,8 @@
 import logging
 from functools import partial
 
+import msgspec
+
 from keryx.core.errors import KeryxError
 from keryx.core.messages import Role
 from keryx.core.ports import Agent, Titler, TurnContext
@@ -15,8 +17,16 @@ from keryx.store.database import Database, Transaction
 log = logging.getLogger(__name__)
 
 
-async def name(database: Database, agent: Agent, context: TurnContext, turn: Turn) -> None:
+class Unnamed(msgspec.Struct, frozen=True):
+    """A conversation that had no title when its first turn began, and who answered there."""
+
+    agent: Agent
+    context: TurnContext
+
+
+async def name(database: Database, unnamed: Unnamed, turn: Turn) -> None:
     """Ask for a title and store it. Never in the way of an answer: whatever fails, the title by rule stays."""
+    agent, context = unnamed.agent, unnamed.context
     if not isinstance(agent, Titler):
         return
     answer = await database.read("title.read", partial(_answer, turn=turn))

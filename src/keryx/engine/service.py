@@ -12,6 +12,7 @@ from keryx.core.ports import Adapter, Clock
 from keryx.engine import homes
 from keryx.engine.connections import Connections
 from keryx.engine.dispatcher import Dispatcher
+from keryx.engine.driver import Chooser, Driver, Folder, Placer, own_folder
 from keryx.engine.expiry import Expiry, Hook
 from keryx.engine.feed import Feed
 from keryx.engine.housekeeping import Housekeeping
@@ -20,7 +21,7 @@ from keryx.engine.leases import Held, Leases
 from keryx.engine.listening import Listening
 from keryx.engine.policy import Policy
 from keryx.engine.previews import Previews
-from keryx.engine.runner import Chooser, Folder, Placer, Runner, own_folder
+from keryx.engine.runner import Runner
 from keryx.engine.worker import this
 from keryx.store.database import Database
 
@@ -72,14 +73,19 @@ class Service:
             database,
             clock,
             worker=self.worker.id,
-            choose=choose,
-            place=place,
-            folder=folder,
+            driver=Driver(
+                database,
+                clock,
+                choose=choose,
+                place=place,
+                folder=folder,
+                limits=policy.limits,
+                media=self.hub.media,
+                rules=policy.access,
+                budgets=policy.budgets,
+            ),
             limits=policy.limits,
-            media=self.hub.media,
             watcher=self._previews,
-            rules=policy.access,
-            budgets=policy.budgets,
             scoped=not everything,
         )
         self.leases = Leases(
