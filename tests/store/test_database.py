@@ -1,15 +1,18 @@
 import asyncio
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.builders import ANN, NOW, Store, a_session, after
 from tests.conftest import Open
 
 from keryx.core.errors import Conflict, Invalid, StoreBroken, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.store import changes, cursors, sessions
-from keryx.store.database import Database, Transaction, maybe_micros, maybe_moment, micros, moment
+from keryx.store.database import Database, Transaction, maybe_micros, maybe_moment, micros, moment, moments
 
 
 def move(tx: Transaction, name: str) -> None:
@@ -223,3 +226,8 @@ def test_moments_are_kept_to_the_microsecond() -> None:
         assert moment(micros(value)) == value
     assert maybe_moment(maybe_micros(None)) is None
     assert maybe_moment(maybe_micros(NOW)) == NOW
+
+
+@given(st.lists(st.datetimes(timezones=st.just(UTC))))
+def test_many_moments_are_those_of_each_in_any_year(found: list[datetime]) -> None:
+    assert moments([micros(at) for at in found]) == found

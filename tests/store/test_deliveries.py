@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 
 import msgspec
 import pytest
@@ -136,6 +137,29 @@ async def test_a_closed_gate_of_a_chat_leaves_other_chats_open(store: Store) -> 
     await store.write(a_delivery, "other", target=chat(2))
     await store.write(gates.close, chat(1).key, until=after(30), reason="")
     assert (await claimed(store))[0].text == "other"
+
+
+async def test_everybody_behind_a_chat_that_holds_up_very_much_gets_a_turn(store: Store) -> None:
+    def fill(tx: Transaction) -> None:
+        for n in [0] * 70 + [*range(1, 150)] * 2:
+            a_delivery(tx, target=chat(n))
+        gates.close(tx, chat(0).key, until=after(30), reason="")
+
+    def send(tx: Transaction, last: str) -> str:
+        held = deliveries.claim(
+            tx, platform="telegram", account="bot", worker=WORKER, now=NOW, lease=LEASE, after=last
+        )
+        assert held
+        settle(tx, held, DeliveryState.SENT)
+        return held[0].target.key
+
+    await store.write(fill)
+    served = [chat(0).key]
+    for _ in range(2 * 149):
+        served.append(await store.write(send, served[-1]))
+    assert Counter(served[1:]) == {chat(n).key: 2 for n in range(1, 150)}
+    assert await store.write(claim) is None
+    assert (await claimed(store, seconds=30))[0].target == chat(0)
 
 
 async def test_parts_are_recorded_under_the_lease(store: Store) -> None:

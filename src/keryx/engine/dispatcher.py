@@ -54,6 +54,7 @@ class Dispatcher:
         self._connections = connections
         self._sending: set[DeliveryId] = set()
         self._draining = False
+        self._last = ""
         self._work = Wake()
 
     @property
@@ -114,9 +115,11 @@ class Dispatcher:
                 worker=self._worker,
                 now=now,
                 lease=self._policy.limits.lease,
+                after=self._last,
             )
             if claimed is None:
                 return found, _next_at(tx, now)
+            self._last = claimed[0].target.key
             found.append((*claimed, previews.replaced_by(tx, claimed[0])))
         return found, None
 

@@ -24,6 +24,7 @@ _COLUMNS = """
 _RETURNED = _COLUMNS.replace("d.", "")
 _SELECT = f"select {_COLUMNS} from deliveries d"
 _OLDEST = 64
+_TARGETS = 16
 
 
 def enqueue(
@@ -124,20 +125,30 @@ def of_turn(tx: Transaction, turn: TurnId) -> list[Delivery]:
 
 
 def claim(
-    tx: Transaction, *, platform: str, account: str, worker: WorkerId, now: datetime, lease: timedelta
+    tx: Transaction,
+    *,
+    platform: str,
+    account: str,
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    after: str = "",
 ) -> tuple[Delivery, LeaseToken] | None:
-    """Lease the next delivery of an account: the first of its target, with both gates open."""
+    """Lease the next delivery of an account: the first of its target, with both gates open. When very much is held
+    up, targets take turns: the one behind the target `after` comes next."""
     params = {
         "platform": ids.plain(platform),
         "account": ids.plain(account),
         "gate": Target(platform, account).account_key,
         "now": micros(now),
         "oldest": _OLDEST,
+        "targets": _TARGETS,
+        "after": after,
     }
     if tx.row("select 1 from gates where key = :gate and not_before > :now", params):
         return None
     for candidates in (_among_oldest, _among_targets):
-        for (candidate,) in candidates(tx, params):
+        for candidate in candidates(tx, params):
             taken = _take(tx, candidate, worker, now, lease)
             if taken:
                 return taken
@@ -242,9 +253,9 @@ def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
     return maybe_moment(row[0]) if row else None
 
 
-def _among_oldest(tx: Transaction, params: Params) -> list[Row]:
+def _among_oldest(tx: Transaction, params: Params) -> list[str]:
     """What may go, among the oldest: enough, unless very much waits for a place that is held up."""
-    return tx.rows(
+    rows = tx.rows(
         """
         select oldest.id
         from (
@@ -258,16 +269,17 @@ def _among_oldest(tx: Transaction, params: Params) -> list[Row]:
             select 1 from deliveries e
             where e.target_key = oldest.target_key and e.state in ('ready', 'sending') and e.position < oldest.position
           )
-          and not exists (select 1 from gates g where g.key = oldest.target_key and g.not_before > :now)
+          and coalesce((select g.not_before from gates g where g.key = oldest.target_key), 0) <= :now
         order by oldest.position
         limit 8
         """,
         params,
     )
+    return [row[0] for row in rows]
 
 
-def _among_targets(tx: Transaction, params: Params) -> list[Row]:
-    """What may go, from target to target, when more waits than the oldest: each costs one step, whatever waits behind."""
+def _among_targets(tx: Transaction, params: Params) -> list[str]:
+    """What may go among the next targets, when more waits than the oldest: each costs one step, whatever waits behind."""
     if not tx.row(
         """
         select 1 from deliveries
@@ -277,28 +289,38 @@ def _among_targets(tx: Transaction, params: Params) -> list[Row]:
         params,
     ):
         return []
+    for after in dict.fromkeys((params["after"], "")):
+        while walked := _walk(tx, {**params, "after": after}):
+            if found := sorted(row[1] for row in walked if row[1]):
+                return found
+            after = walked[-1][0]
+    return []
+
+
+def _walk(tx: Transaction, params: Params) -> list[Row]:
+    """The next targets in order of their keys, each with its first delivery if that may go. What a subquery gives
+    cannot be joined in another order, so the plan is the same whatever the engine believes about the table."""
     return tx.rows(
         """
-        with recursive targets (key) as (
-          select min(target_key) from deliveries where state in ('ready', 'sending')
+        with recursive targets (key, n) as (
+          select min(target_key), 1 from deliveries where state in ('ready', 'sending') and target_key > :after
           union all
           select (
             select min(e.target_key) from deliveries e
             where e.state in ('ready', 'sending') and e.target_key > targets.key
-          )
-          from targets where targets.key is not null
+          ), n + 1
+          from targets where targets.key is not null and n < :targets
         )
-        select d.id
-        from targets
-        cross join deliveries d
-        where d.position = (
-            select min(e.position) from deliveries e
-            where e.target_key = targets.key and e.state in ('ready', 'sending')
-          )
-          and d.state = 'ready' and d.platform = :platform and d.account = :account and d.not_before <= :now
-          and not exists (select 1 from gates g where g.key = d.target_key and g.not_before > :now)
-        order by d.position
-        limit 8
+        select targets.key, (
+          select d.id from deliveries d
+          where d.position = (
+              select min(e.position) from deliveries e
+              where e.target_key = targets.key and e.state in ('ready', 'sending')
+            )
+            and d.state = 'ready' and d.platform = :platform and d.account = :account and d.not_before <= :now
+            and coalesce((select g.not_before from gates g where g.key = d.target_key), 0) <= :now
+        )
+        from targets where targets.key is not null
         """,
         params,
     )
@@ -307,15 +329,16 @@ def _among_targets(tx: Transaction, params: Params) -> list[Row]:
 def _take(
     tx: Transaction, delivery: str, worker: WorkerId, now: datetime, lease: timedelta
 ) -> tuple[Delivery, LeaseToken] | None:
+    # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
     if not tx.row(
-        f"select 1 from deliveries where id = :id and state = 'ready'{tx.skip_locked}", {"id": delivery}
+        f"select 1 from deliveries where id = :id and state || '' = 'ready'{tx.skip_locked}", {"id": delivery}
     ):
         return None
     row = tx.row(
         f"""
         update deliveries as d
         set state = 'sending', attempts = d.attempts + 1, worker = :worker, lease = :lease, lease_until = :until
-        where d.id = :id and d.state = 'ready' and not exists (
+        where d.id = :id and d.state || '' = 'ready' and not exists (
           select 1 from deliveries e
           where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
         )

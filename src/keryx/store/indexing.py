@@ -160,7 +160,8 @@ def _fill(tx: Transaction, seen: str | None, state: State, filled: int) -> Batch
     known = _Sessions(tx)
     done = rows[-1][0] if rows else None
     following = msgspec.structs.replace(state, filled=done)
-    found = [known.entry(row[0], messages.from_row(row[1:])) for row in rows]
+    said = messages.from_rows([row[1:] for row in rows])
+    found = [known.entry(row[0], message) for row, message in zip(rows, said, strict=True)]
     return Batch(
         seen=seen,
         state=wire.dumps(following),

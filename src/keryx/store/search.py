@@ -317,4 +317,5 @@ def _messages(tx: Transaction, ids: set[int]) -> dict[int, Message]:
         f"select m.id, {messages.prefixed('m')} from messages m where m.id {AMONG_IDS[tx.engine]}",
         {"ids": json.dumps(list(ids))},
     )
-    return {row[0]: messages.from_row(row[1:]) for row in rows}
+    found = messages.from_rows([row[1:] for row in rows])
+    return {row[0]: message for row, message in zip(rows, found, strict=True)}
