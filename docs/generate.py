@@ -11,7 +11,7 @@ from keryx.cli.errors import CODES, OTHER_CODES
 from keryx.cli.main import app
 from keryx.cli.settings import Row, example, rows, toml
 from keryx.engine.commands import COMMANDS, Command
-from keryx.surfaces.web import events, forms, openapi, wire
+from keryx.surfaces.web import events, forms, openapi, people, talk, wire
 from keryx.surfaces.web.contract import OPERATIONS, Operation
 from keryx.surfaces.web.problems import STATUS
 
@@ -147,7 +147,7 @@ def http() -> str:
         errors="\n".join(f"| {status.value} | {meaning} |" for _, status, meaning in STATUS),
         operations="\n".join(map(_operation, OPERATIONS)),
         events="\n".join(map(_event, get_args(events.Event))),
-        types="\n\n".join(text for module in (wire, forms) for text in _types(module)),
+        types="\n\n".join(text for module in (talk, wire, people, forms) for text in _types(module)),
     )
 
 
