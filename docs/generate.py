@@ -83,7 +83,8 @@ _HTTP = """\
 are UTC. Fields that have their default value are left out of answers; unknown fields are refused in requests. `GET /openapi.json`
 holds the same as an OpenAPI 3.1 document.
 
-Where a token is set, a program sends it as `Authorization: Bearer ...`; a browser exchanges it for a cookie at `POST /api/sign-in`.
+Where a token is set, a program sends it as `Authorization: Bearer ...`; a browser exchanges it, or the password, for a cookie at
+`POST /api/sign-in`.
 A message that is sent again with the same `Idempotency-Key` takes effect once. Lists and snapshots have an `ETag`. An error is a
 problem document (`application/problem+json`) whose `detail` says what to do next:
 

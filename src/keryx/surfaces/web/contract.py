@@ -58,7 +58,7 @@ _STARTING = (
         "sign_in",
         "POST",
         "/api/sign-in",
-        "Exchange the token for a cookie.",
+        "Exchange the password or the token for a cookie.",
         people.Who,
         body=forms.SignIn,
         needs=Needs.NOTHING,

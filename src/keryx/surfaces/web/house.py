@@ -52,15 +52,16 @@ async def stream(ask: Ask) -> Stream | Response:
 
 
 async def sign_in(ask: Ask) -> Response:
-    """A right token gives a cookie; too many wrong ones make everybody wait."""
+    """The right password or token gives a cookie; too many wrong ones make everybody wait."""
     place, request = ask.place, ask.request
     address = request.client.host if request.client else ""
-    if place.gate.closed:
-        place.tries.check(address)
-    viewer = place.gate.fits(ask.body(forms.SignIn).token)
-    if viewer is None:
-        place.tries.failed(address)
-        raise Unsigned("this token is not right: use the one that Keryx was started with")
+    if not place.gate.closed:
+        raise Unsigned("nobody needs to sign in here: ask without a token")
+    with place.tries.one(address) as right:
+        viewer = await place.gate.admits(ask.body(forms.SignIn).secret)
+        if viewer is None:
+            raise Unsigned("this is not right: use the password or the token that Keryx was started with")
+        right()
     id_, secret = await ask.hub.sign_ins.begin(viewer, browser=request.headers.get("user-agent", ""))
     answer = Response(codec.dumps(_who(ask, Caller(viewer, id_))), media_type="application/json")
     answer.headers["Set-Cookie"] = credentials.set_cookie(place.seal.cookie(id_, secret), secure=place.secure)
