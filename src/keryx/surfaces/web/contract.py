@@ -319,7 +319,7 @@ _AROUND = (
         "usage",
         "GET",
         "/api/usage",
-        "Tokens and cost by day, model and surface, and the conversations that used most.",
+        "Tokens and cost by day, model and surface, and the people and conversations that used most.",
         wire.Usage,
         forms.DaysQuery,
     ),

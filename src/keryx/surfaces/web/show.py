@@ -19,7 +19,7 @@ from keryx.core.source import Source
 from keryx.core.turns import Turn
 from keryx.engine.people import Grant, Pairing
 from keryx.engine.story import Story
-from keryx.engine.views import AtWork, Branch, Composed, Epoch, Lane, Page, Project, Spending
+from keryx.engine.views import AtWork, Branch, Composed, Epoch, Lane, Line, Page, Project, Spending
 from keryx.surfaces.web import people, render, talk, wire
 from keryx.surfaces.web.growing import Growing
 
@@ -264,10 +264,20 @@ def usage(found: Spending) -> wire.Usage:
             )
             for row in found.days
         ],
-        sessions=[
-            wire.SpentRow(session=row.session, title=row.title, tokens=row.tokens, cost=row.cost)
-            for row in found.sessions
-        ],
+        people=[_spent(row) for row in found.people],
+        sessions=[_spent(row) for row in found.sessions],
+    )
+
+
+def _spent(row: Line) -> wire.Spent:
+    tokens = row.tokens
+    return wire.Spent(
+        id=row.key,
+        name=row.label,
+        calls=row.calls,
+        tokens=tokens.input + tokens.output + tokens.reasoning + tokens.cache_read + tokens.cache_write,
+        cost=row.cost if row.unpriced < row.calls else None,
+        estimated=row.estimated,
     )
 
 

@@ -110,8 +110,9 @@ async def answer(ask: Ask) -> wire.Question:
 
 
 async def usage(ask: Ask) -> wire.Usage:
-    since = ask.place.clock.now() - timedelta(days=ask.query(forms.DaysQuery).days)
-    return show.usage(await ask.hub.views.spending(ask.viewer, since=since))
+    now = ask.place.clock.now()
+    since = now - timedelta(days=ask.query(forms.DaysQuery).days)
+    return show.usage(await ask.hub.views.spending(ask.viewer, since=since, now=now))
 
 
 async def pairing(ask: Ask) -> people.Pairings:

@@ -178,18 +178,23 @@ class UsageRow(View, frozen=True, kw_only=True):
     estimated: bool = False
 
 
-class SpentRow(View, frozen=True, kw_only=True):
-    """What one conversation used in the same time."""
+class Spent(View, frozen=True, kw_only=True):
+    """What one person or conversation used in the same time: tokens of every kind, over so many calls of a model."""
 
-    session: str
-    title: str
+    id: str
+    name: str
+    calls: int
     tokens: int
     cost: int | None = None
+    estimated: bool = False
 
 
 class Usage(View, frozen=True, kw_only=True):
+    """All of it by day, and the people and conversations that used most."""
+
     days: list[UsageRow]
-    sessions: list[SpentRow]
+    people: list[Spent]
+    sessions: list[Spent]
 
 
 class Model(View, frozen=True, kw_only=True):
