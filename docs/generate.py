@@ -11,7 +11,7 @@ from keryx.cli.errors import CODES, OTHER_CODES
 from keryx.cli.main import app
 from keryx.cli.settings import Row, example, rows, toml
 from keryx.engine.commands import COMMANDS, Command
-from keryx.surfaces.web import events, forms, openapi, wire
+from keryx.surfaces.web import events, forms, openapi, people, talk, wire
 from keryx.surfaces.web.contract import OPERATIONS, Operation
 from keryx.surfaces.web.problems import STATUS
 
@@ -83,7 +83,8 @@ _HTTP = """\
 are UTC. Fields that have their default value are left out of answers; unknown fields are refused in requests. `GET /openapi.json`
 holds the same as an OpenAPI 3.1 document.
 
-Where a token is set, a program sends it as `Authorization: Bearer ...`; a browser exchanges it for a cookie at `POST /api/sign-in`.
+Where a token is set, a program sends it as `Authorization: Bearer ...`; a browser exchanges it, or the password, for a cookie at
+`POST /api/sign-in`.
 A message that is sent again with the same `Idempotency-Key` takes effect once. Lists and snapshots have an `ETag`. An error is a
 problem document (`application/problem+json`) whose `detail` says what to do next:
 
@@ -147,7 +148,7 @@ def http() -> str:
         errors="\n".join(f"| {status.value} | {meaning} |" for _, status, meaning in STATUS),
         operations="\n".join(map(_operation, OPERATIONS)),
         events="\n".join(map(_event, get_args(events.Event))),
-        types="\n\n".join(text for module in (wire, forms) for text in _types(module)),
+        types="\n\n".join(text for module in (talk, wire, people, forms) for text in _types(module)),
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from keryx.core import ids, lanes
 from keryx.core.deliveries import Target
-from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, TurnId
 from keryx.core.messages import Mark, Parts, Reasoning, Role, Text, ToolCall, ToolResult, words
 from keryx.core.sessions import TitleBy, Viewer
 from keryx.core.source import ChatType, Source
@@ -100,22 +100,19 @@ def _write(tx: Transaction) -> SessionId:
 
 
 def _session(tx: Transaction, title: str, surface: str, origin: Source | None, at: datetime) -> SessionId:
-    owner = OPERATOR
-    if origin and origin.user:
-        owner = principals.resolve(
-            tx,
-            profile=DEFAULT_PROFILE,
-            platform=origin.platform,
-            person=origin.user,
-            name=origin.user_name or "",
-            now=at,
-        )
+    owner = _person(tx, origin.user, origin.user_name or "", at) if origin and origin.user else OPERATOR
     made = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface=surface, origin=origin, now=at)
     if origin and origin.user:
         lane = lane_store.ensure(tx, lanes.address(origin), origin, owner=owner, now=at)
         lane_store.move(tx, lane, made, why="first message", now=at)
     sessions.rename(tx, sessions.get(tx, made), title, by=TitleBy.PERSON, now=at)
     return made
+
+
+def _person(tx: Transaction, person: str, name: str, at: datetime) -> PrincipalId:
+    return principals.resolve(
+        tx, profile=DEFAULT_PROFILE, platform="telegram", person=person, name=name, now=at
+    )
 
 
 def _exchange(tx: Transaction, session: SessionId, at: datetime, asked: str, answered: str) -> None:
@@ -177,11 +174,14 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
 
 
 def _used(tx: Transaction, session: SessionId, at: datetime, day: int) -> None:
-    for n, (model, surface) in enumerate((("large", "web"), ("small", "gateway"), ("local", "cli"))):
+    ann = _person(tx, "9", "Ann", at)
+    for n, (model, surface, asker) in enumerate(
+        (("large", "web", OPERATOR), ("small", "gateway", ann), ("local", "cli", OPERATOR))
+    ):
         if (day * 3 + n) % 5 == 0:
             continue
         turn = Turn(
-            id=TurnId(ids.new(at)), session=session, profile=DEFAULT_PROFILE, owner=OPERATOR, asker=OPERATOR,
+            id=TurnId(ids.new(at)), session=session, profile=DEFAULT_PROFILE, owner=OPERATOR, asker=asker,
             state=TurnState.DONE, mode=BusyMode.QUEUE, attempts=1, created_at=at, input_seq=1, surface=surface,
         )  # fmt: skip
         size = 1 + (day * 7 + n * 13) % 11

@@ -1,5 +1,6 @@
 """The screens beside the conversation: deliveries, lanes, pairing, usage and settings do what they offer."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,10 @@ def test_usage_is_told_as_a_picture_and_as_a_table(screens: Tab) -> None:
     screens.page.get_by_text("The same as a table").click()
     table = screens.page.get_by_role("table", name="Usage by day, model and surface")
     assert table.locator("tbody tr").count() > 30
+    people = screens.page.get_by_role("table", name="Usage by person").locator("tbody tr")
+    expect(people).to_have_text([re.compile("^operator"), re.compile("^Ann")])
+    models = screens.page.get_by_role("table", name="Usage by model").locator("tbody tr")
+    expect(models).to_have_count(3)
     screens.press("7 days")
     expect(screens.page.get_by_role("img", name="Tokens by day over 7 days")).to_be_visible()
 

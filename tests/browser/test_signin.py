@@ -9,7 +9,7 @@ TOKEN = "a-long-token-for-the-browser-test"
 def test_the_token_opens_the_page_and_signing_out_closes_it(browser: Browser, house: House) -> None:
     with house.serving(KERYX_WEB_TOKEN=TOKEN), tab(browser, house) as page:
         page.open()
-        field = page.page.get_by_label("Token")
+        field = page.page.get_by_label("Password or token")
         expect(field).to_be_focused()
         field.fill("wrong")
         field.press("Enter")

@@ -48,7 +48,7 @@ from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, Leas
         (["chat", "--continue"], 3, "keryx chat"),
         (["chat", "--resume"], 2, "name of a session"),
         (["chat", "--new", "--continue"], 2, "choose one"),
-        (["serve", "--host", "0.0.0.0"], 2, "KERYX_WEB_TOKEN"),
+        (["serve", "--host", "0.0.0.0"], 2, "KERYX_WEB_PASSWORD"),
         (["serve", "--port", "99999"], 2, "is not a port"),
         (["serve", "--agent", "oracle"], 2, "use auto, echo"),
     ],

@@ -36,7 +36,7 @@ from keryx.engine import revisions
 from keryx.engine.exchange import html
 from keryx.engine.exchange.export import Format, export
 from keryx.engine.exchange.load import Report, load
-from keryx.store import epochs, imported, lookup, messages, projects, sessions, turns, usage
+from keryx.store import desks, epochs, imported, lookup, messages, projects, sessions, turns, usage
 from keryx.store.database import Database, Transaction
 from keryx.store.sqlite import SqliteDatabase
 from keryx.store.verify import verify
@@ -118,6 +118,19 @@ async def test_importing_into_the_store_it_came_from_changes_nothing(store: Stor
         assert (report.unchanged, report.messages, report.turns, report.usage) == (1, 0, 0, 0)
         assert report.troubles == []
     assert await exported(store.database) == first
+
+
+async def test_what_is_imported_counts_as_read(store: Store, tmp_path: Path) -> None:
+    session = await store.write(a_session, title="Trip")
+    await store.write(an_answer, session)
+    async with SqliteDatabase(tmp_path / "other.db") as other:
+        await other.write("visit", lambda tx: desks.prefer(tx, OPERATORS, {}, now=after(-1000)))
+        for at in (0, 10):
+            await loaded(other, await exported(store.database))
+            here = await other.read("test", lambda tx: sessions.get(tx, session.id))
+            marks = await other.read("test", lambda tx, here=here: desks.marks(tx, OPERATORS, [here]))
+            assert marks[session.id] == here.last_seq > at // 10
+            await store.write(an_answer, session, "more", at=at + 10)
 
 
 async def test_a_longer_export_adds_what_is_new(store: Store, tmp_path: Path) -> None:

@@ -143,6 +143,20 @@ def _gone(state: State, event: Event) -> State:
     }
 
 
+def _fresh(state: State, message: State) -> State:
+    """Where it is not known how far was read, what is said from now on is unread."""
+
+    def seen(session: State) -> State:
+        new = (
+            session["id"] == message["session"]
+            and "read" not in session
+            and session.get("last_seq") == message["seq"]
+        )
+        return session | {"read": message["seq"] - 1} if new else session
+
+    return state | {"sessions": [seen(s) for s in state["sessions"]]}
+
+
 def _message(opened: State, message: State) -> State:
     told = opened | {
         "pending": _unsettled(opened["pending"], [message]),
@@ -390,7 +404,7 @@ _RULES: dict[str, Callable[[State, Event], State]] = {
     "gone": _gone,
     "revised": lambda state, event: _within(state, event["session"], lambda o: o | {"stale": True}),
     "message": lambda state, event: _within(
-        state, event["message"]["session"], lambda o: _message(o, event["message"])
+        _fresh(state, event["message"]), event["message"]["session"], lambda o: _message(o, event["message"])
     ),
     "draft": lambda state, event: _within(
         state, event["session"], lambda o: o | {"draft": _draft(o["draft"], event)}

@@ -22,6 +22,7 @@ SECONDS = 15
 HOST = "localhost:7337"
 ORIGIN = f"http://{HOST}"
 TOKEN = "a-token-of-some-length"
+PASSWORD = "correct horse"
 KEY = b"k" * 32
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
 FACTS = Facts(
@@ -86,11 +87,14 @@ async def opened(
     clock: Clock,
     *,
     token: str = "",
+    password: str = "",
     operator: Viewer = OPERATORS,
     hosts: tuple[str, ...] = (),
     facts: Facts = FACTS,
 ) -> AsyncGenerator[Site]:
-    web = Web(hub, clock, operator=operator, key=KEY, token=token, hosts=hosts, facts=facts)
+    web = Web(
+        hub, clock, operator=operator, key=KEY, token=token, password=password, hosts=hosts, facts=facts
+    )
     async with web.running() as app:
         site = Site(app, web)
         async with site.client:

@@ -101,7 +101,7 @@ def test_a_stop_closes_streams_at_once(keryx: Cli) -> None:
             assert time.monotonic() - began < WAIT
 
 
-def test_another_address_needs_a_token(keryx: Cli) -> None:
+def test_another_address_needs_a_token_or_a_password(keryx: Cli) -> None:
     refused = keryx("serve", "--host", "0.0.0.0")
     assert refused.code != 0
     assert "KERYX_WEB_TOKEN" in refused.err
@@ -114,3 +114,11 @@ def test_another_address_needs_a_token(keryx: Cli) -> None:
             assert client.get("/api/start", headers=bearer).status_code == 200
             shown = client.get("/api/settings", headers=bearer).text
     assert "a-token-of-some-length" not in shown
+    kept = keryx.ok("config", "password", stdin="correct horse\n").out.strip()
+    assert "correct horse" not in kept
+    with keryx.serving("--host", "0.0.0.0", KERYX_WEB_PASSWORD=kept) as node:
+        port = node.address.rpartition(":")[2]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT) as client:
+            assert client.get("/api/start").status_code == 401
+            assert client.post("/api/sign-in", json={"secret": "correct horse"}).status_code == 200
+            assert kept not in client.get("/api/settings").text

@@ -1,15 +1,16 @@
 """Safety: who is let in, from where, and what a browser may do with what it gets."""
 
+import asyncio
 import stat
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.engine.world import World, viewer
-from tests.web.site import HOST, KEY, TOKEN, Listener, Site, opened
+from tests.web.site import HOST, KEY, PASSWORD, TOKEN, Listener, Site, opened
 
 from keryx.core.errors import Invalid
-from keryx.surfaces.web import settings
+from keryx.surfaces.web import passwords, settings
 from keryx.surfaces.web.contract import OPERATIONS, Needs
 from keryx.surfaces.web.credentials import Seal, read_key
 from keryx.surfaces.web.settings import Web
@@ -36,7 +37,7 @@ async def test_without_credentials_nothing_but_health_and_sign_in_answers(world:
 async def test_a_token_is_exchanged_for_a_cookie_that_can_be_revoked(world: World) -> None:
     async with opened(world.hub, world.clock, token=TOKEN) as site:
         answer = await site.ask(
-            "POST", "/api/sign-in", json={"token": TOKEN}, headers={"User-Agent": "Browser 1"}
+            "POST", "/api/sign-in", json={"secret": TOKEN}, headers={"User-Agent": "Browser 1"}
         )
         assert answer.json()["signed_in"] is True
         cookie = answer.headers["set-cookie"]
@@ -51,7 +52,7 @@ async def test_a_token_is_exchanged_for_a_cookie_that_can_be_revoked(world: Worl
 
 async def test_signing_out_ends_the_cookie(world: World) -> None:
     async with opened(world.hub, world.clock, token=TOKEN) as site:
-        await site.post("/api/sign-in", {"token": TOKEN})
+        await site.post("/api/sign-in", {"secret": TOKEN})
         value = site.client.cookies["keryx"]
         await site.post("/api/sign-out")
         await site.problem(401, "GET", "/api/start", headers={"Cookie": f"keryx={value}"})
@@ -59,7 +60,7 @@ async def test_signing_out_ends_the_cookie(world: World) -> None:
 
 async def test_a_sign_in_runs_out_and_its_secret_is_not_in_the_store(world: World) -> None:
     async with opened(world.hub, world.clock, token=TOKEN) as site:
-        await site.post("/api/sign-in", {"token": TOKEN})
+        await site.post("/api/sign-in", {"secret": TOKEN})
         id_, secret, _ = site.client.cookies["keryx"].split(".")
         rows = await world.read(lambda tx: tx.rows("select * from sign_ins"))
         assert id_ in str(rows)
@@ -71,18 +72,46 @@ async def test_a_sign_in_runs_out_and_its_secret_is_not_in_the_store(world: Worl
 async def test_guessing_the_token_is_slowed_down(world: World) -> None:
     async with opened(world.hub, world.clock, token=TOKEN) as site:
         for _ in range(10):
-            await site.problem(401, "POST", "/api/sign-in", json={"token": "guess"})
-        answer = await site.ask("POST", "/api/sign-in", json={"token": TOKEN})
+            await site.problem(401, "POST", "/api/sign-in", json={"secret": "guess"})
+        answer = await site.ask("POST", "/api/sign-in", json={"secret": TOKEN})
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) > 0
         world.advance(61)
-        assert (await site.ask("POST", "/api/sign-in", json={"token": TOKEN})).status_code == 200
+        assert (await site.ask("POST", "/api/sign-in", json={"secret": TOKEN})).status_code == 200
+
+
+async def test_a_password_signs_in_as_a_token_does(world: World) -> None:
+    kept = passwords.hashed(PASSWORD)
+    async with opened(world.hub, world.clock, token=TOKEN, password=kept) as site:
+        assert (await site.post("/api/sign-in", {"secret": PASSWORD}))["signed_in"] is True
+        assert (await site.get("/api/start"))["who"]["operator"] is True
+    async with opened(world.hub, world.clock, password=kept) as site:
+        for given in (PASSWORD, kept):
+            await site.problem(401, "GET", "/api/start", headers={"Authorization": f"Bearer {given}"})
+        for given in ("wrong", PASSWORD.upper(), kept, "x" * 1000):
+            await site.problem(401, "POST", "/api/sign-in", json={"secret": given})
+        assert (await site.post("/api/sign-in", {"secret": PASSWORD}))["signed_in"] is True
+    stored = await world.read(lambda tx: tx.rows("select * from sign_ins"))
+    assert PASSWORD not in str(stored) and kept not in str(stored)
+
+
+async def test_guesses_of_a_password_count_before_they_are_judged(world: World) -> None:
+    async with opened(world.hub, world.clock, password=passwords.hashed(PASSWORD)) as site:
+        guesses = [site.ask("POST", "/api/sign-in", json={"secret": f"guess {n}"}) for n in range(25)]
+        codes = [answer.status_code for answer in await asyncio.gather(*guesses)]
+        assert sorted(codes) == [401] * 10 + [429] * 15
+
+
+async def test_those_who_sign_in_often_do_not_wait(world: World) -> None:
+    async with opened(world.hub, world.clock, token=TOKEN) as site:
+        for _ in range(30):
+            await site.post("/api/sign-in", {"secret": TOKEN})
 
 
 async def test_a_revoked_browser_hears_nothing_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keryx.surfaces.web.stream.BEAT", 0.01)
     async with opened(world.hub, world.clock, token=TOKEN) as site:
-        await site.post("/api/sign-in", {"token": TOKEN})
+        await site.post("/api/sign-in", {"secret": TOKEN})
         start = await site.get("/api/start")
         cookie = {"cookie": f"keryx={site.client.cookies['keryx']}"}
         listener = Listener(site.app, start["cursor"], headers=cookie)
@@ -232,3 +261,26 @@ def test_the_token_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
         Web(secret=TOKEN)
     with pytest.raises(ValueError, match="without https"):
         Web(hosts=("https://x.example",))
+
+
+def test_the_password_is_kept_as_a_hash(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    assert settings.password(Web(), {}) == ""
+    for web, environ in (
+        (Web(password_from=f"file:{file}"), {}),
+        (Web(password_from="env:MINE"), {"MINE": PASSWORD}),
+        (Web(password_from="env:MINE"), {"KERYX_WEB_PASSWORD": PASSWORD}),
+        (Web(), {"KERYX_WEB_PASSWORD": passwords.hashed(PASSWORD)}),
+    ):
+        kept = settings.password(web, environ)
+        assert PASSWORD not in kept
+        assert passwords.fits(PASSWORD, kept)
+        assert not passwords.fits(kept, kept)
+    assert passwords.hashed(PASSWORD) != passwords.hashed(PASSWORD)
+    assert passwords.fits("Zu\u0308richsee", passwords.hashed("Z\u00fcrichsee"))
+    with pytest.raises(Invalid, match="too short") as refused:
+        settings.password(Web(), {"KERYX_WEB_PASSWORD": "tiny"})
+    assert "tiny" not in str(refused.value)
+    with pytest.raises(ValueError, match="not the password itself"):
+        Web(password_from=PASSWORD)

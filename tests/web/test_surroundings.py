@@ -116,7 +116,8 @@ async def test_usage_is_told_by_day_and_conversation(site: Site, world: World) -
     found = await site.get("/api/usage?days=7")
     assert found["days"][0]["model"] == "echo"
     assert found["days"][0]["turns"] == 1
-    assert found["sessions"][0]["title"] == "count my words"
+    assert found["sessions"][0]["name"] == "count my words"
+    assert found["people"] == [found["sessions"][0] | {"id": found["people"][0]["id"], "name": "ann"}]
     assert (await site.get("/api/usage"))["days"] == found["days"]
 
 

@@ -1,10 +1,14 @@
 """Config: the settings in force, where they come from, and a file to begin with."""
 
+import getpass
+import sys
+
 from cyclopts import App
 
 from keryx import config
 from keryx.cli import output, settings
 from keryx.cli.access import Json
+from keryx.surfaces.web import passwords
 
 app = App(name="config", help="The settings in force, and where each comes from.")
 
@@ -54,3 +58,21 @@ def example(*, json: Json = False) -> None:
         output.json({"settings": settings.rows()})
     else:
         output.write(settings.example())
+
+
+@app.command
+def password(*, json: Json = False) -> None:
+    """Print the hash of a password, to keep in a file that `[web] password_from` names.
+
+    The password is asked for, or read from what is piped in.
+
+    For example:
+
+        keryx config password > ~/.keryx/web.password
+    """
+    typed = getpass.getpass("Password (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
+    kept = passwords.hashed(typed.strip())
+    if json:
+        output.json({"password": kept})
+    else:
+        output.write(kept)

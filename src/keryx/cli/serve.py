@@ -58,8 +58,8 @@ async def serve(
     SIGTERM or Ctrl-C stops it in good order: running turns get some time, then
     they go back to the queue. A second signal ends it at once; nothing is lost
     either way. /healthz, /readyz and /metrics tell how it is; platforms post to
-    /hooks. An address that other machines reach needs a token: set
-    KERYX_WEB_TOKEN to a long secret.
+    /hooks. An address that other machines reach needs a password or a
+    token: set KERYX_WEB_PASSWORD, or KERYX_WEB_TOKEN to a long secret.
 
         keryx serve
         keryx serve --port 8000

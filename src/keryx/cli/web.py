@@ -15,7 +15,7 @@ from keryx.surfaces.web import wire
 from keryx.surfaces.web.ask import Facts
 from keryx.surfaces.web.credentials import read_key
 from keryx.surfaces.web.server import Web
-from keryx.surfaces.web.settings import TOKEN, token
+from keryx.surfaces.web.settings import PASSWORD, TOKEN, password, token
 
 
 def web(app: App, hub: Hub, *, beside: Sequence[BaseRoute] = ()) -> Web:
@@ -27,6 +27,7 @@ def web(app: App, hub: Hub, *, beside: Sequence[BaseRoute] = ()) -> Web:
         operator=app.viewer,
         key=read_key(settings.folder),
         token=token(settings.web),
+        password=password(settings.web),
         hosts=settings.web.hosts,
         secure=settings.web.https,
         facts=_facts(settings),
@@ -35,11 +36,11 @@ def web(app: App, hub: Hub, *, beside: Sequence[BaseRoute] = ()) -> Web:
 
 
 def refuse_the_world(settings: Settings) -> None:
-    """Raise `Invalid` if other machines could reach a place that asks nobody for a token."""
-    if not loopback(settings.host) and not token(settings.web):
+    """Raise `Invalid` if other machines could reach a place that asks nobody for a password or a token."""
+    if not loopback(settings.host) and not token(settings.web) and not password(settings.web):
         raise Invalid(
-            f"{settings.host!r} can be reached by other machines, and no token is set: set {TOKEN} to a long secret, "
-            "or use 127.0.0.1"
+            f"{settings.host!r} can be reached by other machines, and neither a password nor a token is set: set "
+            f"{PASSWORD}, or {TOKEN} to a long secret, or use 127.0.0.1"
         )
 
 

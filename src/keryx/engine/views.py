@@ -40,7 +40,7 @@ from keryx.store.epochs import Epoch
 from keryx.store.lanes import Lane
 from keryx.store.projects import Project
 from keryx.store.search import Hit
-from keryx.store.spending import Daily, OfSession
+from keryx.store.spending import By, Daily, Line
 
 __all__ = ["AtWork", "Branch", "Composed", "Epoch", "Hit", "Lane", "Page", "Project", "Spending", "Views"]
 
@@ -48,6 +48,7 @@ _FAMILY = 500
 _BATCH = 500
 _UNSENT = (DeliveryState.UNKNOWN, DeliveryState.FAILED, DeliveryState.DEAD)
 _MANY = 1000
+_MOST = 20
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     days: list[Daily]
-    sessions: list[OfSession]
+    people: list[Line]
+    sessions: list[Line]
 
 
 class Views:
@@ -184,11 +186,17 @@ class Views:
 
         await self._database.read("view.check", work)
 
-    async def spending(self, viewer: Viewer, *, since: datetime) -> Spending:
+    async def spending(self, viewer: Viewer, *, since: datetime, now: datetime) -> Spending:
+        """What the viewer may see of the usage between two moments: all of it by day, and who and what used most."""
+
         def work(tx: Transaction) -> Spending:
+            def most(by: By) -> list[Line]:
+                return spending.report(tx, viewer, by=by, since=since, until=now, limit=_MOST)
+
             return Spending(
                 days=spending.by_day(tx, viewer, since=since),
-                sessions=spending.by_session(tx, viewer, since=since),
+                people=most(By.PERSON),
+                sessions=most(By.SESSION),
             )
 
         return await self._database.read("view.spending", work)

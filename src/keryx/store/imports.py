@@ -12,7 +12,8 @@ from keryx.core.changes import Kind
 from keryx.core.errors import Conflict
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.records import MessageRecord, SessionRecord
-from keryx.store import changes, exports, media, messages, sessions
+from keryx.core.sessions import Viewer
+from keryx.store import changes, desks, exports, media, messages, sessions
 from keryx.store.database import Transaction, maybe_micros, micros
 
 
@@ -90,11 +91,19 @@ def add_messages(
         _grow(tx, place, record)
     if fresh:
         _append(tx, place, fresh)
+        _read(tx, place, now)
     missing = _link(tx, place, here)
     if fresh or mended:
         _note(tx, place, "changed", now)
     place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
     return place, Added(messages=len(fresh) + mended, kept=kept, missing=missing)
+
+
+def _read(tx: Transaction, place: Place, now: datetime) -> None:
+    """What was brought along is news to nobody."""
+    session = sessions.get(tx, place.session)
+    for principal in dict.fromkeys((OPERATOR, session.owner)):
+        desks.read(tx, Viewer(session.profile, principal), session, session.last_seq, now=now)
 
 
 def _link(tx: Transaction, place: Place, batch: Sequence[MessageRecord]) -> int:

@@ -7,12 +7,11 @@ import msgspec
 
 from keryx.core import wire
 from keryx.core.budgets import Spent
-from keryx.core.ids import OPERATOR, PrincipalId, SessionId
+from keryx.core.ids import OPERATOR, PrincipalId
 from keryx.core.sessions import Tokens, Viewer
 from keryx.store.database import Row, Transaction, micros, moment
 
 _DAY = 86_400_000_000
-_MOST_SESSIONS = 20
 
 
 class By(StrEnum):
@@ -46,15 +45,6 @@ class Daily(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens
     cost: int | None
     estimated: bool
-
-
-class OfSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What one session used."""
-
-    session: SessionId
-    title: str
-    tokens: int
-    cost: int | None
 
 
 _KEYS = {
@@ -125,35 +115,6 @@ def by_day(tx: Transaction, viewer: Viewer, *, since: datetime) -> list[Daily]:
             estimated=bool(estimated),
         )
         for day, model, surface, turns, fed, output, reasoning, cache_read, cache_write, cost, estimated in rows
-    ]
-
-
-def by_session(tx: Transaction, viewer: Viewer, *, since: datetime) -> list[OfSession]:
-    """The sessions that used most since a moment."""
-    rows = tx.rows(
-        """
-        select u.session, s.title, sum(u.input + u.output), sum(u.cost)
-        from usage u join sessions s on s.id = u.session
-        where u.profile = :profile and u.at >= :since and u.owner = coalesce(cast(:owner as text), u.owner)
-        group by u.session, s.title
-        order by 3 desc
-        limit :limit
-        """,
-        {
-            "profile": viewer.profile,
-            "owner": viewer.owner,
-            "since": micros(since),
-            "limit": _MOST_SESSIONS,
-        },
-    )
-    return [
-        OfSession(
-            session=SessionId(session),
-            title=title,
-            tokens=int(tokens),
-            cost=None if cost is None else int(cost),
-        )
-        for session, title, tokens, cost in rows
     ]
 
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from keryx.surfaces.web import forms, wire
+from keryx.surfaces.web import forms, people, talk, wire
 
 
 class Needs(StrEnum):
@@ -58,23 +58,25 @@ _STARTING = (
         "sign_in",
         "POST",
         "/api/sign-in",
-        "Exchange the token for a cookie.",
-        wire.Who,
+        "Exchange the password or the token for a cookie.",
+        people.Who,
         body=forms.SignIn,
         needs=Needs.NOTHING,
     ),
     Operation("sign_out", "POST", "/api/sign-out", "Give up the cookie."),
-    Operation("sign_ins", "GET", "/api/sign-ins", "The viewer's browsers that are signed in.", wire.SignIns),
+    Operation(
+        "sign_ins", "GET", "/api/sign-ins", "The viewer's browsers that are signed in.", people.SignIns
+    ),
     Operation(
         "revoke", "DELETE", "/api/sign-ins/{sign_in}", "End a sign-in. Its streams are cut within seconds."
     ),
-    Operation("preferences", "GET", "/api/preferences", "How the viewer likes the page.", wire.Preferences),
+    Operation("preferences", "GET", "/api/preferences", "How the viewer likes the page.", people.Preferences),
     Operation(
         "prefer",
         "PATCH",
         "/api/preferences",
         "Change preferences; what is left out stays.",
-        wire.Preferences,
+        people.Preferences,
         body=forms.Prefer,
     ),
 )
@@ -85,7 +87,7 @@ _SESSIONS = (
         "GET",
         "/api/sessions",
         "A page of conversations, pinned first, then by last message.",
-        wire.SessionPage,
+        talk.SessionPage,
         forms.SessionQuery,
         tagged=True,
     ),
@@ -94,7 +96,7 @@ _SESSIONS = (
         "POST",
         "/api/sessions",
         "Begin a conversation with a message. A slash command is answered in `reply`.",
-        wire.Sent,
+        talk.Sent,
         body=forms.Begin,
         status=201,
         key=True,
@@ -104,7 +106,7 @@ _SESSIONS = (
         "GET",
         "/api/resolve",
         "Find a conversation by id, unique prefix, title or an old id.",
-        wire.Session,
+        talk.Session,
         forms.NameQuery,
     ),
     Operation(
@@ -121,7 +123,7 @@ _SESSIONS = (
         "PATCH",
         _SESSION,
         "Rename, pin, archive, end, put into a project, or set up.",
-        wire.Session,
+        talk.Session,
         body=forms.SessionChange,
     ),
     Operation(
@@ -131,13 +133,13 @@ _SESSIONS = (
         "Hide a conversation, to be erased after the grace period.",
         query=forms.EraseQuery,
     ),
-    Operation("undelete", "POST", f"{_SESSION}/undelete", "Bring a deleted conversation back.", wire.Session),
+    Operation("undelete", "POST", f"{_SESSION}/undelete", "Bring a deleted conversation back.", talk.Session),
     Operation(
         "messages",
         "GET",
         f"{_SESSION}/messages",
         "A window of messages.",
-        wire.MessageWindow,
+        talk.MessageWindow,
         forms.WindowQuery,
         tagged=True,
     ),
@@ -146,7 +148,7 @@ _SESSIONS = (
         "POST",
         f"{_SESSION}/messages",
         "Send a message. A slash command is answered in `reply`.",
-        wire.Sent,
+        talk.Sent,
         body=forms.Send,
         status=201,
         key=True,
@@ -156,7 +158,7 @@ _SESSIONS = (
         "GET",
         "/api/messages/{message}",
         "One message with nothing cut.",
-        wire.Message,
+        talk.Message,
         tagged=True,
     ),
     Operation(
@@ -164,42 +166,42 @@ _SESSIONS = (
         "PATCH",
         "/api/messages/{message}",
         "Change a message whose turn still waits.",
-        wire.Message,
+        talk.Message,
         body=forms.Rewrite,
     ),
-    Operation("why", "GET", "/api/messages/{message}/why", "The whole story of one message.", wire.Story),
+    Operation("why", "GET", "/api/messages/{message}/why", "The whole story of one message.", talk.Story),
     Operation(
         "stop",
         "POST",
         f"{_SESSION}/stop",
         "Ask the running turn to stop. What was said stays.",
-        wire.Stopped,
+        talk.Stopped,
         body=forms.Stop,
     ),
-    Operation("queue", "GET", f"{_SESSION}/queue", "What waits in a conversation.", wire.Queue),
+    Operation("queue", "GET", f"{_SESSION}/queue", "What waits in a conversation.", talk.Queue),
     Operation("drop", "DELETE", "/api/turns/{turn}", "Take one waiting turn out of the queue."),
     Operation(
         "undo",
         "POST",
         f"{_SESSION}/undo",
         "Take the last turns back.",
-        wire.Undone,
+        talk.Undone,
         body=forms.Undo,
     ),
-    Operation("redo", "POST", f"{_SESSION}/redo", "Bring back what the last undo took.", wire.Redone),
-    Operation("retry", "POST", f"{_SESSION}/retry", "Ask the last question again.", wire.Sent, status=201),
+    Operation("redo", "POST", f"{_SESSION}/redo", "Bring back what the last undo took.", talk.Redone),
+    Operation("retry", "POST", f"{_SESSION}/retry", "Ask the last question again.", talk.Sent, status=201),
     Operation(
         "fork",
         "POST",
         f"{_SESSION}/fork",
         "Go on in a copy, from the end or from a message, and say something there if wanted.",
-        wire.Forked,
+        talk.Forked,
         body=forms.Fork,
         status=201,
         key=True,
     ),
     Operation(
-        "lineage", "GET", f"{_SESSION}/lineage", "The forks and epochs of a conversation.", wire.Lineage
+        "lineage", "GET", f"{_SESSION}/lineage", "The forks and epochs of a conversation.", talk.Lineage
     ),
     Operation(
         "read",
@@ -221,7 +223,7 @@ _SESSIONS = (
         "GET",
         "/api/composers/{composer}",
         "What was typed and not sent: of a conversation, or of `new`.",
-        wire.Composer,
+        talk.Composer,
     ),
     Operation(
         "compose",
@@ -317,7 +319,7 @@ _AROUND = (
         "usage",
         "GET",
         "/api/usage",
-        "Tokens and cost by day, model and surface, and the conversations that used most.",
+        "Tokens and cost by day, model and surface, and the people and conversations that used most.",
         wire.Usage,
         forms.DaysQuery,
     ),
@@ -338,7 +340,7 @@ _AROUND = (
         "GET",
         "/api/pairing",
         "Who waits to be let in, and who was let in.",
-        wire.Pairings,
+        people.Pairings,
         needs=_OPERATOR,
     ),
     Operation(
@@ -346,7 +348,7 @@ _AROUND = (
         "POST",
         "/api/pairing",
         "Let somebody in by the code they were given.",
-        wire.Grant,
+        people.Grant,
         body=forms.Approve,
         status=201,
         needs=_OPERATOR,
@@ -358,7 +360,7 @@ _AROUND = (
         "POST",
         "/api/media",
         "Keep a picture, sound or file, to be sent with a message. The body is the file.",
-        wire.Media,
+        talk.Media,
         forms.UploadQuery,
         status=201,
         takes="application/octet-stream",

@@ -17,7 +17,7 @@ from keryx.core.turns import BusyMode
 from keryx.engine.desk import NEW
 from keryx.engine.views import Composed
 from keryx.engine.windows import Window
-from keryx.surfaces.web import forms, show, wire
+from keryx.surfaces.web import forms, show, talk, wire
 from keryx.surfaces.web.ask import Ask, Handler
 
 SURFACE = "web"
@@ -25,7 +25,7 @@ _HEAVY = 20_000
 _ARCHIVED = {forms.Archived.NO: False, forms.Archived.YES: True, forms.Archived.ANY: None}
 
 
-async def sessions(ask: Ask) -> wire.SessionPage:
+async def sessions(ask: Ask) -> talk.SessionPage:
     query = ask.query(forms.SessionQuery)
     listing = Listing(
         surface=query.surface,
@@ -42,7 +42,7 @@ async def sessions(ask: Ask) -> wire.SessionPage:
     return show.page(await ask.hub.views.page(ask.viewer, listing))
 
 
-async def resolve(ask: Ask) -> wire.Session:
+async def resolve(ask: Ask) -> talk.Session:
     found = await ask.hub.resolve(ask.viewer, ask.query(forms.NameQuery).name)
     return await _listed(ask, found.id)
 
@@ -67,19 +67,19 @@ async def session(ask: Ask) -> wire.Snapshot:
     )
 
 
-async def messages(ask: Ask) -> wire.MessageWindow:
+async def messages(ask: Ask) -> talk.MessageWindow:
     shown = await ask.hub.views.messages(ask.viewer, ask.session, _window(ask.query(forms.WindowQuery)))
-    return wire.MessageWindow(
+    return talk.MessageWindow(
         messages=await rendered(shown.messages), earlier=shown.earlier, later=shown.later
     )
 
 
-async def message(ask: Ask) -> wire.Message:
+async def message(ask: Ask) -> talk.Message:
     found = await ask.hub.views.message(ask.viewer, *split_id(ask.path("message")))
     return (await rendered([found], full=True))[0]
 
 
-async def begin(ask: Ask) -> wire.Sent:
+async def begin(ask: Ask) -> talk.Sent:
     form = ask.body(forms.Begin)
     if form.project:
         await ask.hub.project(ask.viewer, form.project)
@@ -95,7 +95,7 @@ async def begin(ask: Ask) -> wire.Sent:
     return sent(receipt)
 
 
-async def send(ask: Ask) -> wire.Sent:
+async def send(ask: Ask) -> talk.Sent:
     form = ask.body(forms.Send)
     receipt = await ask.hub.receive(
         msgspec.structs.replace(
@@ -107,7 +107,7 @@ async def send(ask: Ask) -> wire.Sent:
     return sent(receipt)
 
 
-async def change(ask: Ask) -> wire.Session:
+async def change(ask: Ask) -> talk.Session:
     form, viewer, id_ = ask.body(forms.SessionChange), ask.viewer, ask.session
     if form.title is not UNSET:
         await ask.hub.rename(viewer, id_, form.title)
@@ -128,72 +128,72 @@ async def delete(ask: Ask) -> None:
     await ask.hub.delete(ask.viewer, ask.session, erase=ask.query(forms.EraseQuery).erase)
 
 
-async def undelete(ask: Ask) -> wire.Session:
+async def undelete(ask: Ask) -> talk.Session:
     await ask.hub.undelete(ask.viewer, ask.session)
     return await _listed(ask, ask.session)
 
 
-async def rewrite(ask: Ask) -> wire.Message:
+async def rewrite(ask: Ask) -> talk.Message:
     await ask.hub.rewrite(ask.viewer, ask.path("message"), words(ask.body(forms.Rewrite).text))
     return await message(ask)
 
 
-async def why(ask: Ask) -> wire.Story:
+async def why(ask: Ask) -> talk.Story:
     return show.story(await ask.hub.why(ask.viewer, ask.path("message")))
 
 
-async def stop(ask: Ask) -> wire.Stopped:
+async def stop(ask: Ask) -> talk.Stopped:
     turn = await ask.hub.stop(ask.viewer, ask.session, queue=ask.body(forms.Stop).queue)
-    return wire.Stopped(turn=show.turn(turn) if turn else None)
+    return talk.Stopped(turn=show.turn(turn) if turn else None)
 
 
-async def queue(ask: Ask) -> wire.Queue:
+async def queue(ask: Ask) -> talk.Queue:
     waiting = await ask.hub.views.queue(ask.viewer, ask.session)
-    return wire.Queue(waiting=[show.waiting(*pair) for pair in waiting])
+    return talk.Queue(waiting=[show.waiting(*pair) for pair in waiting])
 
 
 async def drop(ask: Ask) -> None:
     await ask.hub.drop(ask.viewer, TurnId(ask.path("turn")))
 
 
-async def undo(ask: Ask) -> wire.Undone:
-    return wire.Undone(text=await ask.hub.undo(ask.viewer, ask.session, ask.body(forms.Undo).count))
+async def undo(ask: Ask) -> talk.Undone:
+    return talk.Undone(text=await ask.hub.undo(ask.viewer, ask.session, ask.body(forms.Undo).count))
 
 
-async def redo(ask: Ask) -> wire.Redone:
-    return wire.Redone(messages=await ask.hub.redo(ask.viewer, ask.session))
+async def redo(ask: Ask) -> talk.Redone:
+    return talk.Redone(messages=await ask.hub.redo(ask.viewer, ask.session))
 
 
-async def retry(ask: Ask) -> wire.Sent:
+async def retry(ask: Ask) -> talk.Sent:
     return sent(await ask.hub.retry(ask.viewer, ask.session, surface=SURFACE))
 
 
-async def fork(ask: Ask) -> wire.Forked:
+async def fork(ask: Ask) -> talk.Forked:
     """A copy alone, or with something said to it in the same unit of work."""
     form = ask.body(forms.Fork)
     if not form.text and not form.media:
         made = await ask.hub.fork(
             ask.viewer, ask.session, surface=SURFACE, through=form.through, title=form.title
         )
-        return wire.Forked(session=await _listed(ask, made.id))
+        return talk.Forked(session=await _listed(ask, made.id))
     said = msgspec.structs.replace(await inbound(ask, form.text, form.media), commands=False)
     receipt = await ask.hub.branch(
         ask.viewer, ask.session, said, through=form.through, title=form.title, surface=SURFACE
     )
     assert receipt.session is not None
-    return wire.Forked(session=await _listed(ask, receipt.session), sent=sent(receipt))
+    return talk.Forked(session=await _listed(ask, receipt.session), sent=sent(receipt))
 
 
-async def lineage(ask: Ask) -> wire.Lineage:
+async def lineage(ask: Ask) -> talk.Lineage:
     branches = await ask.hub.views.lineage(ask.viewer, ask.session)
-    return wire.Lineage(branches=[show.branch(b) for b in branches])
+    return talk.Lineage(branches=[show.branch(b) for b in branches])
 
 
 async def read(ask: Ask) -> None:
     await ask.hub.desk.read(ask.viewer, ask.session, ask.body(forms.Read).seq)
 
 
-async def composer(ask: Ask) -> wire.Composer:
+async def composer(ask: Ask) -> talk.Composer:
     return await shown_composer(ask, await ask.hub.desk.composed(ask.viewer, ask.path("composer")))
 
 
@@ -203,14 +203,14 @@ async def compose(ask: Ask) -> None:
     await ask.hub.desk.compose(ask.viewer, ask.path("composer"), composed)
 
 
-async def shown_composer(ask: Ask, composed: Composed) -> wire.Composer:
+async def shown_composer(ask: Ask, composed: Composed) -> talk.Composer:
     return show.composer(composed, await ask.hub.media.parts(ask.viewer, composed.media))
 
 
-async def rendered(found: Sequence[Message], *, full: bool = False) -> list[wire.Message]:
+async def rendered(found: Sequence[Message], *, full: bool = False) -> list[talk.Message]:
     """Messages with their html; long ones are rendered in a thread, so that others need not wait."""
 
-    def work() -> list[wire.Message]:
+    def work() -> list[talk.Message]:
         return [show.message(m, full=full) for m in found]
 
     heavy = sum(len(m.text) for m in found) > _HEAVY
@@ -243,8 +243,8 @@ async def inbound(ask: Ask, text: str, media: Sequence[str]) -> Inbound:
     )
 
 
-def sent(receipt: Receipt) -> wire.Sent:
-    return wire.Sent(
+def sent(receipt: Receipt) -> talk.Sent:
+    return talk.Sent(
         duplicate=receipt.duplicate,
         session=receipt.session,
         turn=receipt.turn,
@@ -260,7 +260,7 @@ async def _said(ask: Ask, id_: SessionId, seq: int, place: str) -> None:
     await ask.hub.desk.compose(ask.viewer, place, Composed())
 
 
-async def _listed(ask: Ask, id_: SessionId) -> wire.Session:
+async def _listed(ask: Ask, id_: SessionId) -> talk.Session:
     listed, seen = await ask.hub.views.listed(ask.viewer, id_)
     return show.session(listed, read=seen)
 

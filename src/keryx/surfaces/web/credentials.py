@@ -1,10 +1,12 @@
-"""Credentials: how a caller shows who they are: a token, or the cookie that it was exchanged for."""
+"""Credentials: how a caller shows who they are: a token, or the cookie that a token or a password was exchanged for."""
 
 import hashlib
 import hmac
 import os
 import secrets
 from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,33 +43,43 @@ class Seal:
 
 
 class Tries:
-    """Limits how often somebody may guess the token: by address, and in all."""
+    """Limits how often somebody may guess: by address, and in all. A try counts before it is judged."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._failed: dict[str, deque[float]] = {}
+        self._wrong: dict[str, deque[float]] = {}
         self._all: deque[float] = deque()
 
-    def check(self, address: str) -> None:
-        """Raise `Throttled` if there were too many failures within the last minute."""
-        for failures, most in ((self._failed.get(address, deque()), _TRIES), (self._all, _ALL_TRIES)):
-            self._forget(failures)
-            if len(failures) >= most:
-                wait = _WINDOW - (self._clock.monotonic() - failures[0])
-                raise Throttled(
-                    "too many wrong tokens: wait a minute, then try again", after=timedelta(seconds=wait)
-                )
-
-    def failed(self, address: str) -> None:
-        if len(self._failed) >= _ADDRESSES:
-            del self._failed[next(iter(self._failed))]
-        now = self._clock.monotonic()
-        self._failed.setdefault(address, deque(maxlen=_TRIES)).append(now)
+    @contextmanager
+    def one(self, address: str) -> Generator[Callable[[], None]]:
+        """One try, which counts as wrong unless the given function is called. Raises `Throttled` if too many were wrong
+        within the last minute."""
+        self._check(address)
+        if len(self._wrong) >= _ADDRESSES:
+            del self._wrong[next(iter(self._wrong))]
+        now, mine = self._clock.monotonic(), self._wrong.setdefault(address, deque(maxlen=_TRIES))
+        mine.append(now)
         self._all.append(now)
 
-    def _forget(self, failures: deque[float]) -> None:
-        while failures and self._clock.monotonic() - failures[0] > _WINDOW:
-            failures.popleft()
+        def right() -> None:
+            for tries in (mine, self._all):
+                if now in tries:
+                    tries.remove(now)
+
+        yield right
+
+    def _check(self, address: str) -> None:
+        for wrong, most in ((self._wrong.get(address, deque()), _TRIES), (self._all, _ALL_TRIES)):
+            self._forget(wrong)
+            if len(wrong) >= most:
+                wait = _WINDOW - (self._clock.monotonic() - wrong[0])
+                raise Throttled(
+                    "too many wrong tries: wait a minute, then try again", after=timedelta(seconds=wait)
+                )
+
+    def _forget(self, wrong: deque[float]) -> None:
+        while wrong and self._clock.monotonic() - wrong[0] > _WINDOW:
+            wrong.popleft()
 
 
 def same(given: str, token: str) -> bool:

@@ -5,15 +5,15 @@ The page has one rule for each, and each may come twice without harm: what has a
 
 from typing import TypeAlias
 
-from keryx.surfaces.web import wire
-from keryx.surfaces.web.wire import View
+from keryx.surfaces.web import talk, wire
+from keryx.surfaces.web.talk import View
 
 
 class SessionEvent(View, frozen=True, kw_only=True, tag="session", tag_field="type"):
     """A conversation is new or has changed: its place in the list, its state, its counts. Comes before the messages
     and turns that changed it. Without `read`: that is the viewer's own."""
 
-    session: wire.Session
+    session: talk.Session
 
 
 class GoneEvent(View, frozen=True, kw_only=True, tag="gone", tag_field="type"):
@@ -32,7 +32,7 @@ class MessageEvent(View, frozen=True, kw_only=True, tag="message", tag_field="ty
     """A message is new or was edited. One of the agent's takes the place of its turn's draft, unless its mark is
     `late`."""
 
-    message: wire.Message
+    message: talk.Message
 
 
 class DraftEvent(View, frozen=True, kw_only=True, tag="draft", tag_field="type"):
@@ -52,13 +52,13 @@ class DraftEvent(View, frozen=True, kw_only=True, tag="draft", tag_field="type")
     fresh: bool = False
     keep: int = 0
     blocks: list[str] | None = None
-    media: wire.Media | None = None
+    media: talk.Media | None = None
 
 
 class TurnEvent(View, frozen=True, kw_only=True, tag="turn", tag_field="type"):
     """A turn was queued, has begun, is asked to stop, or has ended. Once it does not run, its draft is over."""
 
-    turn: wire.Turn
+    turn: talk.Turn
 
 
 class DeliveryEvent(View, frozen=True, kw_only=True, tag="delivery", tag_field="type"):

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from keryx.core.media import PICTURES, UNKNOWN
 from keryx.core.ports import Attachment
 from keryx.engine.exchange.export import Format
-from keryx.surfaces.web import forms, show, wire
+from keryx.surfaces.web import forms, show, talk
 from keryx.surfaces.web.ask import Ask, Handler, read
 
 _EXPORTS = {
@@ -19,7 +19,7 @@ _EXPORTS = {
 SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
-async def upload(ask: Ask) -> wire.Media:
+async def upload(ask: Ask) -> talk.Media:
     body = await read(ask.request, ask.hub.media.limit)
     name = ask.query(forms.UploadQuery).name
     given = ask.request.headers.get("content-type", "")

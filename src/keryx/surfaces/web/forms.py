@@ -216,7 +216,9 @@ class Approve(Form, frozen=True, kw_only=True):
 
 
 class SignIn(Form, frozen=True, kw_only=True):
-    token: Annotated[str, Meta(min_length=1, max_length=1000)]
+    """The password or the token."""
+
+    secret: Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class Prefer(Form, frozen=True, kw_only=True):

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+import anyio
+import anyio.to_thread
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.sessions import Viewer
 from keryx.engine.signins import SignIns
-from keryx.surfaces.web import problems
+from keryx.surfaces.web import passwords, problems
 from keryx.surfaces.web.credentials import COOKIE, Seal, same
 from keryx.surfaces.web.problems import Misdirected, Unsigned
 
@@ -48,38 +50,54 @@ class Caller:
 
 
 class Gate:
-    """Says who a request comes from. Without a token everybody who reaches the place is its operator."""
+    """Says who a request comes from. Without a token and a password everybody who reaches the place is its operator."""
 
-    def __init__(self, operator: Viewer, sign_ins: SignIns, seal: Seal, *, token: str) -> None:
+    def __init__(
+        self, operator: Viewer, sign_ins: SignIns, seal: Seal, *, token: str, password: str = ""
+    ) -> None:
         self._operator = operator
         self._sign_ins = sign_ins
         self._seal = seal
         self._token = token
+        self._password = password
+        self._one_by_one = anyio.CapacityLimiter(1)
 
     @property
     def closed(self) -> bool:
         """Whether callers must show something."""
-        return bool(self._token)
+        return bool(self._token or self._password)
 
-    def fits(self, token: str) -> Viewer | None:
-        """Who a token stands for."""
-        return self._operator if self._token and same(token, self._token) else None
+    async def admits(self, secret: str) -> Viewer | None:
+        """Who signs in with a token or a password. Passwords take a while, in a thread, and one at a time."""
+        if self._fits(secret):
+            return self._operator
+        if not self._password:
+            return None
+        right = await anyio.to_thread.run_sync(
+            passwords.fits, secret, self._password, limiter=self._one_by_one
+        )
+        return self._operator if right else None
 
     async def caller(self, headers: Headers) -> Caller:
         """Who asks. Raises `Unsigned` if that was not shown."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._token:
-            if viewer := self.fits(given.strip()):
-                return Caller(viewer)
+        if scheme.lower() == "bearer" and self.closed:
+            if self._fits(given.strip()):
+                return Caller(self._operator)
             raise Unsigned("this token is not right: use the one that Keryx was started with")
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
         if opened := self._seal.opened(cookie):
             viewer = await self._sign_ins.check(*opened)
             if viewer is not None:
                 return Caller(viewer, opened[0])
-        if self._token:
-            raise Unsigned(f"sign in first: POST the token to {SIGN_IN}, or send it as a bearer token")
+        if self.closed:
+            raise Unsigned(
+                f"sign in first: POST the password or the token to {SIGN_IN}, or send the token as a bearer token"
+            )
         return Caller(self._operator)
+
+    def _fits(self, token: str) -> bool:
+        return bool(self._token) and same(token, self._token)
 
 
 class Guard:

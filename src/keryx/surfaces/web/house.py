@@ -6,7 +6,7 @@ from starlette.responses import Response
 from keryx.core import wire as codec
 from keryx.core.ids import OPERATOR, Cursor
 from keryx.engine.commands import COMMANDS
-from keryx.surfaces.web import credentials, forms, show, wire
+from keryx.surfaces.web import credentials, forms, people, show, wire
 from keryx.surfaces.web.ask import Ask, Handler
 from keryx.surfaces.web.conversations import shown_composer
 from keryx.surfaces.web.guard import Caller
@@ -52,15 +52,16 @@ async def stream(ask: Ask) -> Stream | Response:
 
 
 async def sign_in(ask: Ask) -> Response:
-    """A right token gives a cookie; too many wrong ones make everybody wait."""
+    """The right password or token gives a cookie; too many wrong ones make everybody wait."""
     place, request = ask.place, ask.request
     address = request.client.host if request.client else ""
-    if place.gate.closed:
-        place.tries.check(address)
-    viewer = place.gate.fits(ask.body(forms.SignIn).token)
-    if viewer is None:
-        place.tries.failed(address)
-        raise Unsigned("this token is not right: use the one that Keryx was started with")
+    if not place.gate.closed:
+        raise Unsigned("nobody needs to sign in here: ask without a token")
+    with place.tries.one(address) as right:
+        viewer = await place.gate.admits(ask.body(forms.SignIn).secret)
+        if viewer is None:
+            raise Unsigned("this is not right: use the password or the token that Keryx was started with")
+        right()
     id_, secret = await ask.hub.sign_ins.begin(viewer, browser=request.headers.get("user-agent", ""))
     answer = Response(codec.dumps(_who(ask, Caller(viewer, id_))), media_type="application/json")
     answer.headers["Set-Cookie"] = credentials.set_cookie(place.seal.cookie(id_, secret), secure=place.secure)
@@ -75,11 +76,11 @@ async def sign_out(ask: Ask) -> Response:
     return answer
 
 
-async def sign_ins(ask: Ask) -> wire.SignIns:
+async def sign_ins(ask: Ask) -> people.SignIns:
     found = await ask.hub.sign_ins.every(ask.viewer)
-    return wire.SignIns(
+    return people.SignIns(
         sign_ins=[
-            wire.SignedIn(
+            people.SignedIn(
                 id=s.id,
                 created_at=s.created_at,
                 seen_at=s.seen_at,
@@ -96,11 +97,11 @@ async def revoke(ask: Ask) -> None:
     await ask.hub.sign_ins.end(ask.viewer, ask.path("sign_in"))
 
 
-async def preferences(ask: Ask) -> wire.Preferences:
+async def preferences(ask: Ask) -> people.Preferences:
     return _preferences(await ask.hub.desk.preferences(ask.viewer))
 
 
-async def prefer(ask: Ask) -> wire.Preferences:
+async def prefer(ask: Ask) -> people.Preferences:
     form = ask.body(forms.Prefer)
     changed: dict[str, str] = {}
     if form.theme is not UNSET:
@@ -144,8 +145,8 @@ async def _connections(ask: Ask) -> list[wire.Connection]:
     ]
 
 
-def _who(ask: Ask, caller: Caller) -> wire.Who:
-    return wire.Who(
+def _who(ask: Ask, caller: Caller) -> people.Who:
+    return people.Who(
         principal=caller.viewer.principal,
         profile=caller.viewer.profile,
         operator=caller.viewer.principal == OPERATOR,
@@ -154,8 +155,8 @@ def _who(ask: Ask, caller: Caller) -> wire.Who:
     )
 
 
-def _preferences(values: dict[str, str]) -> wire.Preferences:
-    return wire.Preferences(
+def _preferences(values: dict[str, str]) -> people.Preferences:
+    return people.Preferences(
         theme=values.get("theme", "system"),
         send_with=values.get("send_with", "enter"),
         details=values.get("details") == _YES,

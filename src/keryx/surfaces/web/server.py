@@ -47,6 +47,7 @@ class Web:
         operator: Viewer,
         key: bytes,
         token: str = "",
+        password: str = "",
         hosts: Sequence[str] = (),
         secure: bool = False,
         facts: Facts = Facts(),
@@ -54,7 +55,7 @@ class Web:
     ) -> None:
         seal = Seal(key)
         self._broadcast = Broadcast(hub)
-        self._gate = Gate(operator, hub.sign_ins, seal, token=token)
+        self._gate = Gate(operator, hub.sign_ins, seal, token=token, password=password)
         self._place = Place(
             hub=hub,
             clock=clock,

@@ -19,8 +19,8 @@ from keryx.core.source import Source
 from keryx.core.turns import Turn
 from keryx.engine.people import Grant, Pairing
 from keryx.engine.story import Story
-from keryx.engine.views import AtWork, Branch, Composed, Epoch, Lane, Page, Project, Spending
-from keryx.surfaces.web import render, wire
+from keryx.engine.views import AtWork, Branch, Composed, Epoch, Lane, Line, Page, Project, Spending
+from keryx.surfaces.web import people, render, talk, wire
 from keryx.surfaces.web.growing import Growing
 
 _CUT = 4_000
@@ -28,10 +28,10 @@ _MAIN = 120
 _LONGEST_SUMMARY = 2_000
 
 
-def session(listed: Listed, *, read: int | None = None) -> wire.Session:
+def session(listed: Listed, *, read: int | None = None) -> talk.Session:
     found = listed.session
     origin = found.origin or Source(platform=found.surface)
-    return wire.Session(
+    return talk.Session(
         id=found.id,
         surface=found.surface,
         created_at=found.created_at,
@@ -64,15 +64,15 @@ def session(listed: Listed, *, read: int | None = None) -> wire.Session:
     )
 
 
-def page(found: Page) -> wire.SessionPage:
-    return wire.SessionPage(
+def page(found: Page) -> talk.SessionPage:
+    return talk.SessionPage(
         sessions=[session(e, read=found.read[e.session.id]) for e in found.listed], next=found.next
     )
 
 
-def message(found: Message, *, full: bool = False) -> wire.Message:
+def message(found: Message, *, full: bool = False) -> talk.Message:
     """A message with its html. Long tool input and output is cut unless it is asked for in `full`."""
-    return wire.Message(
+    return talk.Message(
         id=found.id,
         session=found.session,
         seq=found.seq,
@@ -90,8 +90,8 @@ def message(found: Message, *, full: bool = False) -> wire.Message:
     )
 
 
-def turn(found: Turn) -> wire.Turn:
-    return wire.Turn(
+def turn(found: Turn) -> talk.Turn:
+    return talk.Turn(
         id=found.id,
         session=found.session,
         state=found.state,
@@ -109,19 +109,19 @@ def turn(found: Turn) -> wire.Turn:
     )
 
 
-def waiting(found: Turn, asked: Message) -> wire.Waiting:
-    return wire.Waiting(turn=turn(found), message=message(asked))
+def waiting(found: Turn, asked: Message) -> talk.Waiting:
+    return talk.Waiting(turn=turn(found), message=message(asked))
 
 
-def draft(running: Turn, pieces: list[Piece]) -> wire.Draft:
+def draft(running: Turn, pieces: list[Piece]) -> talk.Draft:
     """What a turn has said so far, cut into blocks as the stream goes on cutting it."""
-    parts: list[wire.DraftPart] = []
+    parts: list[talk.DraftPart] = []
     for step in Growing().add(pieces):
         shown = media(step.media) if step.media else None
         parts.append(
-            wire.DraftPart(thought=step.thought, text=step.text, blocks=step.blocks or [], media=shown)
+            talk.DraftPart(thought=step.thought, text=step.text, blocks=step.blocks or [], media=shown)
         )
-    return wire.Draft(turn=running.id, n=pieces[-1].n if pieces else 0, parts=parts)
+    return talk.Draft(turn=running.id, n=pieces[-1].n if pieces else 0, parts=parts)
 
 
 def delivery(found: Delivery) -> wire.Delivery:
@@ -158,8 +158,8 @@ def question(found: Asked) -> wire.Question:
     )
 
 
-def epoch(found: Epoch) -> wire.Epoch:
-    return wire.Epoch(
+def epoch(found: Epoch) -> talk.Epoch:
+    return talk.Epoch(
         number=found.number,
         first_seq=found.first_seq,
         summary=found.summary,
@@ -207,11 +207,11 @@ def lane_key(id_: str) -> str:
     return _decoded(id_)
 
 
-def story(found: Story) -> wire.Story:
-    return wire.Story(
+def story(found: Story) -> talk.Story:
+    return talk.Story(
         message=found.message.id,
         outcome=found.outcome,
-        events=[wire.StoryEvent(at=e.at, what=e.what) for e in found.events],
+        events=[talk.StoryEvent(at=e.at, what=e.what) for e in found.events],
     )
 
 
@@ -226,9 +226,9 @@ def running(found: AtWork) -> wire.Running:
     )
 
 
-def branch(found: Branch) -> wire.Branch:
+def branch(found: Branch) -> talk.Branch:
     it: Session = found.listed.session
-    return wire.Branch(
+    return talk.Branch(
         id=it.id,
         title=it.title,
         created_at=it.created_at,
@@ -264,19 +264,29 @@ def usage(found: Spending) -> wire.Usage:
             )
             for row in found.days
         ],
-        sessions=[
-            wire.SpentRow(session=row.session, title=row.title, tokens=row.tokens, cost=row.cost)
-            for row in found.sessions
-        ],
+        people=[_spent(row) for row in found.people],
+        sessions=[_spent(row) for row in found.sessions],
     )
 
 
-def composer(found: Composed, known: Mapping[str, Media]) -> wire.Composer:
-    return wire.Composer(text=found.text, media=[media(known[m]) for m in found.media if m in known])
+def _spent(row: Line) -> wire.Spent:
+    tokens = row.tokens
+    return wire.Spent(
+        id=row.key,
+        name=row.label,
+        calls=row.calls,
+        tokens=tokens.input + tokens.output + tokens.reasoning + tokens.cache_read + tokens.cache_write,
+        cost=row.cost if row.unpriced < row.calls else None,
+        estimated=row.estimated,
+    )
 
 
-def pairing(found: Pairing) -> wire.Pairing:
-    return wire.Pairing(
+def composer(found: Composed, known: Mapping[str, Media]) -> talk.Composer:
+    return talk.Composer(text=found.text, media=[media(known[m]) for m in found.media if m in known])
+
+
+def pairing(found: Pairing) -> people.Pairing:
+    return people.Pairing(
         id=person_id(found.platform, found.person),
         platform=found.platform,
         person=found.person,
@@ -286,8 +296,8 @@ def pairing(found: Pairing) -> wire.Pairing:
     )
 
 
-def grant(found: Grant) -> wire.Grant:
-    return wire.Grant(
+def grant(found: Grant) -> people.Grant:
+    return people.Grant(
         id=person_id(found.platform, found.person),
         platform=found.platform,
         person=found.person,
@@ -308,7 +318,7 @@ def person_of(id_: str) -> tuple[str, str]:
     return platform, person
 
 
-def media(part: Media) -> wire.Media:
+def media(part: Media) -> talk.Media:
     match part:
         case core.Image():
             kind = "image"
@@ -317,7 +327,7 @@ def media(part: Media) -> wire.Media:
         case core.File():
             kind = "file"
     transcript = part.transcript if isinstance(part, core.Audio) else ""
-    return wire.Media(
+    return talk.Media(
         media=part.media,
         url=f"/media/{part.media}",
         kind=kind,
@@ -338,17 +348,17 @@ def _place(source: Source) -> str:
     return source.chat_name or source.topic or source.user_name or ""
 
 
-def _part(part: Part, cut: int | None) -> wire.Part:
+def _part(part: Part, cut: int | None) -> talk.Part:
     match part:
         case core.Text(text):
             shown = text if cut is None else text[: render.LONGEST]
-            return wire.Text(text=shown, html=render.html(shown), cut=len(shown) < len(text))
+            return talk.Text(text=shown, html=render.html(shown), cut=len(shown) < len(text))
         case core.Reasoning(text):
-            return wire.Reasoning(text=text, html=render.html(text))
+            return talk.Reasoning(text=text, html=render.html(text))
         case core.Notice(text, kind):
-            return wire.Notice(text=text, kind=kind)
+            return talk.Notice(text=text, kind=kind)
         case core.ToolCall(id_, name, given):
-            return wire.ToolCall(
+            return talk.ToolCall(
                 id=id_,
                 name=name,
                 input=given[:cut],
@@ -357,7 +367,7 @@ def _part(part: Part, cut: int | None) -> wire.Part:
             )
         case core.ToolResult(id_, name, output, failed):
             long = cut is not None and len(output) > cut
-            return wire.ToolResult(id=id_, name=name, output=output[:cut], failed=failed, cut=long)
+            return talk.ToolResult(id=id_, name=name, output=output[:cut], failed=failed, cut=long)
         case core.Image() | core.File() | core.Audio():
             return media(part)
         case _:

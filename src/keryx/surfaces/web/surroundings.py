@@ -8,7 +8,7 @@ from keryx.core.deliveries import DeliveryState
 from keryx.core.ids import DeliveryId, QuestionId
 from keryx.core.sessions import Activity, Listed
 from keryx.engine.views import Hit
-from keryx.surfaces.web import forms, render, show, wire
+from keryx.surfaces.web import forms, people, render, show, wire
 from keryx.surfaces.web.ask import Ask, Handler
 
 _CONTEXT = 200
@@ -110,18 +110,19 @@ async def answer(ask: Ask) -> wire.Question:
 
 
 async def usage(ask: Ask) -> wire.Usage:
-    since = ask.place.clock.now() - timedelta(days=ask.query(forms.DaysQuery).days)
-    return show.usage(await ask.hub.views.spending(ask.viewer, since=since))
+    now = ask.place.clock.now()
+    since = now - timedelta(days=ask.query(forms.DaysQuery).days)
+    return show.usage(await ask.hub.views.spending(ask.viewer, since=since, now=now))
 
 
-async def pairing(ask: Ask) -> wire.Pairings:
+async def pairing(ask: Ask) -> people.Pairings:
     found = await ask.hub.people.doorway(ask.viewer)
-    return wire.Pairings(
+    return people.Pairings(
         waiting=[show.pairing(p) for p in found.waiting], granted=[show.grant(g) for g in found.let_in]
     )
 
 
-async def approve(ask: Ask) -> wire.Grant:
+async def approve(ask: Ask) -> people.Grant:
     form = ask.body(forms.Approve)
     return show.grant(await ask.hub.people.approve(ask.viewer, form.platform, form.code))
 

@@ -46,7 +46,7 @@ const one = (kind, id) => `/api/${kind}/${encodeURIComponent(id)}`;
 
 export const api = {
   start: () => call("GET", "/api/start"),
-  signIn: (token) => call("POST", "/api/sign-in", { body: { token } }),
+  signIn: (secret) => call("POST", "/api/sign-in", { body: { secret } }),
   signOut: () => call("POST", "/api/sign-out"),
   signIns: () => call("GET", "/api/sign-ins"),
   revoke: (id) => call("DELETE", one("sign-ins", id)),

@@ -1,4 +1,4 @@
-// Sign-in: exchanges the token for a cookie.
+// Sign-in: exchanges the password or the token for a cookie.
 
 import { h, patch } from "./dom.js";
 
@@ -8,7 +8,7 @@ export function signIn(root, app, begin) {
 
   async function send(event) {
     event.preventDefault();
-    const field = event.target.elements.token;
+    const field = event.target.elements.secret;
     busy = true;
     frame();
     try {
@@ -27,9 +27,9 @@ export function signIn(root, app, begin) {
   function frame() {
     patch(root, h("main", { class: "gate", key: "gate" }, h("form", { onsubmit: send },
       h("h1", {}, "Sign in to Keryx"),
-      h("p", {}, "This server asks for its token. It was set when Keryx was installed; whoever runs the server knows it."),
-      h("label", { for: "token" }, "Token"),
-      h("input", { class: "field", id: "token", name: "token", type: "password", autocomplete: "current-password", required: true, "aria-describedby": wrong ? "wrong" : null, ref: (e) => setTimeout(() => e.focus()) }),
+      h("p", {}, "This server asks for its password or its token. Whoever runs the server knows them."),
+      h("label", { for: "secret" }, "Password or token"),
+      h("input", { class: "field", id: "secret", name: "secret", type: "password", autocomplete: "current-password", required: true, "aria-describedby": wrong ? "wrong" : null, ref: (e) => setTimeout(() => e.focus()) }),
       wrong && h("p", { class: "wrong", id: "wrong", role: "alert" }, wrong),
       h("button", { class: "button main", disabled: busy }, "Sign in"))));
   }

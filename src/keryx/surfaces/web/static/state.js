@@ -81,7 +81,7 @@ const RULES = {
     open: state.open?.id === session ? null : state.open,
   }),
   revised: (state, { session }) => within(state, session, (open) => ({ ...open, stale: true })),
-  message: (state, { message }) => within(state, message.session, (open) => told(open, message)),
+  message: (state, { message }) => within(fresh(state, message), message.session, (open) => told(open, message)),
   draft: (state, event) => within(state, event.session, (open) => ({ ...open, draft: written(open.draft, event) })),
   turn: (state, { turn }) => {
     const turns = { ...state.turns };
@@ -127,7 +127,16 @@ export function shown(session, filter) {
   return session.surface !== "job";
 }
 
-export const unread = (session) => (session.last_seq ?? 0) > (session.read ?? 0);
+// The stream does not say how far the viewer has read a session that it brings into the list: only what is said from
+// then on is news.
+export const unread = (session) => session.read !== undefined && (session.last_seq ?? 0) > session.read;
+
+function fresh(state, { session, seq }) {
+  const at = state.sessions.findIndex((s) => s.id === session);
+  const found = state.sessions[at];
+  if (!found || found.read !== undefined || seq !== found.last_seq) return state;
+  return { ...state, sessions: state.sessions.with(at, { ...found, read: seq - 1 }) };
+}
 
 function within(state, session, change) {
   return state.open && state.open.id === session ? { ...state, open: change(state.open) } : state;

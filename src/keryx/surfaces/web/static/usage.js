@@ -13,18 +13,25 @@ export function show(root, app) {
   let days = 30;
   return screen(root, app, {
     title: "Usage",
-    lead: "Tokens and cost of every conversation, by day and model.",
+    lead: "Tokens and cost by day, person, model and place; and the conversations that used most.",
     load: () => app.api.usage(days),
     body: (data, reload) => [
       h("div", { class: "stack", role: "group", "aria-label": "How many days", key: "days" }, [7, 30, 90].map((n) =>
         h("button", { type: "button", class: "chip", "aria-pressed": String(days === n), onclick: () => { days = n; reload(); } }, `${n} days`))),
-      data.days.length ? [figures(data.days), chart(data.days, days), bySurface(data.days), bySession(data.sessions)]
+      data.days.length ? [
+        figures(data.days),
+        chart(data.days, days),
+        most("Person", data.people, (r) => cut(r.name, 60)),
+        by("Model", data.days, (r) => r.model, (model) => model || "no model"),
+        by("Surface", data.days, (r) => r.surface, surfaceName),
+        most("Conversation", data.sessions, (r) => h("a", { href: `#/s/${r.id}` }, cut(r.name, 60))),
+      ]
         : empty("Nothing was used yet", "After the first answer, tokens and cost appear here by day and by model.", { label: "Begin a conversation", onclick: () => app.go("/new") }),
     ],
   });
 }
 
-export const tokens = (row) => (row.input ?? 0) + (row.output ?? 0) + (row.reasoning ?? 0) + (row.cache_read ?? 0) + (row.cache_write ?? 0);
+const tokens = (row) => (row.input ?? 0) + (row.output ?? 0) + (row.reasoning ?? 0) + (row.cache_read ?? 0) + (row.cache_write ?? 0);
 const sum = (rows, of) => rows.reduce((total, row) => total + (of(row) ?? 0), 0);
 const cost = (rows) => (rows.every((r) => r.cost === undefined) ? undefined : sum(rows, (r) => r.cost));
 
@@ -78,13 +85,14 @@ function ceiling(n) {
 
 const number = (n) => h("td", { class: "number" }, n.toLocaleString());
 
-function bySurface(rows) {
-  return h("section", { class: "block", key: "surfaces" }, h("h2", {}, "By surface"),
-    table(["Surface", "#Turns", "#Tokens", "#Cost"], Array.from(groups(rows, (r) => r.surface)).map(([surface, own]) => h("tr", { key: surface }, h("td", {}, surfaceName(surface)), number(sum(own, (r) => r.turns)), number(sum(own, tokens)), h("td", { class: "number" }, money(cost(own))))), "Usage by surface"));
+const line = (key, name, n, used, price) => h("tr", { key }, h("td", {}, name), number(n), number(used), h("td", { class: "number" }, money(price)));
+const block = (what, title, label, rows) => h("section", { class: "block", key: title }, h("h2", {}, title), table([what, ...label], rows, `Usage ${title.toLowerCase()}`));
+
+function by(what, rows, of, name) {
+  const sorted = Array.from(groups(rows, of)).sort((a, b) => sum(b[1], tokens) - sum(a[1], tokens));
+  return block(what, `By ${what.toLowerCase()}`, ["#Turns", "#Tokens", "#Cost"], sorted.map(([key, own]) => line(key, name(key), sum(own, (r) => r.turns), sum(own, tokens), cost(own))));
 }
 
-function bySession(rows) {
-  if (!rows.length) return null;
-  return h("section", { class: "block", key: "sessions" }, h("h2", {}, "Conversations that used most"),
-    table(["Conversation", "#Tokens", "#Cost"], rows.map((r) => h("tr", { key: r.session }, h("td", {}, h("a", { href: `#/s/${r.session}` }, cut(r.title || "Untitled", 60))), number(r.tokens), h("td", { class: "number" }, money(r.cost)))), "Usage by conversation"));
+function most(what, rows, name) {
+  return rows.length ? block(what, `By ${what.toLowerCase()}`, ["#Calls", "#Tokens", "#Cost"], rows.map((r) => line(r.id, name(r), r.calls, r.tokens, r.cost))) : null;
 }
