@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 import msgspec
 
-from keryx.core import ids
+from keryx.core import compaction, ids
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import CursorExpired, KeryxError, NotFound, Retryable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
@@ -49,7 +49,7 @@ class Opened:
         self._about = About(settings=settings or Settings())
         self._order = anyio.Lock()
         self._prompts = Prompts(desk)
-        self._shown = Shown(notices=desk.client.notices)
+        self._shown = Shown(desk.client)
         self._asking = Asking(desk, id_, self._shown)
         self._following = anyio.CancelScope()
         self._seq = 0
@@ -66,7 +66,7 @@ class Opened:
                 self._desk.viewer, self.id, limit=WHOLE if replay else RECENT
             )
             self._stop()
-            self._shown = Shown(notices=self._desk.client.notices)
+            self._shown = Shown(self._desk.client)
             self._asking = Asking(self._desk, self.id, self._shown)
             self._seq = snapshot.session.last_seq
             self._about = About(settings=snapshot.session.settings)
@@ -255,9 +255,17 @@ class Opened:
 
     async def _message(self, message: Message) -> None:
         self._seq = message.seq
-        own = message.role is Role.USER and self._prompts.own(message.platform_id)
-        if not own and not self._prompts.closed(message.turn):
+        if not await self._own(message) and not self._prompts.closed(message.turn):
             await self._update(self._shown.message(message))
+
+    async def _own(self, message: Message) -> bool:
+        """Whether this editor wrote a message, and shows it already."""
+        if message.role is Role.USER:
+            return self._prompts.own(message.platform_id)
+        if not compaction.asks(message.parts):
+            return False
+        async with self._order:  # Whoever asks holds it until the turn of the command is known.
+            return self._prompts.asked(message.turn)
 
     async def _ended(self, turn: TurnId, state: TurnState) -> None:
         """Tell what the turn changed, then answer: nothing of it comes after its answer."""

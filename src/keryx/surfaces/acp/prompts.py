@@ -69,6 +69,10 @@ class Prompts:
         """Whether a message was written in this editor."""
         return key in self._keys
 
+    def asked(self, turn: TurnId | None) -> bool:
+        """Whether a prompt waits for this turn."""
+        return any(p.turn == turn for p in self._waiting)
+
     def closed(self, turn: TurnId | None) -> bool:
         """Whether a turn was answered already, so that nothing of it may be shown any more."""
         return turn in self._closed
