@@ -173,6 +173,7 @@ def test_the_folder_of_the_editor_is_where_a_turn_works(home: Path, folder: Path
         session = new(zed, folder)
         zed.prompt(session, "where")
         other = tmp_path / "other"
+        other.mkdir()
         zed.load(session, other)
         zed.prompt(session, "and now")
         assert zed.texts(session).endswith(f"{folder}{other}")
