@@ -25,7 +25,9 @@ def read(home: Path, text: str, **variables: str) -> config.Settings:
     return config.read({"KERYX_HOME": str(home), **variables})
 
 
-def reading(*, profile: str = "default", agent: str | None = None) -> Reading:
+def reading(
+    *, profile: str = "default", agent: str | None = None, source: Source = Source(platform="web", chat="1")
+) -> Reading:
     session = Session(
         id=SessionId("s"),
         profile=ProfileId(profile),
@@ -35,7 +37,7 @@ def reading(*, profile: str = "default", agent: str | None = None) -> Reading:
         active_at=NOW,
         settings=Settings(agent=agent),
     )
-    return Reading(session, [], "", Surroundings(source=Source(platform="web", chat="1")), False)
+    return Reading(session, [], "", Surroundings(source=source), False)
 
 
 THREE = """
@@ -59,6 +61,27 @@ async def test_the_session_goes_before_its_profile_and_that_before_the_default(t
         assert isinstance(agents.choose(reading(profile="work", agent="one")), EchoAgent)
         with pytest.raises(AgentFailed, match="no agent 'gone' any more"):
             agents.choose(reading(agent="gone"))
+
+
+async def test_the_place_goes_before_the_profile_and_its_most_specific_rule_counts(tmp_path: Path) -> None:
+    rules = """rules = [{ platform = "telegram" }, { platform = "telegram", chat = -42, thread = 7 }]"""
+    settings = read(
+        tmp_path,
+        f'{THREE}[agents.three]\nkind = "echo"\nrules = [{{ chat = -42 }}]\n'.replace('idle = "3m"', rules),
+    )
+
+    def at(chat: str, thread: str | None = None) -> Source:
+        return Source(platform="telegram", chat=chat, thread=thread)
+
+    async with roster.opened(settings, ToolSets({}, rules={}), SystemClock()) as agents:
+        two = agents.choose(reading(agent="two"))
+        three = agents.choose(reading(agent="three"))
+        assert agents.choose(reading(source=at("1"))) is two
+        assert agents.choose(reading(source=at("-42"))) is three
+        assert agents.choose(reading(source=at("-42", "7"))) is two
+        assert agents.choose(reading(source=at("-42"), profile="work")) is three
+        assert agents.choose(reading(source=at("-42"), agent="two")) is two
+        assert isinstance(agents.choose(reading()), EchoAgent)
 
 
 def test_an_agent_may_be_written_in_place(tmp_path: Path) -> None:
@@ -88,6 +111,8 @@ def test_a_variable_goes_before_the_file(tmp_path: Path) -> None:
         ('[agents."A B"]\nkind = "echo"', "not a name for an agent"),
         ('[profiles.work]\nagent = "nobody"', "no such agent"),
         ('[agents.x]\nkind = "dog"', "dog"),
+        ('[agents.x]\nkind = "echo"\nrules = [{}]', "names no place"),
+        ('[agents.x]\nkind = "echo"\nrules = [{ user = "1" }]', "unknown field"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path: Path, text: str, told: str) -> None:

@@ -38,6 +38,7 @@ LLM_KEY = f"{PREFIX}LLM_API_KEY"
 ALLOW = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SECRET = re.compile(r"token|secret|password|key\Z")
+_WITH_IDS = ("access", "profiles", "rules")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 
 
@@ -159,6 +160,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
             agents=self.agent_names,
+            agent_rules={name: a.rules for name, a in self.agents.items()},
         )
 
 
@@ -335,17 +337,14 @@ def _convert(values: dict[str, Any]) -> Settings:
         ) from exc
 
 
-def _ids_as_text(values: dict[str, Any]) -> dict[str, Any]:
+def _ids_as_text(value: Any, *, here: bool = False) -> Any:
     """Ids of people and chats may be written as numbers, as most platforms show them."""
-
-    def text(value: Any) -> Any:
-        if isinstance(value, list):
-            return [text(item) for item in cast(list[Any], value)]
-        if isinstance(value, dict):
-            return {key: text(item) for key, item in cast(dict[str, Any], value).items()}
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-    return {key: text(value) if key in ("access", "profiles") else value for key, value in values.items()}
+    if isinstance(value, list):
+        return [_ids_as_text(item, here=here) for item in cast(list[Any], value)]
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {key: _ids_as_text(item, here=here or key in _WITH_IDS) for key, item in items}
+    return str(value) if here and isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:

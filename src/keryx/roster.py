@@ -14,24 +14,18 @@ from keryx.agents.tools import Toolbox
 from keryx.config import Settings
 from keryx.core.errors import AgentFailed, Invalid
 from keryx.core.ports import Agent, Clock
-from keryx.core.profiles import Profiles
+from keryx.engine.policy import Policy
 from keryx.engine.record import Reading
 
 
 class Roster:
-    """`default` answers where nothing else is chosen."""
-
-    def __init__(self, default: str, agents: Mapping[str, Agent], profiles: Profiles) -> None:
-        self.default = default
+    def __init__(self, agents: Mapping[str, Agent], policy: Policy) -> None:
         self._agents = agents
-        self._profiles = profiles
+        self._policy = policy
 
     def choose(self, reading: Reading) -> Agent:
-        """The agent that the session names, else the one of its profile, else the default. `AgentFailed` for one that
-        is no longer configured."""
-        session = reading.session
-        profile = self._profiles.get(session.profile)
-        name = session.settings.agent or (profile.agent if profile else "") or self.default
+        """The agent that the policy names. `AgentFailed` for one that is no longer configured."""
+        name = self._policy.agent(reading.session, reading.around.source)
         if name not in self._agents:
             raise AgentFailed(f"There is no agent {name!r} any more. /agent lists those there are.")
         return self._agents[name]
@@ -47,7 +41,7 @@ async def opened(
         for name in settings.agent_names:
             opening = _opening(name, settings, builtin, clock, lent)
             agents[name] = await stack.enter_async_context(opening)
-        yield Roster(settings.brain, agents, settings.profiles)
+        yield Roster(agents, settings.policy)
 
 
 def _opening(

@@ -1,85 +1,84 @@
 // A whole scenario with the protocol's own TypeScript library as the editor. Prints what it saw as one JSON object.
 //   node client.mjs LIBRARY CWD PROGRAM...
-import { spawn } from "node:child_process";
-import { Readable, Writable } from "node:stream";
+import { desk, initialize, refused } from "./desk.mjs";
 
-const [library, cwd, program, ...rest] = process.argv.slice(2);
-const acp = await import(library);
-const { methods } = acp;
-const seen = { updates: [], permissions: 0, files: {} };
-
-function start() {
-  const agent = spawn(program, rest, { stdio: ["pipe", "pipe", "inherit"] });
-  const stream = acp.ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout));
-  const connection = acp
-    .client({ name: "scenario" })
-    .onNotification(methods.client.session.update, ({ params }) => {
-      seen.updates.push(params);
-    })
-    .onRequest(methods.client.session.requestPermission, ({ params }) => {
-      seen.permissions += 1;
-      return { outcome: { outcome: "selected", optionId: params.options[0].optionId } };
-    })
-    .connect(stream);
-  return { agent, connection, ask: (method, params) => connection.agent.request(method, params) };
-}
-
-function taken() {
-  const found = seen.updates;
-  seen.updates = [];
-  return found;
-}
-
-async function until(fits) {
-  const end = Date.now() + 30000;
-  while (!fits()) {
-    if (Date.now() > end) throw new Error("it did not come");
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
-
-const text = (words) => [{ type: "text", text: words }];
-const initialize = { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities: {}, clientInfo: { name: "s", version: "1" } };
-const said = () => seen.updates.map((u) => u.update.content?.text ?? "").join("");
-
+const [library, cwd, ...program] = process.argv.slice(2);
+const { acp, agent, seen, start, taken, said, until } = await desk(library, program);
+const place = { cwd, mcpServers: [] };
 const out = {};
+
 let one = start();
-out.initialize = await one.ask(methods.agent.initialize, initialize);
-out.made = await one.ask(methods.agent.session.new, { cwd, mcpServers: [] });
+out.initialize = await one.ask(agent.initialize, initialize(acp));
+out.made = await one.ask(agent.session.new, place);
 const sessionId = out.made.sessionId;
-out.option = await one.ask(methods.agent.session.setConfigOption, { sessionId, configId: "effort", value: "high" });
-out.first = await one.ask(methods.agent.session.prompt, { sessionId, prompt: text("!think hello") });
+out.option = await one.ask(agent.session.setConfigOption, { sessionId, configId: "effort", value: "high" });
+out.first = await one.say(sessionId, "!think hello");
 out.firstUpdates = taken();
-out.tool = await one.ask(methods.agent.session.prompt, { sessionId, prompt: text('!tool ls {"path": "/tmp"}') });
-out.plan = await one.ask(methods.agent.session.prompt, { sessionId, prompt: text("!plan a; b") });
-out.asked = await one.ask(methods.agent.session.prompt, { sessionId, prompt: text("!ask rm -rf build") });
-const cancelled = one.ask(methods.agent.session.prompt, { sessionId, prompt: text("slow 60 one two three") });
+
+one.agent.kill("SIGKILL");
+await one.ended;
+one = start();
+await one.ask(agent.initialize, initialize(acp));
+out.between = await one.ask(agent.session.load, { sessionId, ...place });
+out.replayedBetween = taken();
+
+out.tool = await one.say(sessionId, '!tool ls {"path": "/tmp"}');
+out.plan = await one.say(sessionId, "!plan a; b");
+out.asked = await one.say(sessionId, "!ask rm -rf build");
+await one.notify(agent.session.cancel, { sessionId });
+out.idle = await one.say(sessionId, "after an idle cancel");
+const cancelled = one.say(sessionId, "slow 60 one two three");
+const waiting = one.say(sessionId, "this waits");
 await until(() => said().includes("one"));
-const began = Date.now();
-await one.connection.agent.notify(methods.agent.session.cancel, { sessionId });
-out.cancelled = await cancelled;
+let began = Date.now();
+await one.notify(agent.session.cancel, { sessionId });
+out.cancelled = [await cancelled, await waiting];
 out.cancelMillis = Date.now() - began;
-out.unknown = await one.ask(methods.agent.session.load, { sessionId: "none", cwd, mcpServers: [] }).catch((e) => e.code);
-out.relative = await one.ask(methods.agent.session.new, { cwd: "x", mcpServers: [] }).catch((e) => e.code);
-one.ask(methods.agent.session.prompt, { sessionId, prompt: text("slow 60 alpha beta gamma") }).catch(() => {});
+const deaf = one.say(sessionId, "!deaf 60");
+await until(() => said().includes("Not listening."));
+began = Date.now();
+await one.notify(agent.session.cancel, { sessionId });
+out.deaf = await deaf;
+out.deafMillis = Date.now() - began;
+const abort = new AbortController();
+const aborted = one.say(sessionId, "slow 60 first second", { cancellationSignal: abort.signal });
+await until(() => said().includes("first"));
+abort.abort();
+out.aborted = await aborted;
+out.queued = await Promise.all([one.say(sessionId, "slow 0.3 un deux"), one.say(sessionId, "trois")]);
+
+out.unknown = await refused(one.ask(agent.session.load, { sessionId: "none", ...place }));
+out.relative = await refused(one.ask(agent.session.new, { cwd: "x", mcpServers: [] }));
+out.method = await refused(one.ask("nothing/here", {}));
+out.cursor = await refused(one.ask(agent.session.list, { cursor: "what is this" }));
+out.failed = await refused(one.say(sessionId, "!fail the disk is full"));
+const big = await one.ask(agent.session.new, place);
+out.big = await one.say(big.sessionId, "x".repeat(5_000_000));
+await one.ask(agent.session.delete, { sessionId: big.sessionId });
+
+one.say(sessionId, "slow 60 alpha beta gamma").catch(() => {});
 await until(() => said().includes("beta"));
 one.agent.kill("SIGKILL");
-await new Promise((resolve) => one.agent.once("close", resolve));
-out.live = [...out.firstUpdates, ...taken()];
+await one.ended;
+out.live = [...out.firstUpdates, ...taken().filter((u) => u.sessionId === sessionId)];
 
-let two = start();
-await two.ask(methods.agent.initialize, initialize);
-out.loaded = await two.ask(methods.agent.session.load, { sessionId, cwd, mcpServers: [] });
+const two = start();
+await two.ask(agent.initialize, initialize(acp));
+out.loaded = await two.ask(agent.session.load, { sessionId, ...place });
 out.replayed = taken();
-out.listed = await two.ask(methods.agent.session.list, {});
-out.forked = await two.ask("session/fork", { sessionId, cwd, mcpServers: [] });
-out.after = await two.ask(methods.agent.session.prompt, { sessionId: out.forked.sessionId, prompt: text("in the copy") });
-out.resumed = await two.ask(methods.agent.session.resume, { sessionId, cwd, mcpServers: [] });
-out.closed = await two.ask(methods.agent.session.close, { sessionId });
-out.deleted = await two.ask(methods.agent.session.delete, { sessionId });
-out.left = (await two.ask(methods.agent.session.list, {})).sessions.map((s) => s.sessionId);
-out.permissions = seen.permissions;
+out.listed = await two.ask(agent.session.list, {});
+out.forked = await two.ask("session/fork", { sessionId, ...place });
+out.after = await two.say(out.forked.sessionId, "in the copy");
+out.resumed = await two.ask(agent.session.resume, { sessionId, ...place });
+out.closed = await two.ask(agent.session.close, { sessionId });
+out.deleted = await two.ask(agent.session.delete, { sessionId });
+out.left = (await two.ask(agent.session.list, {})).sessions.map((s) => s.sessionId);
+out.permissions = seen.requests.length;
+two.say(out.forked.sessionId, "slow 60 one two three").catch(() => {});
+await until(() => said().includes("one"));
+began = Date.now();
 two.agent.stdin.end();
-out.code = await new Promise((resolve) => two.agent.once("close", resolve));
+out.code = await two.ended;
+out.endMillis = Date.now() - began;
 process.stdout.write(JSON.stringify(out));
 process.exit(0);

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,16 +137,16 @@ def rows(tx: Transaction) -> tuple[int, ...]:
 
 
 async def test_both_editors_see_what_either_says_and_loading_writes_nothing(
-    editors: Sequence[Editor], opener: Open
+    editors: Sequence[Editor], opener: Open, tmp_path: Path
 ) -> None:
     zed, vim = editors
-    session = (await zed.call("session/new", cwd="/projects/a", mcpServers=[]))["sessionId"]
+    session = (await zed.call("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
     assert await zed.prompt(session, "!think hello") == "end_turn"
     database = await opener()
     before = await database.read("test", rows)
     for _ in range(2):
         vim.updates.clear()
-        await vim.call("session/load", sessionId=session, cwd="/projects/a", mcpServers=[])
+        await vim.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
         assert (vim.text("user_message_chunk"), vim.text()) == ("!think hello", "hello")
     assert await database.read("test", rows) == before
     assert await zed.prompt(session, "second") == "end_turn"
@@ -153,7 +154,7 @@ async def test_both_editors_see_what_either_says_and_loading_writes_nothing(
     assert await vim.prompt(session, "third") == "end_turn"
     await zed.until("third")
     assert zed.text("user_message_chunk") == "third"
-    listed = await vim.call("session/list", cwd="/projects/a")
+    listed = await vim.call("session/list", cwd=str(tmp_path))
     assert [s["sessionId"] for s in listed["sessions"]] == [session]
     assert (await vim.call("session/list", cwd="/projects/b"))["sessions"] == []
     assert not await verify(database)

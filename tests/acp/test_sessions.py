@@ -88,6 +88,8 @@ def test_an_editor_beside_a_node_runs_its_own_turns(start: Start, keryx: Cli) ->
 def test_a_list_is_paged_filtered_and_stable(start: Start, tmp_path: Path) -> None:
     zed = start()
     here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
     made = [zed.new(here if n % 2 else there) for n in range(4)]
     for session in made:
         zed.prompt(session, "hello")
@@ -257,16 +259,46 @@ def test_who_waits_for_a_node_that_does_not_run_is_told_and_can_leave(start: Sta
     assert zed.result(id_) == {"stopReason": "cancelled"}
 
 
-def test_a_folder_that_is_gone_is_told_and_the_session_still_opens(start: Start, tmp_path: Path) -> None:
-    zed = start()
+def test_a_session_whose_folder_is_gone_can_be_read_and_not_continued(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    session = zed.new(folder)
-    zed.prompt(session, "hello")
+    first = start()
+    session = first.new(folder)
+    first.prompt(session, "hello")
+    first.hang_up()
     folder.rmdir()
+    zed = start()
+    assert [s["cwd"] for s in zed.call("session/list", cwd=str(folder))["sessions"]] == [str(folder)]
     zed.load(session, folder)
-    zed.wait(lambda _: "is not there" in zed.texts(session, "agent_thought_chunk"))
+    zed.wait(lambda _: f"The folder {folder} is not there" in zed.texts(session, "agent_thought_chunk"))
     assert zed.texts(session, "user_message_chunk") == "hello"
+    with pytest.raises(Refused, match="can be read and not continued") as refused:
+        zed.prompt(session, "go on")
+    assert refused.value.code == -32600
+    mark = zed.mark()
+    zed.load(session, folder)
+    assert zed.texts(session, "user_message_chunk", since=mark) == "hello"
+    zed.load(session, tmp_path)
+    assert zed.prompt(session, "elsewhere") == "end_turn"
+    zed.load(session, folder)
+    folder.mkdir()
+    assert zed.prompt(session, "back again") == "end_turn"
+
+
+@pytest.mark.parametrize("method", ["new", "resume", "fork"])
+def test_however_it_is_opened_a_folder_that_is_not_there_is_told(
+    start: Start, tmp_path: Path, method: str
+) -> None:
+    zed = start(capabilities={"session": {"notices": {}}})
+    session = zed.new()
+    zed.prompt(session, "hello")
+    zed.call("session/close", sessionId=session)
+    named = {} if method == "new" else {"sessionId": session}
+    answer = zed.call(f"session/{method}", **named, cwd=str(tmp_path / "gone"), mcpServers=[])
+    told = zed.wait(lambda m: m.get("params", {}).get("update", {}).get("sessionUpdate") == "notice")
+    assert told["params"]["update"]["severity"] == "warning"
+    with pytest.raises(Refused, match="is not there"):
+        zed.prompt(answer.get("sessionId", session), "go on")
 
 
 def test_an_editor_that_reads_nothing_holds_up_nobody_and_can_still_leave(start: Start, home: Path) -> None:

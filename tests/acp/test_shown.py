@@ -26,6 +26,7 @@ from keryx.core.messages import (
 from keryx.core.plans import Priority, Step, StepState
 from keryx.core.titles import line
 from keryx.surfaces.acp import toolcalls
+from keryx.surfaces.acp.client import Client
 from keryx.surfaces.acp.shown import Shown
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -68,7 +69,7 @@ def test_a_replay_tells_the_same_story_as_the_live_view(
     steps: list[tuple[list[tuple[str, bool]], int]], unseen: int
 ) -> None:
     """`unseen` pieces of drafts are never seen as such, as when a follower was slow: their text comes with the message."""
-    live, updates, turn = Shown(notices=False), list[Json](), said(steps)
+    live, updates, turn = Shown(), list[Json](), said(steps)
     for draft, messages in turn:
         shown = draft if not messages else draft[: max(0, len(draft) - unseen)]
         updates += live.draft(TURN, shown)
@@ -76,7 +77,7 @@ def test_a_replay_tells_the_same_story_as_the_live_view(
             updates += live.message(message)
     every = [m for _, messages in turn for m in messages]
     drafted = [p for draft, messages in turn if not messages for p in draft]
-    again = Shown(notices=False)
+    again = Shown()
     replayed = [*again.replay(every, None), *again.draft(TURN, drafted)]
     assert story(replayed) == story(updates)
 
@@ -87,8 +88,8 @@ def test_whoever_begins_in_the_middle_goes_on_with_the_same_ids(
 ) -> None:
     turn = said(steps)
     every = [m for _, messages in turn for m in messages]
-    whole = story([*Shown(notices=False).replay(every, None)])
-    late = Shown(notices=False)
+    whole = story([*Shown().replay(every, None)])
+    late = Shown()
     first = [*late.replay(every[:middle], TURN)]
     rest = [u for m in every[middle:] for u in late.message(m)]
     assert [(k, i) for k, i, _ in story([*first, *rest])] == [(k, i) for k, i, _ in whole]
@@ -96,8 +97,8 @@ def test_whoever_begins_in_the_middle_goes_on_with_the_same_ids(
 
 def test_a_call_without_an_answer_has_failed_unless_its_turn_runs() -> None:
     call = a_message(1, Role.ASSISTANT, ToolCall("c", "run", '{"command": "ls"}'))
-    (over,) = Shown(notices=False).replay([call], None)
-    (running,) = Shown(notices=False).replay([call], TURN)
+    (over,) = Shown().replay([call], None)
+    (running,) = Shown().replay([call], TURN)
     assert (over["status"], running["status"]) == ("failed", "in_progress")
     assert over["content"][0]["content"]["text"] == toolcalls.INTERRUPTED
 
@@ -108,9 +109,9 @@ def test_ids_of_calls_that_are_used_twice_stay_apart() -> None:
         return [call, a_message(seq + 1, Role.TOOL, ToolResult("call_0", "look", f"found {seq}"))]
 
     messages = [*step(1), *step(3)]
-    replayed = [*Shown(notices=False).replay(messages, None)]
+    replayed = [*Shown().replay(messages, None)]
     assert [u["rawOutput"]["output"] for u in replayed] == ["found 1", "found 3"]
-    live = Shown(notices=False)
+    live = Shown()
     updates = [u for m in messages for u in live.message(m)]
     assert [i for _, i, _ in story(updates)] == [u["toolCallId"] for u in replayed] == ["call_0", "call_0.3"]
 
@@ -121,12 +122,12 @@ def test_what_was_undone_is_left_out_and_only_the_last_plan_is_replayed() -> Non
         a_message(seq, Role.NOTICE, Notice(plans.text([Step("build", state)]), plans.KIND))
         for seq, state in enumerate((StepState.PENDING, StepState.COMPLETED), start=2)
     ]
-    (shown,) = Shown(notices=True).replay([gone, *plan], None)
+    (shown,) = Shown(Client(notices=True)).replay([gone, *plan], None)
     assert shown["entries"] == [{"content": "build", "priority": "medium", "status": "completed"}]
 
 
 def test_a_late_answer_does_not_take_the_id_of_the_one_that_is_being_written() -> None:
-    shown = Shown(notices=False)
+    shown = Shown()
     (first,) = shown.draft(TURN, [Piece(1, "one ")])
     (late,) = shown.message(a_message(2, Role.ASSISTANT, Text("late"), mark=Mark.LATE))
     (second,) = shown.draft(TURN, [Piece(2, "two")])

@@ -2,16 +2,16 @@
 
 import json
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.acp.brain import thinking
 from tests.acp.driver import Editor, Json, Refused, editor
 
 from keryx.agents.tools import ToolFailed
 from keryx.agents.workspace import within
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, Script, answer, calls
+from keryx.testing.endpoint import Endpoint, answer, calls
 
 SERVER = str(Path(__file__).parents[1] / "agents" / "tool_server.py")
 ALL: dict[str, object] = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
@@ -22,29 +22,6 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "project"
     made.mkdir()
     return made
-
-
-@contextmanager
-def thinking(
-    home: Path, *scripts: Script, capabilities: dict[str, object] | None = None
-) -> Generator[tuple[Editor, Endpoint]]:
-    """An editor whose agent is a model that says what the scripts tell it to."""
-    with ExitStack() as stack:
-        endpoint = stack.enter_context(Endpoint(*scripts))
-        zed = stack.enter_context(
-            editor(
-                home,
-                KERYX_AGENT="llm",
-                KERYX_LLM_BASE_URL=endpoint.base_url,
-                KERYX_LLM_MODEL=MODEL,
-                KERYX_LLM_API_KEY=KEY,
-            )
-        )
-        zed.initialize(**(capabilities or {}))
-        zed.answers["session/request_permission"] = lambda _: {
-            "outcome": {"outcome": "selected", "optionId": "allow"}
-        }
-        yield zed, endpoint
 
 
 def offered(endpoint: Endpoint) -> set[str]:
@@ -196,6 +173,7 @@ def test_the_folder_of_the_editor_is_where_a_turn_works(home: Path, folder: Path
         session = new(zed, folder)
         zed.prompt(session, "where")
         other = tmp_path / "other"
+        other.mkdir()
         zed.load(session, other)
         zed.prompt(session, "and now")
         assert zed.texts(session).endswith(f"{folder}{other}")

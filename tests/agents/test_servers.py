@@ -1,10 +1,7 @@
 """Tools of real MCP servers, as processes and over HTTP: what works, and one clear sentence for what does not."""
 
 import asyncio
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
@@ -13,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.agents.far import SCRIPT, Far
 from tests.agents.talk import a_context
 
 from keryx.agents import servers
@@ -25,7 +23,6 @@ from keryx.core.ports import Attached
 from keryx.engine.clock import SystemClock
 from keryx.testing import FakeClock
 
-SCRIPT = str(Path(__file__).parent / "tool_server.py")
 CONTEXT = a_context()
 pytestmark = pytest.mark.timeout(180)
 
@@ -176,35 +173,6 @@ async def test_a_server_serves_its_profiles_only(tools: ServerTools, tmp_path: P
         assert await found["test"].specs(CONTEXT) == ()
         work = msgspec.structs.replace(CONTEXT, profile=ProfileId("work"))
         assert await found["test"].specs(work)
-
-
-class Far:
-    """A server over HTTP, as a process that can be killed and started again."""
-
-    def __init__(self, runs: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = int(free.getsockname()[1])
-        self._command = [sys.executable, SCRIPT, str(runs), str(self._port)]
-
-    @property
-    def server(self) -> ToolServer:
-        headers = {"Authorization": "text:Bearer x"}
-        return ToolServer(name="far", url=f"http://127.0.0.1:{self._port}/mcp", headers=headers)
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while not self._listens() and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ agent = "echoing"
 
 [agents.echoing]
 kind = "echo"
+rules = [{{ platform = "telegram", chat = -42 }}]
 """)
     keryx.variables["KERYX_AGENT"] = "player"
     return keryx
@@ -42,7 +43,7 @@ kind = "echo"
 def test_a_list_shows_who_answers_where(set_up: Cli) -> None:
     shown = set_up("agents", "list").out.splitlines()
     assert shown[0].startswith("player (default) · ")
-    assert shown[-1] == "echoing (profile quiet) · echo"
+    assert shown[-1] == "echoing (profile quiet, platform telegram chat -42) · echo"
 
 
 def test_a_check_shows_what_an_agent_can_do(set_up: Cli) -> None:

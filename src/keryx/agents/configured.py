@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from keryx.agents import secrets
+from keryx.core.profiles import Where
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")
 
@@ -23,7 +24,7 @@ class Kind(StrEnum):
 class Configured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`command` is the program of an ACP agent with its arguments, `path` the `package.module:object` of one in Python.
 
-    `env` holds references (`env:NAME`, `file:PATH`, `text:VALUE`). `cwd` is the folder of every conversation; without it
+    `rules` are the places where it answers unless a conversation has chosen another. `env` holds references (`env:NAME`, `file:PATH`, `text:VALUE`). `cwd` is the folder of every conversation; without it
     each works in the folder of its session, or in one of its own. `folders` are more folders it may use. `shared`: one
     process for all conversations. `login` names the way to log in. `files` and `terminal` are offered to it within
     its folders. After `stall` without a word people are told; a process is ended when it was `idle` for this long, or
@@ -44,6 +45,7 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     stall: timedelta = timedelta(minutes=2)
     idle: timedelta = timedelta(minutes=10)
     processes: int = 16
+    rules: tuple[Where, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.command) is not (self.kind is Kind.ACP):

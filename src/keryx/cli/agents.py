@@ -15,6 +15,7 @@ from keryx.cli import output
 from keryx.cli.access import Json
 from keryx.config import Settings
 from keryx.core.errors import Invalid, NotFound
+from keryx.core.profiles import Where
 
 app = App(name="agents", help="The agents that can answer, and what they can do.")
 
@@ -37,6 +38,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     default: bool = False
     profiles: tuple[str, ...] = ()
+    rules: tuple[Where, ...] = ()
 
 
 @app.command(name="list")
@@ -53,6 +55,7 @@ def list_(*, json: Json = False) -> None:
         return
     for agent in found:
         marks = ["default"] * agent.default + [f"profile {p}" for p in agent.profiles]
+        marks += [str(rule) for rule in agent.rules]
         shown = " ".join(agent.command) or agent.kind
         noted = f" ({', '.join(marks)})" if marks else ""
         line = f"{agent.name}{noted} · {shown}"
@@ -98,6 +101,7 @@ def _listed(settings: Settings) -> list[Listed]:
             command=settings.agents[name].command if name in settings.agents else (),
             default=name == settings.brain,
             profiles=tuple(p for p, profile in settings.profiles.items() if profile.agent == name),
+            rules=settings.agents[name].rules if name in settings.agents else (),
         )
         for name in settings.agent_names
     ]

@@ -17,7 +17,7 @@ MEANINGS = {
     "host": "The address that `keryx serve` listens on.",
     "port": "The port that `keryx serve` listens on.",
     "agent": "Who answers: echo (offline), llm (the configured models), local (a small model in this process), package.module:object for your own, or the name of a table under [agents], which may also be written in place; auto is llm where models are configured, else local where it is installed, else echo.",
-    "agents": "Agents by name: tables of `kind` (acp, llm, local, echo, python), for acp `command`, `env`, `cwd`, `folders`, `shared`, `login`, `model`, `mode`, `files`, `terminal`, `stall`, `idle` and `processes`.",
+    "agents": "Agents by name: tables of `kind` (acp, llm, local, echo, python), `rules` (the places where it answers), for acp `command`, `env`, `cwd`, `folders`, `shared`, `login`, `model`, `mode`, `files`, `terminal`, `stall`, `idle` and `processes`.",
     "model": "The model of sessions that have chosen none; empty means the first one.",
     "models": "Models behind OpenAI-compatible endpoints: tables of `name`, `base_url`, `id`, `key` (env:NAME or file:PATH), `context`, `prices` and more.",
     "tools": "Servers of tools that speak MCP: tables of `name`, `command` or `url`, `env`, `headers`, `timeout`, `policy`, `repeatable` and more.",

@@ -25,6 +25,11 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return context is not None and tokens > context * self.at
 
 
+def asks(parts: tuple[Part, ...]) -> bool:
+    """Whether a message is a person's wish for a compaction."""
+    return any(isinstance(p, Notice) and p.kind == ASKED for p in parts)
+
+
 def shows_epoch(parts: tuple[Part, ...]) -> bool:
     """Whether a message is the notice of a compaction, which readers show as a marker with its summary."""
     return any(isinstance(p, Notice) and p.kind == DONE for p in parts)

@@ -1,6 +1,6 @@
 """Profiles by rule: which profile a place belongs to, and what is set for each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -22,11 +22,14 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         if not any(self.weight):
-            raise Invalid("a rule of a profile names nothing: give platform, account, scope, chat or thread")
+            raise Invalid("a rule names no place: give platform, account, scope, chat or thread")
 
     @property
     def weight(self) -> tuple[bool, ...]:
         return bool(self.thread), bool(self.chat), bool(self.scope), bool(self.account), bool(self.platform)
+
+    def __str__(self) -> str:
+        return " ".join(f"{key} {value}" for key, value in msgspec.structs.asdict(self).items() if value)
 
     def fits(self, source: Source) -> bool:
         return (
@@ -50,24 +53,22 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 Profiles = Mapping[str, Profile]
+Places = Mapping[str, tuple[Where, ...]]
+"""Rules by the name of what they lead to."""
 
 
 def choose(source: Source, profiles: Profiles) -> ProfileId:
-    """The profile of a source: that of the most specific rule that fits, of equals the first in order of names."""
+    """The profile of a source, by the rules where it does not name one itself."""
     if source.profile != DEFAULT_PROFILE:
         return source.profile
-    fitting = [(rule.weight, name) for name, rule in _rules(profiles) if rule.fits(source)]
-    if not fitting:
-        return DEFAULT_PROFILE
-    strongest = max(weight for weight, _ in fitting)
-    return parse(next(name for weight, name in fitting if weight == strongest))
+    return parse(fitting(source, {name: p.rules for name, p in profiles.items()}) or DEFAULT_PROFILE)
+
+
+def fitting(source: Source, rules: Places) -> str | None:
+    """The name with the most specific rule that fits, of equals the first in order; `None` if no rule fits."""
+    found = [(rule.weight, name) for name in sorted(rules) for rule in rules[name] if rule.fits(source)]
+    return max(found, key=lambda entry: entry[0])[1] if found else None
 
 
 def parse(name: str) -> ProfileId:
     return DEFAULT_PROFILE if name == DEFAULT_PROFILE else ids.profile(name)
-
-
-def _rules(profiles: Profiles) -> Iterator[tuple[str, Where]]:
-    for name in sorted(profiles):
-        for rule in profiles[name].rules:
-            yield name, rule

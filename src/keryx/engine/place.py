@@ -38,7 +38,7 @@ def look(tx: Transaction, session: Session, turn: Turn) -> Surroundings:
     known = homes.every(tx, session.profile)
     of_project = projects.instructions(tx, session.project) if session.project else ""
     return Surroundings(
-        source=_source(session, lane, turn.reply),
+        source=where(session, lane, turn.reply),
         shared=lane.shared if lane else any(x.shared for x in around),
         homes=tuple(known),
         targets=("origin", *_targets(tx, session, known)),
@@ -95,8 +95,8 @@ def _lane(around: Sequence[Lane], reply: Target | None) -> Lane | None:
     return next((lane for lane in around if reply and lane.target.key == reply.key), None)
 
 
-def _source(session: Session, lane: Lane | None, reply: Target | None) -> Source:
-    """Where the session began, unless it goes on elsewhere now."""
+def where(session: Session, lane: Lane | None, reply: Target | None = None) -> Source:
+    """The place of a conversation: where it began, unless it goes on elsewhere now."""
     origin = session.origin
     if origin is not None and (lane is None or _same(origin, lane.source)):
         return origin

@@ -10,8 +10,9 @@ from keryx.core.access import Rules
 from keryx.core.budgets import Budgets
 from keryx.core.deliveries import Doubt
 from keryx.core.lanes import Sharing
-from keryx.core.profiles import Profiles
+from keryx.core.profiles import Places, Profiles
 from keryx.core.resets import BUSY_LIMIT, Resets
+from keryx.core.sessions import Session
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Limits
 
@@ -44,7 +45,7 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets of tools that a
-    session can switch on and off, `agents` those that it can have, the usual one first."""
+    session can switch on and off, `agents` those that it can have, the usual one first; `agent_rules` are their places."""
 
     access: Rules = {}
     profiles: Profiles = {}
@@ -63,8 +64,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     final_tries: int = 5
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
     agents: tuple[str, ...] = ()
+    agent_rules: Places = {}
 
     def placed(self, source: Source) -> Source:
         """The source with the profile that its place belongs to."""
         profile = profiles.choose(source, self.profiles)
         return source if profile == source.profile else msgspec.structs.replace(source, profile=profile)
+
+    def agent(self, session: Session, place: Source) -> str:
+        """Who answers: whom the session has chosen, else the one of the place, else of the profile, else the usual one."""
+        profile = self.profiles.get(session.profile)
+        return (
+            session.settings.agent
+            or profiles.fitting(place, self.agent_rules)
+            or (profile.agent if profile else "")
+            or next(iter(self.agents), "")
+        )

@@ -8,18 +8,22 @@ from pathlib import Path
 
 import msgspec
 from tests.agents.acp.scene import player
-from tests.engine.world import AT_ONCE, World
+from tests.engine.world import AT_ONCE, FAKE, World
 
 from keryx.agents.acp.agent import AcpAgent
 from keryx.agents.configured import Configured, Kind
 from keryx.core.ids import OPERATOR
+from keryx.core.profiles import Where
 from keryx.core.turns import Limits, TurnState
 from keryx.engine.clock import SystemClock
 from keryx.store import bindings
 from keryx.store.database import Database
 
 QUICK = msgspec.structs.replace(
-    AT_ONCE, limits=Limits(settle=timedelta(0), lease=timedelta(seconds=1)), agents=("player", "other")
+    AT_ONCE,
+    limits=Limits(settle=timedelta(0), lease=timedelta(seconds=1)),
+    agents=("player", "other"),
+    agent_rules={"other": (Where(platform=FAKE, chat="3"),)},
 )
 
 
@@ -139,3 +143,19 @@ async def test_an_operator_chooses_who_answers(database: Database, tmp_path: Pat
         assert (await world.open(turn.session)).session.settings.agent == "other"
         await world.command("/agent default", chat="2", **mine)
         assert (await world.open(turn.session)).session.settings.agent is None
+
+
+async def test_the_agent_of_a_lane_stays_over_a_reset_and_a_choice_does_not(
+    database: Database, tmp_path: Path
+) -> None:
+    async with world_of(database, player(tmp_path)) as world:
+        mine = {"user": "ann", "principal": OPERATOR}
+        await world.ask("hello", chat="2", **mine)
+        assert "Agent: player (not chosen here)" in await world.command("/agent", chat="2", **mine)
+        await world.ask("hello", chat="3", **mine)
+        assert "Agent: other (not chosen here)" in await world.command("/agent", chat="3", **mine)
+        await world.command("/agent player", chat="3", **mine)
+        assert "Agent: player." in await world.command("/agent", chat="3", **mine)
+        await world.command("/new", chat="3", **mine)
+        await world.ask("hello", chat="3", **mine)
+        assert "Agent: other (not chosen here)" in await world.command("/agent", chat="3", **mine)

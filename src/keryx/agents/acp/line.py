@@ -46,7 +46,7 @@ async def opened(name: str, configured: Configured, *, cwd: str, began: float) -
     try:
         running = await process.start(configured.command, env=env, cwd=cwd)
     except OSError as exc:
-        raise AgentFailed(f"The agent {name} cannot be started: {exc.strerror}.") from exc
+        raise AgentFailed(f"The agent {name} cannot be started: {exc.strerror} ({exc.filename}).") from exc
     return Line(Connection(running, name=name), began=began)
 
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from keryx.core.errors import Forbidden, NotFound
+from keryx.engine import place
 from keryx.engine.commands.call import Call, Done, Run, label
 from keryx.engine.commands.table import COMMANDS, Who
 from keryx.store import listings, sessions, turns
@@ -12,7 +13,9 @@ def _agent(call: Call) -> Done:
     session, known = call.current, call.policy.agents
     if not call.text:
         there = f" There are: {', '.join(known)}." if known else ""
-        return Done(f"Agent: {session.settings.agent or 'default'}.{there}", session.id)
+        name = call.policy.agent(session, place.where(session, call.lane)) or "default"
+        chosen = "" if session.settings.agent else " (not chosen here)"
+        return Done(f"Agent: {name}{chosen}.{there}", session.id)
     if not call.operates:
         raise Forbidden("choosing an agent is for operators: see [access] in the settings")
     if call.text != "default" and call.text not in known:

@@ -15,6 +15,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     terminal: bool = False
     form: bool = False
     notices: bool = False
+    compaction: bool = False
 
 
 def offered(capabilities: object) -> Client:
@@ -27,6 +28,7 @@ def offered(capabilities: object) -> Client:
         terminal=given.get("terminal") is True,
         form=isinstance(elicitation.get("form"), dict),
         notices=isinstance(session.get("notices"), dict),
+        compaction=isinstance(session.get("compaction"), dict),
     )
 
 

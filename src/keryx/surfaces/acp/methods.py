@@ -4,8 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import anyio
-
 from keryx.core import ids
 from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
@@ -102,10 +100,12 @@ class Methods:
         place = read(params, Place)
         cwd, given = place.folder, servers(place.mcp_servers)
         id_ = SessionId(ids.new(self._desk.now()))
-        opened = self._sessions[id_] = Opened(self._desk, id_, cwd=cwd, settings=Settings())
+        opened = self._sessions[id_] = Opened(self._desk, id_, settings=Settings())
+        await opened.work_in(cwd)
         self._lend(opened, given)
         await call.answer({"sessionId": id_, **options.answer(opened.settings, self._desk.choices)})
         await self._desk.update(id_, about.offered())
+        await opened.warn()
 
     async def _load(self, params: Json, call: Call) -> None:
         await self._take(read(params, Take), call, replay=True)
@@ -120,32 +120,34 @@ class Methods:
         if opened and not (opened.stored and replay):
             if opened.stored:
                 await self._desk.hub.session(self._desk.viewer, opened.id)
-            opened.cwd = cwd
+            await opened.work_in(cwd)
             self._lend(opened, given)
             await call.answer(options.answer(opened.settings, self._desk.choices))
+            await opened.warn()
             return
-        opened = opened or Opened(self._desk, asked.session_id, cwd=cwd)
-        opened.cwd = cwd
+        opened = opened or Opened(self._desk, asked.session_id)
+        await opened.work_in(cwd)
         snapshot = await opened.load(replay=replay)
         self._sessions[opened.id] = opened
         self._lend(opened, given)
         await call.answer(options.answer(opened.settings, self._desk.choices))
         await self._desk.update(opened.id, about.offered())
         await opened.live(snapshot)
-        if not await anyio.Path(cwd).is_dir():
-            await opened.notice(f"The folder {cwd} is not there: tools that need it will fail.")
+        await opened.warn()
 
     async def _fork(self, params: Json, call: Call) -> None:
         asked = read(params, Take)
         desk, cwd, given = self._desk, asked.folder, servers(asked.mcp_servers)
         made = await desk.hub.fork(desk.viewer, asked.session_id, surface=SURFACE, cwd=cwd)
-        opened = Opened(desk, made.id, cwd=cwd)
+        opened = Opened(desk, made.id)
+        await opened.work_in(cwd)
         snapshot = await opened.load(replay=False)
         self._sessions[made.id] = opened
         self._lend(opened, given)
         await call.answer({"sessionId": made.id, **options.answer(opened.settings, desk.choices)})
         await desk.update(made.id, about.offered())
         await opened.live(snapshot)
+        await opened.warn()
 
     async def _list(self, params: Json, call: Call) -> Json:
         asked = read(params, ListSessions)

@@ -7,9 +7,9 @@ from functools import partial
 import anyio
 import msgspec
 
-from keryx.core import ids
+from keryx.core import compaction, ids
 from keryx.core.changes import Change, Kind
-from keryx.core.errors import CursorExpired, KeryxError, NotFound, Retryable
+from keryx.core.errors import Conflict, CursorExpired, KeryxError, NotFound, Retryable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
 from keryx.core.messages import Message, Parts, Role
 from keryx.core.questions import QuestionState
@@ -34,6 +34,10 @@ EXPLAIN_SECONDS = 3.0
 ALONE = (
     "This waits behind a message from elsewhere that no process answers now: start `keryx serve`, or cancel."
 )
+READ_ONLY = (
+    "The folder {} is not there, so this conversation can be read and not continued: make the folder again, or open"
+    " the conversation in another one."
+)
 _BATCH = 500
 _AWAY_SECONDS = 0.5
 
@@ -41,15 +45,16 @@ _AWAY_SECONDS = 0.5
 class Opened:
     """A session of this editor. It is stored with its first message; until then its `settings` are kept here."""
 
-    def __init__(self, desk: Desk, id_: SessionId, *, cwd: str, settings: Settings | None = None) -> None:
+    def __init__(self, desk: Desk, id_: SessionId, *, settings: Settings | None = None) -> None:
         self.id = id_
-        self.cwd = cwd
+        self.cwd = ""
+        self._homeless = False
         self.stored = settings is None
         self._desk = desk
         self._about = About(settings=settings or Settings())
         self._order = anyio.Lock()
         self._prompts = Prompts(desk)
-        self._shown = Shown(notices=desk.client.notices)
+        self._shown = Shown(desk.client)
         self._asking = Asking(desk, id_, self._shown)
         self._following = anyio.CancelScope()
         self._seq = 0
@@ -66,7 +71,7 @@ class Opened:
                 self._desk.viewer, self.id, limit=WHOLE if replay else RECENT
             )
             self._stop()
-            self._shown = Shown(notices=self._desk.client.notices)
+            self._shown = Shown(self._desk.client)
             self._asking = Asking(self._desk, self.id, self._shown)
             self._seq = snapshot.session.last_seq
             self._about = About(settings=snapshot.session.settings)
@@ -86,6 +91,7 @@ class Opened:
         prompt = self._prompts.begin(call, ids.new(self._desk.now()))
         call.on_cancel = partial(self._cancel, [prompt])
         try:
+            await self._check_folder()
             async with self._order:
                 await self._receive(prompt, await read())
             await prompt.done()
@@ -100,7 +106,24 @@ class Opened:
         elif self.stored:
             await self._desk.hub.stop(self._desk.viewer, self.id)
 
-    async def notice(self, text: str) -> None:
+    async def work_in(self, folder: str) -> None:
+        """Set the folder of this session. Without one that is there it can only be read."""
+        self.cwd = folder
+        self._homeless = not await anyio.Path(folder).is_dir()
+
+    async def warn(self) -> None:
+        """Tell the person if this session can only be read."""
+        if self._homeless:
+            await self._notice(READ_ONLY.format(self.cwd))
+
+    async def _check_folder(self) -> None:
+        """It may have come back since the session was opened."""
+        if self._homeless:
+            await self.work_in(self.cwd)
+        if self._homeless:
+            raise Conflict(READ_ONLY.format(self.cwd))
+
+    async def _notice(self, text: str) -> None:
         """Tell the person at the editor something that is no part of the conversation."""
         key = ids.new(self._desk.now())
         await self._update([about.notice(text, key, notices=self._desk.client.notices)])
@@ -177,7 +200,7 @@ class Opened:
         first = next(iter(snapshot.queue), None)
         stuck = not snapshot.running and first and first.id != prompt.turn and first.pin is None
         if stuck and not await desk.hub.nodes():
-            await self.notice(ALONE)
+            await self._notice(ALONE)
 
     async def _cancel(self, prompts: Sequence[Prompt]) -> None:
         for prompt in prompts:
@@ -255,9 +278,17 @@ class Opened:
 
     async def _message(self, message: Message) -> None:
         self._seq = message.seq
-        own = message.role is Role.USER and self._prompts.own(message.platform_id)
-        if not own and not self._prompts.closed(message.turn):
+        if not await self._own(message) and not self._prompts.closed(message.turn):
             await self._update(self._shown.message(message))
+
+    async def _own(self, message: Message) -> bool:
+        """Whether this editor wrote a message, and shows it already."""
+        if message.role is Role.USER:
+            return self._prompts.own(message.platform_id)
+        if not compaction.asks(message.parts):
+            return False
+        async with self._order:  # Whoever asks holds it until the turn of the command is known.
+            return self._prompts.asked(message.turn)
 
     async def _ended(self, turn: TurnId, state: TurnState) -> None:
         """Tell what the turn changed, then answer: nothing of it comes after its answer."""

@@ -32,10 +32,13 @@ class Prompt:
     async def stop(self, reason: str) -> None:
         """Answer with a stop reason."""
         await self.call.answer({"stopReason": reason})
-        self._done.set()
+        self.over()
 
     async def fail(self, fault: Fault) -> None:
         await self.call.refuse(fault)
+        self.over()
+
+    def over(self) -> None:
         self._done.set()
 
     async def done(self) -> None:
@@ -63,11 +66,17 @@ class Prompts:
         return prompt
 
     def forget(self, prompt: Prompt) -> None:
+        """It is answered, or whoever began it answers it."""
         self._waiting.remove(prompt)
+        prompt.over()
 
     def own(self, key: str) -> bool:
         """Whether a message was written in this editor."""
         return key in self._keys
+
+    def asked(self, turn: TurnId | None) -> bool:
+        """Whether a prompt waits for this turn."""
+        return any(p.turn == turn for p in self._waiting)
 
     def closed(self, turn: TurnId | None) -> bool:
         """Whether a turn was answered already, so that nothing of it may be shown any more."""

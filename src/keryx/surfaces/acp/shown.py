@@ -6,7 +6,7 @@ by which answer of the turn it is, and by which stretch of text or reasoning wit
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from keryx.core import plans
+from keryx.core import compaction, plans
 from keryx.core.changes import Piece
 from keryx.core.ids import TurnId
 from keryx.core.messages import (
@@ -24,16 +24,21 @@ from keryx.core.messages import (
     ToolResult,
 )
 from keryx.surfaces.acp import toolcalls
+from keryx.surfaces.acp.client import Client
 from keryx.surfaces.acp.peer import Json
 
+COMPACTED = (
+    "What was said before was compacted here. You still see all of it; the model goes on from this summary:"
+)
+_OUTCOMES = {compaction.DONE: "completed", compaction.FAILED: "failed"}
 _CHUNKS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
 
 
 class Shown:
-    """`notices`: the editor shows notices; else they appear among the agent's thoughts."""
+    """Notices and compactions appear among the agent's thoughts where the editor has no place for them."""
 
-    def __init__(self, *, notices: bool) -> None:
-        self._notices = notices
+    def __init__(self, client: Client = Client()) -> None:
+        self._client = client
         self._answers: Counter[TurnId] = Counter()
         self._drafts: dict[TurnId, _Draft] = {}
         self._calls: dict[str, str] = {}
@@ -89,7 +94,19 @@ class Shown:
     def _notice(self, notice: Notice, message: Message, *, live: bool) -> Json:
         if notice.kind == plans.KIND:
             return plan(notice.text)
-        if live and self._notices:
+        if notice.kind == compaction.ASKED:
+            asked = f"/{compaction.ASKED} {notice.text}".strip()
+            return _chunk("user_message_chunk", asked, str(message.id), _about(message))
+        if notice.kind in _OUTCOMES and self._client.compaction:
+            return _marker(notice, message)
+        if notice.kind == compaction.DONE:
+            return _chunk(
+                "agent_thought_chunk",
+                f"{COMPACTED}\n\n{notice.text}",
+                str(message.id),
+                {**_about(message), "compacted": True},
+            )
+        if live and self._client.notices:
             return {"sessionUpdate": "notice", "severity": "info", "title": notice.text}
         return _chunk("agent_thought_chunk", notice.text, str(message.id), _about(message))
 
@@ -153,6 +170,15 @@ class _Draft:
         self.files = 0
         self.stretch = 0
         self.thought: bool | None = None
+
+
+def _marker(notice: Notice, message: Message) -> Json:
+    """A compaction, for editors that have a place for it."""
+    status = _OUTCOMES[notice.kind]
+    told = (
+        {"summary": [toolcalls.text_block(notice.text)]} if status == "completed" else {"error": notice.text}
+    )
+    return {"sessionUpdate": "compaction_update", "compactionId": str(message.id), "status": status, **told}
 
 
 def plan(checklist: str) -> Json:
