@@ -17,6 +17,7 @@ from keryx.core.errors import Gone, NotSent, SendError, Throttled, Unavailable, 
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
 from keryx.core.ports import Attachment, Inbound, Parcel, Receipt
+from keryx.core.shapes import check, check_target
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
 
@@ -174,6 +175,8 @@ async def test_events_come_in_order_with_ids_of_their_own_and_go_on_from_the_cur
         m.reply and m.reply.chat == setting.chats[0] and m.source.platform == setting.adapter.platform
         for m in first
     )
+    for message in first:
+        check_ids(setting, message)
     cursor = first[1].cursor
     if cursor is None:
         pytest.skip("this platform posts, and has no cursor")
@@ -284,6 +287,16 @@ def say(setting: Setting, *said: str) -> None:
         pytest.skip("nothing comes in from this platform")
     for text in said:
         setting.say(setting.chats[0], text)
+
+
+def check_ids(setting: Setting, message: Inbound) -> None:
+    """What comes in looks as the adapter says that its ids look, so that a target can be checked by the same word."""
+    ids, source = setting.adapter.capabilities.ids, message.source
+    assert message.reply
+    check_target(message.reply, ids)
+    check(source.platform, "chat", source.chat or "", ids.chat)
+    check(source.platform, "thread", source.thread or "", ids.thread)
+    check(source.platform, "person", source.user or "", ids.person)
 
 
 def spoil(setting: Setting, faults: Faults) -> None:

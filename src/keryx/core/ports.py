@@ -26,6 +26,7 @@ from keryx.core.ids import (
 from keryx.core.messages import Audio, File, Image, Message, Parts, ToolCall, ToolResult
 from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
+from keryx.core.shapes import Ids
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Usage
 
@@ -232,7 +233,7 @@ class Unit(StrEnum):
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a platform can do. `limit` counts `unit`s of one part; `media` takes attachments; the intervals are
-    the platform's rates; `notes` are told to the agent."""
+    the platform's rates; `ids` say what its ids look like; `notes` are told to the agent."""
 
     idempotency: Idempotency = Idempotency.NONE
     edit: bool = False
@@ -245,6 +246,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     chat_interval: timedelta = timedelta(0)
     account_interval: timedelta = timedelta(0)
     pii_safe: bool = False
+    ids: Ids = Ids()
     notes: tuple[str, ...] = ()
 
 

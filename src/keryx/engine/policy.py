@@ -1,5 +1,6 @@
 """Policy: every choice the engine makes by setting, in one frozen value."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated
 
@@ -10,8 +11,10 @@ from keryx.core.access import Rules
 from keryx.core.budgets import Budgets
 from keryx.core.deliveries import Doubt
 from keryx.core.lanes import Sharing
+from keryx.core.ports import Adapter
 from keryx.core.profiles import Profiles
 from keryx.core.resets import BUSY_LIMIT, Resets
+from keryx.core.shapes import Reach
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Limits
 
@@ -44,7 +47,8 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets of tools that a
-    session can switch on and off, `agents` those that it can have, the usual one first."""
+    session can switch on and off, `agents` those that it can have, the usual one first. `reach` are the connected
+    platforms."""
 
     access: Rules = {}
     profiles: Profiles = {}
@@ -63,8 +67,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     final_tries: int = 5
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
     agents: tuple[str, ...] = ()
+    reach: Mapping[str, Reach] = {}
 
     def placed(self, source: Source) -> Source:
         """The source with the profile that its place belongs to."""
         profile = profiles.choose(source, self.profiles)
         return source if profile == source.profile else msgspec.structs.replace(source, profile=profile)
+
+
+def reachable(adapters: Sequence[Adapter]) -> dict[str, Reach]:
+    """The platforms that something can be sent to; of several accounts, the first one sends."""
+    return {a.platform: Reach(a.account, a.capabilities.ids) for a in reversed(adapters)}

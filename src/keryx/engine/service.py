@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.core.errors import KeryxError
@@ -18,7 +19,7 @@ from keryx.engine.housekeeping import Housekeeping
 from keryx.engine.hub import Hub
 from keryx.engine.leases import Held, Leases
 from keryx.engine.listening import Listening
-from keryx.engine.policy import Policy
+from keryx.engine.policy import Policy, reachable
 from keryx.engine.previews import Previews
 from keryx.engine.runner import Chooser, Folder, Placer, Runner, own_folder
 from keryx.engine.worker import this
@@ -50,6 +51,7 @@ class Service:
         kind: str = "serve",
         everything: bool = True,
     ) -> None:
+        policy = msgspec.structs.replace(policy, reach=reachable(adapters))
         self._database = database
         self._clock = clock
         self._policy = policy

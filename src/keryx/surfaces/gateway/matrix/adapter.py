@@ -16,7 +16,7 @@ from keryx.surfaces.gateway.matrix import content
 from keryx.surfaces.gateway.matrix.api import Homeserver
 from keryx.surfaces.gateway.matrix.events import unsigned_of
 from keryx.surfaces.gateway.matrix.listening import Listener, Sleep
-from keryx.surfaces.gateway.matrix.parse import PLATFORM
+from keryx.surfaces.gateway.matrix.parse import IDS, PLATFORM
 from keryx.surfaces.gateway.render import matrix as render
 from keryx.surfaces.gateway.render import part
 from keryx.surfaces.gateway.settings import Setup
@@ -70,6 +70,7 @@ class MatrixAdapter:
         media=True,
         limit=render.BUDGET,
         unit=Unit.BYTES,
+        ids=IDS,
         notes=("Each room is apart: nothing said in another room is known here.",),
     )
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from keryx.core.deliveries import Target
 from keryx.core.messages import Part, Parts, Text
 from keryx.core.ports import Inbound
+from keryx.core.shapes import Ids, Shape
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.matrix.events import (
     MEMBER,
@@ -22,6 +23,13 @@ from keryx.surfaces.gateway.matrix.events import (
 )
 
 PLATFORM = "matrix"
+IDS = Ids(
+    chat=Shape(r"![^\s:]+(:\S+)?", "that of a room, such as !abc:example.org, written !abc%3Aexample.org"),
+    thread=Shape(
+        r"\$\S+", "that of its first event, such as $abc; a colon within the id of a room is written %3A"
+    ),
+    person=Shape(r"@[^\s:]*:\S+", "a whole name, such as @ann:example.org"),
+)
 REPLACE = "m.replace"
 THREAD = "m.thread"
 NOTICE = "m.notice"

@@ -20,7 +20,7 @@ from keryx.surfaces.gateway.telegram.api import Api, ApiError
 from keryx.surfaces.gateway.telegram.flood import Flood
 from keryx.surfaces.gateway.telegram.intake import Intake
 from keryx.surfaces.gateway.telegram.line import BAD_TOKEN, HOOKED, Line, Sleep
-from keryx.surfaces.gateway.telegram.parse import PLATFORM, Me
+from keryx.surfaces.gateway.telegram.parse import IDS, PLATFORM, Me
 from keryx.surfaces.gateway.telegram.settings import (
     Mode,
     TelegramSettings,
@@ -83,6 +83,7 @@ class TelegramAdapter:
             chat_interval=_interval(settings.per_chat),
             account_interval=_interval(settings.per_second),
             pii_safe=True,
+            ids=IDS,
         )
 
     @property
