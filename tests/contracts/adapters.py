@@ -37,8 +37,8 @@ class Setting:
     Out: `seen` gives the texts that a person sees in a chat, in order; `read` what a person reads of one part;
     `files` the bytes of the files there; `typed` how often typing was shown. `unreachable` is an adapter of the same
     kind whose platform does not listen.
-    In: `say` lets a person write, `edit` change their last message, `attach` send a file with a text; `junk` lets
-    the platform send something broken; `post` hands over what waits, for platforms that post to us.
+    In: `say` lets a person write, `edit` change their last message, `attach` send a file with a text, `alias` write
+    while the platform tells another id of theirs; `junk` lets the platform send something broken; `post` hands over what waits, for platforms that post to us.
     `spoil` sets the faults of the wire. `secret` must be in no error and no log. `start` is the position of an account
     that has listened before, for platforms on which one that has not hears nothing of what was said earlier.
     """
@@ -52,6 +52,7 @@ class Setting:
     say: Callable[[str, str], None] | None = None
     edit: Callable[[str, str], None] | None = None
     attach: Callable[[str, str, Attachment], None] | None = None
+    alias: Callable[[str, str, str], None] | None = None
     junk: Callable[[], None] | None = None
     post: Callable[[], Awaitable[None]] | None = None
     spoil: Callable[[Faults], None] | None = None
@@ -165,6 +166,9 @@ async def _webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[Setting]
         def edit(chat: str, text: str) -> None:
             hooks.say(chat, text, edits=last)
 
+        def alias(chat: str, text: str, other: str) -> None:
+            hooks.say(chat, text, alias=other)
+
         def spoil(faults: Faults) -> None:
             hooks.faults = faults
 
@@ -174,6 +178,7 @@ async def _webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[Setting]
                 seen=hooks.texts,
                 say=say,
                 edit=edit,
+                alias=alias,
                 junk=junk,
                 post=lambda: hooks.post(adapter.hook.answer),
                 spoil=spoil,

@@ -249,6 +249,15 @@ async def test_an_edit_by_a_person_names_what_it_edits(setting: Setting) -> None
     assert texts([second]) == ["hello"] and first.event != second.event
 
 
+async def test_another_id_of_a_person_is_told_before_what_they_say(setting: Setting) -> None:
+    if setting.alias is None:
+        pytest.skip("people have one id on this platform")
+    setting.alias(setting.chats[0], "hello", "another")
+    door = Brink(1, setting.start)
+    [event] = await heard(setting, 1, door=door)
+    assert door.aliases == [(event.source.user, "another")] and texts([event]) == ["hello"]
+
+
 async def test_a_file_of_a_person_is_kept_with_its_bytes(setting: Setting) -> None:
     if setting.attach is None:
         pytest.skip("people cannot send files on this platform")

@@ -1,6 +1,6 @@
 """Who may talk: the rule of each platform, and what it says of one source. Closed unless something opens it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -47,12 +47,13 @@ Rules = Mapping[str, Rule]
 NO_RULES: Rules = MappingProxyType({})
 
 
-def judge(rule: Rule, source: Source, *, granted: bool) -> Verdict:
-    """What becomes of a message. `granted`: its author was let in by a person, as by pairing."""
+def judge(rule: Rule, source: Source, *, granted: bool, others: Collection[str] = ()) -> Verdict:
+    """What becomes of a message. `granted`: its author was let in by a person, as by pairing. `others` are ids that
+    the author goes by as well."""
     if source.bot and not rule.bots:
         return Verdict.IGNORED
     direct = source.chat_type is ChatType.DM
-    if granted or listed(rule.allow, source) or listed(rule.operators, source):
+    if granted or listed(rule.allow + rule.operators, source, others):
         return Verdict.ALLOWED
     if not direct and _group(rule, source):
         return Verdict.ALLOWED
@@ -61,12 +62,12 @@ def judge(rule: Rule, source: Source, *, granted: bool) -> Verdict:
     return Verdict.STRANGER if direct and rule.pairing and not source.bot else Verdict.IGNORED
 
 
-def listed(people: tuple[str, ...], source: Source) -> bool:
+def listed(people: tuple[str, ...], source: Source, others: Collection[str] = ()) -> bool:
     """Whether a list of ids names the author of a message."""
     if EVERYBODY in people:
         return True
     known = {identity.canonical(source.platform, person) for person in people}
-    return any(identity.canonical(source.platform, own) in known for own in _ids(source))
+    return any(identity.canonical(source.platform, own) in known for own in (*_ids(source), *others))
 
 
 def quiet(rule: Rule, source: Source, *, addressed: bool) -> bool:

@@ -310,6 +310,11 @@ class Door(Protocol):
         """A chat has another id from now on: who talks there goes on with the same conversation."""
         ...
 
+    async def alias(self, source: Source, other: str) -> None:
+        """Who speaks in a source also goes by another id: the two are one person from now on, with all that was said
+        by either. Doing it twice changes nothing. `Invalid` where one person has one id."""
+        ...
+
     def report(self, link: Link, detail: str = "") -> None:
         """Say how the connection stands, in a sentence fit for a person."""
         ...

@@ -41,8 +41,8 @@ def admit(tx: Transaction, inbound: Inbound, rules: Rules, *, now: datetime) -> 
 
 def judged(tx: Transaction, source: Source, rules: Rules) -> Verdict:
     """What the rules and the grants say of a source at this moment."""
-    rule = rules.get(source.platform, CLOSED)
-    verdict = access.judge(rule, source, granted=False)
+    rule, others = rules.get(source.platform, CLOSED), _others(tx, source)
+    verdict = access.judge(rule, source, granted=False, others=others)
     if verdict is Verdict.ALLOWED or _grant(tx, source) is None:
         return verdict
     return access.judge(rule, source, granted=True)
@@ -51,7 +51,7 @@ def judged(tx: Transaction, source: Source, rules: Rules) -> Verdict:
 def operates(tx: Transaction, source: Source, rules: Rules) -> bool:
     """Whether the author of a message has the rights of an operator."""
     grant = _grant(tx, source)
-    listed = access.listed(rules.get(source.platform, CLOSED).operators, source)
+    listed = access.listed(rules.get(source.platform, CLOSED).operators, source, _others(tx, source))
     return listed or (grant is not None and grant.operator)
 
 
@@ -79,6 +79,16 @@ def aliases(tx: Transaction, source: Source) -> Aliases:
 def identified(source: Source) -> str | None:
     """The id by which the author of a message is known."""
     return source.user_alt or source.user or source.chat
+
+
+def _others(tx: Transaction, source: Source) -> list[str]:
+    """Every id that the author of a message goes by, as far as it was learned."""
+    person = identified(source)
+    if not person or not identity.aliased(source.platform):
+        return []
+    known = identity.person(source.platform, person, aliases=aliases(tx, source))
+    found = handles.of_person(tx, profile=source.profile, platform=source.platform, person=known)
+    return [known, *found]
 
 
 def _handle(tx: Transaction, source: Source) -> str | None:

@@ -38,6 +38,9 @@ class HubDoor:
     async def moved(self, old: str, new: str) -> None:
         await self._hub.move_chat(self._adapter.platform, self._adapter.account, old, new)
 
+    async def alias(self, source: Source, other: str) -> None:
+        await self._hub.people.known_as(source, other)
+
     def report(self, link: Link, detail: str = "") -> None:
         self._connections.report(self._adapter, link, detail)
 

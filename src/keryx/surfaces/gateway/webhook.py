@@ -56,7 +56,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be posted to us. Fields that are not named here are ignored, so that senders may grow."""
+    """What may be posted to us. Fields that are not named here are ignored, so that senders may grow. `alias` is
+    another id of the user."""
 
     chat: str
     user: str
@@ -68,6 +69,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     addressed: bool = True
     quote: str = ""
     edits: str = ""
+    alias: str = ""
 
 
 def make(setup: Setup) -> "WebhookAdapter | None":
@@ -233,7 +235,10 @@ class WebhookAdapter:
             return _told(503, "Keryx is starting: try again")
         try:
             said = msgspec.convert(json.loads(request.body), Said)
-            receipt = await self._door.receive(parse(event, said))
+            inbound = parse(event, said)
+            if said.alias:
+                await self._door.alias(inbound.source, said.alias)
+            receipt = await self._door.receive(inbound)
         except (ValueError, RecursionError, Invalid) as exc:
             return _told(400, f"this is not a message: {exc}")
         except Unavailable:
