@@ -24,7 +24,7 @@ from keryx.engine.builtin import BuiltinTools
 from keryx.engine.clock import SystemClock
 from keryx.engine.feed import Feed
 from keryx.engine.hub import Hub
-from keryx.engine.policy import Policy, reachable
+from keryx.engine.policy import Policy, check_access, reachable
 from keryx.engine.record import Reading
 from keryx.engine.service import Service
 from keryx.store import cursors
@@ -135,6 +135,7 @@ def made(settings: Settings) -> list[Adapter]:
         adapter: Adapter | None = factories[setup.platform].load()(setup)
         if adapter is not None:
             adapters.append(adapter)
+    check_access(settings.access, adapters)
     return adapters
 
 

@@ -16,7 +16,7 @@ from keryx.core.deliveries import AGAIN, Idempotency, Target
 from keryx.core.errors import Gone, NotSent, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
-from keryx.core.ports import Attachment, Inbound, Parcel, Receipt
+from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Receipt
 from keryx.core.shapes import check, check_target
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
@@ -277,6 +277,22 @@ async def test_a_file_that_cannot_be_kept_becomes_a_sentence(setting: Setting) -
     assert all(isinstance(p, Text) for p in event.parts)
     assert "look" in texts([event])[0] and "a.bin" in texts([event])[0]
     refuse_secrets(setting, ValueError(texts([event])[0]))
+
+
+async def test_roles_that_are_declared_can_be_asked_for(setting: Setting) -> None:
+    if setting.rank is None:
+        assert not isinstance(setting.adapter, Ranked)
+        pytest.skip("this platform has no roles, or tells them with each event")
+    able, adapter = setting.adapter.capabilities, setting.adapter
+    assert isinstance(adapter, Ranked)
+    for role in able.roles:
+        found = await adapter.roles(setting.rank(role))
+        assert role in found and set(found) <= set(able.roles)
+    assert list(await adapter.roles(setting.rank(""))) == []
+    assert isinstance(setting.unreachable, Ranked)
+    with pytest.raises(Unavailable) as caught:
+        await setting.unreachable.roles(setting.rank(""))
+    refuse_secrets(setting, caught.value)
 
 
 async def test_no_secret_is_logged(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,9 @@ async def test_an_adapter_tells_another_id_of_a_person_and_their_conversations_b
 ) -> None:
     rules = {"webhook": Rule(allow=("ann",))}
     world = await begin(policy=msgspec.structs.replace(AT_ONCE, access=rules))
-    door = await doors.opened(world.hub, RecordingAdapter("webhook"), world.node.service.connections)
+    door = await doors.opened(
+        world.hub, RecordingAdapter("webhook"), world.node.service.connections, world.node.service.roles
+    )
     first = await door.receive(said("hello", "ann"))
     assert (await door.receive(said("who am I?", "crm-17"))).session is None
     for _ in range(2):
@@ -46,7 +48,9 @@ async def test_an_adapter_tells_another_id_of_a_person_and_their_conversations_b
 
 async def test_where_a_person_has_one_id_there_is_no_other_to_tell(begin: Begin) -> None:
     world = await begin()
-    door = await doors.opened(world.hub, RecordingAdapter("fake"), world.node.service.connections)
+    door = await doors.opened(
+        world.hub, RecordingAdapter("fake"), world.node.service.connections, world.node.service.roles
+    )
     for source, other in ((said("", "ann", "fake").source, "b"), (Source(platform="webhook"), "b")):
         with pytest.raises(Invalid):
             await door.alias(source, other)

@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may talk on one platform. `allow` and `operators` are ids of people, `groups` ids of chats in which
-    everybody may talk, `roles` the roles that an adapter lets in. `*` stands for all and must be written alone.
+    everybody may talk, `roles` names of roles that let whoever has one talk. `*` stands for all and must be written out.
 
     `bots` lets other bots talk. `pairing` gives strangers in direct chats a code. `mention`: in groups only what
     is addressed to the agent is answered; `observe` keeps the rest as context."""
@@ -57,7 +57,7 @@ def judge(rule: Rule, source: Source, *, granted: bool, others: Collection[str] 
         return Verdict.ALLOWED
     if not direct and _group(rule, source):
         return Verdict.ALLOWED
-    if rule.roles and source.by_role:
+    if by_role(rule, source):
         return Verdict.ALLOWED
     return Verdict.STRANGER if direct and rule.pairing and not source.bot else Verdict.IGNORED
 
@@ -68,6 +68,11 @@ def listed(people: tuple[str, ...], source: Source, others: Collection[str] = ()
         return True
     known = {identity.canonical(source.platform, person) for person in people}
     return any(identity.canonical(source.platform, own) in known for own in (*_ids(source), *others))
+
+
+def by_role(rule: Rule, source: Source) -> bool:
+    """Whether a role lets the author of a message in."""
+    return any(role in rule.roles or EVERYBODY in rule.roles for role in source.roles)
 
 
 def quiet(rule: Rule, source: Source, *, addressed: bool) -> bool:

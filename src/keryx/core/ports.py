@@ -233,7 +233,8 @@ class Unit(StrEnum):
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a platform can do. `limit` counts `unit`s of one part; `media` takes attachments; the intervals are
-    the platform's rates; `ids` say what its ids look like; `notes` are told to the agent."""
+    the platform's rates; `ids` say what its ids look like; `roles` names the roles that people may have there, `*` for
+    any; `notes` are told to the agent."""
 
     idempotency: Idempotency = Idempotency.NONE
     edit: bool = False
@@ -247,6 +248,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     account_interval: timedelta = timedelta(0)
     pii_safe: bool = False
     ids: Ids = Ids()
+    roles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -369,3 +371,11 @@ class Adapter(Protocol):
     async def send(self, parcel: Parcel) -> str: ...
 
     async def typing(self, target: Target) -> None: ...
+
+
+@runtime_checkable
+class Ranked(Protocol):
+    """An adapter that can be asked for roles, where events do not carry them in their source. `roles` gives those
+    that the author of a source has at its place at this moment; `Unavailable` if the platform cannot tell now."""
+
+    async def roles(self, source: Source) -> Sequence[str]: ...

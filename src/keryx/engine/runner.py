@@ -13,7 +13,16 @@ from anyio.abc import TaskGroup
 from keryx.core.access import NO_RULES, Rules
 from keryx.core.budgets import Budgets
 from keryx.core.changes import Change, Kind
-from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, KeryxError, LeaseLost, Retryable
+from keryx.core.errors import (
+    AgentFailed,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KeryxError,
+    LeaseLost,
+    Retryable,
+    Unavailable,
+)
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.messages import Message
 from keryx.core.ports import (
@@ -48,8 +57,9 @@ from keryx.engine.mailbox import (
 )
 from keryx.engine.media import Media
 from keryx.engine.questions import Interview
-from keryx.engine.record import Reading, Written
-from keryx.store import claims
+from keryx.engine.record import NO_AUTHORS, Authors, Reading, Written
+from keryx.engine.roles import Roles
+from keryx.store import claims, turns
 from keryx.store.claims import Claimed
 from keryx.store.database import Database, Transaction, Work
 from keryx.store.wake import Wake
@@ -98,6 +108,7 @@ class Runner:
         media: Media,
         watcher: Watcher,
         rules: Rules = NO_RULES,
+        roles: Roles | None = None,
         budgets: Budgets = Budgets(),
         scoped: bool = False,
     ) -> None:
@@ -111,6 +122,7 @@ class Runner:
         self._media = media
         self._watcher = watcher
         self._rules = rules
+        self._roles = roles
         self._budgets = budgets
         self._scoped = scoped
         self._session: SessionId | None = None
@@ -231,7 +243,10 @@ class Runner:
 
     async def _drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         try:
-            reading = await self._store(turn, "turn.read", partial(self._read, turn=turn), write=False)
+            asked = await self._authors(turn, lambda tx: record.authors(tx, [turn]))
+            reading = await self._store(
+                turn, "turn.read", partial(self._read, turn=turn, asked=asked), write=False
+            )
         except (Forbidden, Invalid) as exc:
             await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
             return
@@ -265,10 +280,20 @@ class Runner:
         if reading.session.title_by is None and not self._draining:
             group.start_soon(naming.name, self._database, agent, context, turn)
 
-    def _read(self, tx: Transaction, *, turn: Turn) -> Reading:
+    async def _authors(self, turn: Turn, work: Work[Authors]) -> Authors:
+        """Whoever was let in by a role may have lost it since: the platform is asked again. `Forbidden` if it cannot tell."""
+        if self._roles is None or not self._roles.matter:
+            return NO_AUTHORS
+        found = await self._store(turn, "turn.authors", work, write=False)
+        try:
+            return {id_: await self._roles.now(source) for id_, source in found.items()}
+        except Unavailable as exc:
+            raise Forbidden(f"It cannot be told now who may talk here: {exc}. /retry asks again.") from exc
+
+    def _read(self, tx: Transaction, *, turn: Turn, asked: Authors) -> Reading:
         now = self._clock.now()
         usage.check(tx, turn, self._budgets, now=now)
-        return record.read(tx, turn, now=now, rules=self._rules)
+        return record.read(tx, turn, now=now, rules=self._rules, asked=asked)
 
     async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: "_Pulse", written: Written) -> None:
         while True:
@@ -341,15 +366,19 @@ class Runner:
         known = {m.seq for m in reading.history if m.turn == turn.id}
 
         async def steer() -> Sequence[Message]:
+            try:
+                asked = await self._authors(
+                    turn, lambda tx: record.authors(tx, turns.queued(tx, turn.session))
+                )
+            except Forbidden as exc:
+                log.info("nothing is given to turn %s now: %s", turn.id, exc)
+                return ()
             now = self._clock.now()
-            given = await self._store(
-                turn,
-                "turn.steer",
-                partial(record.steer, turn=turn, now=now, rules=self._rules),
-                again=partial(
-                    record.steer_again, turn=turn, known=frozenset(known), now=now, rules=self._rules
-                ),
+            work = partial(record.steer, turn=turn, now=now, rules=self._rules, asked=asked)
+            again = partial(
+                record.steer_again, turn=turn, known=frozenset(known), now=now, rules=self._rules, asked=asked
             )
+            given = await self._store(turn, "turn.steer", work, again=again)
             known.update(m.seq for m in given)
             return given
 

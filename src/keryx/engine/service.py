@@ -21,6 +21,7 @@ from keryx.engine.leases import Held, Leases
 from keryx.engine.listening import Listening
 from keryx.engine.policy import Policy, reachable
 from keryx.engine.previews import Previews
+from keryx.engine.roles import Roles
 from keryx.engine.runner import Chooser, Folder, Placer, Runner, own_folder
 from keryx.engine.worker import this
 from keryx.store.database import Database
@@ -62,6 +63,7 @@ class Service:
         self.hub = Hub(database, clock, policy=policy, feed=self.feed)
         self.worker = this(kind, now=clock.now())
         self.connections = Connections(database, clock, worker=self.worker.id)
+        self.roles = Roles(self._adapters, policy.access, clock)
         self._previews = Previews(
             database,
             clock,
@@ -81,6 +83,7 @@ class Service:
             media=self.hub.media,
             watcher=self._previews,
             rules=policy.access,
+            roles=self.roles,
             budgets=policy.budgets,
             scoped=not everything,
         )
@@ -94,7 +97,7 @@ class Service:
             look_again=self._look_again,
         )
         self._listening = {
-            adapter_key(a): Listening(self.hub, clock, a, connections=self.connections)
+            adapter_key(a): Listening(self.hub, clock, a, connections=self.connections, roles=self.roles)
             for a in self._adapters
         }
         self._dispatchers = [

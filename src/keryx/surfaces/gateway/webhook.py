@@ -57,7 +57,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """What may be posted to us. Fields that are not named here are ignored, so that senders may grow. `alias` is
-    another id of the user."""
+    another id of the user, `roles` those that the user has."""
 
     chat: str
     user: str
@@ -70,6 +70,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     quote: str = ""
     edits: str = ""
     alias: str = ""
+    roles: tuple[str, ...] = ()
 
 
 def make(setup: Setup) -> "WebhookAdapter | None":
@@ -120,6 +121,7 @@ def parse(event: str, said: Said) -> Inbound:
             user_name=said.name or None,
             thread=said.thread or None,
             message=event,
+            roles=said.roles,
         ),
         parts=words(said.text),
         surface="gateway",
@@ -173,6 +175,7 @@ class WebhookAdapter:
             idempotency=Idempotency.NATIVE if settings.idempotent else Idempotency.NONE,
             threads=True,
             limit=10_000_000,
+            roles=("*",),
         )
 
     async def listen(self, door: Door) -> None:
