@@ -97,6 +97,15 @@ class People:
             ),
         )
 
+    async def clear(self, viewer: Viewer, platform: str | None) -> int:
+        """Forget the request of every stranger who waits, on one platform or on all; gives how many there were."""
+        now = self._clock.now()
+        return await self._write(
+            "people.clear",
+            viewer,
+            lambda tx: pairing.clear(tx, profile=viewer.profile, platform=platform, now=now),
+        )
+
     async def revoke(self, viewer: Viewer, platform: str, person: str) -> None:
         """Take back what an approval gave."""
         now = self._clock.now()
