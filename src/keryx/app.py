@@ -17,12 +17,14 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
 from keryx.core.ports import Adapter
 from keryx.core.sessions import Viewer
+from keryx.core.shapes import Reach
 from keryx.core.turns import Turn
 from keryx.engine import place
 from keryx.engine.builtin import BuiltinTools
 from keryx.engine.clock import SystemClock
 from keryx.engine.feed import Feed
 from keryx.engine.hub import Hub
+from keryx.engine.policy import Policy, check_access, reachable
 from keryx.engine.record import Reading
 from keryx.engine.service import Service
 from keryx.store import cursors
@@ -59,20 +61,22 @@ class App:
         self, kind: str, *, everything: bool = False, drain: float = 0, lent: Lent | None = None
     ) -> AsyncGenerator[Service]:
         """The engine at work in this process. Only a node does `everything`. `lent` is what an editor lends to turns."""
+        adapters = self._all_adapters if everything else self._usable_adapters
+        policy = msgspec.structs.replace(self.settings.policy, reach=reachable(adapters))
         async with (
             self.database,
-            self._bare_hub() as hub,
+            self._bare_hub(policy) as hub,
             roster.opened(self.settings, BuiltinTools(hub), self.clock, lent) as agents,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
                 self.database,
                 self.clock,
-                policy=self.settings.policy,
+                policy=policy,
                 choose=agents.choose,
                 place=self._place,
                 folder=lambda session: (lent.folder(session.id) if lent else None) or session.cwd,
-                adapters=self._all_adapters if everything else self._usable_adapters,
+                adapters=adapters,
                 kind=kind,
                 everything=everything,
             )
@@ -82,13 +86,13 @@ class App:
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
         """The verbs alone, for a command that asks one thing: nothing runs in the background."""
-        async with self.database, self._bare_hub() as hub:
+        async with self.database, self._bare_hub(self.settings.policy) as hub:
             yield hub
 
     @asynccontextmanager
-    async def _bare_hub(self) -> AsyncGenerator[Hub]:
+    async def _bare_hub(self, policy: Policy) -> AsyncGenerator[Hub]:
         feed = Feed(self.database, self.clock)
-        with closing(Hub(self.database, self.clock, policy=self.settings.policy, feed=feed)) as hub:
+        with closing(Hub(self.database, self.clock, policy=policy, feed=feed)) as hub:
             yield hub
 
     @cached_property
@@ -106,9 +110,9 @@ class App:
             return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
     @property
-    def accounts(self) -> dict[str, str]:
-        """The platforms that something can be sent to, each with the account that sends."""
-        return {adapter.platform: adapter.account for adapter in reversed(self._usable_adapters)}
+    def accounts(self) -> dict[str, Reach]:
+        """The platforms that something can be sent to."""
+        return reachable(self._usable_adapters)
 
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""
@@ -131,6 +135,7 @@ def made(settings: Settings) -> list[Adapter]:
         adapter: Adapter | None = factories[setup.platform].load()(setup)
         if adapter is not None:
             adapters.append(adapter)
+    check_access(settings.access, adapters)
     return adapters
 
 

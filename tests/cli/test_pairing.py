@@ -57,6 +57,8 @@ def test_a_stranger_is_let_in_by_code_and_sent_away_again(keryx: Cli, platform: 
     assert "keryx pairing approve" in shown(platform, 4)[-1]
     assert keryx.json("pairing", "deny", "fake", "ann")["result"] == "Forgotten."
     assert keryx("pairing", "deny", "fake", "ann").code == 3
+    assert keryx.ok("pairing", "clear").out == "0 forgotten.\n"
+    assert keryx.json("pairing", "clear", "fake") == {"forgotten": 0}
     assert "hello?" not in (keryx.home / "keryx.db").read_bytes().decode("latin-1")
 
 

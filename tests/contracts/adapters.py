@@ -14,6 +14,7 @@ from pathlib import Path
 
 from keryx.core.deliveries import LOCAL, Idempotency
 from keryx.core.ports import Adapter, Attachment, Capabilities
+from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.local import LocalAdapter
 from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
 from keryx.surfaces.gateway.matrix.api import Homeserver
@@ -24,7 +25,7 @@ from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
 from keryx.surfaces.gateway.webhook import WebhookAdapter, WebhookSettings
 from keryx.testing import RecordingAdapter
 from keryx.testing.faults import Faults
-from keryx.testing.matrix import FakeMatrix
+from keryx.testing.matrix import PERSON, FakeMatrix
 from keryx.testing.platform import Platform, PlatformAdapter
 from keryx.testing.telegram import TOKEN, FakeTelegram
 from keryx.testing.webhook import KEY, FakeWebhooks
@@ -37,8 +38,8 @@ class Setting:
     Out: `seen` gives the texts that a person sees in a chat, in order; `read` what a person reads of one part;
     `files` the bytes of the files there; `typed` how often typing was shown. `unreachable` is an adapter of the same
     kind whose platform does not listen.
-    In: `say` lets a person write, `edit` change their last message, `attach` send a file with a text; `junk` lets
-    the platform send something broken; `post` hands over what waits, for platforms that post to us.
+    In: `say` lets a person write, `edit` change their last message, `attach` send a file with a text, `alias` write
+    while the platform tells another id of theirs; `rank` gives somebody a role, or none, and gives where; `junk` lets the platform send something broken; `post` hands over what waits, for platforms that post to us.
     `spoil` sets the faults of the wire. `secret` must be in no error and no log. `start` is the position of an account
     that has listened before, for platforms on which one that has not hears nothing of what was said earlier.
     """
@@ -52,6 +53,8 @@ class Setting:
     say: Callable[[str, str], None] | None = None
     edit: Callable[[str, str], None] | None = None
     attach: Callable[[str, str, Attachment], None] | None = None
+    alias: Callable[[str, str, str], None] | None = None
+    rank: Callable[[str], Source] | None = None
     junk: Callable[[], None] | None = None
     post: Callable[[], Awaitable[None]] | None = None
     spoil: Callable[[Faults], None] | None = None
@@ -123,6 +126,10 @@ async def _telegram(folder: Path) -> AsyncGenerator[Setting]:
         def spoil(faults: Faults) -> None:
             telegram.faults = faults
 
+        def rank(role: str) -> Source:
+            telegram.members[-5, 7] = role or "restricted"
+            return Source(platform="telegram", chat="-5", chat_type=ChatType.GROUP, user="7")
+
         def files(chat: str) -> list[bytes]:
             return [telegram.uploads[b.id] for b in telegram.bubbles if b.media and b.chat == int(chat)]
 
@@ -137,6 +144,7 @@ async def _telegram(folder: Path) -> AsyncGenerator[Setting]:
                 say=said.say,
                 edit=said.edit,
                 attach=said.attach,
+                rank=rank,
                 junk=said.junk,
                 spoil=spoil,
                 unreachable=nowhere,
@@ -165,6 +173,9 @@ async def _webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[Setting]
         def edit(chat: str, text: str) -> None:
             hooks.say(chat, text, edits=last)
 
+        def alias(chat: str, text: str, other: str) -> None:
+            hooks.say(chat, text, alias=other)
+
         def spoil(faults: Faults) -> None:
             hooks.faults = faults
 
@@ -174,6 +185,7 @@ async def _webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[Setting]
                 seen=hooks.texts,
                 say=say,
                 edit=edit,
+                alias=alias,
                 junk=junk,
                 post=lambda: hooks.post(adapter.hook.answer),
                 spoil=spoil,
@@ -220,6 +232,11 @@ async def _matrix(folder: Path) -> AsyncGenerator[Setting]:
         def spoil(faults: Faults) -> None:
             matrix.faults = faults
 
+        def rank(role: str) -> Source:
+            matrix.open("!one:fake.test", PERSON)
+            matrix.powers["!one:fake.test"] = {PERSON: {"admin": 100, "moderator": 50}.get(role, 49)}
+            return Source(platform="matrix", chat="!one:fake.test", chat_type=ChatType.GROUP, user=PERSON)
+
         def files(chat: str) -> list[bytes]:
             return [matrix.files[str(c["url"]).rpartition("/")[2]] for c in matrix.shown(chat) if "url" in c]
 
@@ -234,6 +251,7 @@ async def _matrix(folder: Path) -> AsyncGenerator[Setting]:
                 say=said.say,
                 edit=said.edit,
                 attach=said.attach,
+                rank=rank,
                 junk=said.junk,
                 spoil=spoil,
                 unreachable=nowhere,

@@ -16,7 +16,8 @@ from keryx.core.deliveries import AGAIN, Idempotency, Target
 from keryx.core.errors import Gone, NotSent, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
-from keryx.core.ports import Attachment, Inbound, Parcel, Receipt
+from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Receipt
+from keryx.core.shapes import check, check_target
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
 
@@ -174,6 +175,8 @@ async def test_events_come_in_order_with_ids_of_their_own_and_go_on_from_the_cur
         m.reply and m.reply.chat == setting.chats[0] and m.source.platform == setting.adapter.platform
         for m in first
     )
+    for message in first:
+        check_ids(setting, message)
     cursor = first[1].cursor
     if cursor is None:
         pytest.skip("this platform posts, and has no cursor")
@@ -246,6 +249,15 @@ async def test_an_edit_by_a_person_names_what_it_edits(setting: Setting) -> None
     assert texts([second]) == ["hello"] and first.event != second.event
 
 
+async def test_another_id_of_a_person_is_told_before_what_they_say(setting: Setting) -> None:
+    if setting.alias is None:
+        pytest.skip("people have one id on this platform")
+    setting.alias(setting.chats[0], "hello", "another")
+    door = Brink(1, setting.start)
+    [event] = await heard(setting, 1, door=door)
+    assert door.aliases == [(event.source.user, "another")] and texts([event]) == ["hello"]
+
+
 async def test_a_file_of_a_person_is_kept_with_its_bytes(setting: Setting) -> None:
     if setting.attach is None:
         pytest.skip("people cannot send files on this platform")
@@ -267,6 +279,22 @@ async def test_a_file_that_cannot_be_kept_becomes_a_sentence(setting: Setting) -
     refuse_secrets(setting, ValueError(texts([event])[0]))
 
 
+async def test_roles_that_are_declared_can_be_asked_for(setting: Setting) -> None:
+    if setting.rank is None:
+        assert not isinstance(setting.adapter, Ranked)
+        pytest.skip("this platform has no roles, or tells them with each event")
+    able, adapter = setting.adapter.capabilities, setting.adapter
+    assert isinstance(adapter, Ranked)
+    for role in able.roles:
+        found = await adapter.roles(setting.rank(role))
+        assert role in found and set(found) <= set(able.roles)
+    assert list(await adapter.roles(setting.rank(""))) == []
+    assert isinstance(setting.unreachable, Ranked)
+    with pytest.raises(Unavailable) as caught:
+        await setting.unreachable.roles(setting.rank(""))
+    refuse_secrets(setting, caught.value)
+
+
 async def test_no_secret_is_logged(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
     if not setting.secret:
         pytest.skip("this platform has no secret")
@@ -284,6 +312,16 @@ def say(setting: Setting, *said: str) -> None:
         pytest.skip("nothing comes in from this platform")
     for text in said:
         setting.say(setting.chats[0], text)
+
+
+def check_ids(setting: Setting, message: Inbound) -> None:
+    """What comes in looks as the adapter says that its ids look, so that a target can be checked by the same word."""
+    ids, source = setting.adapter.capabilities.ids, message.source
+    assert message.reply
+    check_target(message.reply, ids)
+    check(source.platform, "chat", source.chat or "", ids.chat)
+    check(source.platform, "thread", source.thread or "", ids.thread)
+    check(source.platform, "person", source.user or "", ids.person)
 
 
 def spoil(setting: Setting, faults: Faults) -> None:

@@ -1,5 +1,6 @@
 """Who may talk, by rule alone."""
 
+import msgspec
 import pytest
 
 from keryx.core import codes
@@ -46,10 +47,17 @@ def test_bots_are_ignored_unless_they_are_allowed() -> None:
     assert judge(Rule(bots=True), bot, granted=False) is Verdict.IGNORED
 
 
-def test_a_role_counts_where_roles_are_let_in() -> None:
-    member = Source(platform="discord", chat="c", chat_type=ChatType.GROUP, user="7", by_role=True)
-    assert judge(CLOSED, member, granted=False) is Verdict.IGNORED
-    assert judge(Rule(roles=("staff",)), member, granted=False) is Verdict.ALLOWED
+def test_a_role_counts_where_it_is_let_in() -> None:
+    member = Source(platform="discord", chat="c", chat_type=ChatType.GROUP, user="7", roles=("staff",))
+    claims = msgspec.structs.replace(member, roles=(), by_role=True)
+    for names, source, verdict in (
+        ((), member, Verdict.IGNORED),
+        (("staff",), member, Verdict.ALLOWED),
+        (("*",), member, Verdict.ALLOWED),
+        (("boss",), member, Verdict.IGNORED),
+        (("staff", "*"), claims, Verdict.IGNORED),
+    ):
+        assert judge(Rule(roles=names), source, granted=False) is verdict
 
 
 def test_a_thread_belongs_to_the_group_around_it() -> None:

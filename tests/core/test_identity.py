@@ -53,6 +53,12 @@ def test_phone_and_lid_of_one_person_lead_to_the_phone() -> None:
     assert person("whatsapp", "+4917012345", aliases=aliases) == "4917012345"
 
 
+def test_whoever_posts_webhooks_may_know_a_person_by_several_ids_as_written() -> None:
+    aliases = Aliases().learn("+49:1@x", "ann")
+    assert person("webhook", "+49:1@x", aliases=aliases) == "ann"
+    assert person("webhook", "+49", aliases=aliases) == "+49"
+
+
 def test_aliases_of_whatsapp_mean_nothing_elsewhere() -> None:
     assert person("telegram", "123", aliases=Aliases().learn("123", "9")) == "123"
 

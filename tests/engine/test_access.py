@@ -139,6 +139,54 @@ async def test_at_most_three_wait_at_once_on_a_platform(begin: Begin) -> None:
     assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["a", "c", "d"]
 
 
+async def test_the_oldest_request_makes_room_for_a_new_one_however_often_its_author_asks(
+    begin: Begin,
+) -> None:
+    world = await begin(policy=SHUT)
+    for user in ("a", "b", "c"):
+        await world.hub.receive(knock(user=user))
+        world.advance(10)
+    old = await code_of(world, 3)
+    for _ in range(4):
+        world.advance(61)
+        for user in ("a", "b", "c", "me"):
+            await world.hub.receive(knock(user=user))
+    assert len(await told(world, 15)) == 15
+    world.advance(61)
+    await world.hub.receive(knock(user="me"))
+    mine = await code_of(world, 16)
+    assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["b", "c", "me"]
+    await world.hub.receive(knock(user="a"))
+    with pytest.raises(NotFound):
+        await world.hub.people.approve(OPERATORS, FAKE, old)
+    assert (await world.hub.people.approve(OPERATORS, FAKE, mine)).person == "me"
+
+
+async def test_who_asks_again_gets_another_code_and_no_more_time(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    await world.hub.receive(knock())
+    assert "holds for 60 minutes" in (await told(world))[0]
+    world.advance(timedelta(minutes=20))
+    await world.hub.receive(knock())
+    assert "holds for 40 minutes" in (await told(world, 2))[1]
+    code = await code_of(world, 2)
+    world.advance(timedelta(minutes=41))
+    with pytest.raises(NotFound):
+        await world.hub.people.approve(OPERATORS, FAKE, code)
+
+
+async def test_the_operator_clears_the_door_of_one_platform_or_of_all(begin: Begin) -> None:
+    world = await begin(policy=SHUT)
+    for user in ("a", "b"):
+        await world.hub.receive(knock(user=user))
+    assert await world.hub.people.clear(OPERATORS, "other") == 0
+    assert await world.hub.people.clear(OPERATORS, FAKE) == 2
+    assert await world.hub.people.clear(OPERATORS, None) == 0
+    assert (await world.hub.people.doorway(OPERATORS)).waiting == []
+    with pytest.raises(Forbidden):
+        await world.hub.people.clear(viewer("ann"), None)
+
+
 async def test_after_five_wrong_codes_even_the_right_one_is_refused_for_an_hour(begin: Begin) -> None:
     world = await begin(policy=SHUT)
     await world.hub.receive(knock())

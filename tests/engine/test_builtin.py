@@ -15,6 +15,7 @@ from keryx.core.messages import Role
 from keryx.core.ports import TurnContext
 from keryx.core.source import ChatType, Source
 from keryx.engine.builtin import SPECS, BuiltinTools
+from keryx.store import homes
 from keryx.testing import ScriptedAgent
 
 
@@ -116,9 +117,30 @@ async def test_a_message_goes_to_a_place_of_the_asker_and_nowhere_else(begin: Be
     assert (
         "is no place that this person talks in" in told and f"{FAKE}:1" in told and f"{FAKE}:2," not in told
     )
-    assert "names several places" in await refused(world, context, "send_message", target=FAKE, text="x")
     assert "nothing to send" in await refused(world, context, "send_message", target="origin", text=" ")
     assert "local" in await refused(world, context, "send_message", target="local", text="x")
+
+
+async def test_a_platform_alone_means_its_home_channel_and_is_no_way_to_others(begin: Begin) -> None:
+    world, context = await held(begin)
+    told = await refused(world, context, "send_message", target=FAKE, text="x")
+    assert "fake has no home channel" in told
+
+    async def move_home(chat: str) -> None:
+        target, now = Target(FAKE, chat=chat), world.clock.now()
+        await world.write(homes.put, target, profile=OPERATORS.profile, name="", by=OPERATOR, now=now)
+
+    await move_home("2")
+    told = await refused(world, context, "send_message", target=FAKE, text="x")
+    assert "is no place that this person talks in" in told
+    operator = msgspec.structs.replace(context, owner=OPERATOR, asker=OPERATOR)
+    assert await call(world, operator, "send_message", target=FAKE, text="x") == (
+        f"It is on its way to {FAKE}:2."
+    )
+    await move_home("1")
+    assert (
+        await call(world, context, "send_message", target=FAKE, text="x") == f"It is on its way to {FAKE}:1."
+    )
 
 
 @pytest.mark.parametrize("arguments", [{}, {"query": 1, "x": 2}, {"query": "a", "limit": "many"}])

@@ -14,8 +14,9 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, ProfileId
 from keryx.core.messages import Message
-from keryx.core.ports import Event, Inbound, Said, TurnContext
+from keryx.core.ports import Capabilities, Event, Inbound, Said, TurnContext
 from keryx.core.profiles import Profile, Where
+from keryx.core.shapes import Ids, Reach, Shape
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import Limits
 from keryx.engine import place
@@ -61,10 +62,16 @@ async def test_home_is_for_operators_and_names_what_a_platform_alone_means(begin
         Target(FAKE, chat="9"),
     ]
     with pytest.raises(Invalid, match="not connected"):
-        await world.hub.targets(OPERATORS, "slack:1", accounts={FAKE: "bot"})
-    assert await world.hub.targets(OPERATORS, f"{FAKE}:9", accounts={FAKE: "bot"}) == [
+        await world.hub.targets(OPERATORS, "slack:1", accounts={FAKE: Reach("bot")})
+    assert await world.hub.targets(OPERATORS, f"{FAKE}:9", accounts={FAKE: Reach("bot")}) == [
         Target(FAKE, "bot", "9")
     ]
+    numbers = Reach(
+        "bot", Ids(chat=Shape(r"\d+", "a number, such as 12"), thread=Shape("t.*", "a t and more"))
+    )
+    for wrong, sentence in (("fake:abc", "'abc' is no chat"), ("fake:1:x", "'x' is no thread")):
+        with pytest.raises(Invalid, match=f"{sentence} on fake: the id of one is a "):
+            await world.hub.targets(OPERATORS, wrong, accounts={FAKE: numbers})
     assert "no home channel now" in await world.command("/home off", chat="8", principal=None)
     assert await world.read(homes.every) == []
 
@@ -135,6 +142,15 @@ async def test_a_conversation_is_handed_over_to_another_chat_of_the_same_person(
     assert fresh.session != session
     await other.wait_for(3, seconds=15)
     assert other.texts == ["hi", "“the plan” goes on here, from fake: 2 messages.", "and then?"]
+
+
+async def test_a_hand_over_names_a_chat_as_its_platform_writes_them(begin: Begin) -> None:
+    able = Capabilities(ids=Ids(chat=Shape(r"\d+", "a number, such as 12")))
+    world = await begin(policy=policy(), adapters=[RecordingAdapter(FAKE, capabilities=able)])
+    await world.ask("the plan")
+    assert await world.command("/handoff fake:abc") == (
+        "'abc' is no chat on fake: the id of one is a number, such as 12."
+    )
 
 
 async def test_nobody_hands_a_conversation_to_somebody_else(world: World) -> None:

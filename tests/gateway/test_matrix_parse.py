@@ -10,7 +10,7 @@ from keryx.core.messages import Text
 from keryx.core.ports import Inbound
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.matrix import parse
-from keryx.surfaces.gateway.matrix.events import Content, Event, content_of, event_of
+from keryx.surfaces.gateway.matrix.events import Content, Event, Powers, content_of, event_of
 from keryx.surfaces.gateway.matrix.parse import Around, Me, Room
 
 ME = Me("@keryx:example.org", "Keryx")
@@ -209,3 +209,34 @@ def member(id: str, membership: str, before: str = "", *, who: str = ME.user) ->
 )
 def test_what_was_said_before_keryx_was_there_is_left_out(events: list[Event], start: int) -> None:
     assert parse.opened(events, ME) == start
+
+
+@pytest.mark.parametrize(
+    ("powers", "how", "user", "roles"),
+    [
+        (Powers(users={ANN: 100}), {}, ANN, ("admin", "moderator")),
+        (Powers(users={ANN: 99}), {}, ANN, ("moderator",)),
+        (Powers(users={ANN: 0}, users_default=50), {}, ANN, ()),
+        (Powers(users_default=50), {}, "@bob:x", ("moderator",)),
+        (Powers(), {"room_version": "11"}, ANN, ()),
+        (Powers(), {"room_version": "12"}, ANN, ("admin", "moderator")),
+        (
+            Powers(),
+            {"room_version": "12", "additional_creators": ["@bob:x"]},
+            "@bob:x",
+            ("admin", "moderator"),
+        ),
+        (Powers(), {"room_version": "11", "additional_creators": ["@bob:x"]}, "@bob:x", ()),
+        (None, {}, ANN, ("admin", "moderator")),
+        (None, {}, "@bob:x", ()),
+        (Powers(), {"room_version": 12}, ANN, ()),
+    ],
+)
+def test_who_may_do_much_in_a_room_is_an_admin_or_a_moderator(
+    powers: Powers | None, how: dict[str, Any], user: str, roles: tuple[str, ...]
+) -> None:
+    assert parse.roles(user, powers, event(how, type="m.room.create")) == roles
+
+
+def test_without_its_beginning_a_room_is_judged_by_its_powers() -> None:
+    assert parse.roles(ANN, Powers(users={ANN: 50}), None) == ("moderator",)

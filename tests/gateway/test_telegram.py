@@ -15,6 +15,7 @@ from keryx.core.errors import Forbidden, Invalid, NotSent, Refused, Throttled, U
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
 from keryx.core.ports import Attachment, Inbound, Link, MenuItem, Parcel, Receipt, Request
+from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.settings import Setup
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings, make
 from keryx.surfaces.gateway.telegram.flood import Flood
@@ -382,3 +383,28 @@ def test_the_settings_make_a_bot() -> None:
 def test_settings_that_make_no_bot_say_why(table: dict[str, object], why: str) -> None:
     with pytest.raises(Invalid, match=why):
         make(setup(**table))
+
+
+@pytest.mark.parametrize(
+    ("user", "status", "roles"),
+    [
+        ("7", "creator", ["creator", "administrator"]),
+        ("7", "administrator", ["administrator"]),
+        ("7", "left", []),
+        ("7", "hologram", []),
+        ("-5", "member", ["administrator"]),
+        ("-6", "creator", []),
+    ],
+)
+async def test_who_runs_a_group_has_a_role_there(bot: Bot, user: str, status: str, roles: list[str]) -> None:
+    bot.telegram.members[-5, int(user)] = status
+    source = Source(platform="telegram", chat="-5", chat_type=ChatType.GROUP, user=user)
+    assert list(await bot.adapter.roles(source)) == roles
+
+
+async def test_a_token_that_telegram_forgot_tells_of_no_roles() -> None:
+    with FakeTelegram() as telegram:
+        bot = Bot(telegram, token="424242:another-token")
+        with pytest.raises(Unavailable):
+            await bot.adapter.roles(Source(platform="telegram", chat="-5", user="7"))
+        await bot.adapter.close()

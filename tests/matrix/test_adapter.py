@@ -359,3 +359,24 @@ async def test_a_homeserver_that_is_away_is_told(bot: Person) -> None:
             await adapter.send(parcel(adapter, "!r:hub.test", "hello"))
     finally:
         await adapter.close()
+
+
+@pytest.mark.parametrize("version", ["11", "12"])
+async def test_who_runs_a_room_has_a_role_there_while_they_are_in_it(
+    adapter: MatrixAdapter, ann: Person, bob: Person, bot: Person, version: str
+) -> None:
+    room = ann.room(bot, bob, room_version=version)
+    for person in (bot, bob):
+        person.join(room)
+
+    async def roles(person: Person) -> list[str]:
+        source = Source(platform="matrix", chat=room, chat_type=ChatType.GROUP, user=person.user)
+        return list(await adapter.roles(source))
+
+    assert (await roles(ann), await roles(bob)) == (["admin", "moderator"], [])
+    path = f"/client/v3/rooms/{room}/state/m.room.power_levels"
+    powers = ann.call("GET", path)
+    ann.call("PUT", path, {**powers, "users": {**powers["users"], bob.user: 50}})
+    assert await roles(bob) == ["moderator"]
+    ann.call("POST", f"/client/v3/rooms/{room}/kick", {"user_id": bob.user})
+    assert await roles(bob) == []

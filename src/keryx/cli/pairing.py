@@ -71,6 +71,27 @@ async def deny(platform: _Platform, person: _Person, /, *, json: Json = False) -
 
 
 @app.command
+async def clear(
+    platform: Annotated[str | None, Parameter(help="The platform; all of them if none is named.")] = None,
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Forget everybody who waits, so that others can ask. Their codes are worth nothing any more.
+
+    For example:
+
+        keryx pairing clear telegram
+    """
+    async with hub() as access:
+        count = await access.hub.people.clear(access.viewer, platform)
+    if json:
+        output.json({"forgotten": count})
+    else:
+        output.write(f"{count} forgotten.")
+
+
+@app.command
 async def revoke(platform: _Platform, person: _Person, /, *, json: Json = False) -> None:
     """Take back that a person may talk. What waits of theirs is not answered any more.
 

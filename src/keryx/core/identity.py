@@ -1,6 +1,7 @@
 """Who a platform's user id means, where one person has several ids.
 
-WhatsApp writes one person as a phone number or as a LID, with or without `+`, device and domain.
+WhatsApp writes one person as a phone number or as a LID, with or without `+`, device and domain. Whoever posts to
+the webhook may know a person by several ids as well.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from keryx.core import ids
 from keryx.core.errors import Invalid
 
 _WHATSAPP = "whatsapp"
+_ALIASED = frozenset({_WHATSAPP, "webhook"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ NO_ALIASES = Aliases()
 
 def aliased(platform: str) -> bool:
     """Whether one person may have several ids on a platform."""
-    return platform == _WHATSAPP
+    return platform in _ALIASED
 
 
 def canonical(platform: str, user: str) -> str:
@@ -61,9 +63,7 @@ def canonical(platform: str, user: str) -> str:
 
 def person(platform: str, user: str, *, aliases: Aliases = NO_ALIASES) -> str:
     """The one id of a person: canonical, and with aliases resolved where the platform has them."""
-    if platform != _WHATSAPP:
-        return user
-    return aliases.resolve(canonical(platform, user))
+    return aliases.resolve(canonical(platform, user)) if aliased(platform) else user
 
 
 def handle(platform: str, user: str, *, aliases: Aliases = NO_ALIASES) -> str:

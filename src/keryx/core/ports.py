@@ -26,6 +26,7 @@ from keryx.core.ids import (
 from keryx.core.messages import Audio, File, Image, Message, Parts, ToolCall, ToolResult
 from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
+from keryx.core.shapes import Ids
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Usage
 
@@ -234,7 +235,8 @@ class Unit(StrEnum):
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a platform can do. `limit` counts `unit`s of one part; `media` takes attachments; the intervals are
-    the platform's rates; `notes` are told to the agent."""
+    the platform's rates; `ids` say what its ids look like; `roles` names the roles that people may have there, `*` for
+    any; `notes` are told to the agent."""
 
     idempotency: Idempotency = Idempotency.NONE
     edit: bool = False
@@ -247,6 +249,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     chat_interval: timedelta = timedelta(0)
     account_interval: timedelta = timedelta(0)
     pii_safe: bool = False
+    ids: Ids = Ids()
+    roles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -310,6 +314,11 @@ class Door(Protocol):
         """A chat has another id from now on: who talks there goes on with the same conversation."""
         ...
 
+    async def alias(self, source: Source, other: str) -> None:
+        """Who speaks in a source also goes by another id: the two are one person from now on, with all that was said
+        by either. Doing it twice changes nothing. `Invalid` where one person has one id."""
+        ...
+
     def report(self, link: Link, detail: str = "") -> None:
         """Say how the connection stands, in a sentence fit for a person."""
         ...
@@ -364,3 +373,11 @@ class Adapter(Protocol):
     async def send(self, parcel: Parcel) -> str: ...
 
     async def typing(self, target: Target) -> None: ...
+
+
+@runtime_checkable
+class Ranked(Protocol):
+    """An adapter that can be asked for roles, where events do not carry them in their source. `roles` gives those
+    that the author of a source has at its place at this moment; `Unavailable` if the platform cannot tell now."""
+
+    async def roles(self, source: Source) -> Sequence[str]: ...

@@ -24,8 +24,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Place and author of a message, in the platform's own ids.
 
     `account` is the bot that heard it. `user_alt` and `chat_alt` are ids that outlive the ordinary ones
-    (a Signal UUID, a Feishu union id). `scope` is the server or workspace around the chat. `by_role` says
-    that the author was let in by a role. A profile that is not a profile name is refused with `Invalid`.
+    (a Signal UUID, a Feishu union id). `scope` is the server or workspace around the chat. `roles` are those that
+    the author has there; `by_role` says that one of them lets the author in. A profile that is not a profile name is refused with `Invalid`.
     """
 
     platform: str
@@ -44,6 +44,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     parent_chat: str | None = None
     message: str | None = None
     profile: ProfileId = DEFAULT_PROFILE
+    roles: tuple[str, ...] = ()
     by_role: bool = False
 
     def __post_init__(self) -> None:

@@ -17,6 +17,8 @@ from keryx.store.pairings import Pairing
 LIFE = timedelta(hours=1)
 TELL_AGAIN = timedelta(minutes=1)
 MOST_OPEN = 3
+YIELD = timedelta(minutes=5)
+"""How long a request is safe from being replaced by a newer one, where as many wait as may."""
 
 REVOKED = "This was not answered: the person who asked may no longer talk here."
 _HOW = """\
@@ -24,7 +26,7 @@ I do not know you yet. To let you in, whoever runs this Keryx types:
 
 keryx pairing approve {platform} {code}
 
-The code holds for one hour."""
+The code holds for {minutes} minutes."""
 
 
 def admit(tx: Transaction, inbound: Inbound, rules: Rules, *, now: datetime) -> bool:
@@ -41,8 +43,8 @@ def admit(tx: Transaction, inbound: Inbound, rules: Rules, *, now: datetime) -> 
 
 def judged(tx: Transaction, source: Source, rules: Rules) -> Verdict:
     """What the rules and the grants say of a source at this moment."""
-    rule = rules.get(source.platform, CLOSED)
-    verdict = access.judge(rule, source, granted=False)
+    rule, others = rules.get(source.platform, CLOSED), _others(tx, source)
+    verdict = access.judge(rule, source, granted=False, others=others)
     if verdict is Verdict.ALLOWED or _grant(tx, source) is None:
         return verdict
     return access.judge(rule, source, granted=True)
@@ -51,7 +53,7 @@ def judged(tx: Transaction, source: Source, rules: Rules) -> Verdict:
 def operates(tx: Transaction, source: Source, rules: Rules) -> bool:
     """Whether the author of a message has the rights of an operator."""
     grant = _grant(tx, source)
-    listed = access.listed(rules.get(source.platform, CLOSED).operators, source)
+    listed = access.listed(rules.get(source.platform, CLOSED).operators, source, _others(tx, source))
     return listed or (grant is not None and grant.operator)
 
 
@@ -59,6 +61,12 @@ def recheck(tx: Transaction, source: Source | None, rules: Rules) -> None:
     """Raise `Forbidden` if the author of a waiting message has lost the right to talk since."""
     if source is not None and judged(tx, source, rules) is not Verdict.ALLOWED:
         raise Forbidden(REVOKED)
+
+
+def forget(tx: Transaction, pairing: Pairing, *, now: datetime) -> None:
+    """Take an open request away: its code is worth nothing any more."""
+    pairings.remove(tx, profile=pairing.profile, platform=pairing.platform, person=pairing.person)
+    grants.note(tx, pairing.profile, pairing.platform, pairing.person, "denied", now)
 
 
 def door(profile: ProfileId, platform: str) -> str:
@@ -81,6 +89,16 @@ def identified(source: Source) -> str | None:
     return source.user_alt or source.user or source.chat
 
 
+def _others(tx: Transaction, source: Source) -> list[str]:
+    """Every id that the author of a message goes by, as far as it was learned."""
+    person = identified(source)
+    if not person or not identity.aliased(source.platform):
+        return []
+    known = identity.person(source.platform, person, aliases=aliases(tx, source))
+    found = handles.of_person(tx, profile=source.profile, platform=source.platform, person=known)
+    return [known, *found]
+
+
 def _handle(tx: Transaction, source: Source) -> str | None:
     person = identified(source)
     return person and identity.handle(source.platform, person, aliases=aliases(tx, source))
@@ -94,7 +112,8 @@ def _grant(tx: Transaction, source: Source) -> grants.Grant | None:
 
 
 def _offer(tx: Transaction, source: Source, reply: Target, *, now: datetime) -> None:
-    """Tell a stranger a code, unless one was told a moment ago or too many wait already."""
+    """Tell a stranger a code, unless one was told a moment ago or too many wait already. Who asks again gets another
+    code and no more time, so that nobody keeps a place by asking: the oldest request makes room for a new one."""
     platform, person = ids.plain(source.platform), _handle(tx, source)
     if not person:
         return
@@ -102,9 +121,12 @@ def _offer(tx: Transaction, source: Source, reply: Target, *, now: datetime) -> 
     known = pairings.find(tx, profile=source.profile, platform=platform, person=person)
     if known is not None and known.told_at > now - TELL_AGAIN:
         return
-    others = [p for p in pairings.open_(tx, profile=source.profile, now=now, platform=platform) if p != known]
-    if len(others) >= MOST_OPEN:
-        return
+    waiting = pairings.open_(tx, profile=source.profile, now=now, platform=platform)
+    until = known.expires_at if known in waiting and known else now + LIFE
+    if known not in waiting and len(waiting) >= MOST_OPEN:
+        if waiting[0].expires_at > now + LIFE - YIELD:
+            return
+        forget(tx, waiting[0], now=now)
     code = codes.new()
     pairing = Pairing(
         profile=source.profile,
@@ -113,14 +135,14 @@ def _offer(tx: Transaction, source: Source, reply: Target, *, now: datetime) -> 
         name=source.user_name or "",
         target=reply,
         told_at=now,
-        expires_at=now + LIFE,
+        expires_at=until,
     )
     pairings.put(tx, pairing, codes.sealed(code))
     grants.note(tx, source.profile, platform, person, "asked", now)
     deliveries.enqueue(
         tx,
         reply,
-        _HOW.format(platform=platform, code=code),
+        _HOW.format(platform=platform, code=code, minutes=max(1, (until - now) // timedelta(minutes=1))),
         profile=source.profile,
         owner=OPERATOR,
         now=now,

@@ -72,7 +72,10 @@ SPECS = (
         description="Send a text to another place where this person talks. The answer to the conversation itself needs no tool.",
         parameters=_schema(
             ["target", "text"],
-            target=("string", "origin, or <platform>:<chat>[:<thread>] of a place this person talks in."),
+            target=(
+                "string",
+                "origin, <platform> for its home channel, or <platform>:<chat>[:<thread>] of a place this person talks in.",
+            ),
             text=("string", "What to send."),
         ),
         permission=Permission.ASK,

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from keryx.core.access import NO_RULES, Rules
 from keryx.core.budgets import Budgets
-from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, LeaseLost, Retryable
+from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, LeaseLost, Retryable, Unavailable
 from keryx.core.messages import Message
 from keryx.core.ports import (
     Agent,
@@ -47,7 +47,9 @@ from keryx.engine.media import Media
 from keryx.engine.naming import Unnamed
 from keryx.engine.pulse import Pulse
 from keryx.engine.questions import Interview
-from keryx.engine.record import Reading, Written
+from keryx.engine.record import NO_AUTHORS, Authors, Reading, Written
+from keryx.engine.roles import Roles
+from keryx.store import turns
 from keryx.store.database import Database, Transaction, Work
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class Driver:
         limits: Limits,
         media: Media,
         rules: Rules = NO_RULES,
+        roles: Roles | None = None,
         budgets: Budgets = Budgets(),
     ) -> None:
         self._database = database
@@ -89,12 +92,16 @@ class Driver:
         self._limits = limits
         self._media = media
         self._rules = rules
+        self._roles = roles
         self._budgets = budgets
 
     async def drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> Unnamed | None:
         """Run a turn to its end, and record it. Gives what a name for its session can be made of, if it has none."""
         try:
-            reading = await self._store(turn, "turn.read", partial(self._read, turn=turn), write=False)
+            asked = await self._authors(turn, lambda tx: record.authors(tx, [turn]))
+            reading = await self._store(
+                turn, "turn.read", partial(self._read, turn=turn, asked=asked), write=False
+            )
         except (Forbidden, Invalid) as exc:
             await self._write(turn, [], Ended(AgentFailed(str(exc))), Written())
             return None
@@ -127,10 +134,20 @@ class Driver:
             watch_scope.cancel()
         return Unnamed(agent, context) if reading.session.title_by is None else None
 
-    def _read(self, tx: Transaction, *, turn: Turn) -> Reading:
+    async def _authors(self, turn: Turn, work: Work[Authors]) -> Authors:
+        """Whoever was let in by a role may have lost it since: the platform is asked again. `Forbidden` if it cannot tell."""
+        if self._roles is None or not self._roles.matter:
+            return NO_AUTHORS
+        found = await self._store(turn, "turn.authors", work, write=False)
+        try:
+            return {id_: await self._roles.now(source) for id_, source in found.items()}
+        except Unavailable as exc:
+            raise Forbidden(f"It cannot be told now who may talk here: {exc}. /retry asks again.") from exc
+
+    def _read(self, tx: Transaction, *, turn: Turn, asked: Authors) -> Reading:
         now = self._clock.now()
         usage.check(tx, turn, self._budgets, now=now)
-        return record.read(tx, turn, now=now, rules=self._rules)
+        return record.read(tx, turn, now=now, rules=self._rules, asked=asked)
 
     async def _follow_agent(self, turn: Turn, mailbox: Mailbox, pulse: Pulse, written: Written) -> None:
         while True:
@@ -203,15 +220,19 @@ class Driver:
         known = {m.seq for m in reading.asked}
 
         async def steer() -> Sequence[Message]:
+            try:
+                asked = await self._authors(
+                    turn, lambda tx: record.authors(tx, turns.queued(tx, turn.session))
+                )
+            except Forbidden as exc:
+                log.info("nothing is given to turn %s now: %s", turn.id, exc)
+                return ()
             now = self._clock.now()
-            given = await self._store(
-                turn,
-                "turn.steer",
-                partial(record.steer, turn=turn, now=now, rules=self._rules),
-                again=partial(
-                    record.steer_again, turn=turn, known=frozenset(known), now=now, rules=self._rules
-                ),
+            work = partial(record.steer, turn=turn, now=now, rules=self._rules, asked=asked)
+            again = partial(
+                record.steer_again, turn=turn, known=frozenset(known), now=now, rules=self._rules, asked=asked
             )
+            given = await self._store(turn, "turn.steer", work, again=again)
             known.update(m.seq for m in given)
             return given
 

@@ -8,6 +8,7 @@ import msgspec
 from keryx.core.deliveries import LOCAL, Target, parse_target
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, ProfileId
+from keryx.core.shapes import Reach, check_target
 from keryx.store import cursors, deliveries, homes
 from keryx.store.database import Transaction
 
@@ -22,22 +23,23 @@ def resolve(
     *,
     profile: ProfileId,
     origin: Target | None = None,
-    accounts: Mapping[str, str] | None = None,
+    accounts: Mapping[str, Reach] | None = None,
 ) -> list[Target]:
-    """The targets that a text names, each with its chat. `accounts` are the connected platforms, each with the
-    account that sends. `Invalid` for a platform that is not among them, or that has no home channel."""
+    """The targets that a text names, each with its chat. `accounts` are the connected platforms. `Invalid` for a
+    platform that is not among them or has no home channel, and for what cannot be an id there."""
     return [_complete(tx, target, profile, accounts) for target in parse_target(text, origin=origin)]
 
 
 def _complete(
-    tx: Transaction, target: Target, profile: ProfileId, accounts: Mapping[str, str] | None
+    tx: Transaction, target: Target, profile: ProfileId, accounts: Mapping[str, Reach] | None
 ) -> Target:
     if accounts is not None and target.platform not in accounts:
         known = ", ".join(sorted(accounts))
         raise Invalid(f"{target.platform} is not connected: choose among {known}, or set it up first")
     if target.chat or target.platform == LOCAL:
-        account = target.account or (accounts or {}).get(target.platform, "")
-        return msgspec.structs.replace(target, account=account)
+        reach = (accounts or {}).get(target.platform, Reach())
+        check_target(target, reach.ids)
+        return msgspec.structs.replace(target, account=target.account or reach.account)
     home = homes.find(tx, target.platform, profile=profile)
     if home is None:
         raise Invalid(

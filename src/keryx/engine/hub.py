@@ -15,6 +15,7 @@ from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
 from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
+from keryx.core.shapes import Reach
 from keryx.core.turns import Turn
 from keryx.engine import (
     branches,
@@ -416,13 +417,14 @@ class Hub:
         text: str,
         *,
         origin: Target | None = None,
-        accounts: Mapping[str, str] | None = None,
+        accounts: Mapping[str, Reach] | None = None,
     ) -> list[Target]:
-        """The places that a text names as targets, each complete. `accounts` are the connected platforms with who sends
-        there. `Invalid` says which target cannot be reached, and why."""
+        """The places that a text names as targets, each complete. `accounts` are the connected platforms, by default those
+        of this process. `Invalid` says which target cannot be reached, and why."""
+        known = accounts or self._policy.reach or None
         return await self._database.read(
             "targets",
-            lambda tx: homes.resolve(tx, text, profile=viewer.profile, origin=origin, accounts=accounts),
+            lambda tx: homes.resolve(tx, text, profile=viewer.profile, origin=origin, accounts=known),
         )
 
     async def post(
@@ -433,7 +435,9 @@ class Hub:
         now = self._clock.now()
         return await self._database.write(
             "post",
-            lambda tx: posts.post(tx, turns.get(tx, turn), viewer, target, text, alone=alone, now=now),
+            lambda tx: posts.post(
+                tx, turns.get(tx, turn), viewer, target, text, reach=self._policy.reach, alone=alone, now=now
+            ),
         )
 
     async def projects(self, viewer: Viewer) -> list[Project]:

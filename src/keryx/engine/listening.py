@@ -8,6 +8,7 @@ from keryx.engine import doors
 from keryx.engine.connections import Connections
 from keryx.engine.foreign import contained
 from keryx.engine.hub import Hub
+from keryx.engine.roles import Roles
 
 log = logging.getLogger(__name__)
 
@@ -19,11 +20,14 @@ LONGEST_REFUSAL = 600.0
 class Listening:
     """One adapter. `now` tells whether it is listening."""
 
-    def __init__(self, hub: Hub, clock: Clock, adapter: Adapter, *, connections: Connections) -> None:
+    def __init__(
+        self, hub: Hub, clock: Clock, adapter: Adapter, *, connections: Connections, roles: Roles
+    ) -> None:
         self._hub = hub
         self._clock = clock
         self._adapter = adapter
         self._connections = connections
+        self._roles = roles
         self.now = False
 
     async def run(self) -> None:
@@ -43,7 +47,7 @@ class Listening:
         adapter, report = self._adapter, self._connections.report
         report(adapter, Link.CONNECTING)
         try:
-            door = await doors.opened(self._hub, adapter, self._connections)
+            door = await doors.opened(self._hub, adapter, self._connections, self._roles)
             self.now = True
             with contained():
                 await adapter.listen(door)

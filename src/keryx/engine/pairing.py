@@ -58,7 +58,7 @@ def approve(
 
 def wrong_code(platform: str) -> NotFound:
     return NotFound(
-        f"no open request on {platform} has this code: `keryx pairing list` shows who waits; a code holds for one hour"
+        f"no open request on {platform} has this code: `keryx pairing list` shows who waits; a code holds for one hour at most, and the last one that a person was told counts"
     )
 
 
@@ -67,6 +67,14 @@ def deny(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now
     if not pairings.remove(tx, profile=profile, platform=platform, person=person):
         raise NotFound(f"{person} on {platform} has no open request: `keryx pairing list` shows them")
     grants.note(tx, profile, platform, person, "denied", now)
+
+
+def clear(tx: Transaction, *, profile: ProfileId, platform: str | None, now: datetime) -> int:
+    """Forget every open request, on one platform or on all; gives how many there were."""
+    found = pairings.open_(tx, profile=profile, now=now, platform=platform)
+    for pairing in found:
+        access.forget(tx, pairing, now=now)
+    return len(found)
 
 
 def revoke(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now: datetime) -> None:

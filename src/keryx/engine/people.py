@@ -7,7 +7,7 @@ import msgspec
 
 from keryx.core import identity
 from keryx.core.access import Verdict
-from keryx.core.errors import Forbidden, NotFound
+from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.ports import Clock
 from keryx.core.sessions import Viewer
@@ -97,6 +97,15 @@ class People:
             ),
         )
 
+    async def clear(self, viewer: Viewer, platform: str | None) -> int:
+        """Forget the request of every stranger who waits, on one platform or on all; gives how many there were."""
+        now = self._clock.now()
+        return await self._write(
+            "people.clear",
+            viewer,
+            lambda tx: pairing.clear(tx, profile=viewer.profile, platform=platform, now=now),
+        )
+
     async def revoke(self, viewer: Viewer, platform: str, person: str) -> None:
         """Take back what an approval gave."""
         now = self._clock.now()
@@ -146,6 +155,14 @@ class People:
                 tx, profile=viewer.profile, platform=platform, handle=identity.typed(handle), now=now
             ),
         )
+
+    async def known_as(self, source: Source, other: str) -> None:
+        """A platform says that the author of a source goes by another id, too."""
+        placed = self._policy.placed(source)
+        person = access.identified(placed)
+        if not person:
+            raise Invalid(f"a message from {placed.platform!r} names nobody: set its user")
+        await self.learn_alias(Viewer(placed.profile, OPERATOR), placed.platform, person, other)
 
     async def learn_alias(self, viewer: Viewer, platform: str, one: str, other: str) -> None:
         """Two ids of a platform mean one person: everything of the two becomes one, and nothing is lost."""

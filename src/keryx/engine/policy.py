@@ -1,18 +1,22 @@
 """Policy: every choice the engine makes by setting, in one frozen value."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated
 
 import msgspec
 
-from keryx.core import profiles
-from keryx.core.access import Rules
+from keryx.core import access, profiles, shapes
+from keryx.core.access import CLOSED, EVERYBODY, Rule, Rules
 from keryx.core.budgets import Budgets
 from keryx.core.deliveries import Doubt
+from keryx.core.errors import Invalid
 from keryx.core.lanes import Sharing
+from keryx.core.ports import Adapter, Capabilities
 from keryx.core.profiles import Places, Profiles
 from keryx.core.resets import BUSY_LIMIT, Resets
 from keryx.core.sessions import Session
+from keryx.core.shapes import Reach
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Limits
 
@@ -45,7 +49,8 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets of tools that a
-    session can switch on and off, `agents` those that it can have, the usual one first; `agent_rules` are their places."""
+    session can switch on and off, `agents` those that it can have, the usual one first; `agent_rules` are their places.
+    `reach` are the connected platforms."""
 
     access: Rules = {}
     profiles: Profiles = {}
@@ -65,11 +70,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
     agents: tuple[str, ...] = ()
     agent_rules: Places = {}
+    reach: Mapping[str, Reach] = {}
 
     def placed(self, source: Source) -> Source:
-        """The source with the profile that its place belongs to."""
+        """The source with the profile that its place belongs to, and the word on whether a role lets its author in."""
         profile = profiles.choose(source, self.profiles)
-        return source if profile == source.profile else msgspec.structs.replace(source, profile=profile)
+        by_role = bool(source.roles) and access.by_role(self.access.get(source.platform, CLOSED), source)
+        if profile == source.profile and by_role == source.by_role:
+            return source
+        return msgspec.structs.replace(source, profile=profile, by_role=by_role)
 
     def agent(self, session: Session, place: Source) -> str:
         """Who answers: whom the session has chosen, else the one of the place, else of the profile, else the usual one."""
@@ -80,3 +89,36 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             or (profile.agent if profile else "")
             or next(iter(self.agents), "")
         )
+
+
+def reachable(adapters: Sequence[Adapter]) -> dict[str, Reach]:
+    """The platforms that something can be sent to; of several accounts, the first one sends."""
+    return {a.platform: Reach(a.account, a.capabilities.ids) for a in reversed(adapters)}
+
+
+def check_access(rules: Rules, adapters: Sequence[Adapter]) -> None:
+    """`Invalid` for a rule that names what cannot be on its platform: it would let nobody in, and say nothing."""
+    for adapter in adapters:
+        rule = rules.get(adapter.platform, CLOSED)
+        try:
+            _check_ids(adapter.platform, rule, adapter.capabilities)
+            _check_roles(adapter.platform, rule, adapter.capabilities)
+        except Invalid as exc:
+            raise Invalid(f"[access.{adapter.platform}] is wrong: {exc}") from exc
+
+
+def _check_ids(platform: str, rule: Rule, able: Capabilities) -> None:
+    for person in (*rule.allow, *rule.operators):
+        if person != EVERYBODY:
+            shapes.check(platform, "person", person, able.ids.person)
+    for chat in rule.groups:
+        if chat != EVERYBODY:
+            shapes.check(platform, "chat", chat, able.ids.chat)
+
+
+def _check_roles(platform: str, rule: Rule, able: Capabilities) -> None:
+    if rule.roles and not able.roles:
+        raise Invalid(f"there are no roles on {platform}: take `roles` out")
+    unknown = [role for role in rule.roles if role not in (*able.roles, EVERYBODY)]
+    if unknown and EVERYBODY not in able.roles:
+        raise Invalid(f"{unknown[0]!r} is no role on {platform}: use {' or '.join(able.roles)}")

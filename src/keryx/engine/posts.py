@@ -1,27 +1,39 @@
 """Posts: what an agent sends somewhere by itself, and where it may send to."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
-from keryx.core.deliveries import LOCAL, Target, parse_target
+from keryx.core.deliveries import LOCAL, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR
 from keryx.core.sessions import Viewer
+from keryx.core.shapes import Reach
 from keryx.core.turns import Turn
-from keryx.store import deliveries, homes, lanes
+from keryx.engine import homes
+from keryx.store import deliveries, lanes
+from keryx.store import homes as home_store
 from keryx.store.database import Transaction
 
 _LISTED = 20
 
 
 def post(
-    tx: Transaction, turn: Turn, viewer: Viewer, where: str, text: str, *, alone: bool, now: datetime
+    tx: Transaction,
+    turn: Turn,
+    viewer: Viewer,
+    where: str,
+    text: str,
+    *,
+    reach: Mapping[str, Reach],
+    alone: bool,
+    now: datetime,
 ) -> list[Target]:
-    """Write a delivery for each target that `where` names; gives the targets. `Invalid` for a place that is not the
-    viewer's. Without `alone`, others listen in, and only the place that asked is allowed."""
+    """Write a delivery for each target that `where` names; gives the targets. A platform alone means its home channel.
+    `Invalid` for a place that is not the viewer's. Without `alone`, others listen in, and only the place that asked is allowed."""
     if not text.strip():
         raise Invalid("there is nothing to send: give a text")
     places = _places(tx, viewer) if alone else []
-    named = [_at_home(tx, t, viewer, places) for t in parse_target(where, origin=turn.reply)]
+    named = homes.resolve(tx, where, profile=viewer.profile, origin=turn.reply, accounts=reach or None)
     targets = [_checked(t, turn, places) for t in named]
     for target in targets:
         deliveries.enqueue(
@@ -40,20 +52,13 @@ def post(
 def _checked(target: Target, turn: Turn, places: list[Target]) -> Target:
     if target == turn.reply:
         return target
-    found = [p for p in places if _fits(target, p)]
+    exact = [p for p in places if p.key == target.key]
+    found = exact[:1] or [p for p in places if _fits(target, p)]
     if len(found) != 1:
         names = ", ".join(str(p) for p in places[:_LISTED]) or "none"
         why = "names several places" if found else "is no place that this person talks in"
         raise Invalid(f"{str(target)!r} {why}: send to origin, or to one of these: {names}")
     return found[0]
-
-
-def _at_home(tx: Transaction, target: Target, viewer: Viewer, places: list[Target]) -> Target:
-    """A platform alone means its home channel, where the viewer may send to that."""
-    home = None if target.chat else homes.find(tx, target.platform, profile=viewer.profile)
-    if home is None or home.target.key not in {p.key for p in places}:
-        return target
-    return home.target
 
 
 def _places(tx: Transaction, viewer: Viewer) -> list[Target]:
@@ -62,7 +67,7 @@ def _places(tx: Transaction, viewer: Viewer) -> list[Target]:
     talked = [Target(s.platform, s.account, s.chat, s.thread or "") for s in sources if s.chat]
     if viewer.principal != OPERATOR:
         return list(dict.fromkeys(talked))
-    at_home = [home.target for home in homes.every(tx, viewer.profile)]
+    at_home = [home.target for home in home_store.every(tx, viewer.profile)]
     return list(dict.fromkeys([*talked, *at_home, Target(LOCAL)]))
 
 

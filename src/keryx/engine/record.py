@@ -1,7 +1,8 @@
 """Record: what a running turn writes, each as one unit of work under its lease."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 import msgspec
 
@@ -26,6 +27,7 @@ from keryx.core.ports import (
     Used,
 )
 from keryx.core.sessions import Session, TitleBy
+from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Turn, TurnState, Usage
 from keryx.engine import access, answers, compaction, place, questions
 from keryx.engine.mailbox import Kept, Recordable
@@ -81,9 +83,22 @@ class Reading(msgspec.Struct, frozen=True):
         return self.around.shared
 
 
-def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> Reading:
+Authors = Mapping[TurnId, Source]
+"""Who asked for which turn, with the roles that they have now."""
+NO_AUTHORS: Authors = MappingProxyType({})
+
+
+def authors(tx: Transaction, asked: Sequence[Turn]) -> Authors:
+    """Who asked for these turns, as far as they came in through a platform."""
+    found = {turn.id: turns.author(tx, turn.id) for turn in asked}
+    return {id_: source for id_, source in found.items() if source is not None}
+
+
+def read(
+    tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES, asked: Authors = NO_AUTHORS
+) -> Reading:
     """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
-    access.recheck(tx, turns.author(tx, turn.id), rules)
+    access.recheck(tx, asked.get(turn.id) or turns.author(tx, turn.id), rules)
     session = sessions.get(tx, turn.session, deleted=True)
     around = place.look(tx, session, turn)
     epoch = epochs.current(tx, turn.session)
@@ -130,7 +145,9 @@ def progress(tx: Transaction, turn: Turn, events: Sequence[Recordable], *, now: 
         drafts.grow(tx, turn, fresh, now=now)
 
 
-def steer(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES) -> list[Message]:
+def steer(
+    tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES, asked: Authors = NO_AUTHORS
+) -> list[Message]:
     """Give the running turn the waiting messages that are meant for it; their own turns are merged into it."""
     turns.hold(tx, turn)
     given: list[Message] = []
@@ -138,7 +155,7 @@ def steer(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES
         if other.mode is not BusyMode.STEER:
             break
         try:
-            access.recheck(tx, turns.author(tx, other.id), rules)
+            access.recheck(tx, asked.get(other.id) or turns.author(tx, other.id), rules)
         except Forbidden as exc:
             _close(tx, other, TurnState.CANCELLED, str(exc), now)
             continue
@@ -148,10 +165,16 @@ def steer(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES
 
 
 def steer_again(
-    tx: Transaction, turn: Turn, *, known: frozenset[int], now: datetime, rules: Rules = NO_RULES
+    tx: Transaction,
+    turn: Turn,
+    *,
+    known: frozenset[int],
+    now: datetime,
+    rules: Rules = NO_RULES,
+    asked: Authors = NO_AUTHORS,
 ) -> list[Message]:
     """Steer when nobody knows whether it was done before: gives everything that the turn was not given yet."""
-    steer(tx, turn, now=now, rules=rules)
+    steer(tx, turn, now=now, rules=rules, asked=asked)
     entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
     return [m for m in entries if m.role is Role.USER and m.seq not in known]
 

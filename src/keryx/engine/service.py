@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.core.errors import KeryxError
@@ -19,8 +20,9 @@ from keryx.engine.housekeeping import Housekeeping
 from keryx.engine.hub import Hub
 from keryx.engine.leases import Held, Leases
 from keryx.engine.listening import Listening
-from keryx.engine.policy import Policy
+from keryx.engine.policy import Policy, reachable
 from keryx.engine.previews import Previews
+from keryx.engine.roles import Roles
 from keryx.engine.runner import Runner
 from keryx.engine.worker import this
 from keryx.store.database import Database
@@ -51,6 +53,7 @@ class Service:
         kind: str = "serve",
         everything: bool = True,
     ) -> None:
+        policy = msgspec.structs.replace(policy, reach=reachable(adapters))
         self._database = database
         self._clock = clock
         self._policy = policy
@@ -61,6 +64,7 @@ class Service:
         self.hub = Hub(database, clock, policy=policy, feed=self.feed)
         self.worker = this(kind, now=clock.now())
         self.connections = Connections(database, clock, worker=self.worker.id)
+        self.roles = Roles(self._adapters, policy.access, clock)
         self._previews = Previews(
             database,
             clock,
@@ -82,6 +86,7 @@ class Service:
                 limits=policy.limits,
                 media=self.hub.media,
                 rules=policy.access,
+                roles=self.roles,
                 budgets=policy.budgets,
             ),
             limits=policy.limits,
@@ -98,7 +103,7 @@ class Service:
             look_again=self._look_again,
         )
         self._listening = {
-            adapter_key(a): Listening(self.hub, clock, a, connections=self.connections)
+            adapter_key(a): Listening(self.hub, clock, a, connections=self.connections, roles=self.roles)
             for a in self._adapters
         }
         self._dispatchers = [

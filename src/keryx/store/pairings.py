@@ -53,12 +53,12 @@ def put(tx: Transaction, pairing: Pairing, code: Sealed) -> None:
 def open_(
     tx: Transaction, *, profile: ProfileId, now: datetime, platform: str | None = None
 ) -> list[Pairing]:
-    """The pairings that can still be approved, oldest first."""
+    """The pairings that can still be approved, who asked first before the others."""
     rows = tx.rows(
         f"""
         select {_COLUMNS} from pairings
         where profile = :profile and expires_at > :now and platform = coalesce(cast(:platform as text), platform)
-        order by told_at, person
+        order by expires_at, person
         """,
         {"profile": profile, "platform": platform, "now": micros(now)},
     )

@@ -10,7 +10,7 @@ from keryx.core.source import Source
 
 
 class RecordingDoor:
-    """`events`, `kept`, `moves` and `links` hold what the adapter handed over. `receive` may be given to refuse or delay."""
+    """`events`, `kept`, `moves`, `aliases` and `links` hold what the adapter handed over. `receive` may be given to refuse or delay."""
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class RecordingDoor:
         self.events: list[Inbound] = []
         self.kept: list[Attachment] = []
         self.moves: list[tuple[str, str]] = []
+        self.aliases: list[tuple[str, str]] = []
         self.links: list[tuple[Link, str]] = []
         self._receive = receive
         self._limit = limit
@@ -54,6 +55,9 @@ class RecordingDoor:
 
     async def moved(self, old: str, new: str) -> None:
         self.moves.append((old, new))
+
+    async def alias(self, source: Source, other: str) -> None:
+        self.aliases.append((source.user or "", other))
 
     def report(self, link: Link, detail: str = "") -> None:
         self.links.append((link, detail))

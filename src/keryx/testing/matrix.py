@@ -33,7 +33,8 @@ class Entry:
 
 @dataclass
 class FakeMatrix:
-    """`anywhere`: the account is in every room that is named; else only where `open` put it."""
+    """`anywhere`: the account is in every room that is named; else only where `open` put it. `powers` holds how much
+    each person may do in a room."""
 
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
@@ -49,6 +50,7 @@ class FakeMatrix:
         self.typing: list[dict[str, Any]] = []
         self.read: dict[str, str] = {}
         self.unjoinable: set[str] = set()
+        self.powers: dict[str, dict[str, int]] = {}
         self._members: dict[str, dict[str, str]] = {}
         self._data: dict[str, Any] = {}
         self._transactions: dict[str, str] = {}
@@ -157,6 +159,8 @@ class FakeMatrix:
             ("GET", f"{_CLIENT}/sync", self._sync),
             ("GET", f"{rooms}/messages", self._messages),
             ("GET", f"{rooms}/event/([^/]+)", self._event),
+            ("GET", f"{rooms}/state/m.room.member/([^/]+)", self._member),
+            ("GET", f"{rooms}/state/m.room.power_levels", self._powers),
             ("GET", f"{rooms}/state/([^/]+)", self._state),
             ("GET", f"{rooms}/joined_members", self._joined_members),
             ("POST", f"{rooms}/join", self._join),
@@ -239,6 +243,14 @@ class FakeMatrix:
         with self._lock:
             found = [e.event for e in self.entries if e.room == room and e.event["type"] == kind]
         return as_json(found[-1]["content"]) if found else _error(404, "M_NOT_FOUND", "Event not found.")
+
+    def _member(self, request: Request, room: str, user: str) -> Response:
+        with self._lock:
+            there = user in self._members.get(room, {})
+        return as_json({"membership": "join"}) if there else _error(404, "M_NOT_FOUND", "Event not found.")
+
+    def _powers(self, request: Request, room: str) -> Response:
+        return as_json({"users": self.powers.get(room, {}), "users_default": 0, "hologram": 3})
 
     def _joined_members(self, request: Request, room: str) -> Response:
         with self._lock:

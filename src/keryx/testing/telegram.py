@@ -49,7 +49,8 @@ class Bubble:
 @dataclass
 class FakeTelegram:
     """`blocked` chats refuse the bot, `moved` ones have become the supergroup of that id, and `plain_only` refuses
-    every formatted text. `uploads` holds what the bot sent as files, by the id of the message."""
+    every formatted text. `uploads` holds what the bot sent as files, by the id of the message; `members` who is what
+    in a chat, by chat and person."""
 
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
@@ -65,6 +66,7 @@ class FakeTelegram:
         self.webhook: dict[str, Any] = {}
         self.blocked: set[int] = set()
         self.moved: dict[int, int] = {}
+        self.members: dict[tuple[int, int], str] = {}
         self.plain_only = False
         self._ids = itertools.count(1)
         self._edits = itertools.count(1)
@@ -157,6 +159,7 @@ class FakeTelegram:
             "sendaudio": self._send,
             "sendchataction": self._action,
             "setmycommands": self._set_commands,
+            "getchatmember": self._get_member,
             "getfile": self._get_file,
             "setwebhook": self._set_webhook,
             "deletewebhook": self._delete_webhook,
@@ -288,6 +291,13 @@ class FakeTelegram:
             self.actions.append(params)
             self._lock.notify_all()
         return _ok(True)
+
+    def _get_member(self, params: dict[str, Any]) -> Response:
+        chat, user = int(params["chat_id"]), int(params["user_id"])
+        if user < 0:
+            return _error(400, "Bad Request: PARTICIPANT_ID_INVALID")
+        status = self.members.get((chat, user), "member")
+        return _ok({"status": status, "user": {"id": user, "is_bot": False, "first_name": "Ann"}})
 
     def _set_commands(self, params: dict[str, Any]) -> Response:
         self.commands = params["commands"]

@@ -2,6 +2,7 @@
 
 from keryx.core.deliveries import Target, parse_target
 from keryx.core.errors import Invalid, NotFound
+from keryx.core.shapes import Reach, check_target
 from keryx.core.source import ChatType
 from keryx.engine import control
 from keryx.engine.commands.call import Call, Done, Run, label
@@ -75,6 +76,7 @@ def _one(call: Call) -> Target:
     found = parse_target(call.text)
     if len(found) != 1:
         raise Invalid("a conversation goes on in one place: name one")
+    check_target(found[0], call.policy.reach.get(found[0].platform, Reach()).ids)
     return found[0]
 
 

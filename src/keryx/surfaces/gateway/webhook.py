@@ -56,7 +56,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be posted to us. Fields that are not named here are ignored, so that senders may grow."""
+    """What may be posted to us. Fields that are not named here are ignored, so that senders may grow. `alias` is
+    another id of the user, `roles` those that the user has."""
 
     chat: str
     user: str
@@ -68,6 +69,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     addressed: bool = True
     quote: str = ""
     edits: str = ""
+    alias: str = ""
+    roles: tuple[str, ...] = ()
 
 
 def make(setup: Setup) -> "WebhookAdapter | None":
@@ -118,6 +121,7 @@ def parse(event: str, said: Said) -> Inbound:
             user_name=said.name or None,
             thread=said.thread or None,
             message=event,
+            roles=said.roles,
         ),
         parts=words(said.text),
         surface="gateway",
@@ -171,6 +175,7 @@ class WebhookAdapter:
             idempotency=Idempotency.NATIVE if settings.idempotent else Idempotency.NONE,
             threads=True,
             limit=10_000_000,
+            roles=("*",),
         )
 
     async def listen(self, door: Door) -> None:
@@ -233,7 +238,10 @@ class WebhookAdapter:
             return _told(503, "Keryx is starting: try again")
         try:
             said = msgspec.convert(json.loads(request.body), Said)
-            receipt = await self._door.receive(parse(event, said))
+            inbound = parse(event, said)
+            if said.alias:
+                await self._door.alias(inbound.source, said.alias)
+            receipt = await self._door.receive(inbound)
         except (ValueError, RecursionError, Invalid) as exc:
             return _told(400, f"this is not a message: {exc}")
         except Unavailable:

@@ -12,11 +12,12 @@ import msgspec
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import Gone, Invalid, KeryxError, NotSent, Refused
 from keryx.core.ports import Adapter, Capabilities, Door, Parcel, Unit
+from keryx.core.source import Source
 from keryx.surfaces.gateway.matrix import content
 from keryx.surfaces.gateway.matrix.api import Homeserver
-from keryx.surfaces.gateway.matrix.events import unsigned_of
+from keryx.surfaces.gateway.matrix.events import MEMBER, POWERS, Powers, State, unsigned_of
 from keryx.surfaces.gateway.matrix.listening import Listener, Sleep
-from keryx.surfaces.gateway.matrix.parse import PLATFORM
+from keryx.surfaces.gateway.matrix.parse import IDS, PLATFORM, ROLES, roles
 from keryx.surfaces.gateway.render import matrix as render
 from keryx.surfaces.gateway.render import part
 from keryx.surfaces.gateway.settings import Setup
@@ -70,6 +71,8 @@ class MatrixAdapter:
         media=True,
         limit=render.BUDGET,
         unit=Unit.BYTES,
+        ids=IDS,
+        roles=ROLES,
         notes=("Each room is apart: nothing said in another room is known here.",),
     )
 
@@ -121,6 +124,15 @@ class MatrixAdapter:
             raise Refused("the thread to answer in is not there") from exc
         await self._stop_typing(room)
         return sent
+
+    async def roles(self, source: Source) -> Sequence[str]:
+        """By the powers that a person who is in the room has there."""
+        room, user = source.chat or "", source.user or ""
+        there = await self._server.state(room, MEMBER, State, key=user)
+        if there is None or there.membership != "join":
+            return ()
+        powers = await self._server.state(room, POWERS, Powers)
+        return roles(user, powers, await self._server.created(room))
 
     async def _message(self, parcel: Parcel) -> dict[str, Any]:
         if parcel.attachment is None:

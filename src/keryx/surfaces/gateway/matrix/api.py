@@ -16,7 +16,7 @@ from keryx.core.errors import (
     Unavailable,
     Uncertain,
 )
-from keryx.surfaces.gateway.matrix.events import MESSAGE, Batch, Event, Page
+from keryx.surfaces.gateway.matrix.events import CREATE, MESSAGE, Batch, Event, Page
 from keryx.surfaces.gateway.matrix.failures import Away, failure, problem, send_failure
 
 CLIENT = "/_matrix/client/v3"
@@ -115,8 +115,15 @@ class Homeserver:
         """One event, `None` if it is not there or not for this account."""
         return await self._find(f"{_room(room)}/event/{_quoted(event)}", Event)
 
-    async def state(self, room: str, kind: str, as_type: type[T]) -> T | None:
-        return await self._find(f"{_room(room)}/state/{_quoted(kind)}", as_type)
+    async def state(self, room: str, kind: str, as_type: type[T], *, key: str = "") -> T | None:
+        return await self._find(_state(room, kind, key), as_type)
+
+    async def created(self, room: str) -> Event | None:
+        """The event by which a room began, with who sent it."""
+        try:
+            return await self._get(_state(room, CREATE), Event, params={"format": "event"})
+        except NotFound:
+            return None
 
     async def members(self, room: str) -> dict[str, str]:
         """Everybody in a room, with the name they go by there."""
@@ -282,6 +289,10 @@ def _account_data(user: str, kind: str, room: str) -> str:
 
 def _room(room: str) -> str:
     return f"{CLIENT}/rooms/{_quoted(room)}"
+
+
+def _state(room: str, kind: str, key: str = "") -> str:
+    return f"{_room(room)}/state/{_quoted(kind)}" + (f"/{_quoted(key)}" if key else "")
 
 
 def _quoted(text: str) -> str:

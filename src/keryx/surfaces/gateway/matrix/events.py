@@ -8,6 +8,8 @@ ENCRYPTED = "m.room.encrypted"
 MEMBER = "m.room.member"
 NAME = "m.room.name"
 TOPIC = "m.room.topic"
+CREATE = "m.room.create"
+POWERS = "m.room.power_levels"
 
 EMPTY = msgspec.Raw(b"{}")
 
@@ -67,6 +69,20 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     is_direct: bool = False
     name: str = ""
     topic: str = ""
+
+
+class Created(msgspec.Struct, frozen=True, kw_only=True):
+    """How a room began."""
+
+    room_version: str = "1"
+    additional_creators: tuple[str, ...] = ()
+
+
+class Powers(msgspec.Struct, frozen=True, kw_only=True):
+    """How much each person may do in a room."""
+
+    users: dict[str, int] = {}
+    users_default: int = 0
 
 
 class Unsigned(msgspec.Struct, frozen=True):
@@ -141,6 +157,13 @@ def state_of(event: Event) -> State:
         return msgspec.json.decode(event.content, type=State)
     except (msgspec.DecodeError, UnicodeError):
         return State()
+
+
+def created_of(event: Event) -> Created:
+    try:
+        return msgspec.json.decode(event.content, type=Created)
+    except (msgspec.DecodeError, UnicodeError):
+        return Created()
 
 
 def unsigned_of(event: Event) -> Unsigned:

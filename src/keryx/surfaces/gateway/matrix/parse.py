@@ -10,18 +10,32 @@ from urllib.parse import quote
 from keryx.core.deliveries import Target
 from keryx.core.messages import Part, Parts, Text
 from keryx.core.ports import Inbound
+from keryx.core.shapes import Ids, Shape
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.matrix.events import (
     MEMBER,
     STICKER,
     Content,
     Event,
+    Powers,
     content_of,
+    created_of,
     state_of,
     unsigned_of,
 )
 
 PLATFORM = "matrix"
+IDS = Ids(
+    chat=Shape(r"![^\s:]+(:\S+)?", "that of a room, such as !abc:example.org, written !abc%3Aexample.org"),
+    thread=Shape(
+        r"\$\S+", "that of its first event, such as $abc; a colon within the id of a room is written %3A"
+    ),
+    person=Shape(r"@[^\s:]*:\S+", "a whole name, such as @ann:example.org"),
+)
+ROLES = ("admin", "moderator")
+_LEVELS = {"admin": 100, "moderator": 50}
+_CREATORS_RULE = 12
+"""The version of rooms since which who made a room may do everything, and is not named among the powers."""
 REPLACE = "m.replace"
 THREAD = "m.thread"
 NOTICE = "m.notice"
@@ -121,6 +135,21 @@ def inbound(
         edits=edited or None,
         cursor=cursor,
     )
+
+
+def roles(user: str, powers: Powers | None, created: Event | None) -> tuple[str, ...]:
+    """The roles of a person by what they may do in a room, as clients name them. An admin is a moderator, too."""
+    level = powers.users.get(user, powers.users_default) if powers else 0
+    if created is not None and _made(user, created, powers is None):
+        level = _LEVELS["admin"]
+    return tuple(role for role in ROLES if level >= _LEVELS[role])
+
+
+def _made(user: str, created: Event, alone: bool) -> bool:
+    """Whether a person has all rights because they made the room; in old rooms only while nobody was given any."""
+    how = created_of(created)
+    new = how.room_version.isdecimal() and int(how.room_version) >= _CREATORS_RULE
+    return (user == created.sender and (new or alone)) or (new and user in how.additional_creators)
 
 
 def invitation(room: str, inviter: str, *, me: Me, direct: bool) -> Source:

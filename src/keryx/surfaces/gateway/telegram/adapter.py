@@ -14,13 +14,14 @@ import msgspec
 from keryx.core.deliveries import Target
 from keryx.core.errors import Forbidden, Invalid, Throttled, Unavailable
 from keryx.core.ports import Capabilities, Door, Hook, Parcel, Request, Response, Unit
+from keryx.core.source import Source
 from keryx.surfaces.gateway.settings import Setup
 from keryx.surfaces.gateway.telegram import sending
-from keryx.surfaces.gateway.telegram.api import Api, ApiError
+from keryx.surfaces.gateway.telegram.api import Api, ApiError, Unanswered, Unreached
 from keryx.surfaces.gateway.telegram.flood import Flood
 from keryx.surfaces.gateway.telegram.intake import Intake
 from keryx.surfaces.gateway.telegram.line import BAD_TOKEN, HOOKED, Line, Sleep
-from keryx.surfaces.gateway.telegram.parse import PLATFORM, Me
+from keryx.surfaces.gateway.telegram.parse import IDS, PLATFORM, ROLES, Me, roles
 from keryx.surfaces.gateway.telegram.settings import (
     Mode,
     TelegramSettings,
@@ -83,6 +84,8 @@ class TelegramAdapter:
             chat_interval=_interval(settings.per_chat),
             account_interval=_interval(settings.per_second),
             pii_safe=True,
+            ids=IDS,
+            roles=ROLES,
         )
 
     @property
@@ -121,6 +124,20 @@ class TelegramAdapter:
             return await sending.send(self._api, parcel)
         except Throttled as exc:
             raise self._flood.judged(exc, parcel.target.chat) from None
+
+    async def roles(self, source: Source) -> Sequence[str]:
+        """Who runs a group or channel. What speaks as the chat itself is one of its administrators."""
+        if source.user == source.chat:
+            return ROLES[1:]
+        try:
+            found = await self._api.call("getChatMember", chat_id=source.chat, user_id=source.user)
+        except ApiError as exc:
+            if exc.code in (400, 403):
+                return ()
+            raise Unavailable(str(exc)) from None
+        except (Unreached, Unanswered) as exc:
+            raise Unavailable(str(exc)) from None
+        return roles(found)
 
     async def _introduce(self, line: Line, door: Door) -> Me:
         """Learn who we are, and show the commands in Telegram's menu."""

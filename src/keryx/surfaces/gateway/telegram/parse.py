@@ -8,12 +8,20 @@ import msgspec
 from keryx.core.deliveries import Target
 from keryx.core.messages import Parts, Text
 from keryx.core.ports import Inbound
+from keryx.core.shapes import Ids, Shape
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode
-from keryx.surfaces.gateway.telegram.types import Entity, Message, Stored, Update
+from keryx.surfaces.gateway.telegram.types import Entity, Member, Message, Stored, Update
 
 PLATFORM = "telegram"
 SURFACE = "gateway"
+_NUMBER = r"-?[1-9]\d{0,18}"
+IDS = Ids(
+    chat=Shape(_NUMBER, "a number, such as 123456789 for a person and -1001234567890 for a group"),
+    thread=Shape(r"[1-9]\d{0,18}", "the number of a topic, such as 42"),
+    person=Shape(_NUMBER, "a number, such as 123456789, not a @name"),
+)
+ROLES = ("creator", "administrator")
 _TYPES = {"private": ChatType.DM, "group": ChatType.GROUP, "supergroup": ChatType.GROUP}
 _COMMAND = re.compile(r"/(\w+)(?:@(\w+))?(?=\s|\Z)")
 _TELEGRAM = 777_000
@@ -72,6 +80,15 @@ def parse(update: Update, me: Me) -> Parsed | Moved | None:
     if not text and not files:
         return None
     return Parsed(inbound=_inbound(message, me, text, addressed=_addressed(message, me)), files=files)
+
+
+def roles(member: object) -> tuple[str, ...]:
+    """The roles of a `ChatMember`. Whoever made a chat is an administrator, too."""
+    try:
+        status = msgspec.convert(member, Member).status
+    except msgspec.ValidationError:
+        return ()
+    return ROLES[ROLES.index(status) :] if status in ROLES else ()
 
 
 def _inbound(message: Message, me: Me, text: str, *, addressed: bool) -> Inbound:

@@ -33,6 +33,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.first_name} {self.last_name}".strip() or self.username
 
 
+class Member(msgspec.Struct, frozen=True):
+    status: str
+
+
 class Entity(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of a text, counted in UTF-16 units."""
 
