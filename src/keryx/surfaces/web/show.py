@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from keryx.core import compaction
 from keryx.core import messages as core
 from keryx.core.changes import Piece
 from keryx.core.deliveries import Delivery
@@ -345,8 +346,8 @@ def _part(part: Part, cut: int | None) -> wire.Part:
             return wire.Text(text=shown, html=render.html(shown), cut=len(shown) < len(text))
         case core.Reasoning(text):
             return wire.Reasoning(text=text, html=render.html(text))
-        case core.Notice(text, kind):
-            return wire.Notice(text=text, kind=kind)
+        case core.Notice(kind=kind):
+            return wire.Notice(text=compaction.shown(part), kind=kind)
         case core.ToolCall(id_, name, given):
             return wire.ToolCall(
                 id=id_,
