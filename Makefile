@@ -29,6 +29,7 @@ faults: .venv/.dev
 	.venv/bin/pytest -m "faults or not faults" tests/faults
 	.venv/bin/python -m tests.faults.storm --kills 500
 	.venv/bin/python -m tests.faults.telegram_storm --kills 300
+	.venv/bin/python -m tests.faults.brain_storm --kills 150
 
 bench: .venv/.dev
 	.venv/bin/python -m bench

@@ -61,6 +61,16 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.fixture
+def own_postgres(postgres: str) -> Iterator[str]:
+    """The address of an empty database that is the test's own, for processes that are told nothing but an address."""
+    name = f"test_{secrets.token_hex(6)}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(cast(LiteralString, f"create database {name}"))
+        yield f"{postgres.rpartition('/')[0]}/{name}"
+        connection.execute(cast(LiteralString, f"drop database {name} with (force)"))
+
+
+@pytest.fixture
 def schema(postgres: str) -> Iterator[str]:
     """The name of a schema that is the test's own, and is dropped after it."""
     name = f"test_{secrets.token_hex(6)}"

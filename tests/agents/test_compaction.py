@@ -13,7 +13,7 @@ from tests.engine.world import OPERATORS, World
 from keryx.agents import compaction, titling
 from keryx.agents.history import SUMMARY
 from keryx.agents.retry import Retry
-from keryx.core.compaction import Compaction
+from keryx.core.compaction import Compaction, marker
 from keryx.core.errors import AgentFailed, Conflict, Unavailable
 from keryx.core.ids import TurnId
 from keryx.core.messages import Role, ToolCall, ToolResult, words
@@ -152,9 +152,9 @@ class Begin:
         self._stack = stack
         self._clock = clock
 
-    async def __call__(self, *scripts: Script, **model: object) -> tuple[World, Endpoint]:
+    async def __call__(self, *scripts: Script, tell: bool = True, **model: object) -> tuple[World, Endpoint]:
         endpoint = self._stack.enter_context(Endpoint(*scripts))
-        rule = Compaction(at=0.5, keep=0.2)
+        rule = Compaction(at=0.5, keep=0.2, tell=tell)
         agent = await self._stack.enter_async_context(
             an_agent(endpoint, model={"tools": False, **model}, retry=ONCE, compaction=rule)
         )
@@ -206,10 +206,58 @@ async def test_a_failed_compaction_is_not_tried_again_at_once_and_later_it_is(be
         turn = await world.ask(f"q{n}")
     shown = await world.transcript(turn.session)
     assert sum("could not be compacted" in line for line in shown) == 1
+    told = [t for t in await world.sent(5) if not t.startswith(("w", "A"))]
+    assert len(told) == 1 and told[0].startswith("The conversation could not be compacted: ")
     assert await world.read(lambda tx: epochs.current(tx, turn.session)) is None
     world.advance(timedelta(minutes=6))
     await world.ask("q5")
     assert await world.read(lambda tx: epochs.current(tx, turn.session)) is not None
+
+
+LONG = "w" * 700
+MARKER = "— Older messages were summed up to make room: “First. Second.” —"
+
+
+async def test_a_chat_is_told_of_a_compaction_that_nobody_asked_for_before_its_answer(begin: Begin) -> None:
+    world, _ = await begin(answer(LONG), answer(LONG), answer("First.\nSecond."), answer("A3"), context=600)
+    for n in (1, 2, 3):
+        await world.ask(f"q{n}")
+    assert (await world.sent(4))[2:] == [MARKER, "A3"]
+
+
+async def test_a_chat_that_wants_no_marker_gets_none(begin: Begin) -> None:
+    world, _ = await begin(
+        answer(LONG), answer(LONG), answer("In short."), answer("A3"), tell=False, context=600
+    )
+    for n in (1, 2, 3):
+        turn = await world.ask(f"q{n}")
+    assert (await world.sent(3))[2:] == ["A3"]
+    assert "notice: In short." in await world.transcript(turn.session)
+
+
+def test_a_marker_is_one_short_line_whatever_the_summary_holds() -> None:
+    told = marker("one\n\n\u202etwo\x00 " + "very " * 500)
+    assert told.startswith("— Older messages were summed up to make room: “one two very")
+    assert told.endswith("…” —") and len(told) < 400 and "\n" not in told
+
+
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("script", [answer("First. Second."), DOWN], ids=["made", "failed"])
+async def test_a_marker_is_sent_once_when_nobody_knows_of_its_commit(
+    begin: Begin, script: Script, when: When
+) -> None:
+    world, _ = await begin(answer(LONG), answer(LONG), script, answer("A3"), context=600)
+    for n in (1, 2):
+        turn = await world.ask(f"q{n}")
+    fault = Fault("turn.progress", when)
+    await world.node.stop()
+    await world.start(CrashingDatabase(begin.database, fault))
+    assert (await world.flow(world.ask("q3"))).state is TurnState.DONE
+    assert fault.struck == 1
+    marked = [t for t in await world.sent(4) if t == MARKER or "could not be compacted" in t]
+    assert len(marked) == 1
+    notices = [t for t in await world.transcript(turn.session) if t.startswith("notice")]
+    assert len(notices) == 1
 
 
 @pytest.mark.parametrize("when", list(When))

@@ -32,6 +32,14 @@ def write(text: str) -> str:
     return f"wrote {text}"
 
 
+@server.tool(structured_output=False)
+async def post(text: str) -> str:
+    """Post something, and tell so a moment later."""
+    note(f"post {text}")
+    await asyncio.sleep(0.1)
+    return f"posted {text}"
+
+
 @server.tool(annotations=ToolAnnotations(idempotent_hint=True), structured_output=False)
 async def wait(path: str) -> str:
     """Wait until a file is there; may be run again."""

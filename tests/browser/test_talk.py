@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
-from playwright.sync_api import expect
-from tests.browser.driver import Tab
+from playwright.sync_api import Browser, expect
+from tests.browser.driver import House, Tab, tab
+
+from keryx.testing.endpoint import KEY, MODEL, Endpoint, answer
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63f8cfc0f01f0005"
@@ -227,3 +229,26 @@ def test_a_plan_is_shown_once_as_it_stands(page: Tab) -> None:
     expect(page.page.get_by_role("list", name="Plan").locator("li")).to_have_text(
         ["done: read", "done: write"]
     )
+
+
+def test_a_compaction_is_one_marker_with_its_summary_live_and_after_a_reload(
+    browser: Browser, house: House
+) -> None:
+    with Endpoint(answer("A1"), answer("A2"), answer("In **short**."), answer("A3")) as endpoint:
+        (house.cli.home / "keryx.toml").write_text(
+            f'[[models]]\nname = "m"\nbase_url = "{endpoint.base_url}"\nid = "{MODEL}"\nkey = "env:TEST_KEY"\n'
+            "titles = false\n"
+        )
+        with house.serving(KERYX_AGENT="llm", TEST_KEY=KEY), tab(browser, house) as page:
+            page.begin("one", "A1")
+            page.ask("two", "A2")
+            page.say("/compact")
+            marker = page.page.locator(".break")
+            expect(marker).to_have_text(re.compile("Compacted here: the summary.*short", re.S))
+            page.ask("three", "A3")
+            expect(page.page.get_by_text("short")).to_have_count(1)
+            page.page.reload()
+            expect(marker).to_have_text("Compacted here: the summaryIn short.")
+            marker.locator("summary").click()
+            expect(marker.locator("strong")).to_be_visible()
+            expect(page.page.get_by_text("short")).to_have_count(1)

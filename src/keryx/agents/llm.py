@@ -200,7 +200,7 @@ class _Work:
                 async for event in events:
                     yield event
         except AgentFailed as exc:
-            yield NotCompacted(str(exc))
+            yield NotCompacted(str(exc), self._rule.tell)
 
     async def compact(self, first: int, focus: str = "") -> Events:
         """Let a summary stand for everything before a message, here and in the record."""
@@ -208,6 +208,8 @@ class _Work:
         work = compaction.run(self._chat, old, self._scene, self._context.clock, first=first, focus=focus)
         async with aclosing(work) as events:
             async for event in events:
+                if isinstance(event, Compacted):
+                    event = msgspec.structs.replace(event, tell=self._rule.tell)
                 yield event
                 if isinstance(event, Compacted):
                     self._scene = msgspec.structs.replace(self._scene, summary=event.summary)

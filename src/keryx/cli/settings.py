@@ -65,6 +65,7 @@ MEANINGS = {
     "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",
     "compaction.at": "The share of a model's context at which the old part of a conversation is summarised.",
     "compaction.keep": "The share of the context that the newest turns may keep as they are.",
+    "compaction.tell": "A chat is told with a short marker when its conversation was compacted by itself, or could not be.",
     "budgets.everyone.day": "What each person may spend in a UTC day, in the currency of the prices; 0 is no limit.",
     "budgets.everyone.month": "What each person may spend in a month.",
     "budgets.everyone.day_tokens": "How many tokens each person may use in a day.",

@@ -4,9 +4,10 @@ import sys
 from collections.abc import Sequence
 
 from keryx.cli import output, transcript
+from keryx.core import compaction
 from keryx.core.changes import Change, Kind, Piece
 from keryx.core.ids import TurnId
-from keryx.core.messages import Message, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.messages import Message, Notice, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.engine.snapshot import Snapshot
 
 _Segment = tuple[str, bool]
@@ -109,12 +110,17 @@ class Stream:
             case Role.TOOL:
                 self._lines([transcript.result(p) for p in message.parts if isinstance(p, ToolResult)])
             case Role.NOTICE:
-                self.notice(message.text)
+                self._notice(message)
 
     def _question(self, message: Message) -> None:
         if message.seq not in self._own and not self._bare:
             self.close_line()
             transcript.show(message)
+
+    def _notice(self, message: Message) -> None:
+        if message.seq not in self._own:
+            told = (compaction.shown(p) if isinstance(p, Notice) else message.text for p in message.parts)
+            self.notice("\n\n".join(told))
 
     def _answer(self, message: Message) -> None:
         segments = [

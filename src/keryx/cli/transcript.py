@@ -4,6 +4,7 @@ import getpass
 from collections.abc import Iterator
 
 from keryx.cli import output
+from keryx.core import compaction
 from keryx.core.messages import (
     Audio,
     File,
@@ -75,8 +76,8 @@ def piece(part: Part) -> str:
             return call(part)
         case ToolResult():
             return result(part)
-        case Notice(text):
-            return output.styled(f"! {output.plain(text)}", "mark")
+        case Notice():
+            return output.styled(f"! {output.plain(compaction.shown(part))}", "mark")
         case Image() | File() | Audio():
             return output.styled(
                 f"[{type(part).__name__.lower()} {part.name or part.mime or part.media}]", "dim"

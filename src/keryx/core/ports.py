@@ -100,16 +100,20 @@ class Attached(msgspec.Struct, frozen=True):
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """A summary stands for everything before message `first` from now on. Stored before the agent is resumed."""
+    """A summary stands for everything before message `first` from now on. Stored before the agent is resumed.
+    `tell`: the place that asked sees a marker."""
 
     summary: str
     first: int
+    tell: bool = True
 
 
 class NotCompacted(msgspec.Struct, frozen=True):
-    """The conversation should have been compacted and could not be: shown, and not tried again for a while."""
+    """The conversation should have been compacted and could not be: shown, and not tried again for a while. `tell`: the
+    place that asked is told as well."""
 
     reason: str
+    tell: bool = True
 
 
 class Bound(msgspec.Struct, frozen=True):

@@ -74,6 +74,21 @@ def deliver(tx: Transaction, turn: Turn, answer: Answer, *, now: datetime) -> No
         previews.end(tx, turn.id, delivery)
 
 
+def aside(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+    """Send something beside the answer to the place that asked, if there is one."""
+    if turn.reply:
+        deliveries.enqueue(
+            tx,
+            turn.reply,
+            text,
+            profile=turn.profile,
+            owner=turn.owner,
+            session=turn.session,
+            turn=turn.id,
+            now=now,
+        )
+
+
 def tell(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
     """Send a notice to the place that asked. Where the turn was shown it stands below what it had said."""
     shown = previews.find(tx, turn.id) if turn.reply else None

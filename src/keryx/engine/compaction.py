@@ -3,12 +3,13 @@
 from datetime import datetime
 
 from keryx.core import ids
-from keryx.core.compaction import ASKED, DONE, FAILED
+from keryx.core.compaction import ASKED, DONE, FAILED, marker
 from keryx.core.ids import TurnId
 from keryx.core.messages import Notice, Role
 from keryx.core.ports import Compacted, NotCompacted, Receipt
 from keryx.core.sessions import Session
 from keryx.core.turns import Turn
+from keryx.engine import answers
 from keryx.engine.asking import Question, queue
 from keryx.store import epochs, messages
 from keryx.store.database import Transaction
@@ -38,19 +39,26 @@ def focus(tx: Transaction, turn: Turn) -> str | None:
 
 
 def begin(tx: Transaction, turn: Turn, event: Compacted, *, now: datetime) -> None:
-    """Open the epoch, and show where and with which summary. The same event changes nothing the second time."""
+    """Open the epoch, and show where and with which summary: in the conversation, and where somebody asked for something
+    else. The same event changes nothing the second time."""
     current = epochs.current(tx, turn.session)
     if current is not None and current.first_seq >= event.first:
         return
     epochs.begin(tx, turn.session, first_seq=event.first, summary=event.summary, now=now)
     messages.append(tx, turn.session, Role.NOTICE, (Notice(event.summary, DONE),), now=now, turn=turn.id)
+    if event.tell and focus(tx, turn) is None:
+        answers.aside(tx, turn, marker(event.summary), now=now)
 
 
 def fail(tx: Transaction, turn: Turn, event: NotCompacted, *, now: datetime) -> None:
-    """Show why, and let the next try wait."""
+    """Show why, and let the next try wait. While one waits, a failure is not told again."""
+    if not epochs.may_begin(tx, turn.session, now=now):
+        return
     epochs.fail(tx, turn.session, now=now)
     text = f"The conversation could not be compacted: {event.reason}"
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text, FAILED),), now=now, turn=turn.id)
+    if event.tell:
+        answers.aside(tx, turn, text, now=now)
 
 
 def told(tx: Transaction, turn: Turn) -> str:

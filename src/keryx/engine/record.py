@@ -32,7 +32,7 @@ from keryx.core.turns import BusyMode, Turn, TurnState, Usage
 from keryx.engine import access, answers, compaction, place, questions
 from keryx.engine.mailbox import Kept, Recordable
 from keryx.engine.place import Surroundings
-from keryx.store import bindings, deliveries, drafts, epochs, lanes, messages, sessions, turns, usage
+from keryx.store import bindings, drafts, epochs, lanes, messages, sessions, turns, usage
 from keryx.store.database import Transaction, Work
 
 NO_ANSWER = "The agent gave no answer."
@@ -333,17 +333,8 @@ def _steps(
 def _note(tx: Transaction, turn: Turn, text: str, kind: str, *, now: datetime) -> None:
     """A notice in the conversation; a warning goes to the place that asked as well."""
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
-    if kind == WARNING and turn.reply:
-        deliveries.enqueue(
-            tx,
-            turn.reply,
-            text,
-            profile=turn.profile,
-            owner=turn.owner,
-            session=turn.session,
-            turn=turn.id,
-            now=now,
-        )
+    if kind == WARNING:
+        answers.aside(tx, turn, text, now=now)
 
 
 def _said_so_far(tx: Transaction, turn: Turn, fresh: Sequence[Text | Reasoning | Media]) -> Parts:

@@ -4,7 +4,9 @@ is sent, and plays one script per request."""
 import json
 import select
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -32,6 +34,13 @@ class Stall:
     """The stream stands still until the endpoint is released."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The stream stands still for a moment."""
+
+    seconds: float
+
+
 class Cut:
     """The connection breaks here."""
 
@@ -47,7 +56,7 @@ class Raw:
     text: str
 
 
-Step: TypeAlias = Json | Stall | Cut | End | Raw
+Step: TypeAlias = Json | Stall | Pause | Cut | End | Raw
 Script: TypeAlias = Refusal | Sequence[Step]
 
 
@@ -178,13 +187,22 @@ class Endpoint:
                 self.refused.append(str(exc))
                 return Refusal(status=400, message=str(exc), code="invalid_request_error")
             self.requests.append(body)
-            self._played += 1
-            return self.scripts[min(self._played, len(self.scripts)) - 1]
+            return self.choose(body)
+
+    def choose(self, body: Json) -> Script:
+        """The script for a valid request: the next one. A model that reads what it is asked has its own."""
+        self._played += 1
+        return self.scripts[min(self._played, len(self.scripts)) - 1]
 
 
 def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def handle(self) -> None:
+            # A client that was killed resets its connections.
+            with suppress(ConnectionResetError):
+                super().handle()
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -226,6 +244,8 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
                     case Stall() | Cut():
                         self.close_connection = True
                         return
+                    case Pause(seconds):
+                        time.sleep(seconds)
                     case End():
                         self.wfile.write(b"0\r\n\r\n")
                         return

@@ -1,11 +1,12 @@
 """A node for fault tests, as a process of its own: `python -m keryx.testing.node PLATFORM_URL`.
 
-Configured like any node by KERYX_ variables. KERYX_TEST_FAULT=label:before|after:n ends the process, as kill -9
-does, at the n-th unit of work with that label.
+Configured like any node by KERYX_ variables. KERYX_TEST_FAULT=label:before|after:n kills the process with -9 at
+the n-th unit of work with that label.
 """
 
 import asyncio
 import os
+import signal
 import sys
 
 import msgspec
@@ -37,7 +38,11 @@ def _faults(text: str) -> list[Fault]:
     if not text:
         return []
     label, when, nth = text.split(":")
-    return [Fault(label, When(when), nth=int(nth), strike=lambda _: os._exit(137))]
+    return [Fault(label, When(when), nth=int(nth), strike=_kill)]
+
+
+def _kill(label: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

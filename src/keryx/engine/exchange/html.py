@@ -16,7 +16,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
-from keryx.core.compaction import shows_epoch
+from keryx.core.compaction import shown, shows_epoch
 from keryx.core.ids import SessionId
 from keryx.core.messages import (
     Audio,
@@ -145,8 +145,8 @@ def _part(part: Part) -> str:
     match part:
         case Text(text):
             return rendered(text)
-        case Notice(text):
-            return f"<p>{_text(text)}</p>"
+        case Notice():
+            return f"<p>{_text(shown(part))}</p>"
         case Image() | File():
             return f'<p><span class="chip">Attached: {_label(part.name or part.media)}</span></p>'
         case Audio():

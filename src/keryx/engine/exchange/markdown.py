@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import assert_never
 
-from keryx.core.compaction import shows_epoch
+from keryx.core.compaction import shown, shows_epoch
 from keryx.core.messages import (
     Audio,
     File,
@@ -117,8 +117,8 @@ def _part(part: Part) -> str:
     match part:
         case Text(text):
             return f"{text}\n\n"
-        case Notice(text):
-            return f"*{_plain(line(text))}*\n\n"
+        case Notice():
+            return f"*{_plain(line(shown(part)))}*\n\n"
         case Image() | File():
             return f"*Attached: {_plain(line(part.name or part.media))}*\n\n"
         case Audio():

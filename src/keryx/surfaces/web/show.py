@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from keryx.core import compaction
 from keryx.core import messages as core
 from keryx.core.changes import Piece
 from keryx.core.deliveries import Delivery
@@ -355,8 +356,8 @@ def _part(part: Part, cut: int | None) -> talk.Part:
             return talk.Text(text=shown, html=render.html(shown), cut=len(shown) < len(text))
         case core.Reasoning(text):
             return talk.Reasoning(text=text, html=render.html(text))
-        case core.Notice(text, kind):
-            return talk.Notice(text=text, kind=kind)
+        case core.Notice(kind=kind):
+            return talk.Notice(text=compaction.shown(part), kind=kind)
         case core.ToolCall(id_, name, given):
             return talk.ToolCall(
                 id=id_,

@@ -48,8 +48,11 @@ export function items(open, shown) {
     if ((m.epoch ?? 0) > epoch) {
       epoch = m.epoch;
       const found = open.epochs.find((e) => e.number === epoch);
-      out.push({ key: `e${epoch}`, kind: "epoch", epoch: found });
+      // The notice of a compaction is its marker, and carries the summary to a page that was open at the time.
+      const notice = m.parts[0]?.kind === "compacted" ? m : null;
+      out.push({ key: notice ? `m${m.seq}` : `e${epoch}`, kind: "epoch", epoch: found, notice });
       before = null;
+      if (notice) continue;
     }
     if (m.undone && !(fold && shown.has(fold.key))) {
       if (fold && out[out.length - 1] === fold) {
@@ -258,8 +261,8 @@ export function conversation(root, app, id, seq) {
     const wrap = (memo, ...inner) => h("div", { class: "row", key: item.key, memo: [...memo, local] }, h("div", { class: "column" }, inner));
     switch (item.kind) {
       case "day": return wrap([item.at], h("div", { class: "day" }, dayName(item.at)));
-      case "epoch": return wrap([item.epoch], h("div", { class: "break" }, item.epoch?.html
-        ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, "Compacted here: the summary"), h("div", { class: "prose body", html: item.epoch.html }))
+      case "epoch": return wrap([item.epoch], h("div", { class: "break", "data-seq": item.notice?.seq }, item.epoch?.html || item.notice
+        ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, "Compacted here: the summary"), item.epoch?.html ? h("div", { class: "prose body", html: item.epoch.html }) : h("div", { class: "prose body plain" }, item.notice.parts[0].text))
         : "Compacted here"));
       case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, "Forked here from ", h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, "another conversation"))));
       case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || "tools", 90)), h("span", {}, `${plural(item.messages.length, "message")} undone`), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? "Fold" : "Show")));
