@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain, islice
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from keryx.core import compaction, ids
@@ -151,11 +153,12 @@ class Opened:
 
     async def _replay(self, snapshot: Snapshot, *, seen: bool) -> None:
         running = snapshot.running.id if snapshot.running else None
-        updates = [*self._shown.replay(snapshot.messages, running)]
-        if running:
-            updates += self._shown.draft(running, snapshot.draft)
-        for start in range(0, len(updates) if seen else 0, _BATCH):
-            await self._desk.update(self.id, *updates[start : start + _BATCH])
+        drafted = self._shown.draft(running, snapshot.draft) if running else iter(())
+        updates = chain(self._shown.replay(snapshot.messages, running), drafted)
+        while batch := list(islice(updates, _BATCH)):
+            if seen:
+                await self._desk.update(self.id, *batch)
+            await anyio.lowlevel.checkpoint()  # A long conversation holds up nobody else.
 
     async def _settle(self, snapshot: Snapshot) -> None:
         """Answer the prompts whose turns ended while nobody followed."""
