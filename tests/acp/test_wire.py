@@ -64,6 +64,7 @@ def test_blank_lines_ends_of_other_systems_and_every_kind_of_id_are_taken(start:
         ("session/close", {"sessionId": "none"}, -32002),
         ("session/prompt", {"sessionId": "none", "prompt": [{"type": "text", "text": "hi"}]}, -32002),
         ("session/set_mode", {"sessionId": "none", "modeId": "ask"}, -32002),
+        ("session/set_model", {"sessionId": "none", "modelId": "large"}, -32002),
         ("session/set_config_option", {"sessionId": "none", "configId": "mode", "value": "ask"}, -32002),
         ("session/list", {"cursor": "what is this"}, -32602),
         ("session/list", {"cwd": "relative"}, -32602),
