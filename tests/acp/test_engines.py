@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 from tests.conftest import Open
+from tests.engine.world import inbound
 
 from keryx.agents.echo import EchoAgent
 from keryx.agents.lent import Lent
-from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId
 from keryx.core.messages import words
 from keryx.core.ports import Inbound
 from keryx.core.sessions import Settings, Viewer
 from keryx.core.source import Source
-from keryx.core.turns import TurnState
+from keryx.core.turns import Turn, TurnState
 from keryx.engine.clock import SystemClock
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.verify import verify
 from keryx.surfaces.acp.surface import Setup, serve
+from keryx.testing import CrashingDatabase, Fault, When
 
 Json = dict[str, Any]
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
@@ -203,8 +205,49 @@ async def test_a_session_begins_with_its_first_message_and_never_twice(editors: 
     assert (made.settings.effort, made.cwd, made.surface) == ("high", "/work", "acp")
     cancelled = await hub.cancel(OPERATORS, receipt.turn)
     assert cancelled.id == receipt.turn
-    async with asyncio.timeout(SECONDS):
-        while not (ended := await hub.turn(OPERATORS, receipt.turn)).state.finished:  # noqa: ASYNC110 as others see it
-            await asyncio.sleep(0.01)
+    ended = await over(editors[0], receipt.turn)
     assert (await hub.cancel(OPERATORS, receipt.turn)).state is ended.state
     assert ended.state in (TurnState.DONE, TurnState.CANCELLED)
+
+
+async def test_a_cancel_takes_effect_though_the_store_was_away_when_it_was_asked_for(opener: Open) -> None:
+    fault = Fault("cancel", When.BEFORE)
+    async with editor(CrashingDatabase(await opener(), fault), "zed") as zed:
+        session = (await zed.call("session/new", cwd="/", mcpServers=[]))["sessionId"]
+        blocks = [{"type": "text", "text": "slow 60 one two three"}]
+        running = zed.ask("session/prompt", sessionId=session, prompt=blocks)
+        await zed.until("one")
+        snapshot = await zed.hub.open(OPERATORS, SessionId(session))
+        assert snapshot.running
+        zed.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}})
+        assert (await zed.answer(running))["result"] == {"stopReason": "cancelled"}
+        ended = await over(zed, snapshot.running.id)
+        assert (ended.state, fault.struck) == (TurnState.CANCELLED, 1)
+
+
+async def test_so_does_one_of_a_turn_that_another_surface_asked_for(opener: Open) -> None:
+    fault = Fault("stop", When.BEFORE)
+    async with editor(CrashingDatabase(await opener(), fault), "zed") as zed:
+        session = (await zed.call("session/new", cwd="/", mcpServers=[]))["sessionId"]
+        await zed.prompt(session, "begin")
+        asked = inbound(
+            "slow 60 one two three",
+            session=SessionId(session),
+            principal=OPERATOR,
+            reply=None,
+            pin=zed.service.worker.id,
+        )
+        turn = (await zed.hub.receive(asked)).turn
+        await zed.until("one")
+        zed.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}})
+        assert turn
+        ended = await over(zed, turn)
+        assert (ended.state, fault.struck) == (TurnState.CANCELLED, 1)
+
+
+async def over(zed: Editor, turn: TurnId) -> Turn:
+    """The turn, once it has ended."""
+    async with asyncio.timeout(SECONDS):
+        while not (found := await zed.hub.turn(OPERATORS, turn)).state.finished:  # noqa: ASYNC110 as others see it
+            await asyncio.sleep(0.01)
+    return found

@@ -111,6 +111,15 @@ def test_a_question_outlives_the_process_of_its_editor(start: Start, home: Path)
     assert waiting["session"] == session
 
 
+def test_a_question_that_nobody_answers_runs_out(home: Path) -> None:
+    with editor(home, KERYX_LIMITS_QUESTION="1s") as zed:
+        zed.initialize()
+        session = zed.new()
+        assert zed.prompt(session, "!ask rm") == "end_turn"
+        assert zed.texts(session).endswith("Answered: nothing")
+        zed.wait(lambda m: m.get("method") == "$/cancel_request")
+
+
 def agent(folder: Path, options: str) -> dict[str, str]:
     """An agent of somebody's own that asks one question."""
     (folder / "asker.py").write_text(

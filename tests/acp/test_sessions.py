@@ -130,6 +130,19 @@ def test_a_fork_is_an_independent_copy_up_to_the_last_whole_turn(start: Start) -
     assert (cwds[session], cwds[fork]) == ("/tmp", "/")
 
 
+def test_nothing_is_told_of_a_session_before_the_answer_that_names_it(start: Start) -> None:
+    zed = start()
+    ids = [zed.ask("session/new", cwd="/tmp", mcpServers=[]) for _ in range(5)]
+    made = [zed.result(id_)["sessionId"] for id_ in ids]
+    zed.prompt(made[0], "hello")
+    ids.append(zed.ask("session/fork", sessionId=made[0], cwd="/tmp", mcpServers=[]))
+    made.append(zed.result(ids[-1])["sessionId"])
+    zed.prompt(made[-1], "in the copy")
+    for id_, session in zip(ids, made, strict=True):
+        about = [m.get("id") for m in zed.seen if session in json.dumps(m)]
+        assert about[0] == id_ and len(about) > 1
+
+
 def test_a_closed_session_stays_and_a_deleted_one_is_gone_for_good(start: Start) -> None:
     zed = start()
     session, gone, empty = zed.new(), zed.new(), zed.new()

@@ -1,12 +1,18 @@
 """Lines that are right, wrong, long and odd."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.acp.brain import thinking
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, editor
+from tests.agents.acp.scene import PLAYER, alive
+from tests.agents.far import SCRIPT
+
+from keryx.testing.endpoint import answer, calls
 
 
 def error(started: Editor, line: bytes) -> Json:
@@ -58,6 +64,7 @@ def test_blank_lines_ends_of_other_systems_and_every_kind_of_id_are_taken(start:
         ("session/close", {"sessionId": "none"}, -32002),
         ("session/prompt", {"sessionId": "none", "prompt": [{"type": "text", "text": "hi"}]}, -32002),
         ("session/set_mode", {"sessionId": "none", "modeId": "ask"}, -32002),
+        ("session/set_model", {"sessionId": "none", "modelId": "large"}, -32002),
         ("session/set_config_option", {"sessionId": "none", "configId": "mode", "value": "ask"}, -32002),
         ("session/list", {"cursor": "what is this"}, -32602),
         ("session/list", {"cwd": "relative"}, -32602),
@@ -209,3 +216,59 @@ def test_children_end_with_it(home: Path, tmp_path: Path) -> None:
         deadline = time.monotonic() + 5
         while child.exists() and "\nState:\tZ" not in (child / "status").read_text():
             assert time.monotonic() < deadline
+
+
+def deaf_agent(home: Path) -> None:
+    """Settings by which a program answers that hears neither a cancel nor a signal nor the end of its input."""
+    home.mkdir()
+    command = [sys.executable, str(PLAYER), str(home / "store"), "bad=deaf"]
+    (home / "keryx.toml").write_text(f'[agents.player]\nkind = "acp"\ncommand = {json.dumps(command)}\n')
+
+
+def until_silent(home: Path) -> None:
+    """Wait until the agent has the prompt that it does not answer."""
+    deadline = time.monotonic() + 30
+    while not any("silence" in file.read_text() for file in (home / "store").iterdir()):
+        assert time.monotonic() < deadline
+
+
+def test_it_ends_in_time_though_the_agent_behind_it_does_not(home: Path) -> None:
+    deaf_agent(home)
+    with editor(home, KERYX_AGENT="player") as zed:
+        zed.initialize()
+        session = zed.new()
+        assert zed.prompt(session, "session") == "end_turn"
+        pid = zed.texts(session).split()[1]
+        zed.say(session, "silence")
+        until_silent(home)
+        began = time.monotonic()
+        zed.hang_up()
+        assert time.monotonic() - began < 5
+        assert not alive(pid)
+
+
+def test_a_cancel_is_answered_in_time_though_the_agent_behind_it_hears_nothing(home: Path) -> None:
+    deaf_agent(home)
+    with editor(home, KERYX_AGENT="player") as zed:
+        zed.initialize()
+        session = zed.new()
+        zed.prompt(session, "hello")
+        id_ = zed.say(session, "silence")
+        until_silent(home)
+        zed.notify("session/cancel", sessionId=session)
+        began = time.monotonic()
+        assert zed.result(id_) == {"stopReason": "cancelled"}
+        assert time.monotonic() - began < 2
+
+
+def test_it_ends_in_time_though_a_tool_server_is_stuck(home: Path, tmp_path: Path) -> None:
+    never, runs = str(tmp_path / "never"), tmp_path / "runs"
+    server = {"name": "tools", "command": sys.executable, "args": [SCRIPT, str(runs)], "env": []}
+    script = (calls(("c1", "tools_stuck", json.dumps({"path": never}))), answer("Never."))
+    with thinking(home, *script) as (zed, _):
+        session = zed.call("session/new", cwd="/tmp", mcpServers=[server])["sessionId"]
+        zed.say(session, "wait")
+        zed.wait(lambda m: m.get("params", {}).get("update", {}).get("sessionUpdate") == "tool_call")
+        began = time.monotonic()
+        zed.hang_up()
+        assert time.monotonic() - began < 5

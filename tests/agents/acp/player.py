@@ -22,6 +22,7 @@ class Player:
     def __init__(self) -> None:
         self.sessions: dict[str, list[list[str]]] = {}
         self.models: dict[str, str] = {}
+        self.modes: dict[str, str] = {}
         self.running: dict[str, asyncio.Task[None]] = {}
         self.waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.last = 0
@@ -105,6 +106,12 @@ class Player:
             case "session/set_config_option":
                 self.models[params["sessionId"]] = params["value"]
                 return self.settings(params["sessionId"])
+            case "session/set_model" if "old" in CAN:
+                self.models[params["sessionId"]] = params["modelId"]
+                return {}
+            case "session/set_mode" if "old" in CAN:
+                self.modes[params["sessionId"]] = params["modeId"]
+                return {}
             case "authenticate":
                 return {}
             case _:
@@ -128,6 +135,13 @@ class Player:
         }
 
     def settings(self, name: str) -> dict[str, Any]:
+        if "old" in CAN:
+            models = [{"modelId": m["value"], "name": m["name"]} for m in MODELS]
+            modes = [{"id": mode, "name": mode} for mode in ("code", "plan")]
+            return {
+                "models": {"currentModelId": self.models.get(name, "small"), "availableModels": models},
+                "modes": {"currentModeId": self.modes.get(name, "code"), "availableModes": modes},
+            }
         option = {"id": "model", "name": "Model", "category": "model", "type": "select", "options": MODELS}
         return {"configOptions": [{**option, "currentValue": self.models.get(name, "small")}]}
 
@@ -208,6 +222,8 @@ class Player:
                 self.say(session, " | ".join(asked for asked, _ in self.sessions[session]))
             case "model":
                 self.say(session, self.models.get(session, "small"))
+            case "mode":
+                self.say(session, self.modes.get(session, "code"))
             case "session":
                 self.say(session, f"{session} {os.getpid()}")
             case "env":

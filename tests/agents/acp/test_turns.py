@@ -100,6 +100,24 @@ async def test_the_model_of_the_session_is_set_and_set_again_after_a_restart(tmp
     assert talk.bindings["player"].model == "large"
 
 
+async def test_so_are_model_and_mode_of_an_agent_that_knows_the_older_ways_only(tmp_path: Path) -> None:
+    talk = Talk(model="large")
+    for mode in ("plan", ""):
+        async with player(tmp_path, "can=resume,old", mode=mode) as agent:
+            assert await talk.say(agent, "model") == "large"
+            assert await talk.say(agent, "mode") == "plan"
+    assert talk.bindings["player"].mode == "plan"
+
+
+async def test_a_mode_of_the_settings_that_the_agent_has_not_is_told_once(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path, "can=resume,old", mode="paln") as agent:
+        assert noted(await talk.events(agent, "mode")) == [
+            "The agent player has no mode 'paln'. It has: code, plan."
+        ]
+        assert noted(await talk.events(agent, "mode")) == []
+
+
 async def test_a_model_that_the_agent_has_not_is_told_once(tmp_path: Path) -> None:
     talk = Talk(model="huge")
     async with player(tmp_path) as agent:

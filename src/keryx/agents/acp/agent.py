@@ -193,14 +193,14 @@ class AcpAgent:
     async def _set(self, line: Line, held: Held, context: TurnContext, stored: Binding | None) -> list[str]:
         """Set what is wanted and not in force; gives a sentence for each wish that the agent does not know."""
         wishes = (
-            (MODEL, context.settings.model, self._configured.model or (stored.model if stored else "")),
-            (MODE, None, self._configured.mode or (stored.mode if stored else "")),
+            (MODEL, context.settings.model or self._configured.model, stored.model if stored else ""),
+            (MODE, self._configured.mode, stored.mode if stored else ""),
             (EFFORT, context.settings.effort, ""),
         )
         told: list[str] = []
-        for what, chosen, usual in wishes:
-            wanted = chosen or usual
-            if not wanted or await held.choose(line.connection, what, wanted) or not chosen:
+        for what, asked, before in wishes:
+            wanted = asked or before
+            if not wanted or await held.choose(line.connection, what, wanted) or not asked:
                 continue
             if (what, wanted) not in held.missed:
                 held.missed.add((what, wanted))

@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain, islice
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from keryx.core import compaction, ids
@@ -104,7 +106,7 @@ class Opened:
         if waiting:
             await self._cancel(waiting)
         elif self.stored:
-            await self._desk.hub.stop(self._desk.viewer, self.id)
+            await self._patiently(partial(self._desk.hub.stop, self._desk.viewer, self.id))
 
     async def work_in(self, folder: str) -> None:
         """Set the folder of this session. Without one that is there it can only be read."""
@@ -151,11 +153,12 @@ class Opened:
 
     async def _replay(self, snapshot: Snapshot, *, seen: bool) -> None:
         running = snapshot.running.id if snapshot.running else None
-        updates = [*self._shown.replay(snapshot.messages, running)]
-        if running:
-            updates += self._shown.draft(running, snapshot.draft)
-        for start in range(0, len(updates) if seen else 0, _BATCH):
-            await self._desk.update(self.id, *updates[start : start + _BATCH])
+        drafted = self._shown.draft(running, snapshot.draft) if running else iter(())
+        updates = chain(self._shown.replay(snapshot.messages, running), drafted)
+        while batch := list(islice(updates, _BATCH)):
+            if seen:
+                await self._desk.update(self.id, *batch)
+            await anyio.lowlevel.checkpoint()  # A long conversation holds up nobody else.
 
     async def _settle(self, snapshot: Snapshot) -> None:
         """Answer the prompts whose turns ended while nobody followed."""
@@ -183,7 +186,7 @@ class Opened:
             return
         await self._prompts.bind(prompt, receipt.turn)
         if prompt.cancelled:
-            await desk.hub.cancel(desk.viewer, receipt.turn)
+            desk.group.start_soon(self._stop_turn, receipt.turn)
         elif prompt.waits:
             desk.group.start_soon(self._explain, prompt)
 
@@ -208,8 +211,12 @@ class Opened:
         self._desk.group.start_soon(self._give_up, prompts)
         async with self._order:
             for prompt in prompts:
-                if prompt.turn and prompt.waits:
-                    await self._desk.hub.cancel(self._desk.viewer, prompt.turn)
+                if prompt.turn:
+                    self._desk.group.start_soon(self._stop_turn, prompt.turn)
+
+    async def _stop_turn(self, turn: TurnId) -> None:
+        """Its prompt may have been answered by then, for an editor does not wait for the store."""
+        await self._patiently(partial(self._desk.hub.cancel, self._desk.viewer, turn))
 
     async def _give_up(self, prompts: Sequence[Prompt]) -> None:
         """A cancel is answered in time, even if the store or the agent does not react."""
@@ -235,8 +242,8 @@ class Opened:
                 except CursorExpired:
                     cursor = await self._catch_up()
 
-    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what a change asks for, however long the store is away; what it names may be gone by then."""
+    async def _patiently(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do what is asked for, however long the store is away; what it names may be gone by then."""
         while True:
             try:
                 await work()
@@ -245,7 +252,7 @@ class Opened:
                 log.warning("session %s waits for the store: %s", self.id, exc)
                 await self._desk.clock.sleep(_AWAY_SECONDS)
             except KeryxError as exc:
-                log.warning("a change of session %s was not shown: %s", self.id, exc)
+                log.warning("session %s: %s", self.id, exc)
                 return
 
     async def _catch_up(self) -> Cursor:

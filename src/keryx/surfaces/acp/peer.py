@@ -165,6 +165,7 @@ class Peer:
                 del self._calls[id_]
 
     async def _notified(self, method: str, params: Json) -> None:
+        """The door of a notification, which nobody waits for: the log is all that a failure can be told to."""
         try:
             if method == CANCEL:
                 await self._cancel(params.get("requestId"))
