@@ -2,7 +2,7 @@
 
 import { h, icon, iconButton, List, patch } from "./dom.js";
 import { ago, badge, groupOf, surfaceName } from "./format.js";
-import { unread } from "./state.js";
+import { unread } from "./link.js";
 
 const GROUP = 32;
 const ROW = 56;
