@@ -262,7 +262,7 @@ export function conversation(root, app, id, seq) {
         : "Compacted here"));
       case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, "Forked here from ", h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, "another conversation"))));
       case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || "tools", 90)), h("span", {}, `${plural(item.messages.length, "message")} undone`), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? "Fold" : "Show")));
-      case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
+      case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
       case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
       case "question": return wrap([item.question], questionView(item.question, tools.answer));
       case "failure": return wrap([], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, "The last answer failed. What was said is kept."), h("button", { type: "button", class: "button", onclick: tools.retry }, "Try again"))));

@@ -9,16 +9,19 @@ const NEAR_EDGE = 1200;
 const BLOCKS = new Set(["P", "LI", "UL", "OL", "BLOCKQUOTE", "H1", "H2", "H3", "H4", "H5", "H6"]);
 const PROPERTIES = new Set(["value", "disabled", "hidden", "open", "selected"]);
 
-// Describes one element. `key` names it among its siblings; `memo` skips it while its values stay the same;
+const present = (children) => children.flat(3).filter((c) => c !== null && c !== undefined && c !== false);
+
+// Describes one element. A child may be a function, called only when it is looked at. `key` names an element among its
+// siblings; `memo` skips it while its values stay the same;
 // `ref` is told of the element when it is made; `html` is markup from the server. A tag `svg:a` is a link in a drawing.
 export function h(tag, props, ...children) {
   const all = props || {};
-  return { tag, props: all, key: all.key, children: children.flat(3).filter((c) => c !== null && c !== undefined && c !== false) };
+  return { tag, props: all, key: all.key, children: present(children) };
 }
 
 // Makes the children of `parent` what is described, keeping elements of the same key and tag, their focus and their place.
 export function patch(parent, described) {
-  const wanted = Array.isArray(described) ? described.flat(3).filter((c) => c !== null && c !== undefined && c !== false) : [described];
+  const wanted = present((Array.isArray(described) ? described : [described]).map((c) => (typeof c === "function" ? c() : c)));
   const keyed = new Map();
   const loose = [];
   for (const node of Array.from(parent.childNodes)) {

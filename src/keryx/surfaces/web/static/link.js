@@ -181,7 +181,7 @@ const RULES = {
     return {
       ...state,
       filter: filter ?? state.filter,
-      sessions: sorted([...kept, ...page.sessions.filter((s) => !known.has(s.id))]),
+      sessions: joined(kept, sorted(page.sessions.filter((s) => !known.has(s.id)))),
       next: page.next ?? null,
     };
   },
@@ -303,6 +303,12 @@ const sorted = (sessions) => sessions.sort(before);
 // Pinned first, then by last message; equal ones by id, so that the order is the same everywhere.
 function before(a, b) {
   return Number(b.pinned ?? false) - Number(a.pinned ?? false) || Date.parse(b.active_at) - Date.parse(a.active_at) || compare(b.id, a.id);
+}
+
+// One page below another, as they nearly always are.
+function joined(above, below) {
+  const all = [...above, ...below];
+  return above.length && below.length && before(above[above.length - 1], below[0]) > 0 ? sorted(all) : all;
 }
 
 // A session at its place. One that would stand below the last loaded page comes with that page.
