@@ -85,6 +85,25 @@ def test_what_is_sent_while_the_server_is_away_arrives_once(browser: Browser, ho
             expect(page.questions).to_have_text(["hello", "are you there"])
 
 
+def test_a_page_that_was_away_too_long_reads_all_anew(browser: Browser, served: House) -> None:
+    with tab(browser, served) as page:
+        session = page.begin("hello", "hello")
+        page.page.route("**/api/stream*", lambda route: route.abort())
+        page.page.evaluate("dispatchEvent(new Event('online'))")
+        expect(page.page.locator(".link")).not_to_have_text("Live")
+        served.run("send", "--wait", "--session", session, "while you were away")
+        expired = 'data: {"type": "expired", "detail": "too old"}\n\n'
+        page.page.unroute("**/api/stream*")
+        page.page.route(
+            "**/api/stream*",
+            lambda route: route.fulfill(body=expired, content_type="text/event-stream"),
+            times=1,
+        )
+        expect(page.answers).to_have_text(["hello", "while you were away"])
+        expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
+        page.ask("and on", "and on")
+
+
 def test_the_view_follows_the_end_only_from_the_end(page: Tab) -> None:
     page.begin("!words 3000", " ".join(f"word{n}" for n in range(1, 3001)))
     talk = page.page.get_by_role("log")

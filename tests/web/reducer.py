@@ -10,8 +10,6 @@ Event = dict[str, Any]
 
 WINDOW = 1200
 EMPTY: State = {
-    "ready": False,
-    "cursor": "",
     "sessions": [],
     "next": None,
     "filter": {},
@@ -44,8 +42,6 @@ def _start(state: State, event: Event) -> State:
     start = event["start"]
     page = start["sessions"]
     return state | {
-        "ready": True,
-        "cursor": start["cursor"],
         "sessions": _sorted([s for s in page["sessions"] if shown(s, state["filter"])]),
         "next": page.get("next"),
         "projects": start["projects"],
@@ -76,7 +72,6 @@ def _open(state: State, event: Event) -> State:
         "messages": given["messages"],
         "earlier": given.get("earlier", False),
         "later": given.get("later", False),
-        "missed": 0,
         "stale": False,
         "running": given.get("running"),
         "draft": _drawn(given["draft"]) if given.get("draft") else None,
@@ -94,7 +89,6 @@ def _open(state: State, event: Event) -> State:
 def _window(opened: State, event: Event) -> State:
     messages, side = event["messages"], event["side"]
     earlier, later = event.get("earlier", False), event.get("later", False)
-    missed = opened["missed"] if later else 0
     pending = _unsettled(opened["pending"], messages)
     if side == "all":
         return opened | {
@@ -102,7 +96,6 @@ def _window(opened: State, event: Event) -> State:
             "earlier": earlier,
             "later": later,
             "stale": False,
-            "missed": missed,
             "pending": pending,
         }
     shown_now = opened["messages"]
@@ -118,7 +111,6 @@ def _window(opened: State, event: Event) -> State:
         "messages": every[-WINDOW:],
         "earlier": opened["earlier"] or len(every) > WINDOW,
         "later": later,
-        "missed": missed,
         "pending": pending,
     }
 
@@ -176,11 +168,8 @@ def _message(opened: State, message: State) -> State:
     messages = opened["messages"]
     if any(m["seq"] == message["seq"] for m in messages):
         told["messages"] = [message if m["seq"] == message["seq"] else m for m in messages]
-    elif message["seq"] > _last(messages):
-        if opened["later"]:
-            told["missed"] = opened["missed"] + 1
-        else:
-            told["messages"] = [*messages, message]
+    elif message["seq"] > _last(messages) and not opened["later"]:
+        told["messages"] = [*messages, message]
     return told
 
 

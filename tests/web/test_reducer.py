@@ -55,14 +55,9 @@ def test_the_page_gives_what_every_fixture_expects() -> None:
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
 def test_an_event_that_comes_twice_changes_nothing(path: Path) -> None:
-    events = [e for e in load(path)["events"] if not counts_what_is_missed(e)]
+    events = load(path)["events"]
     twice = [again for event in events for again in (event, event)]
     assert in_python(twice) == in_python(events)
-
-
-def counts_what_is_missed(event: Event) -> bool:
-    """The number of messages below the window is told to the person roughly; a repeated one counts again."""
-    return event["type"] == "window" and bool(event.get("later"))
 
 
 @needs_node

@@ -21,6 +21,11 @@ async def test_the_page_begins_with_one_request(site: Site, world: World) -> Non
     assert [s["title"] for s in start["sessions"]["sessions"]] == ["hello"]
     assert start["models"] == [{"name": "small", "host": "models.example", "default": True}]
     assert "retry" in {c["name"] for c in start["commands"]}
+    assert "open" not in start
+    session = start["sessions"]["sessions"][0]["id"]
+    opened = (await site.get(f"/api/start?session={session}&around=1&limit=10"))["open"]
+    assert opened == await site.get(f"/api/sessions/{session}?around=1&limit=10")
+    assert "open" not in await site.get("/api/start?session=nowhere")
 
 
 async def test_pages_of_sessions_follow_each_other(site: Site, world: World) -> None:

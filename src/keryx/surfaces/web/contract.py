@@ -43,8 +43,9 @@ _STARTING = (
         "start",
         "GET",
         "/api/start",
-        "All that the page needs to begin, from one read.",
+        "All that the page needs to begin, and a conversation to begin with.",
         wire.Start,
+        forms.StartQuery,
     ),
     Operation(
         "stream",

@@ -48,7 +48,12 @@ async def resolve(ask: Ask) -> talk.Session:
 
 
 async def session(ask: Ask) -> wire.Snapshot:
-    opening = await ask.hub.views.open(ask.viewer, ask.session, _window(ask.query(forms.WindowQuery)))
+    return await snapshot(ask, ask.session, ask.query(forms.WindowQuery))
+
+
+async def snapshot(ask: Ask, id_: SessionId, query: forms.WindowQuery) -> wire.Snapshot:
+    """A conversation as it is now."""
+    opening = await ask.hub.views.open(ask.viewer, id_, _window(query))
     taken, shown = opening.snapshot, opening.shown
     return wire.Snapshot(
         session=show.session(Listed(session=taken.session, activity=taken.activity), read=opening.read),

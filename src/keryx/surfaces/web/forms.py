@@ -76,6 +76,12 @@ class WindowQuery(Form, frozen=True, kw_only=True):
     limit: Limit = 50
 
 
+class StartQuery(WindowQuery, frozen=True, kw_only=True):
+    """`session`: a conversation that is to be shown at once, with this window of it."""
+
+    session: Name | None = None
+
+
 class NameQuery(Form, frozen=True, kw_only=True):
     name: Name
 

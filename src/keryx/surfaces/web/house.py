@@ -4,11 +4,12 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from keryx.core import wire as codec
-from keryx.core.ids import OPERATOR, Cursor
+from keryx.core.errors import NotFound
+from keryx.core.ids import OPERATOR, Cursor, SessionId
 from keryx.engine.commands import COMMANDS
 from keryx.surfaces.web import credentials, forms, people, show, wire
 from keryx.surfaces.web.ask import Ask, Handler
-from keryx.surfaces.web.conversations import shown_composer
+from keryx.surfaces.web.conversations import shown_composer, snapshot
 from keryx.surfaces.web.guard import Caller
 from keryx.surfaces.web.problems import Unsigned
 from keryx.surfaces.web.stream import Stream
@@ -39,6 +40,7 @@ async def start(ask: Ask) -> wire.Start:
         preferences=_preferences(beginning.preferences),
         composer=await shown_composer(ask, beginning.composed),
         connections=await _connections(ask),
+        open=await _opened(ask),
     )
 
 
@@ -123,6 +125,17 @@ async def settings(ask: Ask) -> wire.AllSettings:
 
 async def connections(ask: Ask) -> wire.Connections:
     return wire.Connections(connections=await _connections(ask))
+
+
+async def _opened(ask: Ask) -> wire.Snapshot | None:
+    query = ask.query(forms.StartQuery)
+    if query.session is None:
+        return None
+    try:
+        return await snapshot(ask, SessionId(query.session), query)
+    except NotFound:
+        # The page begins all the same, and says so where the conversation would be.
+        return None
 
 
 async def _connections(ask: Ask) -> list[wire.Connection]:

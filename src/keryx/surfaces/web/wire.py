@@ -251,7 +251,8 @@ class Connections(View, frozen=True, kw_only=True):
 
 
 class Start(View, frozen=True, kw_only=True):
-    """All that the page needs to begin, from one read. The stream from `cursor` misses nothing."""
+    """All that the page needs to begin. The stream from `cursor` misses nothing. `open` is the conversation that was asked
+    for, if there is such a one."""
 
     who: people.Who
     version: str
@@ -267,6 +268,7 @@ class Start(View, frozen=True, kw_only=True):
     preferences: people.Preferences
     composer: talk.Composer
     connections: list[Connection]
+    open: Snapshot | None = None
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

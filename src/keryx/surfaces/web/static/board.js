@@ -1,8 +1,7 @@
 // Board: every turn that runs or waits, with stop and answer.
 
 import { h, icon } from "./dom.js";
-import { badge, cut, elapsed, money, surfaceName } from "./format.js";
-import { questionView } from "./message.js";
+import { badge, cut, elapsed, money, questionView, surfaceName } from "./format.js";
 import { empty, screen } from "./screen.js";
 import { nameOf } from "./sidebar.js";
 

@@ -3,16 +3,14 @@
 
 import { composer, said } from "./composer.js";
 import { h, icon, iconButton, List, patch } from "./dom.js";
-import { badge, cut, dayName, dayOf, plural, surfaceName } from "./format.js";
-import { Problem } from "./link.js";
-import { draftView, isPlan, messageView, pendingView, questionView } from "./message.js";
+import { badge, cut, dayName, dayOf, draftView, isPlan, messageView, pendingView, plural, questionView, surfaceName } from "./format.js";
+import { OPENING, Problem } from "./link.js";
 import { nameOf } from "./sidebar.js";
 
 const STEP = 100;
-const OPENING = 60;
 
 // The order of reading: each turn's messages stand together, even when the next question came before its answer.
-export function ordered(messages) {
+function ordered(messages) {
   const first = new Map();
   for (const m of messages) if (m.turn && !first.has(m.turn)) first.set(m.turn, m.seq);
   const place = (m) => (m.turn ? first.get(m.turn) : m.seq);
@@ -141,7 +139,8 @@ export function conversation(root, app, id, seq) {
 
   async function load(query) {
     try {
-      await app.caught(() => app.api.open(id, query), (snapshot) => {
+      const given = app.begun(id);
+      await app.caught(() => given ?? app.api.open(id, query), (snapshot) => {
         if (left) return;
         failed = null;
         app.dispatch({ type: "open", snapshot });
@@ -266,7 +265,7 @@ export function conversation(root, app, id, seq) {
         : "Compacted here"));
       case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, "Forked here from ", h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, "another conversation"))));
       case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || "tools", 90)), h("span", {}, `${plural(item.messages.length, "message")} undone`), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? "Fold" : "Show")));
-      case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
+      case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
       case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
       case "question": return wrap([item.question], questionView(item.question, tools.answer));
       case "failure": return wrap([], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, "The last answer failed. What was said is kept."), h("button", { type: "button", class: "button", onclick: tools.retry }, "Try again"))));
@@ -371,9 +370,9 @@ export function conversation(root, app, id, seq) {
     flash = to;
     list.atEnd = false;
     if (target?.undone) for (const item of items(open(), shown)) if (item.kind === "fold" && item.messages.includes(target)) shown.add(item.key);
-    update();
     const call = target?.role === "tool" && open().messages.findLast((m) => m.seq < to && m.role === "assistant");
-    list.show(`m${to}`) || (call && list.show(`m${call.seq}`));
+    update(`m${to}`);
+    if (call) list.show(`m${to}`) || list.show(`m${call.seq}`);
     setTimeout(() => { flash = 0; changed(); }, 1700);
   }
 
@@ -383,7 +382,7 @@ export function conversation(root, app, id, seq) {
     update();
   }
 
-  function update() {
+  function update(aim) {
     const now = open();
     if (left || (!now && !failed)) return;
     frame();
@@ -392,7 +391,7 @@ export function conversation(root, app, id, seq) {
     write.update();
     if (seen !== now) {
       seen = now;
-      list.set(items(now, shown));
+      list.set(items(now, shown), aim);
     }
     if (now.stale) refresh();
     resend(now);
@@ -410,9 +409,9 @@ export function conversation(root, app, id, seq) {
   document.addEventListener("visibilitychange", onVisible);
   frame();
   load(seq ? { around: seq, limit: OPENING } : { limit: OPENING }).then(() => {
+    if (seq) return jump(seq);
     update();
-    if (seq) jump(seq);
-    else list?.toEnd();
+    list?.toEnd();
   });
 
   return {

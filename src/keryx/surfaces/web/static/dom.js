@@ -2,23 +2,26 @@
 // visible stretch is in it. Text is always text; markup that the server has sanitised enters through `trusted` alone.
 
 const SVG = "http://www.w3.org/2000/svg";
-const DRAWN = new Set(["svg", "path", "rect", "circle", "line", "g", "text", "title", "polyline"]);
+const DRAWN = new Set(["svg", "path", "rect", "circle", "line", "g", "text", "title"]);
 const OVERSCAN = 700;
 const NEAR_END = 24;
 const NEAR_EDGE = 1200;
 const BLOCKS = new Set(["P", "LI", "UL", "OL", "BLOCKQUOTE", "H1", "H2", "H3", "H4", "H5", "H6"]);
-const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "open", "selected", "indeterminate"]);
+const PROPERTIES = new Set(["value", "disabled", "hidden", "open", "selected"]);
 
-// Describes one element. `key` names it among its siblings; `memo` skips it while its values stay the same;
+const present = (children) => children.flat(3).filter((c) => c !== null && c !== undefined && c !== false);
+
+// Describes one element. A child may be a function, called only when it is looked at. `key` names an element among its
+// siblings; `memo` skips it while its values stay the same;
 // `ref` is told of the element when it is made; `html` is markup from the server. A tag `svg:a` is a link in a drawing.
 export function h(tag, props, ...children) {
   const all = props || {};
-  return { tag, props: all, key: all.key, children: children.flat(3).filter((c) => c !== null && c !== undefined && c !== false) };
+  return { tag, props: all, key: all.key, children: present(children) };
 }
 
 // Makes the children of `parent` what is described, keeping elements of the same key and tag, their focus and their place.
 export function patch(parent, described) {
-  const wanted = Array.isArray(described) ? described.flat(3).filter((c) => c !== null && c !== undefined && c !== false) : [described];
+  const wanted = present((Array.isArray(described) ? described : [described]).map((c) => (typeof c === "function" ? c() : c)));
   const keyed = new Map();
   const loose = [];
   for (const node of Array.from(parent.childNodes)) {
@@ -168,14 +171,11 @@ const SHAPES = {
   settings: "M8 10.2a2.2 2.2 0 1 0 0-4.4 2.2 2.2 0 0 0 0 4.4ZM8 1.5v2M8 12.5v2M1.5 8h2M12.5 8h2M3.4 3.4l1.4 1.4M11.2 11.2l1.4 1.4M3.4 12.6l1.4-1.4M11.2 4.8l1.4-1.4",
   file: "M3.5 1.5h6l3 3v10h-9zM9.5 1.5v3h3",
   check: "M3 8.5 6.5 12 13 4.5",
-  cross: "M4 4l8 8M12 4l-8 8",
   clock: "M8 14.5a6.5 6.5 0 1 0 0-13 6.5 6.5 0 0 0 0 13ZM8 4.5V8l2.5 1.5",
   warn: "M8 2 1.5 13.5h13L8 2ZM8 6.5v3M8 11.5h.01",
   down: "M3 6l5 5 5-5",
-  tool: "M9.5 6.5 3 13l-1-1 6.5-6.5M9 4a3.2 3.2 0 0 1 4-2L11 4l1 1 2-2a3.2 3.2 0 0 1-5 3.5",
   folder: "M1.5 3.5h4.5l1.5 2h7v8h-13z",
   trash: "M2.5 4h11M6 4V2.5h4V4M4 4l.5 9.5h7L12 4",
-  home: "M2 7.5 8 2.5l6 5V14H9.8v-4H6.2v4H2z",
 };
 
 // A drawn mark. Decoration only: the control that carries it has a name of its own.
@@ -210,23 +210,23 @@ export class List {
     this.seen = new Set();
   }
 
-  // Shows these items; each has a `key` that is its own for ever.
-  set(items) {
+  // Shows these items; each has a `key` that is its own for ever. `aim` is the key of one to go to.
+  set(items, aim) {
     const held = this.hold();
     this.items = items;
     this.index = new Map();
     for (let i = 0; i < items.length; i++) this.index.set(items[i].key, i);
     this.lay();
+    if (this.show(aim)) return;
     this.restore(held);
     this.draw();
   }
 
   // Brings an item to the upper third of the view and stays there while its neighbours get their heights.
-  show(key, { top = null } = {}) {
-    const at = this.index.get(key);
-    if (at === undefined) return false;
+  show(key) {
+    if (!this.index.has(key)) return false;
     this.atEnd = false;
-    this.anchor = { key, gap: top ?? Math.round(this.scroller.clientHeight / 4) };
+    this.anchor = { key, gap: Math.round(this.scroller.clientHeight / 4) };
     this.restore(this.anchor);
     this.draw();
     return true;

@@ -1,4 +1,7 @@
-// Format: how times, amounts and names are written for people.
+// Format: how times, amounts and names are written for people, and how one entry of a conversation looks: words,
+// reasoning, tools, files, marks, and what can be done with it.
+
+import { h, icon, iconButton } from "./dom.js";
 
 const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
 const DAY = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
@@ -70,11 +73,6 @@ export function money(millionths) {
   return amount < 0.01 ? amount.toFixed(4) : amount.toFixed(2);
 }
 
-export function bytes(n) {
-  if (n < 1024) return `${n} B`;
-  return n < 1_048_576 ? `${(n / 1024).toFixed(0)} KB` : `${(n / 1_048_576).toFixed(1)} MB`;
-}
-
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
@@ -82,4 +80,144 @@ export const surfaceName = (surface) => NAMES[surface] || surface;
 export function cut(text, limit) {
   const all = Array.from(text.slice(0, limit * 2 + 2));
   return all.length > limit ? `${all.slice(0, limit).join("").trimEnd()}…` : text;
+}
+
+const SIGNS = {
+  interrupted: ["warn", "Interrupted: the server stopped in the middle"],
+  cancelled: ["stop", "Stopped"],
+  failed: ["warn", "Failed"],
+  late: ["clock", "Came too late, was not sent"],
+  edited: ["edit", "Edited"],
+};
+
+const via = (m) => (m.surface && m.surface !== "web" ? `via ${surfaceName(m.surface)}` : "");
+const who = (m) => (m.role === "user" ? m.author || "You" : m.role === "assistant" ? m.author || "Agent" : m.role === "tool" ? "Tool" : "Keryx");
+
+export function messageView(item, tools, { flash, last }) {
+  const m = tools.whole.get(item.message.id) ?? item.message;
+  if (isPlan(m)) return plan(m);
+  if (m.role === "notice") return notice(m);
+  const classes = `message ${m.role}${flash ? " flash" : ""}`;
+  return h("article", { class: classes, "aria-label": `${who(m)}, ${time(m.at)}`, "data-seq": m.seq },
+    item.head && h("div", { class: "head" },
+      h("span", { class: "who cut" }, who(m)),
+      h("time", { datetime: m.at, title: full(m.at) }, time(m.at)),
+      via(m) && h("span", { class: "cut" }, via(m)),
+      m.observed && h("span", { class: "sign quietly" }, "overheard"),
+      actions(m, tools, last)),
+    h("div", { class: "body" }, m.parts.map((part, i) => partView(part, m, i, item.results, tools)), sign(m)),
+    !item.head && h("div", { class: "unseen" }, time(m.at)));
+}
+
+function actions(m, tools, last) {
+  return h("div", { class: "acts", role: "group", "aria-label": "What can be done with this message" },
+    m.role === "user" && iconButton("edit", "Edit and ask again in a copy", () => tools.edit(m)),
+    last && m.role === "assistant" && iconButton("retry", "Ask again (r)", () => tools.retry()),
+    iconButton("copy", "Copy", () => tools.copy(m)),
+    iconButton("fork", "Fork from here", () => tools.fork(m)),
+    iconButton("info", "Why: the story of this message", () => tools.why(m)));
+}
+
+function sign(m) {
+  const found = m.mark && SIGNS[m.mark];
+  return found && h("div", {}, h("span", { class: `sign ${m.mark}` }, icon(found[0]), found[1]));
+}
+
+function partView(part, m, i, results, tools) {
+  switch (part.type) {
+    case "text": return part.html ? h("div", { class: "prose", html: part.html }) : part.text ? h("div", { class: "plain" }, part.text) : null;
+    case "reasoning": return part.text ? thought(`${m.id}.${i}`, part.text, tools) : null;
+    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", {}, part.text));
+    case "tool_call": return tool(part, m, results.get(part.id), tools);
+    case "tool_result": return tool({ id: part.id, name: part.name, input: "", main: "" }, m, { part, message: m }, tools);
+    default: return media(part);
+  }
+}
+
+function thought(key, text, tools, live = false) {
+  return h("details", { class: "thought", open: tools.unfolded.has(key), ontoggle: (e) => tools.fold(key, e.target.open) },
+    h("summary", {}, live ? "Thinking" : "Thought"),
+    h("div", { tabindex: "0" }, text));
+}
+
+function tool(call, m, result, tools) {
+  const state = !result ? (m.mark ? "interrupted" : "running") : result.part.failed ? "failed" : "done";
+  const key = `t:${call.id}`;
+  const part = result && (tools.whole.get(result.message.id)?.parts.find((p) => p.type === "tool_result" && p.id === call.id) ?? result.part);
+  return h("details", { class: "tool", open: tools.unfolded.has(key), ontoggle: (e) => tools.fold(key, e.target.open) },
+    h("summary", {},
+      h("span", { class: "name cut" }, call.name),
+      h("span", { class: "argument cut" }, cut(call.main || call.input || "", 120)),
+      result && result.message.at !== m.at && h("span", { class: "muted" }, elapsed(Date.parse(result.message.at) - Date.parse(m.at))),
+      h("span", { class: `state ${state}` }, state)),
+    h("div", { class: "inside" },
+      call.input && [h("h4", {}, "Input"), h("pre", { tabindex: "0" }, pretty(call.input)), call.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, "Show all of it")],
+      part && [h("h4", {}, "Output"), h("pre", { tabindex: "0" }, part.output || "(nothing)"), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, "Show all of it")]));
+}
+
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+function media(part) {
+  const name = cut(part.name || part.kind, 80);
+  if (part.kind === "image") return h("a", { class: "picture", href: part.url, target: "_blank", rel: "noopener" }, h("img", { src: part.url, alt: name, loading: "lazy" }));
+  if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: part.url, "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
+  return h("a", { class: "attachment", href: part.url, download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name));
+}
+
+// An agent tells its whole plan each time it changes; the last one of a turn is shown.
+export const isPlan = (m) => m.role === "notice" && m.parts[0]?.kind === "plan";
+
+const STEPS = { x: ["check", "done"], "~": ["clock", "at work"], " ": ["", "to do"] };
+
+function plan(m) {
+  const steps = m.parts[0].text.split("\n").map((line) => /^- \[(.)\] (?:!{1,2} )?(.*)$/.exec(line));
+  return h("ul", { class: "plan", "data-seq": m.seq, "aria-label": "Plan" }, steps.map((found) => {
+    const [shape, state] = STEPS[found?.[1]] ?? STEPS[" "];
+    return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), found[2]);
+  }));
+}
+
+function notice(m) {
+  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", {}, m.parts.map((p) => p.text ?? "").join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
+}
+
+// The answer that is being written. Blocks that are rendered stay as they are; what follows grows at the end.
+export function draftView(item, tools) {
+  const tail = (part) => part.tail && /\s*$/.exec(part.text.slice(0, part.text.length - part.tail.length).slice(-8))[0] + part.tail;
+  const parts = item.draft?.parts ?? [];
+  const words = parts.some((p) => p.text);
+  return h("article", { class: "message assistant", "aria-label": "The answer that is being written", "aria-busy": "true" },
+    item.head && h("div", { class: "head" }, h("span", { class: "who" }, "Agent"), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: "state running" }, item.running?.cancelling ? "stopping" : words ? "writing" : "at work")),
+    h("div", { class: "body" }, parts.map((part, i) => part.media ? media(part.media) : part.thought
+      ? thought(`draft.${i}`, part.text, tools, true)
+      : h("div", { class: "prose live" },
+          part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),
+          !part.blocks.length && h("div", { class: i === parts.length - 1 ? "plain caret" : "plain" }, part.tail || part.text)))));
+}
+
+export function pendingView(pending, tools) {
+  return h("article", { class: pending.error ? "message user" : "message user sending", "aria-label": "A message on its way" },
+    h("div", { class: "head" }, h("span", { class: "who" }, "You"), h("span", {}, pending.error ? "not sent" : pending.sent ? "stored" : "sending")),
+    h("div", { class: "body" }, h("div", { class: "plain" }, pending.text), pending.media.map((m) => media(m))),
+    pending.error && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, pending.error.text),
+      h("button", { type: "button", class: "button", onclick: () => tools.again(pending) }, "Send again"),
+      h("button", { type: "button", class: "button", onclick: () => tools.drop(pending) }, "Remove")));
+}
+
+// What an agent asks a person. Without options the answer is free text.
+export function questionView(question, answer) {
+  const options = question.options ?? [];
+  return h("section", { class: "question", "aria-label": "A question of the agent" },
+    h("h3", {}, question.title),
+    question.detail && h("pre", { tabindex: "0" }, question.detail),
+    options.length
+      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, o.label)))
+      : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(question, text); } },
+          h("input", { class: "field grow", "aria-label": "Your answer" }), h("button", { class: "button main" }, "Answer")));
 }

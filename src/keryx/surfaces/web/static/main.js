@@ -2,9 +2,8 @@
 // what it may do.
 
 import { h, icon, patch } from "./dom.js";
-import { api, Problem, Stream } from "./link.js";
+import { api, EMPTY, OPENING, Problem, reduce, Stream } from "./link.js";
 import { sidebar } from "./sidebar.js";
-import { EMPTY, reduce } from "./state.js";
 
 const SCREENS = {
   board: ["./board.js", "Board"],
@@ -116,6 +115,14 @@ const app = {
   async toggleDetails() {
     await app.prefer({ details: !app.info.preferences.details });
     draw();
+  },
+
+  // The snapshot that came with the beginning, once.
+  begun(id) {
+    const { open } = app.info;
+    if (open?.session.id !== id) return null;
+    app.info = { ...app.info, open: null };
+    return open;
   },
 
   async load(filter) {
@@ -270,12 +277,13 @@ function shell() {
 async function begin() {
   stream.close();
   try {
-    const start = await api.start();
+    const start = await api.start(asked());
     app.info = start;
     app.info.preferences = { theme: "system", send_with: "enter", details: false, ...start.preferences };
     app.theme(app.info.preferences.theme);
     if (!side) shell();
     app.dispatch({ type: "start", start });
+    if (start.open && app.state.open?.id === start.open.session.id) app.dispatch({ type: "open", snapshot: app.begun(app.state.open.id) });
     stream.follow(start.cursor);
     await visited();
   } catch (problem) {
@@ -283,6 +291,14 @@ async function begin() {
     if (problem.status === 401) await gate();
     else trouble(problem);
   }
+}
+
+// What the address asks for, so that it comes with the first answer.
+function asked() {
+  const { name, id, seq } = parse();
+  if (name !== "s") return {};
+  import("./conversation.js");
+  return { session: id, around: seq || null, limit: OPENING };
 }
 
 function trouble(problem) {

@@ -1,8 +1,8 @@
 // Sidebar: every conversation of every surface, live; search over all of them; and the way to the other screens.
 
 import { h, icon, iconButton, List, patch } from "./dom.js";
-import { ago, badge, groupOf, surfaceName } from "./format.js";
-import { unread } from "./state.js";
+import { ago, badge, dayOf, groupOf, surfaceName } from "./format.js";
+import { unread } from "./link.js";
 
 const GROUP = 32;
 const ROW = 56;
@@ -41,9 +41,12 @@ export function rows(sessions, now) {
   add("Running", running);
   add("Pinned", pinned);
   let label = "";
+  const names = new Map();
   for (const session of sessions) {
     if (busy(session) || session.pinned) continue;
-    const group = groupOf(session.active_at, now);
+    const date = dayOf(session.active_at);
+    if (!names.has(date)) names.set(date, groupOf(date, now));
+    const group = names.get(date);
     if (group !== label) out.push({ key: `g:${group}`, label: group });
     label = group;
     out.push({ key: session.id, session });
@@ -116,7 +119,7 @@ export function sidebar(root, app) {
     const { session } = item;
     const open = app.route.name === "s" && app.route.id === session.id;
     const tab = (focus ?? items.find((i) => i.session)?.key) === session.id ? "0" : "-1";
-    return h("div", { class: "session-row", key: item.key, role: "listitem", memo: [session, open, tab, day, app.state.projects] }, entry(session, open, tab));
+    return h("div", { class: "session-row", key: item.key, role: "listitem", memo: [session, open, tab, day, app.state.projects] }, () => entry(session, open, tab));
   }
 
   function entry(session, open, tab) {
