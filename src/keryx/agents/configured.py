@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from keryx.agents import secrets
+from keryx import secrets
 from keryx.core.profiles import Where
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")

@@ -18,7 +18,7 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from keryx.agents import secrets
+from keryx import secrets
 from keryx.agents.tools import ToolFailed
 from keryx.agents.toolserver import ToolServer
 from keryx.core.errors import KeryxError

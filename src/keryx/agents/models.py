@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from keryx.agents import secrets
+from keryx import secrets
 from keryx.core.errors import AgentFailed
 
 LOCAL = "local:"

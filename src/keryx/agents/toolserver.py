@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from keryx.agents import secrets
+from keryx import secrets
 from keryx.agents.tools import Permission
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")

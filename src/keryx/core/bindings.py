@@ -5,8 +5,8 @@ import msgspec
 from keryx.core.ids import TurnId
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent has told of its use so far, over all turns of its session. Costs are in millionths."""
+class Meter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an agent's own count of its use stands at, over all turns of its session. Costs are in millionths."""
 
     input: int = 0
     output: int = 0
@@ -28,4 +28,4 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: str = ""
     model: str = ""
     mode: str = ""
-    spent: Spent = Spent()
+    meter: Meter = Meter()

@@ -1,9 +1,9 @@
 """Hub: the facade. Three verbs for every surface, and small commands beside them."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -64,10 +64,8 @@ from keryx.store.projects import Project
 from keryx.store.search import Hit, Index
 from keryx.store.workers import Worker
 
-if TYPE_CHECKING:
-    from keryx.engine.exchange.export import Format, Write
-
 T = TypeVar("T")
+Exporter: TypeAlias = Callable[[Database, Viewer, list[SessionId]], Awaitable[object]]
 
 NODE = "serve"
 
@@ -266,14 +264,10 @@ class Hub:
             ),
         )
 
-    async def export(
-        self, viewer: Viewer, session: SessionId, format: "Format", write: "Write", *, redact: bool = False
-    ) -> None:
-        """Write a session as a file; `write` is called in another thread with pieces of text, in order."""
-        from keryx.engine.exchange.export import export  # noqa: PLC0415 slow to import, and few ask for it
-
+    async def export(self, viewer: Viewer, session: SessionId, exporter: Exporter) -> None:
+        """Give a session to `exchange.export`, bound to a format, which only those load who ask for it."""
         await self._read("export.check", viewer, session, lambda tx, s: s.id)
-        await export(self._database, viewer, [session], format, write, redact=redact)
+        await exporter(self._database, viewer, [session])
 
     async def undo(self, viewer: Viewer, session: SessionId, count: int = 1) -> str:
         now = self._clock.now()

@@ -1,9 +1,8 @@
 """Secrets of surfaces: written as references, read when they are needed, and never shown."""
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
+from keryx import secrets
 from keryx.core.errors import Invalid
 
 
@@ -26,22 +25,6 @@ class Secret:
     def reveal(self, environ: Mapping[str, str] | None = None, *, what: str = "a secret") -> str:
         """The value, without blanks around it. `Invalid` when it is missing, in which it is called `what`. Blocks while
         a small file is read."""
-        kind, _, place = self.reference.partition(":")
-        if kind == "env":
-            value = (os.environ if environ is None else environ).get(place, "")
-            lack = f"set the variable {place}"
-        elif kind == "file":
-            value, lack = _text(Path(place).expanduser(), what), f"{place} is empty"
-        else:
+        if not self.reference:
             raise Invalid(f"{what} is missing: no reference to it is given")
-        if not value.strip():
-            raise Invalid(f"{what} is missing: {lack}")
-        return value.strip()
-
-
-def _text(path: Path, what: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as exc:
-        why = (exc.strerror or type(exc).__name__).lower() if isinstance(exc, OSError) else "it is not text"
-        raise Invalid(f"{what} cannot be read from {path}: {why}") from exc
+        return secrets.read(self.reference, what, environ)

@@ -205,7 +205,12 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
                 super().handle()
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            size = int(self.headers["Content-Length"])
+            sent = self.rfile.read(size)
+            if len(sent) < size:
+                self.close_connection = True
+                return
+            body = json.loads(sent)
             script = endpoint.judge(self.path, self.headers.get("Authorization", ""), body)
             try:
                 if isinstance(script, Refusal):

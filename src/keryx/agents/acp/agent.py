@@ -220,7 +220,7 @@ class AcpAgent:
             place=held.place,
             model=held.current(MODEL),
             mode=held.current(MODE),
-            spent=held.spent,
+            meter=held.meter,
         )
 
     @property

@@ -66,7 +66,7 @@ async def _begin(connection: Connection, where: Json, seconds: float) -> Held:
 async def _go_on(connection: Connection, method: str, binding: Binding, where: Json, seconds: float) -> Held:
     """Whatever the agent replays is dropped, until its answer has come and it has been quiet for a moment."""
     held = Held(binding.id, binding.cwd)
-    held.spent, held.place = binding.spent, binding.place
+    held.meter, held.place = binding.meter, binding.place
     replay = _Replay(held)
     connection.listeners[held.id] = replay.take
     try:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from keryx.agents.acp.connection import Connection
 from keryx.agents.acp.rpc import Fault, Json, table, tables, text
-from keryx.core.bindings import Spent
+from keryx.core.bindings import Meter
 from keryx.core.ids import TurnId
 
 MODEL, MODE, EFFORT = "model", "mode", "thought_level"
@@ -20,7 +20,7 @@ class Held:
         self.cwd = cwd
         self.turn: TurnId | None = None
         self.known: set[str] = set()
-        self.spent = Spent()
+        self.meter = Meter()
         self.place = ""
         self.title = ""
         self.missed: set[tuple[str, str]] = set()

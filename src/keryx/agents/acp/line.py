@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from keryx.agents import secrets
+from keryx import secrets
 from keryx.agents.acp import abilities as about
 from keryx.agents.acp import process
 from keryx.agents.acp.abilities import Abilities, Login

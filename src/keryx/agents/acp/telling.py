@@ -12,7 +12,7 @@ from keryx.agents.acp.replay import Replay
 from keryx.agents.acp.rpc import Json, count, table, tables, text
 from keryx.agents.acp.steps import Steps
 from keryx.core import plans
-from keryx.core.bindings import Spent
+from keryx.core.bindings import Meter
 from keryx.core.plans import Priority, Step, StepState
 from keryx.core.ports import Attached, Event, Noted, Said, Thought, Used
 from keryx.core.titles import line
@@ -71,8 +71,8 @@ class Telling:
         """What the answer to a prompt tells of its use: totals of the session, of which this turn has a part."""
         if not told:
             return []
-        before = self._held.spent
-        after = Spent(
+        before = self._held.meter
+        after = Meter(
             input=count(told.get("inputTokens")),
             output=count(told.get("outputTokens")),
             reasoning=count(told.get("thoughtTokens")),
@@ -80,7 +80,7 @@ class Telling:
             cache_write=count(told.get("cachedWriteTokens")),
             cost=before.cost,
         )
-        self._held.spent = after
+        self._held.meter = after
         return [
             Used(
                 Usage(
@@ -152,12 +152,12 @@ class Telling:
 
     def _used(self, update: Json) -> list[Event]:
         cost = table(update.get("cost")).get("amount")
-        before = self._held.spent.cost
+        before = self._held.meter.cost
         spent: int | None = None
         if isinstance(cost, int | float) and 0 <= cost < 1e9:
             total = round(cost * 1_000_000)
             spent = max(0, total - (before or 0))
-            self._held.spent = msgspec.structs.replace(self._held.spent, cost=total)
+            self._held.meter = msgspec.structs.replace(self._held.meter, cost=total)
         used, size = count(update.get("used")), count(update.get("size"))
         return [
             Used(Usage(model=self._model, cost=spent, context_used=used or None, context_limit=size or None))

@@ -1,5 +1,6 @@
 """Files: what comes and goes as a file: uploads, attachments, exported conversations."""
 
+from functools import partial
 from io import StringIO
 from urllib.parse import quote
 
@@ -7,6 +8,7 @@ from starlette.responses import Response
 
 from keryx.core.media import PICTURES, UNKNOWN
 from keryx.core.ports import Attachment
+from keryx.engine.exchange import export as exporting
 from keryx.engine.exchange.export import Format
 from keryx.surfaces.web import forms, show, talk
 from keryx.surfaces.web.ask import Ask, Handler, read
@@ -45,7 +47,8 @@ async def export(ask: Ask) -> Response:
     query = ask.query(forms.ExportQuery)
     wanted, ending, mime = _EXPORTS[query.format]
     text = StringIO()
-    await ask.hub.export(ask.viewer, ask.session, wanted, text.write, redact=query.redact)
+    exporter = partial(exporting.export, format=wanted, write=text.write, redact=query.redact)
+    await ask.hub.export(ask.viewer, ask.session, exporter)
     return Response(
         text.getvalue().encode("utf-8", "replace"),
         headers={

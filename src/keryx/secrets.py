@@ -6,13 +6,13 @@ from pathlib import Path
 
 from keryx.core.errors import Invalid
 
-KINDS = ("env:", "file:", "text:")
+_KINDS = ("env:", "file:", "text:")
 
 
-def check(reference: str, what: str, *, kinds: tuple[str, ...] = KINDS) -> None:
+def check(reference: str, what: str) -> None:
     """Refuse what is no reference, so that nobody writes a secret where a reference belongs."""
-    if not reference.startswith(kinds):
-        raise ValueError(f"{what}: write {' or '.join(f'{k}…' for k in kinds)}, not the value itself")
+    if not reference.startswith(_KINDS):
+        raise ValueError(f"{what}: write {' or '.join(f'{k}…' for k in _KINDS)}, not the value itself")
 
 
 def read(reference: str, what: str, environ: Mapping[str, str] | None = None) -> str:
