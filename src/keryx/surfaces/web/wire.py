@@ -388,7 +388,6 @@ class Lane(View, frozen=True, kw_only=True):
     place: str = ""
     person: str = ""
     topic: str = ""
-    busy: BusyMode | None = None
     expires_at: datetime | None = None
 
 
