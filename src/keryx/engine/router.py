@@ -248,7 +248,13 @@ def _edit(tx: Transaction, inbound: Inbound, lane: Lane | None, viewer: Viewer, 
         return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
     text = "".join(p.text for p in inbound.parts if isinstance(p, Text))
     seq = messages.append(
-        tx, session, Role.NOTICE, (Notice(text, kind=f"edit of {original.seq}"),), now=now, mark=Mark.EDITED
+        tx,
+        session,
+        Role.NOTICE,
+        (Notice(text, kind=f"edit of {original.seq}"),),
+        now=now,
+        mark=Mark.EDITED,
+        said_by=viewer.principal,
     )
     return Receipt(duplicate=False, session=session, seq=seq)
 
