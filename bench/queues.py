@@ -94,8 +94,9 @@ async def _in_a_closed_chat(database: Database, count: int) -> None:
 
 
 def _claim_turn(tx: Transaction, only: SessionId | None = None) -> object:
-    return claims.claim(
+    claimed = claims.claim_many(
         tx,
+        most=1,
         worker=_WORKER,
         now=datetime.now(UTC),
         lease=_LEASE,
@@ -103,6 +104,7 @@ def _claim_turn(tx: Transaction, only: SessionId | None = None) -> object:
         scoped=only is not None,
         session=only,
     )
+    return claimed.turns[0] if claimed.turns else None
 
 
 def _claim_delivery(tx: Transaction) -> object:

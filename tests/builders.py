@@ -127,8 +127,9 @@ def claim(
     scoped: bool = False,
 ) -> Turn | None:
     """Claim as a worker of everything, or with `session` or `scoped` as one of that session and its pins."""
-    return claims.claim(
+    claimed = claims.claim_many(
         tx,
+        most=1,
         worker=worker,
         now=at,
         lease=LEASE,
@@ -136,6 +137,7 @@ def claim(
         scoped=scoped or session is not None,
         session=session,
     )
+    return claimed.turns[0] if claimed.turns else None
 
 
 def a_running_turn(tx: Transaction, session: Session | None = None, *, at: datetime = NOW) -> Turn:

@@ -1,13 +1,12 @@
 import json
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keryx.core.errors import Invalid
 from keryx.core.ids import DEFAULT_PROFILE, ProfileId
-from keryx.core.source import Arrival, ChatType, Source, decode, encode
+from keryx.core.source import ChatType, Source, decode, encode
 
 TEXT = st.text(
     st.characters(codec=None, exclude_categories=()) | st.sampled_from(["\x00", "\udc80", "\ud800", '"'])
@@ -95,10 +94,6 @@ def test_a_source_of_an_impossible_profile_is_refused(name: str) -> None:
 
 
 def test_trust_is_never_on_the_wire() -> None:
-    source = Source(platform="cli")
-    assert encode(Arrival(source=source, trusted=True).source) == encode(source)
-    assert "trusted" not in msgspec.structs.asdict(source)
-
-
-def test_an_arrival_is_not_trusted_unless_the_transport_says_so() -> None:
-    assert not Arrival(source=decode('{"platform":"cli"}')).trusted
+    assert "trusted" not in encode(Source(platform="cli"))
+    with pytest.raises(Invalid, match="trusted"):
+        decode('{"platform":"cli","trusted":true}')

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from tests.builders import OPERATORS
 from tests.engine.world import FAKE, World, inbound
 
 from keryx.core.ids import SessionId
 from keryx.core.source import ChatType, Source
+from keryx.store import lanes
 
 
 async def said(world: World, chat: str, user: str, **place: Any) -> SessionId | None:
@@ -39,3 +41,13 @@ async def test_odd_ids_and_other_accounts_are_not_taken_for_the_chat(world: Worl
     assert await said(world, '%_"\\', "ann") == odd
     await world.hub.move_chat(FAKE, "", '%_"\\', "-100")
     assert await said(world, "-100", "ann") == odd
+
+
+async def test_instructions_and_the_mirror_go_along(world: World) -> None:
+    await said(world, "-5", "ann")
+    (lane,) = await world.hub.lanes(OPERATORS)
+    await world.hub.instruct_lane(OPERATORS, lane.key, "be brief")
+    await world.write(lanes.set_mirror, lane, True)
+    await world.hub.move_chat(FAKE, "", "-5", "-100")
+    (moved,) = [found for found in await world.hub.lanes(OPERATORS) if found.source.chat == "-100"]
+    assert (moved.instructions, moved.mirror) == ("be brief", True)

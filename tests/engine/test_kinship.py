@@ -207,6 +207,45 @@ async def test_everything_of_a_person_is_exported_and_erased(begin: Begin) -> No
     ]
 
 
+async def test_what_was_overheard_of_a_person_is_erased_everywhere(begin: Begin) -> None:
+    world = await begin()
+
+    def in_thread(user: str, text: str, **fields: Any) -> Inbound:
+        source = Source(
+            platform=FAKE,
+            chat="g",
+            chat_type=ChatType.GROUP,
+            thread="t",
+            user=user,
+            user_name=user,
+            message=text,
+        )
+        return on(FAKE, user, text, source=source, **fields)
+
+    begun = await world.hub.receive(in_thread("bob", "our thread"))
+    await world.settle(begun)
+    await world.hub.receive(in_thread("ann", "overheard secret", observed=True))
+    await world.settle(await world.hub.receive(in_thread("bob", "what did she say?")))
+    await world.hub.receive(in_thread("ann", "edited secret", edits="overheard secret"))
+    assert begun.session
+    fork = await world.hub.fork(OPERATORS, begun.session, surface="cli")
+    assert await world.hub.search(OPERATORS, "secret")
+    person = await world.hub.people.find(OPERATORS, FAKE, "ann")
+    written: list[str] = []
+    await world.hub.people.export(OPERATORS, person.principal.id, written.append)
+    assert "overheard secret" in "".join(written) and "edited secret" in "".join(written)
+    await world.hub.people.erase(OPERATORS, person.principal.id)
+
+    left = await world.read(
+        lambda tx: str([tx.rows(f"select * from {t}") for t in ("messages", "deliveries")])
+    )
+    assert "overheard" not in left and "edited secret" not in left and "ann" not in left
+    assert await world.hub.search(OPERATORS, "secret") == []
+    for session in (begun.session, fork.id):
+        said = [m.text for m in (await world.open(session)).messages]
+        assert "what did she say?" in said and said.count("(erased)") == 2
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("say"), st.sampled_from([PHONE, LID, "123456789@lid"])),

@@ -22,7 +22,7 @@ from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, Limits, TurnState
 from keryx.engine.hub import Hub
 from keryx.engine.policy import Policy
-from keryx.store import cursors, inbox, lanes
+from keryx.store import cursors, inbox
 from keryx.testing import FakeClock, ScriptedAgent
 
 HOUR = timedelta(hours=1)
@@ -431,10 +431,9 @@ async def test_parts_that_are_no_text_are_kept(world: World) -> None:
     assert (await world.open(said.session)).messages[0].parts == parts
 
 
-async def test_the_mode_of_a_message_goes_before_lane_session_and_policy(begin: Begin) -> None:
+async def test_the_mode_of_a_message_goes_before_session_and_policy(begin: Begin) -> None:
     world = await begin(policy=Policy(busy=BusyMode.COLLECT))
-    first = await world.say("!silence")
-    (lane,) = await world.hub.lanes(OPERATORS)
+    await world.say("!silence")
 
     async def mode(**fields: Any) -> BusyMode:
         return (await world.turn(await world.say("x", **fields))).mode
@@ -442,10 +441,7 @@ async def test_the_mode_of_a_message_goes_before_lane_session_and_policy(begin: 
     assert await mode() is BusyMode.COLLECT
     await world.command("/busy steer")
     assert await mode() is BusyMode.STEER
-    await world.write(lanes.set_busy, lane, BusyMode.QUEUE)
-    assert await mode() is BusyMode.QUEUE
     assert await mode(busy=BusyMode.COLLECT) is BusyMode.COLLECT
-    assert first.session
 
 
 async def test_a_message_for_a_session_by_id_leaves_the_lanes_alone(world: World) -> None:

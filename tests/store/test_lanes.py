@@ -8,7 +8,6 @@ from keryx.core.errors import NotFound
 from keryx.core.ids import LaneKey, PrincipalId
 from keryx.core.lanes import Address, address
 from keryx.core.source import Source
-from keryx.core.turns import BusyMode
 from keryx.store import changes, feed, lanes, sessions
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
@@ -97,14 +96,6 @@ async def test_lanes_expire_in_order_when_their_time_has_come(store: Store) -> N
     await store.write(lanes.postpone, two, after(30))
     await store.write(lanes.postpone, one, None)
     assert await store.read(lanes.expired, now=after(20)) == []
-
-
-async def test_a_lane_keeps_what_it_does_when_busy(store: Store) -> None:
-    lane = await store.write(a_lane)
-    await store.write(lanes.set_busy, lane, BusyMode.COLLECT)
-    assert (await store.read(lanes.get, lane.key, viewer=ANNS)).busy is BusyMode.COLLECT
-    await store.write(lanes.set_busy, lane, None)
-    assert (await store.read(lanes.get, lane.key, viewer=ANNS)).busy is None
 
 
 async def test_idle_lanes_are_forgotten_and_their_sessions_stay(store: Store) -> None:

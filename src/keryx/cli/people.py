@@ -106,6 +106,7 @@ async def erase(who: _Who, /, *, yes: Yes = False, json: Json = False) -> None:
         person = await access.hub.people.find(access.viewer, *known(who))
         confirm(f"Erase {_ways(person)} with {count(person.sessions, 'session')} for good?", yes)
         await access.hub.people.erase(access.viewer, person.principal.id)
+        await access.hub.catch_up_index()
     _done(who, "Erased.", json)
 
 

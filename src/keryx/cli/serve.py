@@ -1,7 +1,6 @@
 """Serve: Keryx at work. Runs turns, sends answers, listens to platforms, and says over HTTP how it is."""
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -30,8 +29,6 @@ from keryx.engine.hub import NODE
 from keryx.engine.runner import Runner
 from keryx.surfaces.web import hooks
 from keryx.surfaces.web.health import health
-
-log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 3.0
 _LAST_SECONDS = 15.0

@@ -136,11 +136,6 @@ class Query:
     expr: Expr | None = None
     filters: Filters = field(default_factory=Filters)
 
-    @property
-    def negative_only(self) -> bool:
-        """Whether texts without any of the words are found, so that an index alone cannot answer."""
-        return isinstance(self.expr, Not)
-
 
 def parse(text: str) -> Query:
     """Read any text as a query. Never raises; characters after the first `LONGEST_QUERY` are not read."""

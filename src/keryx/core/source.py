@@ -1,6 +1,5 @@
 """Where one message came from, and the one codec by which that is stored and sent."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -50,18 +49,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     def __post_init__(self) -> None:
         if self.profile != DEFAULT_PROFILE:
             ids.profile(self.profile)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A source as a transport hands it over, with the transport's word on whether it may be trusted.
-
-    Trust is known only to the process that received the message: an arrival has no codec, so a stored or
-    received source is never trusted.
-    """
-
-    source: Source
-    trusted: bool = False
 
 
 def encode(source: Source) -> str:

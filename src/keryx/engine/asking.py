@@ -70,6 +70,7 @@ def ask(tx: Transaction, session: Session, asked: Question, *, now: datetime) ->
         platform_id=asked.platform_id,
         observed=asked.observed,
         exact=asked.exact,
+        said_by=asked.asker,
     )
     if turn is not None:
         mirror.question(

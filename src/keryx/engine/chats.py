@@ -30,7 +30,8 @@ def _move(tx: Transaction, lane: Lane, new: str, sharing: Sharing, now: datetime
     if there.session is not None:
         return
     lane_store.move(tx, there, lane.session, why=_WHY, now=now)
-    lane_store.set_busy(tx, there, lane.busy)
+    lane_store.set_mirror(tx, there, lane.mirror)
+    lane_store.set_instructions(tx, there, lane.instructions)
     lane_store.touch(tx, there, now=lane.active_at, expires_at=lane.expires_at)
     lane_store.move(tx, lane, None, why=_WHY, now=now)
     lane_store.postpone(tx, lane, None)

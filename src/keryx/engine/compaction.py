@@ -27,6 +27,7 @@ def ask(tx: Transaction, session: Session, asked: Question, focus: str, *, now: 
         turn=turn,
         author=asked.author,
         surface=asked.surface,
+        said_by=asked.asker,
     )
     queue(tx, session, asked, turn, seq, now)
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from keryx.core import records, wire
 from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
-from keryx.core.messages import words
+from keryx.core.messages import Notice, Role, words
 from keryx.core.sessions import Viewer
 from keryx.engine import control
 from keryx.store import belongings, exports, grants, lanes, media, messages, pairings, principals, sessions
@@ -36,8 +36,8 @@ def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: Write
             write(records.encode(chunk) + "\n")
         for entry in exports.records_of(tx, id_):
             write(records.encode(entry) + "\n")
-    for session, seq in belongings.asked_elsewhere(tx, profile=viewer.profile, asker=principal):
-        message = messages.get(tx, SessionId(session), seq)
+    for session, seq in belongings.said_elsewhere(tx, profile=viewer.profile, person=principal):
+        message = messages.get(tx, session, seq)
         write(wire.dumps({"record": "said elsewhere", "message": records.of_message(message)}) + "\n")
 
 
@@ -46,8 +46,8 @@ def erase(tx: Transaction, principal: PrincipalId, *, profile: ProfileId, now: d
     if principal == OPERATOR:
         raise Forbidden("the operator is no guest: delete sessions one by one, or the whole store")
     person = principals.get(tx, principal, profile=profile)
-    for session, seq in belongings.asked_elsewhere(tx, profile=profile, asker=principal):
-        _blank(tx, SessionId(session), seq, now)
+    for session, seq in belongings.said_elsewhere(tx, profile=profile, person=principal):
+        _blank(tx, session, seq, now)
     for id_ in sessions.of_owner(tx, profile=profile, owner=principal):
         control.delete(tx, sessions.get(tx, id_, deleted=True), grace=timedelta(0), now=now, erase=True)
     belongings.remove(tx, profile=profile, owner=principal)
@@ -61,5 +61,6 @@ def erase(tx: Transaction, principal: PrincipalId, *, profile: ProfileId, now: d
 def _blank(tx: Transaction, session: SessionId, seq: int, now: datetime) -> None:
     """Take the words out of a message that stands in a conversation of somebody else."""
     message = messages.get(tx, session, seq)
-    messages.blank(tx, message, words(ERASED), now=now)
+    left = (Notice(ERASED),) if message.role is Role.NOTICE else words(ERASED)
+    messages.blank(tx, message, left, now=now)
     media.unlink(tx, session, message.parts, seq=seq)

@@ -78,7 +78,7 @@ def _take_in(tx: Transaction, inbound: Inbound, policy: Policy, now: datetime, f
             session=session.id,
             now=now,
         )
-    mode = _mode(inbound, lane, session, policy)
+    mode = _mode(inbound, session, policy)
     asked = question(inbound, person, mode, exact=_exact(tx, inbound, lane, session))
     return ask(tx, session, asked, now=now)
 
@@ -205,9 +205,9 @@ def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) ->
     return control.reset(tx, lane, reason, now=now)
 
 
-def _mode(inbound: Inbound, lane: Lane | None, session: Session, policy: Policy) -> BusyMode:
+def _mode(inbound: Inbound, session: Session, policy: Policy) -> BusyMode:
     chosen = session.settings.busy
-    return inbound.busy or (lane.busy if lane else None) or (BusyMode(chosen) if chosen else policy.busy)
+    return inbound.busy or (BusyMode(chosen) if chosen else policy.busy)
 
 
 def _exact(tx: Transaction, inbound: Inbound, lane: Lane | None, session: Session) -> str | None:
@@ -248,7 +248,13 @@ def _edit(tx: Transaction, inbound: Inbound, lane: Lane | None, viewer: Viewer, 
         return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
     text = "".join(p.text for p in inbound.parts if isinstance(p, Text))
     seq = messages.append(
-        tx, session, Role.NOTICE, (Notice(text, kind=f"edit of {original.seq}"),), now=now, mark=Mark.EDITED
+        tx,
+        session,
+        Role.NOTICE,
+        (Notice(text, kind=f"edit of {original.seq}"),),
+        now=now,
+        mark=Mark.EDITED,
+        said_by=viewer.principal,
     )
     return Receipt(duplicate=False, session=session, seq=seq)
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from keryx.core.ids import PrincipalId, ProfileId
+from keryx.core.ids import PrincipalId, ProfileId, SessionId
 from keryx.store import lanes, sessions
 from keryx.store.database import Transaction
 
@@ -17,6 +17,7 @@ def give(tx: Transaction, *, profile: ProfileId, old: PrincipalId, new: Principa
     _give_projects(tx, profile, old, new)
     params = {"profile": profile, "old": old, "new": new}
     tx.run("update turns set asker = :new where profile = :profile and asker = :old", params)
+    tx.run("update messages set said_by = :new where said_by = :old", params)
     tx.run("update deliveries set owner = :new where profile = :profile and owner = :old", params)
     tx.run("update homes set set_by = :new where profile = :profile and set_by = :old", params)
     tx.run("update grants set granted_by = :new where profile = :profile and granted_by = :old", params)
@@ -43,12 +44,20 @@ def _give_projects(tx: Transaction, profile: ProfileId, old: PrincipalId, new: P
 
 def remove(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
     """Remove what belongs to a person beside their sessions: lanes, projects, deliveries and homes they
-    chose, where they asked from, and what the page keeps for them."""
+    chose, where they asked from, what was sent on of their words, and what the page keeps for them."""
     params = {"profile": profile, "owner": owner}
     tx.run("delete from lanes where profile = :profile and owner = :owner", params)
     tx.run("delete from projects where profile = :profile and owner = :owner", params)
     tx.run("delete from deliveries where profile = :profile and owner = :owner", params)
     tx.run("delete from homes where profile = :profile and set_by = :owner", params)
+    tx.run(
+        """
+        update deliveries set body = '""'
+        where turn in (select t.id from turns t where t.profile = :profile and t.asker = :owner)
+          and state not in ('ready', 'sending')
+        """,
+        params,
+    )
     tx.run("update turns set source = null where profile = :profile and asker = :owner", params)
     tx.run("delete from links where profile = :profile and principal = :owner", params)
     tx.run("delete from reads where profile = :profile and principal = :owner", params)
@@ -57,13 +66,16 @@ def remove(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
     tx.run("delete from sign_ins where profile = :profile and principal = :owner", params)
 
 
-def asked_elsewhere(tx: Transaction, *, profile: ProfileId, asker: PrincipalId) -> list[tuple[str, int]]:
-    """The session and number of what a person said in conversations of others."""
+def said_elsewhere(
+    tx: Transaction, *, profile: ProfileId, person: PrincipalId
+) -> list[tuple[SessionId, int]]:
+    """The session and number of what a person said, or was heard saying, in conversations of others."""
     rows = tx.rows(
         """
-        select t.session, t.input_seq from turns t
-        where t.profile = :profile and t.asker = :asker and t.owner <> :asker order by t.position
+        select m.session, m.seq from messages m
+        join sessions s on s.id = m.session
+        where m.said_by = :person and s.profile = :profile and s.owner <> :person order by m.id
         """,
-        {"profile": profile, "asker": asker},
+        {"profile": profile, "person": person},
     )
-    return [(str(session), int(seq)) for session, seq in rows]
+    return [(session, seq) for session, seq in rows]

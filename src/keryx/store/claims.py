@@ -23,33 +23,6 @@ class Claimed(NamedTuple):
     passed_over: bool
 
 
-def claim(
-    tx: Transaction,
-    *,
-    worker: WorkerId,
-    now: datetime,
-    lease: timedelta,
-    per_principal: int,
-    scoped: bool = False,
-    session: SessionId | None = None,
-) -> Turn | None:
-    """Lease the next turn whose session has none running. Safe to call concurrently.
-
-    Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
-    here, before any work. A scoped worker takes only turns of `session`, and those pinned to it."""
-    claimed = claim_many(
-        tx,
-        most=1,
-        worker=worker,
-        now=now,
-        lease=lease,
-        per_principal=per_principal,
-        scoped=scoped,
-        session=session,
-    )
-    return claimed.turns[0] if claimed.turns else None
-
-
 def claim_many(
     tx: Transaction,
     *,
@@ -62,8 +35,11 @@ def claim_many(
     session: SessionId | None = None,
     settled: bool = True,
 ) -> Claimed:
-    """Claim up to `most` turns, one after the other. A worker runs one suspect at a time, and while it is not
-    `settled` none that has been blamed."""
+    """Lease the next turns, up to `most`, of sessions that have none running. Safe to call concurrently.
+
+    Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
+    here, before any work. A scoped worker takes only turns of `session`, and those pinned to it. A worker runs
+    one suspect at a time, and while it is not `settled` none that has been blamed."""
     found: list[Turn] = []
     passed_over = False
     while len(found) < most:

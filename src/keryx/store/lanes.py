@@ -15,7 +15,6 @@ from keryx.core.ids import LaneKey, PrincipalId, ProfileId, SessionId
 from keryx.core.lanes import Address
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.core.turns import BusyMode
 from keryx.store import changes
 from keryx.store.database import Row, Transaction, maybe_micros, maybe_moment, micros, moment
 from keryx.store.indexing import AMONG_NAMES
@@ -29,7 +28,6 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     shared: bool
     suspended: bool
-    busy: BusyMode | None
     created_at: datetime
     active_at: datetime
     expires_at: datetime | None
@@ -45,7 +43,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SELECT = """
-select key, profile, owner, session, source, shared, suspended, busy, created_at, active_at, expires_at, target, mirror,
+select key, profile, owner, session, source, shared, suspended, created_at, active_at, expires_at, target, mirror,
   instructions
 from lanes
 """
@@ -204,10 +202,6 @@ def suspend(tx: Transaction, lane: Lane, suspended: bool, *, now: datetime) -> N
     )
 
 
-def set_busy(tx: Transaction, lane: Lane, mode: BusyMode | None) -> None:
-    tx.run("update lanes set busy = :busy where key = :key", {"key": lane.key, "busy": mode and mode.value})
-
-
 def set_mirror(tx: Transaction, lane: Lane, mirror: bool) -> None:
     tx.run("update lanes set mirror = :value where key = :key", {"key": lane.key, "value": int(mirror)})
 
@@ -229,10 +223,10 @@ def rekey(tx: Transaction, lane: Lane, key: LaneKey) -> Lane:
     tx.run(
         """
         insert into lanes
-          (key, profile, owner, session, source, shared, suspended, mirror, busy, created_at, active_at, expires_at,
+          (key, profile, owner, session, source, shared, suspended, mirror, created_at, active_at, expires_at,
            target, instructions)
         select
-          :new, profile, owner, session, source, shared, suspended, mirror, busy, created_at, active_at, expires_at,
+          :new, profile, owner, session, source, shared, suspended, mirror, created_at, active_at, expires_at,
           target, instructions
         from lanes where key = :old
         """,
@@ -275,7 +269,7 @@ def _locked(tx: Transaction, key: LaneKey) -> Lane | None:
 
 def _lane(row: Row) -> Lane:
     (
-        key, profile, owner, session, source, shared, suspended, busy, created_at, active_at, expires_at, target, mirror,
+        key, profile, owner, session, source, shared, suspended, created_at, active_at, expires_at, target, mirror,
         instructions,
     ) = row  # fmt: skip
     place = sources.decode(source)
@@ -287,7 +281,6 @@ def _lane(row: Row) -> Lane:
         source=place,
         shared=bool(shared),
         suspended=bool(suspended),
-        busy=BusyMode(busy) if busy else None,
         created_at=moment(created_at),
         active_at=moment(active_at),
         expires_at=maybe_moment(expires_at),

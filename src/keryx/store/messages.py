@@ -7,7 +7,7 @@ from typing import NamedTuple
 from keryx.core import wire
 from keryx.core.changes import Kind
 from keryx.core.errors import Invalid, NotFound
-from keryx.core.ids import SessionId, TurnId
+from keryx.core.ids import PrincipalId, SessionId, TurnId
 from keryx.core.messages import Mark, Message, Parts, Role, spoken
 from keryx.store import changes, media
 from keryx.store.database import Row, Transaction, micros, moments
@@ -61,8 +61,10 @@ def append(
     mark: Mark | None = None,
     observed: bool = False,
     exact: str | None = None,
+    said_by: PrincipalId | None = None,
 ) -> int:
-    """Add a message at the end of its session and note it; gives its number. Locks the session."""
+    """Add a message at the end of its session and note it; gives its number. Locks the session. `said_by` is the
+    person whose words they are, wherever they stand."""
     row = tx.row(
         """
         update sessions
@@ -80,9 +82,10 @@ def append(
     tx.run(
         """
         insert into messages
-          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, exact)
+          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, exact, said_by)
         values
-          (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :exact)
+          (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :exact,
+           :said_by)
         """,
         {
             "session": session,
@@ -98,6 +101,7 @@ def append(
             "mark": mark and mark.value,
             "observed": int(observed),
             "exact": None if exact is None else wire.dumps(exact),
+            "said_by": said_by,
         },
     )
     media.link(tx, session, parts, profile=profile, owner=owner)
@@ -184,11 +188,16 @@ def rewrite(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -
 
 
 def blank(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> None:
-    """Put something else in the place of what a person said, and forget who said it."""
+    """Put something else in the place of what a person said, and forget who said it. What the model was told with
+    later messages may quote it, so that goes too."""
+    tx.run(
+        "update messages set exact = null where session = :session and seq > :seq and exact is not null",
+        {"session": message.session, "seq": message.seq},
+    )
     _update(
         tx,
         message,
-        "parts = :parts, author = '', platform_id = '', exact = null",
+        "parts = :parts, author = '', platform_id = '', exact = null, said_by = null",
         {"parts": wire.dumps(parts)},
         now,
         linked=parts,
@@ -250,9 +259,10 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
     copied = tx.run(
         f"""
         insert into messages
-          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact)
+          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
+           said_by)
         select :target, row_number() over (order by seq), role, parts, at, turn, epoch, author, surface, platform_id,
-          mark, observed, undone, exact
+          mark, observed, undone, exact, said_by
         from messages
         where session = :source and seq <= :through and {CLOSED}
         order by seq

@@ -197,11 +197,6 @@ def remember(
     )
 
 
-def forget(tx: Transaction, session: SessionId) -> int:
-    """Take back every lasting consent of a session; gives how many there were."""
-    return tx.run("delete from consents where session = :session", {"session": session})
-
-
 def _note(tx: Transaction, asked: Asked, state: QuestionState, now: datetime) -> None:
     changes.note(
         tx,

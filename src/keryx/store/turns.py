@@ -137,15 +137,6 @@ def open_in(tx: Transaction, session: SessionId) -> bool:
     )
 
 
-def of_session(tx: Transaction, session: SessionId, *, limit: int = 100) -> list[Turn]:
-    """The last turns of a session, newest first."""
-    rows = tx.rows(
-        f"{SELECT} where t.session = :session order by t.position desc limit :limit",
-        {"session": session, "limit": limit},
-    )
-    return [from_row(row) for row in rows]
-
-
 def active(tx: Transaction, *, profile: str, owner: str | None) -> list[Turn]:
     """Every running or waiting turn that a viewer may see, oldest first."""
     rows = tx.rows(

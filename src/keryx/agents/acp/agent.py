@@ -1,7 +1,6 @@
 """Agent: any program that speaks the Agent Client Protocol, as the agent of a conversation."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -30,8 +29,6 @@ from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.ports import WARNING, Bound, Clock, Event, Noted, TurnContext
 from keryx.core.turns import Usage
-
-log = logging.getLogger(__name__)
 
 
 class AcpAgent:

@@ -1,7 +1,6 @@
 """Telling: the updates of an agent during one turn, as events of Keryx."""
 
 import base64
-import logging
 import mimetypes
 from collections.abc import Callable
 
@@ -17,8 +16,6 @@ from keryx.core.plans import Priority, Step, StepState
 from keryx.core.ports import Attached, Event, Noted, Said, Thought, Used
 from keryx.core.titles import line
 from keryx.core.turns import Usage
-
-log = logging.getLogger(__name__)
 
 _STATES = {s.value: s for s in StepState}
 _PRIORITIES = {p.value: p for p in Priority}

@@ -206,7 +206,6 @@ create table lanes (
   shared integer not null default 0,
   suspended integer not null default 0,
   mirror integer not null default 0,
-  busy text,
   created_at integer not null,
   active_at integer not null,
   expires_at integer

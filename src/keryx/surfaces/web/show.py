@@ -194,7 +194,6 @@ def lane(found: Lane, *, title: str = "") -> wire.Lane:
         place=found.source.chat_name or "",
         person=found.source.user_name or "",
         topic=found.source.topic or "",
-        busy=found.busy,
         expires_at=found.expires_at,
     )
 

@@ -7,7 +7,6 @@ import msgspec
 from keryx.core.deliveries import DeliveryState
 from keryx.core.messages import Role
 from keryx.core.questions import Consent
-from keryx.core.turns import BusyMode
 from keryx.surfaces.web import people, talk
 from keryx.surfaces.web.talk import View
 
@@ -107,7 +106,6 @@ class Lane(View, frozen=True, kw_only=True):
     place: str = ""
     person: str = ""
     topic: str = ""
-    busy: BusyMode | None = None
     expires_at: datetime | None = None
 
 

@@ -1,14 +1,11 @@
 """Line: calls that wait for Telegram to come back, and tell meanwhile how the connection stands."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from keryx.core.errors import Forbidden
 from keryx.core.ports import Door, Link
 from keryx.surfaces.gateway.telegram.api import Api, ApiError, Unanswered, Unreached
-
-log = logging.getLogger(__name__)
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
