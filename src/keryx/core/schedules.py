@@ -33,6 +33,7 @@ _EVERY = re.compile(rf"every\s+(?:(\d{{1,6}})\s*)?{_UNIT}\b", re.I)
 _IN = re.compile(rf"(?:in\s+)?(\d{{1,6}})\s*{_UNIT}\b", re.I)
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?=\s|\Z)", re.I)
 _CRON = re.compile(r"@[a-z]+|[*\d]\S*(?:\s+[*\dA-Za-z]\S*){4}", re.I)
+_ZONE = re.compile(r"(?:UTC|[A-Z][A-Za-z_]+/[A-Z][A-Za-z_/+-]+)(?=\s|\Z)")
 _NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -104,7 +105,8 @@ def parse(text: str, *, zone: str, now: datetime) -> Schedule:
 
 
 def split(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]:
-    """Read the schedule at the beginning of a text; gives it with the rest of the text."""
+    """Read the schedule at the beginning of a text, with the name of a zone behind it if there is one; gives it with the
+    rest of the text. `zone` is meant where none is named."""
     zones.named(zone)
     words = text.strip()
     if words[:1] in ('"', "'", "`", "“"):
@@ -113,7 +115,8 @@ def split(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]:
     for pattern, read in ((_EVERY, _every), (_ISO, _at), (_IN, _in), (_CRON, _cron)):
         found = pattern.match(words)
         if found:
-            return Schedule(read(found, zone, now), zone), words[found.end() :].strip()
+            zone, rest = _zoned(words[found.end() :].strip(), zone)
+            return Schedule(read(found, zone, now), zone), rest
     raise Invalid(f"{words[:80]!r} does not begin with a schedule: {_HOW}")
 
 
@@ -138,6 +141,14 @@ def due(schedule: Schedule, *, at: datetime, now: datetime, window: timedelta) -
     while moment is not None and moment <= now:
         latest, moment = moment, following(schedule, moment)
     return Due(run=latest, following=moment)
+
+
+def _zoned(rest: str, zone: str) -> tuple[str, str]:
+    """The zone that a text begins with, and the text after it."""
+    found = _ZONE.match(rest)
+    if found is None:
+        return zone, rest
+    return zones.named(found[0]).key, rest[found.end() :].strip()
 
 
 def _every(found: re.Match[str], zone: str, now: datetime) -> Rule:

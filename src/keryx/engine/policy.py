@@ -9,6 +9,7 @@ from keryx.core import profiles
 from keryx.core.access import Rules
 from keryx.core.budgets import Budgets
 from keryx.core.deliveries import Doubt
+from keryx.core.jobs import Scheduling
 from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profiles
 from keryx.core.resets import BUSY_LIMIT, Resets
@@ -57,6 +58,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = Keep()
     notices: Notices = Notices()
     media: Files = Files()
+    jobs: Scheduling = Scheduling()
     budgets: Budgets = Budgets()
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)

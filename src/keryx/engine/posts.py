@@ -20,10 +20,8 @@ def post(
     viewer's. Without `alone`, others listen in, and only the place that asked is allowed."""
     if not text.strip():
         raise Invalid("there is nothing to send: give a text")
-    places = _places(tx, viewer) if alone else []
-    named = [_at_home(tx, t, viewer, places) for t in parse_target(where, origin=turn.reply)]
-    targets = [_checked(t, turn, places) for t in named]
-    for target in targets:
+    found = targets(tx, viewer, where, origin=turn.reply, alone=alone)
+    for target in found:
         deliveries.enqueue(
             tx,
             target,
@@ -34,11 +32,20 @@ def post(
             turn=turn.id,
             now=now,
         )
-    return targets
+    return found
 
 
-def _checked(target: Target, turn: Turn, places: list[Target]) -> Target:
-    if target == turn.reply:
+def targets(
+    tx: Transaction, viewer: Viewer, where: str, *, origin: Target | None, alone: bool
+) -> list[Target]:
+    """The targets that `where` names, each a place of the viewer's. Without `alone` only `origin` is allowed."""
+    places = _places(tx, viewer) if alone else []
+    named = [_at_home(tx, t, viewer, places) for t in parse_target(where, origin=origin)]
+    return [_checked(t, origin, places) for t in named]
+
+
+def _checked(target: Target, origin: Target | None, places: list[Target]) -> Target:
+    if target == origin:
         return target
     found = [p for p in places if _fits(target, p)]
     if len(found) != 1:

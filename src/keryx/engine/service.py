@@ -21,6 +21,7 @@ from keryx.engine.listening import Listening
 from keryx.engine.policy import Policy
 from keryx.engine.previews import Previews
 from keryx.engine.runner import Chooser, Folder, Placer, Runner, own_folder
+from keryx.engine.scheduler import Scheduler
 from keryx.engine.worker import this
 from keryx.store.database import Database
 
@@ -95,6 +96,7 @@ class Service:
             adapter_key(a): Listening(self.hub, clock, a, connections=self.connections)
             for a in self._adapters
         }
+        self._scheduler = Scheduler(database, clock, policy=policy)
         self._dispatchers = [
             Dispatcher(
                 database,
@@ -128,6 +130,7 @@ class Service:
             for listening in self._listening.values():
                 group.start_soon(listening.run)
             if self._everything:
+                group.start_soon(self._scheduler.run, self.feed.follow(None, cursor))
                 self._start_sweeps(group)
             try:
                 yield self.hub
@@ -162,6 +165,7 @@ class Service:
 
     def _look_again(self) -> None:
         self.runner.look_again()
+        self._scheduler.look_again()
         for dispatcher in self._dispatchers:
             dispatcher.look_again()
 
