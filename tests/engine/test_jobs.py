@@ -14,7 +14,8 @@ from keryx.core.deliveries import AGAIN, DeliveryState, Target
 from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.core.jobs import Job, JobState, Outcome, Run, Scheduling
-from keryx.core.ports import Said
+from keryx.core.ports import Said, TurnContext
+from keryx.core.questions import Question
 from keryx.core.sessions import JOB_SURFACE, Listing, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.engine.jobs import Place, Wanted
@@ -428,3 +429,20 @@ async def test_an_event_that_makes_a_job_makes_it_once(world: World) -> None:
     first, again = await world.hub.receive(given), await world.hub.receive(given)
     assert (again.duplicate, again.reply) == (True, first.reply)
     assert len(await world.hub.jobs.every(ANN)) == 1
+
+
+async def test_a_question_of_a_run_is_answered_from_the_chat_that_it_reached(begin: Begin) -> None:
+    answers: list[str | None] = []
+
+    async def ask(context: TurnContext) -> None:
+        answers.append(await context.ask(Question(key="1", title="May I?")))
+
+    world = await begin(agent=Scenes({"build": [ask, Said("built")]}))
+    job = await add(world, "30m", "build")
+    world.advance(30 * MINUTE)
+    (told,) = await world.sent(1)
+    assert "May I?" in told and "/jobs continue" in told
+    await world.command("/jobs continue")
+    await world.command("/allow")
+    (run,) = await passed(world, job, 1)
+    assert (run.status, answers) == ("done", ["allow"])

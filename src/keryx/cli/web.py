@@ -1,7 +1,7 @@
 """Web: the page and the API of this installation, put together by its settings."""
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 from starlette.routing import BaseRoute
@@ -29,7 +29,7 @@ def web(app: App, hub: Hub, *, beside: Sequence[BaseRoute] = ()) -> Web:
         token=token(settings.web),
         hosts=settings.web.hosts,
         secure=settings.web.https,
-        facts=_facts(settings),
+        facts=_facts(settings, app.accounts),
         beside=beside,
     )
 
@@ -50,13 +50,14 @@ def loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _facts(settings: Settings) -> Facts:
+def _facts(settings: Settings, accounts: Mapping[str, str]) -> Facts:
     models = settings.named_models
     default = settings.model or (models[0].name if models else "")
     shown = cli_settings.shown().items()
     return Facts(
         version=version("keryx"),
         agent=settings.brain,
+        accounts=accounts,
         models=tuple(
             wire.Model(
                 name=m.name, host=m.host, context=m.context, images=m.images, default=m.name == default

@@ -60,7 +60,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one due moment: `turn_state` is how far the answer is, `deliveries` how far its way to people.
-    Without a session, nothing was asked, or the conversation was erased."""
+    Without a session, nothing was asked, or the conversation was erased. `sends`: its job has somewhere to send to."""
 
     job: JobId
     due_at: datetime
@@ -70,6 +70,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId | None
     turn_state: TurnState | None
     error: str | None
+    sends: bool
     deliveries: tuple[Delivery, ...] = ()
 
     @property
@@ -83,7 +84,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def delivery(self) -> str:
         """The state of its deliveries in a word or two, `silent` if there is an answer that was not sent."""
         if not self.deliveries:
-            return "silent" if self.turn_state is TurnState.DONE else ""
+            return "silent" if self.sends and self.turn_state is TurnState.DONE else ""
         return ", ".join(dict.fromkeys(d.state.value for d in self.deliveries))
 
 

@@ -202,9 +202,8 @@ class BuiltinTools:
     async def _list_jobs(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
         _given(arguments, Nothing)
         _check_own(context)
-        found = await self._hub.jobs.every(_viewer(context))
-        shown = [await self._hub.jobs.show(_viewer(context), job.id, limit=1) for job in found]
-        return "\n".join(jobs.line(job, last) for job, last in shown) or "There are no jobs."
+        found = await self._hub.jobs.board(_viewer(context))
+        return "\n".join(jobs.line(job, last) for job, last in found) or "There are no jobs."
 
     async def _add_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
         wanted = msgspec.convert(_given(arguments, AddJob), jobs.Wanted, from_attributes=True)

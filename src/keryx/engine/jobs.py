@@ -57,6 +57,13 @@ class Jobs:
         """The jobs that a viewer may see, oldest first; with `done`, those that are over too."""
         return await self._database.read("jobs", lambda tx: jobs.every(tx, viewer, done=done))
 
+    async def board(self, viewer: Viewer, *, done: bool = False) -> list[tuple[Job, list[Run]]]:
+        """The same, each with its last run if it has one."""
+        return await self._database.read(
+            "jobs",
+            lambda tx: [(j, runs.of_job(tx, j, limit=1)) for j in jobs.every(tx, viewer, done=done)],
+        )
+
     async def show(self, viewer: Viewer, job: str, *, limit: int = 20) -> tuple[Job, list[Run]]:
         """A job by its id or name, and its last runs, newest first."""
 

@@ -13,8 +13,8 @@ from keryx.store.database import Row, Transaction, micros, moment
 
 _LOOKED_AT = 200
 _SELECT = """
-select r.job, r.due_at, r.at, r.outcome, r.session, r.turn, t.state, coalesce(r.error, t.error)
-from job_runs r left join turns t on t.id = r.turn
+select r.job, r.due_at, r.at, r.outcome, r.session, r.turn, t.state, coalesce(r.error, t.error), j.targets <> '[]'
+from job_runs r join jobs j on j.id = r.job left join turns t on t.id = r.turn
 """
 
 
@@ -99,7 +99,7 @@ def sent_to(tx: Transaction, viewer: Viewer, place: Target, *, receipt: str = ""
 
 
 def _run(tx: Transaction, row: Row) -> Run:
-    job, due_at, at, outcome, session, turn, state, error = row
+    job, due_at, at, outcome, session, turn, state, error, sends = row
     return Run(
         job=job,
         due_at=moment(due_at),
@@ -109,5 +109,6 @@ def _run(tx: Transaction, row: Row) -> Run:
         turn=turn,
         turn_state=TurnState(state) if state else None,
         error=wire.loads(error, str) if error else None,
+        sends=bool(sends),
         deliveries=tuple(deliveries.of_turn(tx, turn)) if turn else (),
     )

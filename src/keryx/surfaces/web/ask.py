@@ -1,7 +1,7 @@
 """Ask: one request, parsed by the contract before a handler sees it."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,12 +29,13 @@ _KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the web tells of this installation."""
+    """What the web tells of this installation. `accounts` are the connected platforms, each with who sends there."""
 
     version: str = ""
     agent: str = ""
     models: tuple[wire.Model, ...] = ()
     settings: tuple[wire.Setting, ...] = ()
+    accounts: Mapping[str, str] | None = None
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,13 +118,14 @@ const RULES = {
   }),
 };
 
-// Whether a session belongs into the list under a filter. Scheduled runs are shown only when asked for.
+// Whether a session belongs into the list under a filter. Scheduled runs are shown only when they or their project are
+// asked for.
 export function shown(session, filter) {
   if ((session.archived ?? false) !== (filter.archived ?? false)) return false;
   if (filter.project && session.project !== filter.project) return false;
   if (filter.activity && (session.activity ?? "idle") !== filter.activity) return false;
   if (filter.surface) return session.surface === filter.surface;
-  return session.surface !== "job";
+  return session.surface !== "job" || Boolean(filter.project);
 }
 
 export const unread = (session) => (session.last_seq ?? 0) > (session.read ?? 0);
