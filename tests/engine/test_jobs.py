@@ -446,3 +446,13 @@ async def test_a_question_of_a_run_is_answered_from_the_chat_that_it_reached(beg
     await world.command("/allow")
     (run,) = await passed(world, job, 1)
     assert (run.status, answers) == ("done", ["allow"])
+
+
+async def test_a_job_follows_a_chat_that_gets_another_id(world: World) -> None:
+    job = await _from_chat(world)
+    await world.hub.move_chat(FAKE, "", "1", "-1001")
+    (moved,) = await world.hub.jobs.every(OPERATORS)
+    assert [str(t) for t in moved.targets] == ["fake:-1001"] and moved.source and moved.source.chat == "-1001"
+    await passed(world, job, 1)
+    (delivery,) = [d for d in await world.flow(world.delivered(2)) if d.turn]
+    assert delivery.target == Target(FAKE, chat="-1001")

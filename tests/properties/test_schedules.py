@@ -88,6 +88,28 @@ def test_a_cron_schedule_comes_exactly_when_a_watcher_of_the_clock_says_so(
 
 
 @given(
+    change=st.sampled_from(CHANGES),
+    minutes=st.sampled_from(sorted(MINUTES)),
+    hours=st.sampled_from(sorted(HOURS)),
+    weekdays=st.sampled_from(sorted(WEEKDAYS)),
+    start=st.integers(0, 4 * 24 * 60),
+    late=st.integers(0, 2 * 24 * 3600),
+)
+@settings(max_examples=100, deadline=None)
+def test_the_last_of_many_missed_moments_is_found(
+    change: tuple[str, datetime], minutes: str, hours: str, weekdays: str, start: int, late: int
+) -> None:
+    zone, day = change
+    schedule = Schedule(Cron(f"{minutes} {hours} * * {weekdays}"), zone)
+    at = schedules.following(schedule, day - 2 * DAY + start * MINUTE)
+    assert at is not None
+    now = at + timedelta(seconds=late)
+    plan = schedules.due(schedule, at=at, now=now, window=30 * DAY)
+    assert plan.run is not None and at <= plan.run <= now
+    assert schedules.following(schedule, plan.run) == plan.following == schedules.following(schedule, now)
+
+
+@given(
     late=st.integers(0, 10_000),
     ahead=st.integers(0, 500),
     span=st.integers(1, 300),

@@ -136,11 +136,22 @@ def following(schedule: Schedule, after: datetime) -> datetime | None:
 def due(schedule: Schedule, *, at: datetime, now: datetime, window: timedelta) -> Due:
     """What follows for a job that was due `at` first. Of the moments that have passed, the last one is run if it is no
     older than `window`; the others are skipped."""
-    latest = None
-    moment = at if now - at <= window else following(schedule, now - window - _TICK)
-    while moment is not None and moment <= now:
-        latest, moment = moment, following(schedule, moment)
-    return Due(run=latest, following=moment)
+    first = at if now - at <= window else following(schedule, now - window - _TICK)
+    run = _last(schedule, first, now) if first and first <= now else None
+    return Due(run=run, following=following(schedule, now))
+
+
+def _last(schedule: Schedule, first: datetime, now: datetime) -> datetime:
+    """The last moment of a schedule up to now; `first` is one. Halves what is left, for there may be many between."""
+    last, end = first, now
+    while end - last >= SHORTEST:
+        middle = last + (end - last) / 2
+        found = following(schedule, middle)
+        if found is not None and found <= now:
+            last = found
+        else:
+            end = middle
+    return last
 
 
 def _zoned(rest: str, zone: str) -> tuple[str, str]:

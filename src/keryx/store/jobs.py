@@ -14,6 +14,7 @@ from keryx.core.ids import PrincipalId, ProfileId, ProjectId
 from keryx.core.jobs import Job, JobState
 from keryx.core.schedules import Schedule
 from keryx.core.sessions import Viewer
+from keryx.core.source import Source
 from keryx.store import changes
 from keryx.store.database import Row, Transaction, maybe_micros, maybe_moment, micros, moment
 
@@ -146,11 +147,16 @@ def set_project(tx: Transaction, job: Job, project: ProjectId) -> None:
     tx.run("update jobs set project = :project where id = :id", {"id": job.id, "project": project})
 
 
-def retarget(tx: Transaction, job: Job, targets: Iterable[Target]) -> None:
-    """Let the answers of a job go elsewhere."""
+def everybodys(tx: Transaction) -> list[Job]:
+    """All jobs of all people and profiles, for what happens to a chat once in its life."""
+    return [_job(row) for row in tx.rows(f"{_SELECT} order by id")]
+
+
+def move_chat(tx: Transaction, job: Job, targets: Iterable[Target], source: Source | None) -> None:
+    """Let a job go on under the new id of a chat."""
     tx.run(
-        "update jobs set targets = :targets where id = :id",
-        {"id": job.id, "targets": wire.dumps(tuple(targets))},
+        "update jobs set targets = :targets, source = :source where id = :id",
+        {"id": job.id, "targets": wire.dumps(tuple(targets)), "source": source and sources.encode(source)},
     )
 
 

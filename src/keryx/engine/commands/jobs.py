@@ -43,7 +43,10 @@ def _add(call: Call, text: str) -> Done:
     place = jobs.Place(origin=reply, source=author(call.inbound))
     wanted = jobs.Wanted(schedule="", prompt=prompt, to="origin" if reply else "")
     job = jobs.put(call.tx, call.viewer, schedule, wanted, place, policy=call.policy, now=call.now)
-    return Done(f"“{job.name}” runs {job.schedule}{_first(job)}. /jobs remove {job.name} takes it back.")
+    where = "" if job.targets else " Read its answers in the conversations of its runs."
+    return Done(
+        f"“{job.name}” runs {job.schedule}{_first(job)}.{where} /jobs remove {job.name} takes it back."
+    )
 
 
 def _first(job: Job) -> str:
