@@ -9,11 +9,13 @@ import msgspec
 
 from keryx.core import ids
 from keryx.core.deliveries import Delivery, Target
-from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, JobId, PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.jobs import Job, JobState
 from keryx.core.messages import Message, Role, words
+from keryx.core.schedules import Every, Schedule
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.turns import BusyMode, Turn
-from keryx.store import claims, deliveries, messages, sessions, turns
+from keryx.store import claims, deliveries, jobs, messages, sessions, turns
 from keryx.store.database import Database, Transaction
 from keryx.testing import START as NOW
 
@@ -161,6 +163,26 @@ def a_delivery(
         tx, target, text, profile=session.profile, owner=session.owner, session=session.id, now=at, turn=turn
     )
     return deliveries.get(tx, made)
+
+
+def a_job(tx: Transaction, *, name: str = "news", prompt: str = "hello", owner: PrincipalId = ANN) -> Job:
+    """An active job that is due an hour after the start of the test."""
+    job = Job(
+        id=JobId(ids.new(NOW)),
+        profile=DEFAULT_PROFILE,
+        owner=owner,
+        name=name,
+        prompt=prompt,
+        schedule=Schedule(Every(timedelta(hours=1), NOW)),
+        targets=(TELEGRAM,),
+        source=None,
+        project=None,
+        state=JobState.ACTIVE,
+        why="",
+        next_at=after(3600),
+        created_at=NOW,
+    )
+    return jobs.add(tx, job)
 
 
 def chat(n: int) -> Target:

@@ -23,6 +23,7 @@ from keryx.core.budgets import Budgets
 from keryx.core.compaction import Compaction
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
+from keryx.core.jobs import Scheduling
 from keryx.core.lanes import Sharing
 from keryx.core.profiles import Profile
 from keryx.core.resets import Resets
@@ -89,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     web: Web = Web()
     compaction: Compaction = Compaction()
     budgets: Budgets = Budgets()
+    jobs: Scheduling = Scheduling()
 
     def __post_init__(self) -> None:
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
@@ -156,6 +158,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             notices=self.notices,
             media=self.media,
             budgets=self.budgets,
+            jobs=self.jobs,
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),

@@ -11,7 +11,7 @@ from tests.browser.scene import furnish
 
 from keryx.core.ids import SessionId
 
-SCREENS = ("board", "deliveries", "lanes", "pairing", "usage", "settings")
+SCREENS = ("board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings")
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,9 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId
 from keryx.core.messages import File, Image, Notice, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.core.sessions import TitleBy, Viewer
 from keryx.core.source import Source
+from keryx.engine import jobs
+from keryx.engine.jobs import Place, Wanted
+from keryx.engine.policy import Policy
 from keryx.store import deliveries, messages, principals, projects, sessions
 from keryx.store import lanes as lane_store
 from keryx.store.database import Transaction
@@ -149,6 +152,10 @@ def _write(tx: Transaction) -> SessionId:
             now=at,
             session=made,
         )
+        wanted = Wanted(schedule="@daily", prompt=bad, name=f"{n} {bad}", to="origin")
+        if bad.strip():
+            place = Place(origin=Target("telegram", "bot", bad))
+            jobs.add(tx, Viewer(DEFAULT_PROFILE, owner), wanted, place, policy=Policy(), now=at)
         if n < 5:
             projects.add(tx, viewer, name=f"{n} {bad}"[:90], colour="", now=at)
         first = first or made
@@ -209,7 +216,7 @@ def test_nothing_that_is_shown_runs(browser: Browser, house: House) -> None:
             talk.evaluate("e => { e.scrollTop -= 3 * e.clientHeight }")
             expect(articles.first).not_to_have_attribute("data-seq", str(seq))
         assert seq == "1"
-        for path in ("/", "/board", "/deliveries", "/lanes", "/pairing", "/usage", "/settings"):
+        for path in ("/", "/board", "/deliveries", "/lanes", "/jobs", "/pairing", "/usage", "/settings"):
             page.open(path)
             expect(page.page.get_by_text("Loading…")).to_have_count(0)
             unharmed(page, path)

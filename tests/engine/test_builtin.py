@@ -11,6 +11,7 @@ from tests.engine.world import AT_ONCE, FAKE, OPERATORS, World, viewer
 from keryx.agents.tools import Permission, ToolFailed
 from keryx.core.deliveries import Target
 from keryx.core.ids import OPERATOR, PrincipalId
+from keryx.core.jobs import JobState
 from keryx.core.messages import Role
 from keryx.core.ports import TurnContext
 from keryx.core.source import ChatType, Source
@@ -44,11 +45,11 @@ async def held(begin: Begin, user: str = "ann", **fields: Any) -> tuple[World, T
     return world, holder.context
 
 
-async def call(world: World, context: TurnContext, name: str, **arguments: Any) -> str:
+async def call(world: World, context: TurnContext, name: str, /, **arguments: Any) -> str:
     return (await BuiltinTools(world.hub).call(name, arguments, context)).text
 
 
-async def refused(world: World, context: TurnContext, name: str, **arguments: Any) -> str:
+async def refused(world: World, context: TurnContext, name: str, /, **arguments: Any) -> str:
     with pytest.raises(ToolFailed) as failure:
         await call(world, context, name, **arguments)
     return str(failure.value)
@@ -60,6 +61,9 @@ def test_reading_is_allowed_and_sending_asks() -> None:
         "search_conversations": (Permission.ALLOW, True),
         "read_conversation": (Permission.ALLOW, True),
         "send_message": (Permission.ASK, False),
+        "list_jobs": (Permission.ALLOW, True),
+        "add_job": (Permission.ASK, False),
+        "change_job": (Permission.ASK, False),
     }
 
 
@@ -163,3 +167,37 @@ async def test_sets_of_tools_are_switched_in_a_session_and_stay_so(begin: Begin)
     assert await world.command("/tools on files") == "files: on."
     await world.ask("hello")
     assert agent.contexts[-1].settings.tools is None
+
+
+async def test_an_agent_makes_and_manages_jobs_of_the_person_it_works_for(begin: Begin) -> None:
+    world, context = await held(begin)
+    assert await call(world, context, "list_jobs") == "There are no jobs."
+    made = await call(world, context, "add_job", schedule="every 2h", prompt="Check the news", name="news")
+    assert "news · every 2h · next 2026-03-01 14:00 · to fake:3" in made
+    assert "news · every 2h" in await call(world, context, "list_jobs")
+    assert await call(world, context, "change_job", job="news", action="pause") == "Done: pause news."
+    (job,) = await world.hub.jobs.every(viewer("ann"))
+    assert (job.state, job.prompt) == (JobState.PAUSED, "Check the news")
+    await call(world, context, "change_job", job="news", action="remove")
+    assert await world.hub.jobs.every(viewer("ann")) == []
+
+
+async def test_a_job_that_cannot_be_is_refused_with_what_would_be_right(begin: Begin) -> None:
+    world, context = await held(begin)
+    assert "every 2h" in await refused(world, context, "add_job", schedule="often", prompt="x")
+    assert "no place" in await refused(world, context, "add_job", schedule="30m", prompt="x", to=f"{FAKE}:2")
+    assert "The arguments are wrong" in await refused(
+        world, context, "change_job", job="news", action="explode"
+    )
+    assert "there is no job" in await refused(world, context, "change_job", job="news", action="run")
+
+
+async def test_nobody_has_jobs_made_in_the_name_of_another(begin: Begin) -> None:
+    world, context = await held(begin)
+    strange = msgspec.structs.replace(context, asker=PrincipalId("bob"))
+    for name, given in (
+        ("add_job", {"schedule": "30m", "prompt": "x"}),
+        ("list_jobs", {}),
+        ("change_job", {"job": "x", "action": "run"}),
+    ):
+        assert "only whoever began" in await refused(world, strange, name, **given)

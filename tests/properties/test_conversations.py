@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests import builders
 from tests.builders import NOW
 
 from keryx.core import blame
@@ -37,7 +38,7 @@ from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Turn, TurnState
 from keryx.engine import control, record, revisions, router
 from keryx.engine.policy import Policy
-from keryx.store import claims, lanes, messages, migrate, sessions, turns
+from keryx.store import lanes, messages, migrate, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.postgres import PostgresTransaction
 from keryx.store.sqlite import SqliteTransaction, prepare
@@ -233,15 +234,7 @@ class Conversations(RuleBasedStateMachine):
         talk = self.talk(chat)
         if talk is None:
             return
-        turn = self.do(
-            claims.claim,
-            worker=worker,
-            now=self.now(),
-            lease=LEASE,
-            per_principal=10_000,
-            scoped=True,
-            session=talk.id,
-        )
+        turn = self.do(builders.claim, worker=worker, at=self.now(), per_principal=10_000, session=talk.id)
         if talk.running or not talk.queue or self.must_wait(talk.queue[0], worker):
             assert turn is None
             return

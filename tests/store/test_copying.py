@@ -10,6 +10,7 @@ from tests.builders import (
     WORKER,
     Store,
     a_delivery,
+    a_job,
     a_message,
     a_running_turn,
     a_session,
@@ -18,10 +19,22 @@ from tests.builders import (
 )
 
 from keryx.core.errors import Conflict, Invalid
+from keryx.core.jobs import Outcome
 from keryx.core.messages import Role, words
 from keryx.core.questions import Consent, Question, QuestionState
 from keryx.core.turns import TurnState
-from keryx.store import changes, copying, messages, principals, projects, questions, sessions, turns, workers
+from keryx.store import (
+    changes,
+    copying,
+    messages,
+    principals,
+    projects,
+    questions,
+    runs,
+    sessions,
+    turns,
+    workers,
+)
 from keryx.store.copying import TABLES
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.feed import after as following
@@ -45,6 +58,9 @@ def filled(tx: Transaction) -> None:
     for text in ODD_TEXTS:
         messages.append(tx, session.id, Role.USER, words(text), now=NOW, author=text, exact=text)
     a_turn(tx, session, at=after(2))
+    job = a_job(tx, prompt=ODD_TEXTS[0])
+    runs.begin(tx, job, due_at=NOW, now=NOW)
+    runs.settle(tx, job, Outcome.STARTED, due_at=NOW, session=session.id, turn=turn.id, error=ODD_TEXTS[1])
     a_delivery(tx, session=session)
     project = projects.add(tx, ANNS, name="travel", colour="", now=NOW)
     sessions.set_project(tx, session, project.id, now=NOW)

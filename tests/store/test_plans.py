@@ -19,6 +19,7 @@ from keryx.store import (
     finals,
     gates,
     inbox,
+    jobs,
     lanes,
     listings,
     lookup,
@@ -26,6 +27,7 @@ from keryx.store import (
     messages,
     previews,
     questions,
+    runs,
     sessions,
     turns,
 )
@@ -90,6 +92,16 @@ _FILL = (
     insert into previews (turn, target, state, token, worker, at)
     select 't' || i, '{"platform": "telegram"}', 'sending', 'x', 'w', :now + i from n
     """,
+    """
+    insert into jobs (id, profile, owner, name, name_key, prompt, schedule, targets, state, next_at, created_at)
+    select 'j' || i, 'default', 'p' || i, 'n' || i, 'n' || i, '""', '{"rule":{"kind":"cron","expression":"@daily"}}',
+      '[]', 'active', :now + i, :now
+    from n
+    """,
+    """
+    insert into job_runs (job, due_at, profile, owner, outcome, at, session, turn)
+    select 'j' || (i % 100 + 1), :now + i, 'default', 'p' || (i % 50), 'started', :now + i, 's' || i, 't' || i from n
+    """,
     "update sessions set erase_at = :now where id = 's3'",
 )
 # The engines name the index of a key or a constraint in their own way.
@@ -106,9 +118,11 @@ _SQLITE_NAMES = {
     "media_holders_pkey": "sqlite_autoindex_media_holders_1",
     "media_links_pkey": "sqlite_autoindex_media_links_1",
     "previews_pkey": "sqlite_autoindex_previews_1",
+    "jobs_pkey": "sqlite_autoindex_jobs_1",
+    "job_runs_pkey": "sqlite_autoindex_job_runs_1",
 }
 _TABLES = (
-    "changes|deliveries|finals|inbox|lanes|media|media_holders|media_links|messages|pieces|previews|questions|"
+    "changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|questions|"
     "sessions|turns"
 )
 
@@ -185,6 +199,12 @@ def rename(tx: Transaction) -> object:
     return sessions.rename(tx, sessions.get(tx, SESSION), "t57", by=TitleBy.RULE, now=NOW)
 
 
+def job_runs(tx: Transaction) -> object:
+    job = jobs.due(tx, now=after(1))
+    assert job
+    return runs.of_job(tx, job)
+
+
 Case = tuple[str, Callable[[Transaction], object], Sequence[str]]
 CASES: list[Case] = [
     ("sessions by activity", lambda tx: listings.page(tx, OPERATORS, Listing()), ["sessions_activity"]),
@@ -242,6 +262,11 @@ CASES: list[Case] = [
     ("a lane by its key", ensure_lane, ["lanes_pkey"]),
     ("lanes of a session", lambda tx: lanes.of_session(tx, SESSION), ["lanes_session"]),
     ("expired lanes", lambda tx: lanes.expired(tx, now=after(0.0001)), ["lanes_expiry"]),
+    ("the job that is due first", lambda tx: jobs.due(tx, now=after(1)), ["jobs_due"]),
+    ("when a job is due next", jobs.next_at, ["jobs_due"]),
+    ("jobs of a person", lambda tx: jobs.every(tx, ANNS), ["jobs_owner"]),
+    ("runs of a job", job_runs, ["job_runs_pkey", "turns_id", "deliveries_turn"]),
+    ("the last runs of a person", lambda tx: runs.recent(tx, ANNS, limit=9), ["job_runs_recent"]),
     ("open questions of a session", lambda tx: questions.waiting(tx, SESSION), ["questions_waiting"]),
     ("questions of a turn", lambda tx: questions.cancel(tx, TurnId("t5"), now=NOW), ["questions_key"]),
     ("open questions", lambda tx: questions.page(tx, OPERATORS), ["questions_open"]),

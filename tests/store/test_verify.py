@@ -52,6 +52,11 @@ async def test_an_empty_store_has_no_problems(database: Database) -> None:
     assert await verify(database) == []
 
 
+A_JOB = """
+insert into jobs (id, profile, owner, name, name_key, prompt, targets, created_at, state, schedule)
+values ('j', 'default', 'ann', 'n', 'n', '"x"', '[]', 1,"""
+
+
 @pytest.mark.parametrize(
     ("statement", "check", "text"),
     [
@@ -82,6 +87,9 @@ async def test_an_empty_store_has_no_problems(database: Database) -> None:
         ("update deliveries set target = '{}'", "text of deliveries", "target"),
         ("update deliveries set body = 'x'", "text of deliveries", "body"),
         ("update sessions set origin = '{}'", "text of sources", "platform"),
+        ("update turns set also = '{}'", "text of turns", "also"),
+        (f"{A_JOB} 'paused', '{{}}')", "text of jobs", "schedule"),
+        (f"{A_JOB} 'paused', '{{\"rule\":{{\"kind\":\"often\"}}}}')", "text of jobs", "schedule"),
         ("insert into inbox (platform, account, event, receipt, received_at) values ('p', '', 'e', '[]', 1)",
          "text of inbox", "Receipt"),
     ],

@@ -35,7 +35,7 @@ def shown(session: State, filter_: State) -> bool:
         return False
     if filter_.get("surface"):
         return session["surface"] == filter_["surface"]
-    return session["surface"] != "job"
+    return session["surface"] != "job" or bool(filter_.get("project"))
 
 
 def _start(state: State, event: Event) -> State:

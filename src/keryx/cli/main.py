@@ -44,6 +44,7 @@ for place in (
     "tools:app",
     "agents:app",
     "projects:app",
+    "jobs:app",
     "pairing:app",
     "people:app",
     "maintenance:verify",

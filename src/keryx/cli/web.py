@@ -1,7 +1,7 @@
 """Web: the page and the API of this installation, put together by its settings."""
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 from starlette.routing import BaseRoute
@@ -10,6 +10,7 @@ from keryx.app import App
 from keryx.cli import settings as cli_settings
 from keryx.config import Settings
 from keryx.core.errors import Invalid
+from keryx.core.shapes import Reach
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import wire
 from keryx.surfaces.web.ask import Facts
@@ -30,7 +31,7 @@ def web(app: App, hub: Hub, *, beside: Sequence[BaseRoute] = ()) -> Web:
         password=password(settings.web),
         hosts=settings.web.hosts,
         secure=settings.web.https,
-        facts=_facts(settings),
+        facts=_facts(settings, app.accounts),
         beside=beside,
     )
 
@@ -51,13 +52,14 @@ def loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _facts(settings: Settings) -> Facts:
+def _facts(settings: Settings, accounts: Mapping[str, Reach]) -> Facts:
     models = settings.named_models
     default = settings.model or (models[0].name if models else "")
     shown = cli_settings.shown().items()
     return Facts(
         version=version("keryx"),
         agent=settings.brain,
+        accounts=accounts,
         models=tuple(
             wire.Model(
                 name=m.name, host=m.host, context=m.context, images=m.images, default=m.name == default

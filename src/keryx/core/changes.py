@@ -21,6 +21,7 @@ class Kind(StrEnum):
     QUESTION = "question"
     LANE = "lane"
     PROJECT = "project"
+    JOB = "job"
     READ = "read"
     ACCESS = "access"
 

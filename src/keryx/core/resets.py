@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from keryx.core import zones
 from keryx.core.errors import Invalid
 from keryx.core.source import ChatType
 
@@ -53,7 +54,7 @@ class ResetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
         if not 0 <= self.hour <= 23:
             raise Invalid(f"{self.hour} is not an hour of the day: give 0 to 23")
-        _zone(self.zone)
+        zones.named(self.zone)
 
 
 class Resets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,7 +123,7 @@ def _overdue(since: datetime, limit: timedelta) -> datetime:
 
 
 def _next_daily(policy: ResetPolicy, after: datetime) -> datetime:
-    zone = _zone(policy.zone)
+    zone = zones.named(policy.zone)
     today = after.astimezone(zone).date()
     days = (today + ahead * _DAY for ahead in count())
     return next(moment for moment in _daily(days, policy.hour, zone) if moment > after)
@@ -133,34 +134,9 @@ def _daily(days: Iterator[date], hour: int, zone: ZoneInfo) -> Iterator[datetime
     for day in days:
         wall = datetime.combine(day, time(hour))
         moment = wall.replace(tzinfo=zone).astimezone(UTC)
-        if _wall(moment, zone) == wall:
+        if zones.wall(moment, zone) == wall:
             yield moment
         else:
-            end = _gap_end(wall, zone)
-            if day in (_wall(end - _SECOND, zone).date(), _wall(end, zone).date()):
+            end = zones.gap_end(wall, zone)
+            if day in (zones.wall(end - _SECOND, zone).date(), zones.wall(end, zone).date()):
                 yield end
-
-
-def _gap_end(wall: datetime, zone: ZoneInfo) -> datetime:
-    """The first moment after the gap in which a wall time was skipped."""
-    # With fold=1 a skipped time is read by the offset after the gap, which gives a moment before it.
-    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
-    beyond = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
-    while beyond - before > _SECOND:
-        middle = before + (beyond - before) // _SECOND // 2 * _SECOND
-        if _wall(middle, zone) < wall:
-            before = middle
-        else:
-            beyond = middle
-    return beyond
-
-
-def _wall(moment: datetime, zone: ZoneInfo) -> datetime:
-    return moment.astimezone(zone).replace(tzinfo=None, fold=0)
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as exc:
-        raise Invalid(f"{name!r} is not a known time zone: give a name such as Europe/Berlin") from exc

@@ -72,6 +72,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """`reply` is the place that asked; the answer goes to the places in `also` too."""
+
     id: TurnId
     session: SessionId
     profile: ProfileId
@@ -86,6 +88,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     reply: Target | None = None
+    also: tuple[Target, ...] = ()
     pin: WorkerId | None = None
     worker: WorkerId | None = None
     lease: LeaseToken | None = None

@@ -5,10 +5,11 @@ from datetime import datetime
 
 import msgspec
 
-from keryx.core import media, titles
+from keryx.core import jobs, media, titles
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Part, Reasoning, Role, Text, join
 from keryx.core.previews import PreviewState
+from keryx.core.sessions import JOB_SURFACE
 from keryx.core.turns import Turn
 from keryx.engine import mirror
 from keryx.store import deliveries, drafts, messages, previews
@@ -52,9 +53,27 @@ def draft(tx: Transaction, turn: Turn) -> Draft:
     )
 
 
+def silent(turn: Turn, answer: Answer) -> bool:
+    """Whether a scheduled run has nothing to tell."""
+    return turn.surface == JOB_SURFACE and not answer.media and jobs.silent(answer.text)
+
+
 def deliver(tx: Transaction, turn: Turn, answer: Answer, *, now: datetime) -> None:
-    """Send an answer to the place that asked, if there is one, and to the chats that mirror the session."""
+    """Send an answer to the place that asked, if there is one, to where else it is wanted, and to the chats that mirror
+    the session."""
     mirror.answer(tx, turn, answer.text, media=answer.media, now=now)
+    for target in turn.also:
+        deliveries.enqueue(
+            tx,
+            target,
+            answer.text,
+            media=answer.media,
+            profile=turn.profile,
+            owner=turn.owner,
+            session=turn.session,
+            turn=turn.id,
+            now=now,
+        )
     if turn.reply is None:
         return
     shown = previews.find(tx, turn.id) is not None

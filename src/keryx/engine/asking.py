@@ -29,6 +29,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     platform_id: str = ""
     observed: bool = False
     reply: Target | None = None
+    also: tuple[Target, ...] = ()
     pin: WorkerId | None = None
     source: Source | None = None
     exact: str | None = None
@@ -100,6 +101,7 @@ def queue(tx: Transaction, session: Session, asked: Question, turn: TurnId, seq:
         input_seq=seq,
         mode=asked.mode,
         reply=asked.reply,
+        also=asked.also,
         pin=asked.pin,
         source=asked.source,
         now=now,

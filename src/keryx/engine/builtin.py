@@ -1,6 +1,8 @@
-"""Built-in tools: an agent's own reach into past conversations and to other places, never further than its asker's."""
+"""Built-in tools: an agent's own reach into past conversations, to other places and into the future, never further than its
+asker's."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,12 +13,17 @@ from keryx.core.ids import OPERATOR
 from keryx.core.messages import Message, Role
 from keryx.core.ports import TurnContext
 from keryx.core.sessions import Session, Viewer
+from keryx.engine import jobs
 from keryx.engine.hub import Hub
 from keryx.store.search import Hit
 
 T = TypeVar("T", bound=msgspec.Struct)
 _PAGE = 100
 _PAGES = 5
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,6 +40,26 @@ class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Send(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str
     text: str
+
+
+class AddJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schedule: str
+    prompt: str
+    name: str = ""
+    to: str = ""
+    zone: str = ""
+
+
+class Action(StrEnum):
+    PAUSE = "pause"
+    RESUME = "resume"
+    RUN = "run"
+    REMOVE = "remove"
+
+
+class ChangeJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    job: str
+    action: Action
 
 
 def _schema(required: Sequence[str], **properties: tuple[str, str]) -> dict[str, Any]:
@@ -80,6 +107,38 @@ SPECS = (
         ),
         permission=Permission.ASK,
     ),
+    Spec(
+        name="list_jobs",
+        description="List this person's scheduled jobs, each with its schedule and what became of its last run.",
+        parameters=_schema([]),
+        repeatable=True,
+    ),
+    Spec(
+        name="add_job",
+        description="Schedule a prompt: at its time it is answered in a conversation of its own, and the answer is sent.",
+        parameters=_schema(
+            ["schedule", "prompt"],
+            schedule=(
+                "string",
+                "30m (once), every 2h, cron such as 0 9 * * mon-fri, @daily, or 2030-01-31T09:00.",
+            ),
+            prompt=("string", "What is to be done then. Nothing else of this conversation is known there."),
+            name=("string", "A short name; without one it is made from the prompt."),
+            to=("string", "Where the answer is sent: origin unless told, or places as in send_message."),
+            zone=("string", "The time zone of the schedule, such as Europe/Berlin."),
+        ),
+        permission=Permission.ASK,
+    ),
+    Spec(
+        name="change_job",
+        description="Pause, resume, run at once or remove one of this person's scheduled jobs.",
+        parameters=_schema(
+            ["job", "action"],
+            job=("string", "The name or id of a job."),
+            action=("string", "pause, resume, run or remove."),
+        ),
+        permission=Permission.ASK,
+    ),
 )
 
 
@@ -92,6 +151,9 @@ class BuiltinTools:
             "search_conversations": self._search,
             "read_conversation": self._read,
             "send_message": self._send,
+            "list_jobs": self._list_jobs,
+            "add_job": self._add_job,
+            "change_job": self._change_job,
         }
 
     async def specs(self, context: TurnContext) -> Sequence[Spec]:
@@ -139,6 +201,39 @@ class BuiltinTools:
             _viewer(context), context.turn, asked.target, asked.text, alone=not _confined(context)
         )
         return f"It is on its way to {', '.join(map(str, sent))}."
+
+    async def _list_jobs(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        _given(arguments, Nothing)
+        _check_own(context)
+        found = await self._hub.jobs.board(_viewer(context))
+        return "\n".join(jobs.line(job, last) for job, last in found) or "There are no jobs."
+
+    async def _add_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        wanted = msgspec.convert(_given(arguments, AddJob), jobs.Wanted, from_attributes=True)
+        _check_own(context)
+        job = await self._hub.jobs.add_from(
+            _viewer(context), context.turn, wanted, alone=not _confined(context)
+        )
+        return f"Made. {jobs.line(job)}"
+
+    async def _change_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        asked = _given(arguments, ChangeJob)
+        _check_own(context)
+        verbs = self._hub.jobs
+        by_action = {
+            Action.PAUSE: verbs.pause,
+            Action.RESUME: verbs.resume,
+            Action.RUN: verbs.run,
+            Action.REMOVE: verbs.remove,
+        }
+        await by_action[asked.action](_viewer(context), asked.job)
+        return f"Done: {asked.action.value} {asked.job}."
+
+
+def _check_own(context: TurnContext) -> None:
+    """Jobs run in the name of the owner, so nobody else may have them made or look at them."""
+    if context.asker not in (context.owner, OPERATOR):
+        raise Forbidden("only whoever began this conversation can have jobs here")
 
 
 def _given(arguments: Mapping[str, Any], kind: type[T]) -> T:

@@ -1,26 +1,43 @@
 """Chats: what follows when a platform gives a chat another id."""
 
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
 from keryx.core import lanes
+from keryx.core.deliveries import Target
 from keryx.core.lanes import Sharing
+from keryx.core.source import Source
+from keryx.store import jobs
 from keryx.store import lanes as lane_store
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
 
+P = TypeVar("P", Source, Target)
 _WHY = "the chat has a new id"
 
 
 def move(
     tx: Transaction, *, platform: str, account: str, old: str, new: str, sharing: Sharing, now: datetime
 ) -> None:
-    """Let every lane of a chat go on under the chat's new id. A lane that has begun there already stays as it is;
+    """Let every lane and every job of a chat go on under the chat's new id. A lane that has begun there already stays as it is;
     doing it twice changes nothing."""
     for lane in lane_store.of_chat(tx, platform=platform, account=account, chat=old):
         if lane.session is not None:
             _move(tx, lane, new, sharing, now)
+    _move_jobs(tx, platform, account, old, new)
+
+
+def _move_jobs(tx: Transaction, platform: str, account: str, old: str, new: str) -> None:
+    def moved(place: P) -> P:
+        here = (place.platform, place.account, place.chat) == (platform, account, old)
+        return msgspec.structs.replace(place, chat=new) if here else place
+
+    for job in jobs.everybodys(tx):
+        targets, source = tuple(map(moved, job.targets)), job.source and moved(job.source)
+        if (targets, source) != (job.targets, job.source):
+            jobs.move_chat(tx, job, targets, source)
 
 
 def _move(tx: Transaction, lane: Lane, new: str, sharing: Sharing, now: datetime) -> None:

@@ -9,7 +9,18 @@ from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
 from keryx.core.messages import Notice, Role, words
 from keryx.core.sessions import Viewer
 from keryx.engine import control
-from keryx.store import belongings, exports, grants, lanes, media, messages, pairings, principals, sessions
+from keryx.store import (
+    belongings,
+    exports,
+    grants,
+    jobs,
+    lanes,
+    media,
+    messages,
+    pairings,
+    principals,
+    sessions,
+)
 from keryx.store.database import Transaction
 
 Write = Callable[[str], object]
@@ -26,6 +37,7 @@ def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: Write
         "person": person,
         "grants": [g for g in grants.every(tx, viewer.profile) if (g.platform, g.person) in known],
         "lanes": lanes.of_owner(tx, profile=viewer.profile, owner=principal),
+        "jobs": jobs.of_owner(tx, profile=viewer.profile, owner=principal),
     }
     write(wire.dumps(about) + "\n")
     write(records.encode(records.Header(format=records.FORMAT, version=records.VERSION)) + "\n")

@@ -32,6 +32,7 @@ from keryx.engine import (
 )
 from keryx.engine.desk import Desk
 from keryx.engine.feed import Feed
+from keryx.engine.jobs import Jobs
 from keryx.engine.media import Media
 from keryx.engine.people import People
 from keryx.engine.policy import Policy
@@ -88,6 +89,7 @@ class Hub:
         self.usages = Usages(database, clock, budgets=policy.budgets)
         self.media = Media(database, clock, limit=policy.media.limit)
         self.people = People(database, clock, policy=policy)
+        self.jobs = Jobs(database, clock, policy=policy)
 
     async def receive(self, inbound: Inbound) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""

@@ -8,7 +8,7 @@ from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.lanes import Sharing
 from keryx.core.source import Source
 from keryx.engine import access
-from keryx.store import belongings, grants, handles, links, pairings, principals, sessions
+from keryx.store import belongings, grants, handles, jobs, links, pairings, principals, sessions
 from keryx.store import lanes as lane_store
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
@@ -32,7 +32,8 @@ def join(
 
 
 def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str, now: datetime) -> PrincipalId:
-    """Let one way in which a person is known stand alone, with the chats and conversations that began there."""
+    """Let one way in which a person is known stand alone, with the chats, conversations and jobs that began
+    there."""
     old = principals.holder(tx, profile=profile, platform=platform, handle=handle)
     if old is None:
         raise NotFound(f"{handle} on {platform} is nobody that Keryx knows: `keryx people list` shows them")
@@ -49,6 +50,9 @@ def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str, no
     for lane in lane_store.of_owner(tx, profile=profile, owner=old):
         if _from(tx, lane.source, platform, handle):
             lane_store.give(tx, lane, new)
+    for job in jobs.of_owner(tx, profile=profile, owner=old):
+        if job.source and _from(tx, job.source, platform, handle):
+            jobs.give(tx, job, new, now=now)
     for owner in (old, new):
         _part(tx, owner, profile=profile, now=now)
     return new

@@ -14,7 +14,7 @@ from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
 from keryx.core.ports import Clock
 from keryx.core.previews import Preview, PreviewState
 from keryx.core.turns import Turn
-from keryx.engine import outcome, record, worker
+from keryx.engine import outcome, record, scheduler, worker
 from keryx.engine.policy import Policy
 from keryx.store import claims, deliveries, gates, previews, turns, workers
 from keryx.store.database import Database, Transaction
@@ -83,7 +83,7 @@ class Leases:
             self._capping_until = self._clock.monotonic() + _LONGEST_WAIT.total_seconds()
         # Work that was under way at the jump may still write a moment of the old time: cap for a while.
         if self._clock.monotonic() < self._capping_until:
-            await self._database.write("waits.cap", partial(_cap_waits, until=now + _LONGEST_WAIT))
+            await self._database.write("waits.cap", partial(_cap_waits, now=now))
             self._look_again()
         await self._database.write(
             "leases.renew", partial(_renew, me=self._me, held=self._held(), now=now, lease=lease)
@@ -151,10 +151,12 @@ def _renew(tx: Transaction, *, me: Worker, held: Held, now: datetime, lease: tim
     deliveries.renew(tx, me.id, held.deliveries, until=now + lease)
 
 
-def _cap_waits(tx: Transaction, *, until: datetime) -> None:
+def _cap_waits(tx: Transaction, *, now: datetime) -> None:
+    until = now + _LONGEST_WAIT
     claims.cap_waits(tx, until=until)
     deliveries.cap_waits(tx, until=until)
     gates.cap_waits(tx, until=until)
+    scheduler.bring_forward(tx, now=now)
 
 
 def _gone(tx: Transaction) -> list[WorkerId]:

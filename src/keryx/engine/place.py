@@ -9,8 +9,8 @@ from keryx.core.deliveries import LOCAL, Target
 from keryx.core.ids import OPERATOR
 from keryx.core.ports import Adapter, Capabilities
 from keryx.core.profiles import Profile, Profiles
-from keryx.core.sessions import Session
-from keryx.core.source import Source
+from keryx.core.sessions import JOB_SURFACE, Session
+from keryx.core.source import ChatType, Source
 from keryx.core.turns import Turn
 from keryx.store import homes, lanes, projects
 from keryx.store.database import Transaction
@@ -39,7 +39,7 @@ def look(tx: Transaction, session: Session, turn: Turn) -> Surroundings:
     of_project = projects.instructions(tx, session.project) if session.project else ""
     return Surroundings(
         source=where(session, lane, turn.reply),
-        shared=lane.shared if lane else any(x.shared for x in around),
+        shared=lane.shared if lane else any(x.shared for x in around) or _heard_by_others(session),
         homes=tuple(known),
         targets=("origin", *_targets(tx, session, known)),
         instructions=tuple(text for text in (of_project, lane.instructions if lane else "") if text),
@@ -67,6 +67,12 @@ def describe(around: Surroundings, adapters: Sequence[Adapter], profiles: Profil
         instructions=(profile.instructions, *around.instructions),
     )
     return prompt.context(place, salt=salt, redact=_hides(profile, able, source.platform))
+
+
+def _heard_by_others(session: Session) -> bool:
+    """Whether the answers of a scheduled run go where others listen in: to the group that it was asked for in."""
+    origin = session.origin if session.surface == JOB_SURFACE else None
+    return origin is not None and origin.chat_type is not ChatType.DM
 
 
 def _targets(tx: Transaction, session: Session, known: Sequence[Home]) -> list[str]:

@@ -11,6 +11,7 @@ from keryx.core.access import CLOSED, EVERYBODY, Rule, Rules
 from keryx.core.budgets import Budgets
 from keryx.core.deliveries import Doubt
 from keryx.core.errors import Invalid
+from keryx.core.jobs import Scheduling
 from keryx.core.lanes import Sharing
 from keryx.core.ports import Adapter, Capabilities
 from keryx.core.profiles import Places, Profiles
@@ -63,6 +64,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = Keep()
     notices: Notices = Notices()
     media: Files = Files()
+    jobs: Scheduling = Scheduling()
     budgets: Budgets = Budgets()
     send_timeout: timedelta = timedelta(seconds=60)
     give_up: timedelta = timedelta(hours=24)

@@ -32,10 +32,8 @@ def post(
     `Invalid` for a place that is not the viewer's. Without `alone`, others listen in, and only the place that asked is allowed."""
     if not text.strip():
         raise Invalid("there is nothing to send: give a text")
-    places = _places(tx, viewer) if alone else []
-    named = homes.resolve(tx, where, profile=viewer.profile, origin=turn.reply, accounts=reach or None)
-    targets = [_checked(t, turn, places) for t in named]
-    for target in targets:
+    found = targets(tx, viewer, where, origin=turn.reply, reach=reach, alone=alone)
+    for target in found:
         deliveries.enqueue(
             tx,
             target,
@@ -46,11 +44,26 @@ def post(
             turn=turn.id,
             now=now,
         )
-    return targets
+    return found
 
 
-def _checked(target: Target, turn: Turn, places: list[Target]) -> Target:
-    if target == turn.reply:
+def targets(
+    tx: Transaction,
+    viewer: Viewer,
+    where: str,
+    *,
+    origin: Target | None,
+    reach: Mapping[str, Reach],
+    alone: bool,
+) -> list[Target]:
+    """The targets that `where` names, each a place of the viewer's. Without `alone` only `origin` is allowed."""
+    places = _places(tx, viewer) if alone else []
+    named = homes.resolve(tx, where, profile=viewer.profile, origin=origin, accounts=reach or None)
+    return [_checked(t, origin, places) for t in named]
+
+
+def _checked(target: Target, origin: Target | None, places: list[Target]) -> Target:
+    if target == origin:
         return target
     exact = [p for p in places if p.key == target.key]
     found = exact[:1] or [p for p in places if _fits(target, p)]

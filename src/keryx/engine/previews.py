@@ -18,6 +18,7 @@ from keryx.core.errors import Gone, KeryxError, NotSent, Refused, Retryable, Sen
 from keryx.core.ids import DeliveryId, TurnId, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
 from keryx.core.previews import Preview, PreviewState
+from keryx.core.sessions import JOB_SURFACE
 from keryx.core.turns import Turn
 from keryx.engine import answers, foreign, parcels
 from keryx.engine.alarm import signal_or_moment
@@ -89,7 +90,8 @@ class Previews:
     def began(self, turn: Turn) -> None:
         """A turn begins here. It is shown if the place that asked can show it."""
         adapter = self._adapters.get((turn.reply.platform, turn.reply.account)) if turn.reply else None
-        if turn.reply is None or adapter is None:
+        # The answer of a job may turn out to be one that is not sent.
+        if turn.reply is None or adapter is None or turn.surface == JOB_SURFACE:
             return
         if adapter.capabilities.edit or adapter.capabilities.typing:
             watch = _Watch(turn, turn.reply, adapter, self._clock.now())

@@ -16,7 +16,7 @@ from keryx.core.messages import Parts, Text
 from keryx.core.modes import Mode
 from keryx.core.ports import Clock
 from keryx.core.questions import Asked, Consent, Question, QuestionState
-from keryx.core.sessions import Viewer
+from keryx.core.sessions import JOB_SURFACE, Viewer
 from keryx.core.turns import Turn
 from keryx.engine.alarm import signal_or_moment
 from keryx.store import deliveries, sessions, turns
@@ -25,6 +25,7 @@ from keryx.store.database import Database, Transaction, Work
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
+_FROM_A_JOB = "A scheduled run asks this: write /jobs continue first, then the answer."
 
 
 class Questions:
@@ -167,13 +168,18 @@ class Interview:
             deliveries.enqueue(
                 tx,
                 self._turn.reply,
-                core.told(question),
+                self._told(question),
                 profile=self._turn.profile,
                 owner=self._turn.owner,
                 session=self._turn.session,
                 turn=self._turn.id,
                 now=now,
             )
+
+    def _told(self, question: Question) -> str:
+        """How the question is put. The chat that a scheduled run sends to is in another conversation."""
+        text = core.told(question)
+        return f"{text}\n\n{_FROM_A_JOB}" if self._turn.surface == JOB_SURFACE else text
 
     def _consent(self, tx: Transaction, question: Question) -> Consent | None:
         """What was decided beforehand: by the mode of the session, or for this tool in this session."""

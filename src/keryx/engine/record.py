@@ -185,13 +185,18 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recor
     _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
     compacted = compaction.focus(tx, turn) is not None
     answer = answers.Answer(compaction.told(tx, turn)) if compacted else answers.given(tx, turn)
+    if not answers.silent(turn, answer):
+        _answer(tx, turn, answer, now=now)
+    # Whoever follows the feed takes this entry for the end of the turn: all that belongs to it comes before.
+    turns.finish(tx, turn, TurnState.DONE, now=now)
+    _give_title(tx, turn, now)
+
+
+def _answer(tx: Transaction, turn: Turn, answer: answers.Answer, *, now: datetime) -> None:
     if answer.text or answer.media:
         answers.deliver(tx, turn, answer, now=now)
     else:
         _tell(tx, turn, NO_ANSWER, now=now)
-    # Whoever follows the feed takes this entry for the end of the turn: all that belongs to it comes before.
-    turns.finish(tx, turn, TurnState.DONE, now=now)
-    _give_title(tx, turn, now)
 
 
 def fail(

@@ -18,7 +18,7 @@ from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import access, commands, control, questions
 from keryx.engine.asking import ask, question
 from keryx.engine.policy import Policy
-from keryx.store import cursors, deliveries, inbox, messages, principals, sessions, turns
+from keryx.store import cursors, deliveries, inbox, messages, principals, runs, sessions, turns
 from keryx.store import lanes as lane_store
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
@@ -133,7 +133,8 @@ def _session(
         return _named(tx, inbound, viewer) or _begun(tx, inbound, viewer, now)
     current = lane.session
     if current is None:
-        current = sessions.create(
+        run = _run(tx, inbound, lane, viewer)
+        current = run or sessions.create(
             tx,
             profile=lane.profile,
             owner=lane.owner,
@@ -143,11 +144,20 @@ def _session(
             settings=inbound.settings or Settings(),
             now=now,
         )
-        lane_store.move(tx, lane, current, why="first message", now=now)
+        why = "a thread of a scheduled run" if run else "first message"
+        lane_store.move(tx, lane, current, why=why, now=now)
     if not inbound.observed:
         expires = resets.next_due(_policy_of(lane, policy), last_active=now)
         lane_store.touch(tx, lane, now=now, expires_at=expires)
     return sessions.get(tx, current)
+
+
+def _run(tx: Transaction, inbound: Inbound, lane: Lane, viewer: Viewer) -> SessionId | None:
+    """The scheduled run that goes on in a new thread, if that hangs on the run's answer."""
+    thread = inbound.source.thread
+    if not thread or lane.owner != viewer.principal or lane_store.history(tx, lane.key, limit=1):
+        return None
+    return runs.sent_to(tx, viewer, lane.target, receipt=thread)
 
 
 def _named(tx: Transaction, inbound: Inbound, viewer: Viewer) -> Session | None:

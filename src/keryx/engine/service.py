@@ -24,6 +24,7 @@ from keryx.engine.policy import Policy, reachable
 from keryx.engine.previews import Previews
 from keryx.engine.roles import Roles
 from keryx.engine.runner import Runner
+from keryx.engine.scheduler import Scheduler
 from keryx.engine.worker import this
 from keryx.store.database import Database
 
@@ -106,6 +107,7 @@ class Service:
             adapter_key(a): Listening(self.hub, clock, a, connections=self.connections, roles=self.roles)
             for a in self._adapters
         }
+        self._scheduler = Scheduler(database, clock, policy=policy)
         self._dispatchers = [
             Dispatcher(
                 database,
@@ -139,6 +141,7 @@ class Service:
             for listening in self._listening.values():
                 group.start_soon(listening.run)
             if self._everything:
+                group.start_soon(self._scheduler.run, self.feed.follow(None, cursor))
                 self._start_sweeps(group)
             try:
                 yield self.hub
@@ -173,6 +176,7 @@ class Service:
 
     def _look_again(self) -> None:
         self.runner.look_again()
+        self._scheduler.look_again()
         for dispatcher in self._dispatchers:
             dispatcher.look_again()
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from keryx.core.ids import PrincipalId, ProfileId, SessionId
-from keryx.store import lanes, sessions
+from keryx.store import jobs, lanes, sessions
 from keryx.store.database import Transaction
 
 
@@ -15,6 +15,8 @@ def give(tx: Transaction, *, profile: ProfileId, old: PrincipalId, new: Principa
     for lane in lanes.of_owner(tx, profile=profile, owner=old):
         lanes.give(tx, lane, new)
     _give_projects(tx, profile, old, new)
+    for job in jobs.of_owner(tx, profile=profile, owner=old):
+        jobs.give(tx, job, new, now=now)
     params = {"profile": profile, "old": old, "new": new}
     tx.run("update turns set asker = :new where profile = :profile and asker = :old", params)
     tx.run("update messages set said_by = :new where said_by = :old", params)
@@ -43,10 +45,11 @@ def _give_projects(tx: Transaction, profile: ProfileId, old: PrincipalId, new: P
 
 
 def remove(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
-    """Remove what belongs to a person beside their sessions: lanes, projects, deliveries and homes they
+    """Remove what belongs to a person beside their sessions: lanes, jobs, projects, deliveries and homes they
     chose, where they asked from, what was sent on of their words, and what the page keeps for them."""
     params = {"profile": profile, "owner": owner}
     tx.run("delete from lanes where profile = :profile and owner = :owner", params)
+    tx.run("delete from jobs where profile = :profile and owner = :owner", params)
     tx.run("delete from projects where profile = :profile and owner = :owner", params)
     tx.run("delete from deliveries where profile = :profile and owner = :owner", params)
     tx.run("delete from homes where profile = :profile and set_by = :owner", params)

@@ -50,6 +50,8 @@ TABLES = (
     Table("media_holders", ("media", "profile", "owner")),
     Table("media_links", ("session", "media")),
     Table("turns", ("position",), "position"),
+    Table("jobs", ("id",)),
+    Table("job_runs", ("job", "due_at")),
     Table("pieces", ("turn", "n")),
     Table("previews", ("turn",)),
     Table("usage", ("id",), "id"),

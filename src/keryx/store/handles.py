@@ -22,6 +22,18 @@ def known(tx: Transaction, *, profile: ProfileId, platform: str, people: Iterabl
     return Aliases(found) if found else NO_ALIASES
 
 
+def of_person(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> list[str]:
+    """The other ids of a person, in order."""
+    rows = tx.rows(
+        """
+        select alias from person_aliases
+        where profile = :profile and platform = :platform and person = :person order by alias
+        """,
+        {"profile": profile, "platform": ids.plain(platform), "person": wire.dumps(person)},
+    )
+    return [wire.loads(row[0], str) for row in rows]
+
+
 def learn(
     tx: Transaction, *, profile: ProfileId, platform: str, one: str, other: str, now: datetime
 ) -> tuple[Aliases, str, str]:

@@ -75,6 +75,7 @@ QUESTIONS = (
           union all select id, 'question', session from questions
           union all select tool, 'consent', session from consents
           union all select agent, 'binding', session from bindings
+          union all select job, 'run', session from job_runs where session is not null
         ) r
         where not exists (select 1 from sessions s where s.id = r.session)
         """,
@@ -223,6 +224,22 @@ QUESTIONS = (
         select s.id, s.project from sessions s
         where s.project is not null
           and not exists (select 1 from projects p where p.id = s.project and p.profile = s.profile)
+        """,
+    ),
+    _ask(
+        "jobs",
+        "is {0} and does not look it: due {1}",
+        """
+        select id, state, coalesce(cast(next_at as text), 'never') from jobs
+        where (state = 'active') <> (next_at is not null)
+        """,
+    ),
+    _ask(
+        "jobs",
+        "has a run of {0} at {1}, which belongs to somebody else",
+        """
+        select j.id, r.owner, r.due_at from job_runs r join jobs j on j.id = r.job
+        where r.owner <> j.owner or r.profile <> j.profile
         """,
     ),
     _ask(

@@ -88,7 +88,8 @@ def _filters(viewer: Viewer, listing: Listing, params: dict[str, Any]) -> list[s
     if listing.since is not None:
         params["since"] = micros(listing.since)
         where.append("s.active_at >= :since")
-    if not listing.jobs and listing.surface != JOB_SURFACE:
+    # Scheduled runs are shown where they are asked for, or the project that they lie in.
+    if not listing.jobs and listing.surface != JOB_SURFACE and listing.project is None:
         where.append("s.surface <> :job")
     match listing.activity:
         case Activity.RUNNING:

@@ -57,6 +57,14 @@ def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str, now: datetim
     return find(tx, viewer, name)
 
 
+def ensure(tx: Transaction, viewer: Viewer, name: str, *, now: datetime) -> ProjectId:
+    """The viewer's project of a name, made if there is none."""
+    try:
+        return add(tx, viewer, name=name, colour="", now=now).id
+    except Conflict:
+        return find(tx, viewer, name).id
+
+
 def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
     """The viewer's project of this name or id."""
     row = tx.row(

@@ -20,7 +20,7 @@ from keryx.store.indexing import AMONG_NAMES
 COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
   t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq,
-  t.asker, t.lease_until, t.blame
+  t.asker, t.lease_until, t.blame, t.also
 """
 SELECT = f"select {COLUMNS} from turns t"
 
@@ -38,6 +38,7 @@ def enqueue(
     now: datetime,
     id: TurnId,
     reply: Target | None = None,
+    also: tuple[Target, ...] = (),
     pin: WorkerId | None = None,
     source: Source | None = None,
 ) -> None:
@@ -46,9 +47,9 @@ def enqueue(
     tx.run(
         """
         insert into turns
-          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, pin, source, created_at, ready_at)
+          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, also, pin, source, created_at, ready_at)
         values
-          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :pin, :source, :now, case
+          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :also, :pin, :source, :now, case
              when exists (select 1 from turns q where q.session = :session and q.state = 'queued') then null
              when exists (select 1 from turns r where r.session = :session and r.state = 'running') then null
              else cast(:now as bigint) end)
@@ -63,6 +64,7 @@ def enqueue(
             "mode": mode.value,
             "input_seq": input_seq,
             "reply": reply and wire.dumps(reply),
+            "also": wire.dumps(also) if also else None,
             "pin": pin,
             "source": source and sources.encode(source),
             "now": micros(now),
@@ -275,6 +277,7 @@ def from_row(row: Row) -> Turn:
     (
         id_, session, profile, owner, state, mode, attempts, created_at, surface, started_at, finished_at,
         reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until, blame,
+        also,
     ) = row  # fmt: skip
     return Turn(
         id=id_,
@@ -289,6 +292,7 @@ def from_row(row: Row) -> Turn:
         started_at=maybe_moment(started_at),
         finished_at=maybe_moment(finished_at),
         reply=wire.loads(reply, Target) if reply else None,
+        also=wire.loads(also, tuple[Target, ...]) if also else (),
         pin=pin,
         worker=worker,
         lease=lease and LeaseToken(lease),

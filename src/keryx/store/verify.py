@@ -13,6 +13,7 @@ from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult, view
 from keryx.core.ports import Receipt
 from keryx.core.progress import Progress, silent
 from keryx.core.questions import Question
+from keryx.core.schedules import Schedule
 from keryx.core.sessions import Settings
 from keryx.core.source import Source
 from keryx.store import changes, cursors, epochs, media, messages, turns
@@ -68,6 +69,11 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("sessions", "id", "settings", Settings),
     ("turns", "id", "reply", Target),
     ("turns", "id", "error", str),
+    ("turns", "id", "also", tuple[Target, ...]),
+    ("jobs", "id", "prompt", str),
+    ("jobs", "id", "schedule", Schedule),
+    ("jobs", "id", "targets", tuple[Target, ...]),
+    ("jobs", "id", "source", Source),
     ("deliveries", "id", "target", Target),
     ("deliveries", "id", "body", str),
     ("deliveries", "id", "receipts", tuple[str, ...]),

@@ -4,6 +4,7 @@ from keryx.core.errors import Conflict, Forbidden, KeryxError, NotFound
 from keryx.core.ids import SessionId
 from keryx.core.source import ChatType
 from keryx.engine.commands import about, conversations, places, questions, search
+from keryx.engine.commands import jobs as job_commands
 from keryx.engine.commands import people as people_commands
 from keryx.engine.commands import turns as turn_commands
 from keryx.engine.commands.call import Call, Done, Run, sentence
@@ -19,6 +20,7 @@ _RUN: dict[str, Run] = {
     **search.RUN,
     **places.RUN,
     **people_commands.RUN,
+    **job_commands.RUN,
 }
 
 

@@ -121,6 +121,13 @@ COMMANDS = (
         who=Who.OWNER,
     ),
     Command(
+        name="jobs",
+        usage="[add schedule prompt | pause, resume, run, runs, continue or remove name]",
+        help="What runs here by a schedule, and what became of it.",
+        session=False,
+        direct=Direct.BARE,
+    ),
+    Command(
         name="home",
         usage="[off]",
         help="Make this chat the home channel of its platform.",

@@ -1,7 +1,7 @@
 """Ask: one request, parsed by the contract before a handler sees it."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from keryx.core.errors import Forbidden, Invalid
 from keryx.core.ids import OPERATOR, SessionId
 from keryx.core.ports import Clock
 from keryx.core.sessions import Viewer
+from keryx.core.shapes import Reach
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import forms, wire
 from keryx.surfaces.web.broadcast import Broadcast
@@ -29,12 +30,13 @@ _KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the web tells of this installation."""
+    """What the web tells of this installation. `accounts` are the connected platforms, each with who sends there."""
 
     version: str = ""
     agent: str = ""
     models: tuple[wire.Model, ...] = ()
     settings: tuple[wire.Setting, ...] = ()
+    accounts: Mapping[str, Reach] | None = None
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

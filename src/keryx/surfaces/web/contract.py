@@ -369,4 +369,22 @@ _AROUND = (
     Operation("download", "GET", "/media/{media}", "A picture, sound or file.", raw="*/*"),
 )
 
-OPERATIONS: tuple[Operation, ...] = (*_STARTING, *_SESSIONS, *_AROUND)
+_JOB = "/api/jobs/{job}"
+_JOBS = (
+    Operation("jobs", "GET", "/api/jobs", "What runs by a schedule.", wire.Jobs, forms.JobsQuery),
+    Operation(
+        "add_job",
+        "POST",
+        "/api/jobs",
+        "Let the agent do something by a schedule.",
+        wire.Job,
+        body=forms.AddJob,
+        status=201,
+    ),
+    Operation("job", "GET", _JOB, "A job and its last runs.", wire.JobRuns, forms.RunsQuery),
+    Operation("change_job", "PATCH", _JOB, "Pause a job, or let it go on.", wire.Job, body=forms.JobChange),
+    Operation("remove_job", "DELETE", _JOB, "Remove a job; the conversations of its runs stay."),
+    Operation("run_job", "POST", f"{_JOB}/run", "Run a job now, beside its schedule.", wire.Run, status=201),
+)
+
+OPERATIONS: tuple[Operation, ...] = (*_STARTING, *_SESSIONS, *_AROUND, *_JOBS)

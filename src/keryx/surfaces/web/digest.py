@@ -201,6 +201,8 @@ def _event(change: Change, details: Details) -> Event | None:
         case Kind.ACCESS:
             platform, _, _ = change.subject.partition(":")
             return events.AccessEvent(platform=platform, what=change.note)
+        case Kind.JOB:
+            return events.JobEvent(job=change.subject, what=change.note)
         case Kind.READ:
             return events.ReadEvent(session=change.subject, seq=int(change.note))
         case Kind.DRAFT:

@@ -90,6 +90,13 @@ class AccessEvent(View, frozen=True, kw_only=True, tag="access", tag_field="type
     what: str
 
 
+class JobEvent(View, frozen=True, kw_only=True, tag="job", tag_field="type"):
+    """A job was added, paused, begun, ended or removed: `what` says which. Ask for the jobs again."""
+
+    job: str
+    what: str
+
+
 class ReadEvent(View, frozen=True, kw_only=True, tag="read", tag_field="type"):
     """The viewer has read a conversation up to a message, here or in another tab."""
 
@@ -116,6 +123,7 @@ Event: TypeAlias = (
     | ProjectGoneEvent
     | QuestionEvent
     | AccessEvent
+    | JobEvent
     | ReadEvent
     | ExpiredEvent
 )

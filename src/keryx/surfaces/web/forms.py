@@ -231,3 +231,28 @@ class Prefer(Form, frozen=True, kw_only=True):
     theme: Theme | UnsetType = UNSET
     send_with: SendWith | UnsetType = UNSET
     details: bool | UnsetType = UNSET
+
+
+class JobsQuery(Form, frozen=True, kw_only=True):
+    """`done`: those that are over too."""
+
+    done: bool = False
+
+
+class RunsQuery(Form, frozen=True, kw_only=True):
+    limit: Limit = 20
+
+
+class AddJob(Form, frozen=True, kw_only=True):
+    """`schedule`: 30m (once), every 2h, 0 9 * * mon-fri, @daily or 2030-01-31T09:00. `to`: local, a platform, or
+    platform:chat, with commas; without it the answers stay in the conversations of the runs."""
+
+    schedule: Name
+    prompt: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    to: Annotated[str, Meta(max_length=2000)] = ""
+    name: Annotated[str, Meta(max_length=200)] = ""
+    zone: Annotated[str, Meta(max_length=100)] = ""
+
+
+class JobChange(Form, frozen=True, kw_only=True):
+    paused: bool

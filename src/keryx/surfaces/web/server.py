@@ -19,7 +19,7 @@ from keryx.core.errors import KeryxError
 from keryx.core.ports import Clock
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
-from keryx.surfaces.web import conversations, files, house, openapi, problems, surroundings
+from keryx.surfaces.web import conversations, files, house, jobs, openapi, problems, surroundings
 from keryx.surfaces.web.answers import answer
 from keryx.surfaces.web.ask import Ask, Facts, Handler, Place, parsed, permitted
 from keryx.surfaces.web.broadcast import Broadcast
@@ -33,6 +33,7 @@ HANDLERS: Mapping[str, Handler] = {
     **conversations.HANDLERS,
     **surroundings.HANDLERS,
     **files.HANDLERS,
+    **jobs.HANDLERS,
 }
 
 

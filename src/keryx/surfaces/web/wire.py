@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from keryx.core.deliveries import DeliveryState
+from keryx.core.jobs import JobState
 from keryx.core.messages import Role
 from keryx.core.questions import Consent
 from keryx.surfaces.web import people, talk
@@ -277,3 +278,45 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     detail: str
     after: int | None = None
+
+
+class Run(View, frozen=True, kw_only=True):
+    """What became of one due time of a job. `status` is how the answer stands, `delivery` how its way to people stands;
+    `silent` means that there was nothing to send."""
+
+    due_at: datetime
+    at: datetime
+    status: str
+    delivery: str = ""
+    session: str | None = None
+    turn: str | None = None
+    error: str | None = None
+    deliveries: list[Delivery] = []
+
+
+class Job(View, frozen=True, kw_only=True):
+    """A prompt that runs by a schedule. `to` are the places that its answers are sent to; `last` is its last run."""
+
+    id: str
+    name: str
+    prompt: str
+    schedule: str
+    zone: str
+    to: list[str]
+    state: JobState
+    owner: str
+    created_at: datetime
+    next_at: datetime | None = None
+    why: str = ""
+    last: Run | None = None
+
+
+class Jobs(View, frozen=True, kw_only=True):
+    jobs: list[Job]
+
+
+class JobRuns(View, frozen=True, kw_only=True):
+    """A job with its last runs, newest first."""
+
+    job: Job
+    runs: list[Run]

@@ -85,6 +85,12 @@ export const api = {
   deliveries: (query) => call("GET", "/api/deliveries", { query }),
   redeliver: (id) => call("POST", `${one("deliveries", id)}/retry`),
   discard: (id) => call("POST", `${one("deliveries", id)}/discard`),
+  jobs: () => call("GET", "/api/jobs"),
+  job: (id) => call("GET", one("jobs", id)),
+  addJob: (body) => call("POST", "/api/jobs", { body }),
+  pauseJob: (id, paused) => call("PATCH", one("jobs", id), { body: { paused } }),
+  runJob: (id) => call("POST", `${one("jobs", id)}/run`),
+  removeJob: (id) => call("DELETE", one("jobs", id)),
   board: () => call("GET", "/api/turns"),
   answer: (id, answer) => call("POST", `${one("questions", id)}/answer`, { body: { answer } }),
   usage: (days) => call("GET", "/api/usage", { query: { days } }),
@@ -267,13 +273,14 @@ const RULES = {
   }),
 };
 
-// Whether a session belongs into the list under a filter. Scheduled runs are shown only when asked for.
+// Whether a session belongs into the list under a filter. Scheduled runs are shown only when they or their project are
+// asked for.
 export function shown(session, filter) {
   if ((session.archived ?? false) !== (filter.archived ?? false)) return false;
   if (filter.project && session.project !== filter.project) return false;
   if (filter.activity && (session.activity ?? "idle") !== filter.activity) return false;
   if (filter.surface) return session.surface === filter.surface;
-  return session.surface !== "job";
+  return session.surface !== "job" || Boolean(filter.project);
 }
 
 // The stream does not say how far the viewer has read a session that it brings into the list: only what is said from

@@ -9,6 +9,7 @@ const SCREENS = {
   board: ["./board.js", "Board"],
   deliveries: ["./deliveries.js", "Deliveries"],
   lanes: ["./lanes.js", "Lanes"],
+  jobs: ["./jobs.js", "Jobs"],
   pairing: ["./pairing.js", "Pairing"],
   usage: ["./usage.js", "Usage"],
   settings: ["./settings.js", "Settings"],

@@ -5,13 +5,13 @@ import { h, icon, patch } from "./dom.js";
 import { badge } from "./format.js";
 import { nameOf } from "./sidebar.js";
 
-const PLACES = ["board", "deliveries", "lanes", "pairing", "usage", "settings"];
+const PLACES = ["board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings"];
 
 function commands(app) {
   const open = app.state.open;
   return [
     ["plus", "New conversation", () => app.go("/new")],
-    ...PLACES.map((name) => [name, `Go to ${name[0].toUpperCase()}${name.slice(1)}`, () => app.go(`/${name}`)]),
+    ...PLACES.map((name) => [name === "jobs" ? "clock" : name, `Go to ${name[0].toUpperCase()}${name.slice(1)}`, () => app.go(`/${name}`)]),
     ["info", "Show the keys", async () => (await import("./dialogs.js")).keys()],
     ...["system", "light", "dark"].map((theme) => ["settings", `Theme: ${theme}`, () => app.prefer({ theme })]),
     ...(open ? [

@@ -10,6 +10,7 @@ const PLACES = [
   ["board", "board", "Board"],
   ["deliveries", "deliveries", "Deliveries"],
   ["lanes", "lanes", "Lanes"],
+  ["jobs", "clock", "Jobs"],
   ["pairing", "pairing", "Pairing"],
   ["usage", "usage", "Usage"],
   ["settings", "settings", "Settings"],

@@ -1,0 +1,114 @@
+"""Jobs: prompts that run by a schedule, the runs of them, and what counts as a silent answer."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from keryx.core import schedules, zones
+from keryx.core.deliveries import Delivery, Target
+from keryx.core.ids import JobId, PrincipalId, ProfileId, ProjectId, SessionId, TurnId
+from keryx.core.schedules import Schedule
+from keryx.core.source import Source
+from keryx.core.turns import TurnState
+
+PROJECT = "Scheduled"
+"""The project that the runs of a person's jobs are put into."""
+SILENT = "[SILENT]"
+"""An answer of this alone is kept and not sent."""
+
+_TOLD = """\
+{prompt}
+
+(This is a run of the scheduled job {name}. Nobody waits at a keyboard, so ask nothing. If there is nothing to tell, \
+answer {silent} alone: then nothing is sent.)"""
+
+
+class JobState(StrEnum):
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DONE = "done"
+
+
+class Outcome(StrEnum):
+    """What became of a due moment: a turn was queued, it was missed for too long, or its owner may no longer ask."""
+
+    STARTED = "started"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """`source` is the message that asked for it, whose author's rights count at each run; `None` for a local
+    operator. `next_at` is set while it is active; `why` says why it is paused, if nobody did that by hand."""
+
+    id: JobId
+    profile: ProfileId
+    owner: PrincipalId
+    name: str
+    prompt: str
+    schedule: Schedule
+    targets: tuple[Target, ...]
+    source: Source | None
+    project: ProjectId | None
+    state: JobState
+    why: str
+    next_at: datetime | None
+    created_at: datetime
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one due moment: `turn_state` is how far the answer is, `deliveries` how far its way to people.
+    Without a session, nothing was asked, or the conversation was erased. `sends`: its job has somewhere to send to."""
+
+    job: JobId
+    due_at: datetime
+    at: datetime
+    outcome: Outcome
+    session: SessionId | None
+    turn: TurnId | None
+    turn_state: TurnState | None
+    error: str | None
+    sends: bool
+    deliveries: tuple[Delivery, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """The state of the run in a word."""
+        if self.outcome is not Outcome.STARTED:
+            return self.outcome.value
+        return self.turn_state.value if self.turn_state else "erased"
+
+    @property
+    def delivery(self) -> str:
+        """The state of its deliveries in a word or two, `silent` if there is an answer that was not sent."""
+        if not self.deliveries:
+            return "silent" if self.sends and self.turn_state is TurnState.DONE else ""
+        return ", ".join(dict.fromkeys(d.state.value for d in self.deliveries))
+
+
+class Scheduling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How jobs run. `zone` is meant where a job names none. `catch_up`: a run that was missed is made up for within
+    this time, and skipped after it. `most`: how many jobs one person may have at a time."""
+
+    zone: str = "UTC"
+    catch_up: timedelta = timedelta(hours=1)
+    most: Annotated[int, msgspec.Meta(ge=0)] = 100
+
+    def __post_init__(self) -> None:
+        zones.named(self.zone)
+
+    @property
+    def window(self) -> timedelta:
+        return max(self.catch_up, schedules.ON_TIME)
+
+
+def told(job: Job) -> str:
+    """What the model is given for a run."""
+    return _TOLD.format(prompt=job.prompt, name=msgspec.json.encode(job.name).decode(), silent=SILENT)
+
+
+def silent(text: str) -> bool:
+    """Whether the answer of a run says that there is nothing to send."""
+    return text.strip() in ("", SILENT)

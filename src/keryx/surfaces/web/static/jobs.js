@@ -1,0 +1,78 @@
+// Jobs: prompts that run by a schedule, and what became of each run.
+
+import { dialog } from "./dialogs.js";
+import { h } from "./dom.js";
+import { cut, full } from "./format.js";
+import { empty, screen, table } from "./screen.js";
+
+const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+export function show(root, app) {
+  return screen(root, app, {
+    title: "Jobs",
+    lead: "A job is a prompt with a schedule. Each run is a conversation of its own; its answer is sent where you say.",
+    live: ["job", "turn", "delivery"],
+    load: () => app.api.jobs(),
+    body: ({ jobs }, reload) => [
+      form(app, reload),
+      jobs.length
+        ? table(["Job", "Schedule", "Next", "Last run", ""], jobs.map((job) => row(job, app, reload)), "Jobs")
+        : empty("Nothing is scheduled", "Say above when and what: every 2h, 0 9 * * mon-fri, @daily, 30m for once, or a date and time."),
+    ],
+  });
+}
+
+function form(app, reload) {
+  const send = (event) => {
+    event.preventDefault();
+    const { schedule, prompt, to, zone } = event.target.elements;
+    app.act(async () => {
+      const job = await app.api.addJob({ schedule: schedule.value.trim(), prompt: prompt.value.trim(), to: to.value.trim(), zone: zone.value.trim() });
+      event.target.reset();
+      app.toast(`${job.name} runs ${job.schedule}.`);
+      await reload();
+    });
+  };
+  return h("form", { class: "stack block", key: "add", onsubmit: send },
+    h("input", { class: "field", name: "schedule", "aria-label": "Schedule", placeholder: "When, as every 2h", required: true, autocomplete: "off" }),
+    h("input", { class: "field grow", name: "prompt", "aria-label": "Prompt", placeholder: "What the agent is to do", required: true, autocomplete: "off" }),
+    h("input", { class: "field", name: "to", "aria-label": "Send to", placeholder: "Send to, as telegram", autocomplete: "off" }),
+    h("input", { class: "field", name: "zone", "aria-label": "Time zone", placeholder: "Time zone", autocomplete: "off", ref: (e) => (e.value = e.defaultValue = ZONE) }),
+    h("button", { class: "button main" }, "Add"));
+}
+
+const moment = (at) => h("time", { datetime: at }, full(at));
+const outcome = (run) => [h("span", { class: `state ${run.status}` }, run.status), run.delivery && ` · ${run.delivery}`];
+
+function row(job, app, reload) {
+  const act = (work) => app.act(async () => { await work(); await reload(); });
+  const paused = job.state === "paused";
+  return h("tr", { key: job.id },
+    h("td", {}, h("strong", {}, cut(job.name, 60)), h("div", { class: "muted small" }, cut(job.prompt, 120)), h("div", { class: "muted small" }, job.to.length ? `to ${cut(job.to.join(", "), 80)}` : "kept in its conversations")),
+    h("td", {}, job.schedule),
+    h("td", {}, job.next_at ? moment(job.next_at) : h("span", { class: "state waiting" }, job.state), job.why && h("div", { class: "muted small" }, job.why)),
+    h("td", {}, job.last ? [job.last.session ? h("a", { href: `#/s/${job.last.session}` }, full(job.last.due_at)) : full(job.last.due_at), h("div", {}, outcome(job.last)), job.last.error && h("div", { class: "muted small" }, cut(job.last.error, 120))] : h("span", { class: "muted" }, "none yet")),
+    h("td", {}, h("div", { class: "acts" },
+      h("button", { type: "button", class: "button", "aria-label": `Runs of ${job.name}`, onclick: () => history(job, app) }, "Runs"),
+      h("button", { type: "button", class: "button", "aria-label": `Run ${job.name} now`, onclick: () => act(() => app.api.runJob(job.id)) }, "Run now"),
+      h("button", { type: "button", class: "button", "aria-label": `${paused ? "Resume" : "Pause"} ${job.name}`, onclick: () => act(() => app.api.pauseJob(job.id, !paused)) }, paused ? "Resume" : "Pause"),
+      h("button", { type: "button", class: "button danger", "aria-label": `Remove ${job.name}`, onclick: () => remove(job, app, reload) }, "Remove"))));
+}
+
+async function remove(job, app, reload) {
+  const sure = await app.ask({ title: `Remove ${job.name}?`, text: "It runs no more. The conversations of its runs stay.", yes: "Remove", danger: true });
+  if (sure) await app.act(async () => { await app.api.removeJob(job.id); await reload(); });
+}
+
+async function history(job, app) {
+  const told = await app.act(() => app.api.job(job.id));
+  if (!told) return;
+  const line = (run) => h("li", {}, moment(run.due_at), h("span", {}, outcome(run), run.session && [" · ", h("a", { href: `#/s/${run.session}`, onclick: () => close(null) }, "conversation")], run.error && ` · ${run.error}`));
+  let close = null;
+  await dialog((end) => {
+    close = end;
+    return h("div", { class: "ask" }, h("h2", {}, `Runs of ${job.name}`), h("p", {}, job.schedule),
+      told.runs.length ? h("ul", { class: "items story small" }, told.runs.map(line)) : h("p", { class: "muted" }, "It has not run yet."),
+      h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => end(null) }, "Close")));
+  }, { label: `Runs of ${job.name}` });
+}
