@@ -17,6 +17,7 @@ from keryx.core.jobs import Job, JobState, Outcome, Run, Scheduling
 from keryx.core.ports import Said, TurnContext
 from keryx.core.questions import Question
 from keryx.core.sessions import JOB_SURFACE, Listing, Viewer
+from keryx.core.shapes import Reach
 from keryx.core.source import ChatType, Source
 from keryx.engine.jobs import Place, Wanted
 from keryx.store import jobs, principals, runs
@@ -213,7 +214,7 @@ async def test_a_run_that_fails_says_so_where_its_answer_was_to_go(begin: Begin)
 async def test_an_answer_goes_to_every_target_and_each_has_its_state(begin: Begin) -> None:
     other = RecordingAdapter("other")
     world = await begin(adapters=[RecordingAdapter(FAKE), other])
-    place = Place(origin=Target(FAKE, chat="1"), accounts={FAKE: "", "other": ""})
+    place = Place(origin=Target(FAKE, chat="1"), accounts={FAKE: Reach(), "other": Reach()})
     wanted = Wanted(schedule="30m", prompt="hi", to="origin, other:7:3, fake:9")
     job = await world.hub.jobs.add(OPERATORS, wanted, place)
     assert [str(t) for t in job.targets] == ["fake:1", "other:7:3", "fake:9"]
@@ -252,7 +253,7 @@ async def test_what_is_wrong_is_refused_when_a_job_is_made(world: World, wanted:
 async def test_an_operator_names_only_platforms_that_are_connected(world: World) -> None:
     with pytest.raises(Invalid, match="not connected"):
         await world.hub.jobs.add(
-            OPERATORS, Wanted(schedule="30m", prompt="x", to="slack:1"), Place(accounts={FAKE: ""})
+            OPERATORS, Wanted(schedule="30m", prompt="x", to="slack:1"), Place(accounts={FAKE: Reach()})
         )
 
 
