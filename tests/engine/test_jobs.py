@@ -239,7 +239,7 @@ async def test_a_job_without_a_target_is_read_in_its_session(world: World) -> No
         (Wanted(schedule="often", prompt="x"), "every 2h"),
         (Wanted(schedule="30m", prompt=" "), "prompt"),
         (Wanted(schedule="30m", prompt="x" * 20_001), "too long"),
-        (Wanted(schedule="30m", prompt="x", to="telegram:2"), "no place that this person talks in"),
+        (Wanted(schedule="30m", prompt="x", to="telegram:2"), "telegram is not connected"),
         (Wanted(schedule="30m", prompt="x", to="!"), "not a target"),
         (Wanted(schedule="30m", prompt="x", zone="Mars/Crater"), "time zone"),
     ],
