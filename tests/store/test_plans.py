@@ -7,12 +7,13 @@ from datetime import timedelta
 import pytest
 from tests.builders import ANN, ANNS, LEASE, NOW, OPERATORS, TELEGRAM, WORKER, after, claim
 
-from keryx.core.ids import Cursor, LaneKey, SessionId, TurnId
+from keryx.core.ids import Cursor, DeliveryId, LaneKey, QuestionId, SessionId, TurnId
 from keryx.core.lanes import Address
 from keryx.core.messages import Image, Role, words
 from keryx.core.sessions import Listing, TitleBy
 from keryx.core.source import Source
 from keryx.store import (
+    buttons,
     claims,
     deliveries,
     feed,
@@ -89,6 +90,7 @@ _FILL = (
     insert into previews (turn, target, state, token, worker, at)
     select 't' || i, '{"platform": "telegram"}', 'sending', 'x', 'w', :now + i from n
     """,
+    "insert into buttons (question, receipt, delivery) select 'q' || i, '\"1\"', 'e' || i from n",
     "update sessions set erase_at = :now where id = 's3'",
 )
 # The engines name the index of a key or a constraint in their own way.
@@ -105,9 +107,10 @@ _SQLITE_NAMES = {
     "media_holders_pkey": "sqlite_autoindex_media_holders_1",
     "media_links_pkey": "sqlite_autoindex_media_links_1",
     "previews_pkey": "sqlite_autoindex_previews_1",
+    "questions_pkey": "sqlite_autoindex_questions_1",
 }
 _TABLES = (
-    "changes|deliveries|finals|inbox|lanes|media|media_holders|media_links|messages|pieces|previews|questions|"
+    "buttons|changes|deliveries|finals|inbox|lanes|media|media_holders|media_links|messages|pieces|previews|questions|"
     "sessions|turns"
 )
 
@@ -217,6 +220,12 @@ CASES: list[Case] = [
     ("a file of a session", lambda tx: media.shown(tx, SESSION, "m7"), ["media_pkey"]),
     ("what nobody holds any more", lambda tx: media.let_go(tx, before=NOW), ["media_holders_age"]),
     ("the preview of a turn", lambda tx: previews.find(tx, TurnId("t5")), ["previews_pkey"]),
+    (
+        "the buttons that a delivery replaces",
+        lambda tx: buttons.replaced_by(tx, DeliveryId("e5")),
+        ["buttons_delivery"],
+    ),
+    ("the question of a delivery", lambda tx: questions.known(tx, QuestionId("none")), ["questions_pkey"]),
     ("what waits for a place", lambda tx: previews.waiting(tx, TELEGRAM), ["deliveries_open"]),
     ("the next turn", claim, ["turns_ready", "turns_running_asker", "turns_id"]),
     ("waiting turns", lambda tx: turns.queued(tx, SESSION), ["turns_queued"]),

@@ -7,19 +7,28 @@ import msgspec
 
 from keryx.core.errors import Invalid
 from keryx.core.messages import Part, Text
-from keryx.core.ports import Attachment, Door, Inbound
+from keryx.core.ports import Attachment, Door, Inbound, Receipt
 from keryx.surfaces.gateway.telegram.api import LARGEST_FILE, Api, ApiError, Unanswered, Unreached
-from keryx.surfaces.gateway.telegram.parse import PLATFORM, Me, Moved, Parsed, Remote, parse
+from keryx.surfaces.gateway.telegram.parse import PLATFORM, Me, Moved, Parsed, Remote, parse, pressed
 from keryx.surfaces.gateway.telegram.types import Update
 
 log = logging.getLogger(__name__)
 
 _FETCHES_AT_ONCE = 4
 _FETCH_SECONDS = 120.0
+_LONGEST_TOAST = 200
+_TOAST_SECONDS = 5.0
 
 
 class _Numbered(msgspec.Struct, frozen=True):
     update_id: int
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """What an update says, if anything, and the id of the press that is to be acknowledged, if it is one."""
+
+    inbound: Inbound | None = None
+    press: str = ""
 
 
 class Intake:
@@ -39,17 +48,13 @@ class Intake:
         then it is merely read again after a restart. `None` when nothing in the batch has a number."""
         updates = self._numbered(batch)
         ready = await asyncio.gather(*(self._prepared(update) for update in updates.values()))
-        for number, parsed in zip(updates, ready, strict=True):
-            if parsed is not None:
-                cursor = (f"{PLATFORM}:{self._me.account}", str(number + 1))
-                await self._receive(msgspec.structs.replace(parsed, cursor=cursor))
+        for number, event in zip(updates, ready, strict=True):
+            await self._receive(event, cursor=(f"{PLATFORM}:{self._me.account}", str(number + 1)))
         return max(updates) + 1 if updates else None
 
     async def take_one(self, update: object) -> None:
         """Take in an update that was posted to us; its sender repeats it until we say that it is stored."""
-        parsed = await self._prepared(update)
-        if parsed is not None:
-            await self._receive(parsed)
+        await self._receive(await self._prepared(update))
 
     def _numbered(self, batch: object) -> dict[int, object]:
         found: dict[int, object] = {}
@@ -60,16 +65,19 @@ class Intake:
                 self._skip("it has no number")
         return dict(sorted(found.items()))
 
-    async def _prepared(self, update: object) -> Inbound | None:
+    async def _prepared(self, raw: object) -> _Event:
         try:
-            parsed = parse(msgspec.convert(update, Update), self._me)
+            update = msgspec.convert(raw, Update)
         except msgspec.ValidationError as exc:
             self._skip(str(exc))
-            return None
+            return _Event()
+        if update.callback_query is not None:
+            return _Event(pressed(update.callback_query, self._me), update.callback_query.id)
+        parsed = parse(update, self._me)
         if isinstance(parsed, Moved):
             await self._door.moved(parsed.old, parsed.new)
-            return None
-        return await self._with_files(parsed) if parsed else None
+            return _Event()
+        return _Event(await self._with_files(parsed)) if parsed else _Event()
 
     async def _with_files(self, parsed: Parsed) -> Inbound:
         """The event with its files. Those of a stranger are named and never fetched."""
@@ -92,11 +100,25 @@ class Intake:
         except TimeoutError:
             return Text(f"[{file.name} could not be fetched: it took too long]")
 
-    async def _receive(self, inbound: Inbound) -> None:
+    async def _receive(self, event: _Event, *, cursor: tuple[str, str] | None = None) -> None:
+        receipt = None
+        if event.inbound is not None:
+            try:
+                receipt = await self._door.receive(msgspec.structs.replace(event.inbound, cursor=cursor))
+            except Invalid as exc:
+                self._skip(str(exc))
+        if event.press:
+            await self._acknowledge(event.press, receipt)
+
+    async def _acknowledge(self, press: str, receipt: Receipt | None) -> None:
+        """End the waiting of whoever pressed a button, and show them what it led to. Telegram refuses what is too old."""
+        told = (receipt.reply or "")[:_LONGEST_TOAST] if receipt else ""
         try:
-            await self._door.receive(inbound)
-        except Invalid as exc:
-            self._skip(str(exc))
+            await self._api.call(
+                "answerCallbackQuery", seconds=_TOAST_SECONDS, callback_query_id=press, text=told or None
+            )
+        except (ApiError, Unreached, Unanswered) as exc:
+            log.info("a press could not be acknowledged: %s", exc)
 
     def _skip(self, why: str) -> None:
         self.skipped += 1
