@@ -97,8 +97,14 @@ class App:
 
     @cached_property
     def _all_adapters(self) -> list[Adapter]:
-        found: list[Adapter] = [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
-        return [*found, *made(self.settings)]
+        local = LocalAdapter(self.settings.folder / "outbox")
+        found = [local, *self._adapters, *made(self.settings)]
+        check_access(self.settings.access, found)
+        return found
+
+    def check(self) -> None:
+        """`Invalid` if the platforms cannot be served as they are set up."""
+        _ = self._all_adapters
 
     @property
     def _usable_adapters(self) -> list[Adapter]:
@@ -135,7 +141,6 @@ def made(settings: Settings) -> list[Adapter]:
         adapter: Adapter | None = factories[setup.platform].load()(setup)
         if adapter is not None:
             adapters.append(adapter)
-    check_access(settings.access, adapters)
     return adapters
 
 

@@ -76,6 +76,10 @@ def test_ids_may_be_written_as_numbers_and_wrong_rules_are_refused(keryx: Cli) -
     file = keryx.home / "keryx.toml"
     file.write_text("[access.telegram]\nallow = [7]\ngroups = [-100, '*']\n")
     assert keryx.json("config")["settings"]["access.telegram.groups"]["value"] == ["-100", "*"]
+    file.write_text("[access.local]\nroles = ['boss']\n")
+    for command in (("serve", "--port", "0"), ("doctor",)):
+        told = keryx(*command)
+        assert "there are no roles on local" in told.out + told.err and told.code != 0
     file.write_text("[access.telegram]\noperators = ['*']\n")
     assert "name each of them by id" in keryx("config").err
     file.write_text("[access.telegram]\nalow = [7]\n")

@@ -91,3 +91,26 @@ def test_a_long_answer_is_shown_as_it_is_written(keryx: Cli, telegram: FakeTeleg
         assert telegram.wait_for(lambda: bool(telegram.actions), 30)
         keryx.until("sent", "deliveries", "list", "--state", "sent")
     assert len(telegram.bubbles) == 1
+
+
+def test_a_question_is_answered_by_its_button_even_after_a_kill(keryx: Cli, telegram: FakeTelegram) -> None:
+    def shows(*labels: str) -> bool:
+        return telegram.wait_for(lambda: tuple(x for b in telegram.bubbles for x in b.buttons) == labels, 60)
+
+    with keryx.serving() as node:
+        telegram.say("!ask rm -rf /tmp/x")
+        assert shows("Allow", "Always allow in this conversation", "Deny"), telegram.bubbles
+        keryx.until("sent", "deliveries", "list", "--state", "sent")
+        node.process.kill()
+        node.process.wait()
+    telegram.press("Deny", user=8)
+    telegram.press("Deny", times=2)
+    telegram.press("Allow")
+    with keryx.serving():
+        assert shows(), telegram.bubbles
+        assert telegram.wait_for(lambda: len(telegram.toasts) == 3, 60)
+        assert telegram.wait_for(lambda: "Asking. Answered: deny" in telegram.texts()[-1], 60)
+    assert telegram.bubbles[0].text.endswith("→ Deny") and telegram.bubbles[0].edits == 1
+    foreign, mine, late = telegram.toasts
+    assert foreign.startswith("Only the one who asked") and mine.startswith("Deny: ")
+    assert "does not wait any more" in late

@@ -39,7 +39,7 @@ class Setting:
     `files` the bytes of the files there; `typed` how often typing was shown. `unreachable` is an adapter of the same
     kind whose platform does not listen.
     In: `say` lets a person write, `edit` change their last message, `attach` send a file with a text, `alias` write
-    while the platform tells another id of theirs; `rank` gives somebody a role, or none, and gives where; `junk` lets the platform send something broken; `post` hands over what waits, for platforms that post to us.
+    while the platform tells another id of theirs; `rank` gives somebody a role, or none, and gives where; `pressable` gives the labels of the buttons in a chat, `press` presses one; `junk` lets the platform send something broken; `post` hands over what waits, for platforms that post to us.
     `spoil` sets the faults of the wire. `secret` must be in no error and no log. `start` is the position of an account
     that has listened before, for platforms on which one that has not hears nothing of what was said earlier.
     """
@@ -55,6 +55,8 @@ class Setting:
     attach: Callable[[str, str, Attachment], None] | None = None
     alias: Callable[[str, str, str], None] | None = None
     rank: Callable[[str], Source] | None = None
+    pressable: Callable[[str], list[str]] | None = None
+    press: Callable[[str, str], None] | None = None
     junk: Callable[[], None] | None = None
     post: Callable[[], Awaitable[None]] | None = None
     spoil: Callable[[Faults], None] | None = None
@@ -145,6 +147,10 @@ async def _telegram(folder: Path) -> AsyncGenerator[Setting]:
                 edit=said.edit,
                 attach=said.attach,
                 rank=rank,
+                pressable=lambda chat: [
+                    x for b in telegram.bubbles if b.chat == int(chat) for x in b.buttons
+                ],
+                press=lambda chat, label: telegram.press(label, chat=int(chat)),
                 junk=said.junk,
                 spoil=spoil,
                 unreachable=nowhere,

@@ -17,6 +17,7 @@ from keryx.core.errors import Gone, NotSent, SendError, Throttled, Unavailable, 
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
 from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Receipt
+from keryx.core.questions import Button
 from keryx.core.shapes import check, check_target
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
@@ -135,6 +136,22 @@ async def test_an_edit_replaces_what_was_sent_and_may_be_repeated(setting: Setti
     assert seen(setting) == ["final"]
     with pytest.raises(Gone):
         await setting.adapter.send(msgspec.structs.replace(edit, edits="99999999"))
+
+
+async def test_a_press_says_what_its_button_says_and_an_edit_takes_the_buttons_away(setting: Setting) -> None:
+    if setting.pressable is None or setting.press is None:
+        assert not setting.adapter.capabilities.buttons
+        pytest.skip("this platform has no buttons")
+    offered = (Button("Yes", "/answer 01jd0 1"), Button("No", "/answer 01jd0 2"))
+    chat = setting.chats[0]
+    sent = await setting.adapter.send(msgspec.structs.replace(parcel(setting, "May I?"), buttons=offered))
+    assert setting.pressable(chat) == ["Yes", "No"]
+    setting.press(chat, "No")
+    [event] = await heard(setting, 1)
+    assert (texts([event]), event.reply, event.source.chat) == (["/answer 01jd0 2"], None, chat)
+    check_ids(setting, event)
+    await setting.adapter.send(msgspec.structs.replace(parcel(setting, "No."), edits=sent))
+    assert (setting.pressable(chat), seen(setting)) == ([], ["No."])
 
 
 async def test_a_file_arrives_with_its_bytes(setting: Setting) -> None:
@@ -317,8 +334,8 @@ def say(setting: Setting, *said: str) -> None:
 def check_ids(setting: Setting, message: Inbound) -> None:
     """What comes in looks as the adapter says that its ids look, so that a target can be checked by the same word."""
     ids, source = setting.adapter.capabilities.ids, message.source
-    assert message.reply
-    check_target(message.reply, ids)
+    if message.reply:
+        check_target(message.reply, ids)
     check(source.platform, "chat", source.chat or "", ids.chat)
     check(source.platform, "thread", source.thread or "", ids.thread)
     check(source.platform, "person", source.user or "", ids.person)

@@ -15,6 +15,7 @@ from keryx.core.errors import Forbidden, Invalid, NotSent, Refused, Throttled, U
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
 from keryx.core.ports import Attachment, Inbound, Link, MenuItem, Parcel, Receipt, Request
+from keryx.core.questions import Button
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.settings import Setup
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings, make
@@ -408,3 +409,60 @@ async def test_a_token_that_telegram_forgot_tells_of_no_roles() -> None:
         with pytest.raises(Unavailable):
             await bot.adapter.roles(Source(platform="telegram", chat="-5", user="7"))
         await bot.adapter.close()
+
+
+OFFERED = (Button("Allow", "/answer 01jd0 1"), Button("Deny", "/answer 01jd0 2"))
+
+
+async def test_a_press_is_acknowledged_with_what_it_led_to_and_only_once_it_is_stored(bot: Bot) -> None:
+    early: list[list[str]] = []
+
+    async def stored(inbound: Inbound) -> Receipt:
+        early.append(list(bot.telegram.toasts))
+        return Receipt(duplicate=False, reply="Allow: " + "x" * 300)
+
+    bot.door = RecordingDoor(receive=stored)
+    await bot.send("May I?", chat="-5", thread="12", buttons=OFFERED)
+    bot.telegram.press("Allow", chat=-5, user=7)
+    bot.telegram.say("after")
+    press, _ = await bot.hear(2)
+    assert (press.source.chat, press.source.user, press.parts) == ("-5", "7", (Text("/answer 01jd0 1"),))
+    assert press.addressed and press.reply is None and press.cursor == ("telegram:424242", "1001")
+    assert early[0] == [] and bot.telegram.toasts == [("Allow: " + "x" * 300)[:200]]
+
+
+async def test_a_press_that_comes_twice_is_one_event_and_its_late_word_is_borne(bot: Bot) -> None:
+    await bot.send("May I?", buttons=OFFERED)
+    bot.telegram.press("Deny", times=2)
+    events = await bot.hear(2)
+    assert len({m.event for m in events}) == 1 and bot.telegram.toasts == [""]
+
+
+@pytest.mark.parametrize("data", ["", "/stop", "answer", "x" * 500])
+async def test_a_press_of_what_is_no_button_of_ours_says_nothing(bot: Bot, data: str) -> None:
+    bot.telegram.claim(data, message=3)
+    bot.telegram.say("after")
+    assert [m.parts for m in await bot.hear()] == [(Text("after"),)]
+    assert bot.telegram.toasts == [""]
+
+
+async def test_a_press_that_cannot_be_acknowledged_holds_nothing_up(bot: Bot) -> None:
+    bot.telegram.claim("/answer 01jd0 1", message=3)
+    bot.telegram.say("after")
+    bot.telegram.faults = Faults(broken=1)
+    assert len(await bot.hear(2)) == 2 and bot.telegram.toasts == []
+
+
+async def test_buttons_that_telegram_does_not_take_leave_the_text(bot: Bot) -> None:
+    bot.telegram.no_buttons = True
+    await bot.send("**May** I?", buttons=OFFERED)
+    bot.telegram.no_buttons = False
+    await bot.send("May I?", buttons=(Button("Long", "/answer " + "x" * 60),))
+    assert [(b.text, b.buttons) for b in bot.telegram.bubbles] == [("May I?", {})] * 2
+
+
+async def test_formatting_and_buttons_are_refused_apart(bot: Bot) -> None:
+    bot.telegram.plain_only = True
+    await bot.send("**May** I?", buttons=OFFERED)
+    [shown] = bot.telegram.bubbles
+    assert (shown.entities, list(shown.buttons)) == ([], ["Allow", "Deny"])

@@ -7,12 +7,13 @@ from datetime import timedelta
 import pytest
 from tests.builders import ANN, ANNS, LEASE, NOW, OPERATORS, TELEGRAM, WORKER, after, claim
 
-from keryx.core.ids import Cursor, LaneKey, SessionId, TurnId
+from keryx.core.ids import Cursor, DeliveryId, LaneKey, QuestionId, SessionId, TurnId
 from keryx.core.lanes import Address
 from keryx.core.messages import Image, Role, words
 from keryx.core.sessions import Listing, TitleBy
 from keryx.core.source import Source
 from keryx.store import (
+    buttons,
     claims,
     deliveries,
     feed,
@@ -102,6 +103,7 @@ _FILL = (
     insert into job_runs (job, due_at, profile, owner, outcome, at, session, turn)
     select 'j' || (i % 100 + 1), :now + i, 'default', 'p' || (i % 50), 'started', :now + i, 's' || i, 't' || i from n
     """,
+    "insert into buttons (question, receipt, delivery) select 'q' || i, '\"1\"', 'e' || i from n",
     "update sessions set erase_at = :now where id = 's3'",
 )
 # The engines name the index of a key or a constraint in their own way.
@@ -120,9 +122,11 @@ _SQLITE_NAMES = {
     "previews_pkey": "sqlite_autoindex_previews_1",
     "jobs_pkey": "sqlite_autoindex_jobs_1",
     "job_runs_pkey": "sqlite_autoindex_job_runs_1",
+    "questions_pkey": "sqlite_autoindex_questions_1",
 }
 _TABLES = (
-    "changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|questions|"
+    "buttons|changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
+    "questions|"
     "sessions|turns"
 )
 
@@ -245,6 +249,12 @@ CASES: list[Case] = [
     ("a file of a session", lambda tx: media.shown(tx, SESSION, "m7"), ["media_pkey"]),
     ("what nobody holds any more", lambda tx: media.let_go(tx, before=NOW), ["media_holders_age"]),
     ("the preview of a turn", lambda tx: previews.find(tx, TurnId("t5")), ["previews_pkey"]),
+    (
+        "the buttons that a delivery replaces",
+        lambda tx: buttons.replaced_by(tx, DeliveryId("e5")),
+        ["buttons_delivery"],
+    ),
+    ("the question of a delivery", lambda tx: questions.known(tx, QuestionId("none")), ["questions_pkey"]),
     ("what waits for a place", lambda tx: previews.waiting(tx, TELEGRAM), ["deliveries_open"]),
     ("the next turn", claim, ["turns_ready", "turns_running_asker", "turns_id"]),
     ("waiting turns", lambda tx: turns.queued(tx, SESSION), ["turns_queued"]),

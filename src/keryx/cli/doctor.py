@@ -79,7 +79,22 @@ async def examine() -> list[Finding]:
         chosen = config.read()
     except Invalid as exc:
         return [*found, _problem("settings", str(exc), _suggestion(str(exc)))]
-    return [*found, *_variables(os.environ), *_home(chosen.folder), *await _store(chosen)]
+    return [
+        *found,
+        *_variables(os.environ),
+        *_platforms(chosen),
+        *_home(chosen.folder),
+        *await _store(chosen),
+    ]
+
+
+def _platforms(chosen: Settings) -> Iterator[Finding]:
+    try:
+        App(chosen).check()
+    except KeryxError as exc:
+        yield _problem(
+            "platforms", str(exc), "mend keryx.toml or the variables; `keryx serve` says no as well"
+        )
 
 
 def _python() -> Finding:

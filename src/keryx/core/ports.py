@@ -24,7 +24,7 @@ from keryx.core.ids import (
     WorkerId,
 )
 from keryx.core.messages import Audio, File, Image, Message, Parts, ToolCall, ToolResult
-from keryx.core.questions import Ask, nobody
+from keryx.core.questions import Ask, Button, nobody
 from keryx.core.sessions import Settings
 from keryx.core.shapes import Ids
 from keryx.core.source import Source
@@ -238,8 +238,8 @@ class Unit(StrEnum):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform can do. `limit` counts `unit`s of one part; `media` takes attachments; the intervals are
-    the platform's rates; `ids` say what its ids look like; `roles` names the roles that people may have there, `*` for
+    """What a platform can do. `limit` counts `unit`s of one part; `media` takes attachments; `buttons` can be shown under a
+    message; the intervals are the platform's rates; `ids` say what its ids look like; `roles` names the roles that people may have there, `*` for
     any; `notes` are told to the agent."""
 
     idempotency: Idempotency = Idempotency.NONE
@@ -248,6 +248,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     typing: bool = False
     reactions: bool = False
     media: bool = False
+    buttons: bool = False
     limit: int = 4096
     unit: Unit = Unit.CHARACTERS
     chat_interval: timedelta = timedelta(0)
@@ -261,7 +262,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 class Parcel(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a delivery: a piece that `parts` gave, or an attachment. `key` is the same for every attempt at
     this part. `again`: it may have arrived already, so the adapter shows `deliveries.AGAIN` before it. `edits` is
-    the platform's id of a message that this part replaces; `Gone` if that is no longer there."""
+    the platform's id of a message that this part replaces, its buttons included; `Gone` if that is no longer there.
+    `buttons` stand under the part where the platform has any; a press comes in as an event that says what the button
+    says, from whoever pressed it, with no `reply`: what it is answered with is in the receipt."""
 
     delivery: DeliveryId
     part: int
@@ -271,6 +274,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
     attachment: Attachment | None = None
     again: bool = False
     edits: str = ""
+    buttons: tuple[Button, ...] = ()
 
 
 class Link(StrEnum):

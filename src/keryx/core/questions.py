@@ -106,6 +106,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Button(msgspec.Struct, frozen=True):
+    """Something to press in a chat. A press is the same as writing what the button `says`."""
+
+    label: str
+    says: str
+
+
+def buttons(asked: Asked) -> tuple[Button, ...]:
+    """The options of a question, each of which answers this question and no other."""
+    options = enumerate(asked.question.options, start=1)
+    return tuple(Button(line(option.label), f"/answer {asked.id} {n}") for n, option in options)
+
+
 def choose(question: Question, text: str) -> str:
     """What an answer in words means: the id of an option, or the words themselves where there are no options.
 
@@ -139,11 +152,7 @@ def remembered(question: Question, given: Consent) -> str | None:
 
 def told(question: Question) -> str:
     """A question as it is put in a chat: the title, the exact detail as far as it fits, the options, and how to answer."""
-    parts = [line(question.title)]
-    if question.detail:
-        detail = question.detail[:LONGEST_DETAIL]
-        fence = "`" * max(3, _longest_run(detail) + 1)
-        parts.append(f"{fence}\n{detail}\n{fence}")
+    parts = _asked_for(question)
     if left := len(question.detail[LONGEST_DETAIL:]):
         parts.append(
             f"{left:,} more characters are not shown here: `keryx questions list --json` shows them."
@@ -151,6 +160,16 @@ def told(question: Question) -> str:
     if question.options:
         parts.append("\n".join(f"{n}. {o.label}" for n, o in enumerate(question.options, start=1)))
     return "\n\n".join([*parts, _capital(hint(question))])
+
+
+def closed(asked: Asked, *, whole: bool) -> str:
+    """A question as it stands in a chat once it does not wait any more: with what became of it, and no options. With
+    `whole` the detail stays."""
+    became = {
+        QuestionState.ANSWERED: line(label(asked.question, asked.answer or "")),
+        QuestionState.EXPIRED: "Nobody answered in time.",
+    }.get(asked.state, "This does not wait for an answer any more.")
+    return "\n\n".join([*_asked_for(asked.question)[: 2 if whole else 1], f"→ {became}"])
 
 
 def hint(question: Question) -> str:
@@ -171,6 +190,14 @@ COMMANDS: dict[str, tuple[Consent, ...]] = {
 """The words that answer a permission, each with what it may mean, the mildest first."""
 
 _WORDS = {**{word: word for word in COMMANDS}, "yes": "allow", "y": "allow", "no": "deny", "n": "deny"}
+
+
+def _asked_for(question: Question) -> list[str]:
+    if not question.detail:
+        return [line(question.title)]
+    detail = question.detail[:LONGEST_DETAIL]
+    fence = "`" * max(3, _longest_run(detail) + 1)
+    return [line(question.title), f"{fence}\n{detail}\n{fence}"]
 
 
 def _option(options: Sequence[Option], said: str) -> Option | None:

@@ -15,12 +15,14 @@ from keryx.core.errors import Gone, KeryxError, LeaseLost, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
 from keryx.core.previews import Preview, PreviewState
-from keryx.engine import foreign, outcome, parcels
+from keryx.core.questions import Button
+from keryx.engine import buttons, foreign, outcome, parcels
 from keryx.engine.alarm import signal_or_moment
 from keryx.engine.connections import Connections
 from keryx.engine.media import Media
 from keryx.engine.parcels import Piece
 from keryx.engine.policy import Policy
+from keryx.store import buttons as button_store
 from keryx.store import deliveries, gates, previews
 from keryx.store.database import Database, Transaction
 from keryx.store.wake import Wake
@@ -28,7 +30,17 @@ from keryx.store.wake import Wake
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
-Claimed = tuple[Delivery, LeaseToken, Preview | None]
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A delivery to send. Its first part takes the place of the `preview`; with `edits` it is one part, which takes
+    the place of that message. `buttons` stand under its last part."""
+
+    delivery: Delivery
+    lease: LeaseToken
+    preview: Preview | None
+    edits: str = ""
+    buttons: tuple[Button, ...] = ()
 
 
 class Dispatcher:
@@ -90,7 +102,7 @@ class Dispatcher:
             free = 0 if self._draining else AT_ONCE - len(self._sending)
             claimed, at = await self._claim(free) if free > 0 else ([], None)
             for each in claimed:
-                self._sending.add(each[0].id)
+                self._sending.add(each.delivery.id)
                 group.start_soon(self._attempt, each)
             await signal_or_moment(self._work, seen, self._clock, at)
 
@@ -120,12 +132,19 @@ class Dispatcher:
             if claimed is None:
                 return found, _next_at(tx, now)
             self._last = claimed[0].target.key
-            found.append((*claimed, previews.replaced_by(tx, claimed[0])))
+            found.append(self._claimed(tx, *claimed))
         return found, None
+
+    def _claimed(self, tx: Transaction, delivery: Delivery, lease: LeaseToken) -> Claimed:
+        preview = previews.replaced_by(tx, delivery)
+        if not self._adapter.capabilities.buttons or delivery.turn is None:
+            return Claimed(delivery, lease, preview)
+        edits, offered = button_store.replaced_by(tx, delivery.id), buttons.offered(tx, delivery)
+        return Claimed(delivery, lease, preview, edits, offered)
 
     async def _attempt(self, claimed: Claimed) -> None:
         """The door of a delivery: whatever happens is recorded, or its lease runs out."""
-        delivery = claimed[0]
+        delivery = claimed.delivery
         try:
             await self._send_parts(claimed)
         except LeaseLost as exc:
@@ -138,20 +157,26 @@ class Dispatcher:
 
     async def _send_parts(self, claimed: Claimed) -> None:
         """Send the parts that are left. Each is recorded as it arrives; the last one together with the end."""
-        current, lease, preview = claimed
+        current, lease, preview = claimed.delivery, claimed.lease, claimed.preview
         try:
             found = parcels.pieces(self._adapter, current)
+            if claimed.edits:
+                await self._send_edit(claimed, found[0])
+                return
             for number in range(current.parts_sent, len(found)):
+                offered = claimed.buttons if number + 1 == len(found) else ()
                 try:
-                    receipt = await self._send_piece(current, number, found[number], preview)
+                    receipt = await self._send_piece(current, number, found[number], preview, offered)
                 except Gone:
                     preview = await self._drop(preview)
-                    receipt = await self._send_piece(current, number, found[number], None)
+                    receipt = await self._send_piece(current, number, found[number], None, offered)
                 self._connections.count(self._adapter, "sent")
                 if number + 1 == len(found):
                     await self._database.write(
                         "delivery.settle",
-                        partial(self._all_sent, delivery=current, lease=lease, receipt=receipt),
+                        partial(
+                            self._all_sent, delivery=current, lease=lease, receipt=receipt, offered=offered
+                        ),
                     )
                     return
                 await self._database.write(
@@ -162,21 +187,28 @@ class Dispatcher:
                 )
         except SendError as exc:
             self._connections.count(self._adapter, "throttled" if isinstance(exc, Throttled) else "failed")
-            await self._settle(current, lease, self._failed(current, exc, preview))
+            await self._settle(current, lease, self._failed(current, exc, preview, edits=bool(claimed.edits)))
             return
         await self._settle(current, lease, outcome.SENT)
 
+    async def _send_edit(self, claimed: Claimed, piece: Piece) -> None:
+        """Take the place of a message that had buttons. If it is no longer there, nothing is left to press."""
+        parcel = _parcel(claimed.delivery, 0, piece)
+        try:
+            await self._send(msgspec.structs.replace(parcel, edits=claimed.edits, again=False))
+        except Gone as exc:
+            log.info("delivery %s has nothing to replace: %s", claimed.delivery.id, exc)
+        await self._database.write("delivery.settle", partial(self._edited, claimed=claimed))
+
     async def _send_piece(
-        self, delivery: Delivery, number: int, piece: Piece, preview: Preview | None
+        self,
+        delivery: Delivery,
+        number: int,
+        piece: Piece,
+        preview: Preview | None,
+        offered: tuple[Button, ...] = (),
     ) -> str:
-        parcel = Parcel(
-            delivery=delivery.id,
-            part=number,
-            key=f"{delivery.id}.{number}",
-            target=delivery.target,
-            text=piece.text,
-            again=delivery.again,
-        )
+        parcel = msgspec.structs.replace(_parcel(delivery, number, piece), buttons=offered)
         if piece.file is not None:
             file = await parcels.attachment(self._media, delivery.session, piece.file)
             text = "" if file else parcels.missing(self._adapter, piece.file)
@@ -207,8 +239,11 @@ class Dispatcher:
             partial(outcome.settle, delivery=delivery, lease=lease, step=step, now=self._clock.now()),
         )
 
-    def _failed(self, delivery: Delivery, error: SendError, preview: Preview | None) -> outcome.Step:
-        edited = preview is not None and preview.state is PreviewState.SHOWN and not delivery.parts_sent
+    def _failed(
+        self, delivery: Delivery, error: SendError, preview: Preview | None, *, edits: bool
+    ) -> outcome.Step:
+        shown = preview is not None and preview.state is PreviewState.SHOWN
+        edited = edits or (shown and not delivery.parts_sent)
         return outcome.failed(
             delivery,
             error,
@@ -238,9 +273,36 @@ class Dispatcher:
             if interval > timedelta(0):
                 gates.close(tx, key, until=self._clock.now() + interval, reason="rate")
 
-    def _all_sent(self, tx: Transaction, *, delivery: Delivery, lease: LeaseToken, receipt: str) -> None:
+    def _all_sent(
+        self,
+        tx: Transaction,
+        *,
+        delivery: Delivery,
+        lease: LeaseToken,
+        receipt: str,
+        offered: tuple[Button, ...] = (),
+    ) -> None:
+        if offered:
+            buttons.lock(tx, delivery)
         self._part_sent(tx, delivery=delivery, lease=lease, receipt=receipt)
         outcome.settle(tx, delivery=delivery, lease=lease, step=outcome.SENT, now=self._clock.now())
+        if offered:
+            buttons.shown(tx, delivery, receipt, now=self._clock.now())
+
+    def _edited(self, tx: Transaction, *, claimed: Claimed) -> None:
+        self._all_sent(tx, delivery=claimed.delivery, lease=claimed.lease, receipt=claimed.edits)
+        button_store.remove(tx, claimed.delivery.id)
+
+
+def _parcel(delivery: Delivery, number: int, piece: Piece) -> Parcel:
+    return Parcel(
+        delivery=delivery.id,
+        part=number,
+        key=f"{delivery.id}.{number}",
+        target=delivery.target,
+        text=piece.text,
+        again=delivery.again,
+    )
 
 
 def _next_at(tx: Transaction, now: datetime) -> datetime | None:

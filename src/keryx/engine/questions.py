@@ -11,7 +11,7 @@ import anyio
 from keryx.core import modes
 from keryx.core import questions as core
 from keryx.core.errors import Conflict, Forbidden, Invalid
-from keryx.core.ids import QuestionId, SessionId, TurnId
+from keryx.core.ids import DeliveryId, QuestionId, SessionId, TurnId
 from keryx.core.messages import Parts, Text
 from keryx.core.modes import Mode
 from keryx.core.ports import Clock
@@ -155,7 +155,7 @@ class Interview:
             return
         given = self._consent(tx, question)
         answer = core.remembered(question, given) if given else None
-        store.put(
+        asked = store.put(
             tx,
             self._turn,
             question,
@@ -169,6 +169,7 @@ class Interview:
                 tx,
                 self._turn.reply,
                 self._told(question),
+                id=DeliveryId(asked.id),
                 profile=self._turn.profile,
                 owner=self._turn.owner,
                 session=self._turn.session,

@@ -63,6 +63,7 @@ TABLES = (
     Table("lane_moves", ("id",), "id"),
     Table("finals", ("session",)),
     Table("deliveries", ("position",), "position"),
+    Table("buttons", ("question",)),
     Table("gates", ("key",)),
     Table("reads", ("profile", "principal", "session")),
     Table("composers", ("profile", "principal", "place")),

@@ -35,6 +35,7 @@ def enqueue(
     profile: str,
     owner: str,
     now: datetime,
+    id: DeliveryId | None = None,
     session: SessionId | None = None,
     turn: TurnId | None = None,
     media: Sequence[Media] = (),
@@ -42,7 +43,7 @@ def enqueue(
 ) -> DeliveryId:
     """Write a delivery, behind everything that waits for the same target. The text of a `secret` one is
     forgotten as soon as it has arrived or is given up."""
-    delivery = DeliveryId(ids.new(now))
+    delivery = id or DeliveryId(ids.new(now))
     tx.run(
         """
         insert into deliveries

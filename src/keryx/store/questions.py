@@ -11,7 +11,7 @@ from keryx.core.ids import PrincipalId, QuestionId, SessionId, TurnId
 from keryx.core.questions import Asked, Consent, Question, QuestionState
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
-from keryx.store import changes
+from keryx.store import buttons, changes
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 from keryx.store.indexing import AMONG_NAMES
 
@@ -67,11 +67,15 @@ def put(
 
 
 def get(tx: Transaction, question: QuestionId, *, viewer: Viewer | None = None) -> Asked:
-    row = tx.row(f"{_SELECT} where q.id = :id", {"id": question})
-    asked = None if row is None else _asked(row)
+    asked = known(tx, question)
     if asked is None or (viewer and not asked.seen_by(viewer)):
         raise NotFound(f"there is no question {question!r}: `keryx questions list` shows those that wait")
     return asked
+
+
+def known(tx: Transaction, question: QuestionId) -> Asked | None:
+    row = tx.row(f"{_SELECT} where q.id = :id", {"id": question})
+    return None if row is None else _asked(row)
 
 
 def find(tx: Transaction, turn: TurnId, key: str) -> Asked | None:
@@ -148,6 +152,7 @@ def close(
     if not changed:
         raise Conflict(f"the question “{asked.question.title}” is closed already")
     _note(tx, asked, state, now)
+    buttons.end(tx, get(tx, asked.id), now=now)
 
 
 def prolong(tx: Transaction, asked: Asked, expires_at: datetime) -> None:

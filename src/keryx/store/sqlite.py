@@ -191,8 +191,9 @@ class SqliteDatabase:
         try:
             self._writer.execute("begin immediate")
             for unit in batch:
-                noted = self._attempt(unit) or noted
-            self._writer.execute("commit")
+                noted = self._attempt(unit, alone=len(batch) == 1) or noted
+            if not self._writer.get_autocommit():
+                self._writer.execute("commit")
         except apsw.Error as exc:
             self._end_on_failed_sync(exc)
             if not self._writer.get_autocommit():
@@ -204,18 +205,21 @@ class SqliteDatabase:
             _report_slow("+".join(u.label for u in batch[:5]), started)
         return noted
 
-    def _attempt(self, unit: _Unit[Any]) -> bool:
+    def _attempt(self, unit: _Unit[Any], *, alone: bool) -> bool:
+        """Run a unit, in a savepoint unless it has the transaction to itself, which then ends with its failure."""
         tx = SqliteTransaction(self._writer)
-        self._writer.execute("savepoint unit")
+        if not alone:
+            self._writer.execute("savepoint unit")
         try:
             unit.result = unit.work(tx)
         except Exception as exc:
             if isinstance(exc, apsw.Error) and self._writer.get_autocommit():
                 raise
             unit.error = translate(exc) if isinstance(exc, apsw.Error) else exc
-            self._writer.execute("rollback to unit")
+            self._writer.execute("rollback" if alone else "rollback to unit")
             tx.noted = False
-        self._writer.execute("release unit")
+        if not alone:
+            self._writer.execute("release unit")
         return tx.noted
 
     def _answer(self, batch: list[_Unit[Any]], noted: bool) -> None:

@@ -81,6 +81,7 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("deliveries", "id", "error", str),
     ("previews", "turn", "target", Target),
     ("previews", "turn", "receipt", str),
+    ("buttons", "question", "receipt", str),
     ("cursors", "name", "value", str),
     ("questions", "id", "body", Question),
     ("questions", "id", "answer", str),

@@ -27,7 +27,7 @@ LONGEST_TEXT = 4096
 LONGEST_POLL = 1.0
 _MEDIA = ("photo", "document", "voice", "audio")
 _METHOD = re.compile(r"/bot([^/]+)/(\w+)\Z")
-_YES = {"answercallbackquery"}
+_LONGEST_PRESS = 64
 LARGEST_FILE = 20_000_000
 _FILE = re.compile(r"/file/bot([^/]+)/(.+)\Z")
 
@@ -44,12 +44,13 @@ class Bubble:
     reply_to: int | None = None
     edits: int = 0
     media: str = ""
+    buttons: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass
 class FakeTelegram:
     """`blocked` chats refuse the bot, `moved` ones have become the supergroup of that id, and `plain_only` refuses
-    every formatted text. `uploads` holds what the bot sent as files, by the id of the message; `members` who is what
+    every formatted text, `no_buttons` every keyboard. `toasts` are what whoever pressed a button was told. `uploads` holds what the bot sent as files, by the id of the message; `members` who is what
     in a chat, by chat and person."""
 
     faults: Faults = field(default_factory=Faults)
@@ -68,6 +69,9 @@ class FakeTelegram:
         self.moved: dict[int, int] = {}
         self.members: dict[tuple[int, int], str] = {}
         self.plain_only = False
+        self.no_buttons = False
+        self.toasts: list[str] = []
+        self._presses: dict[str, bool] = {}
         self._ids = itertools.count(1)
         self._edits = itertools.count(1)
         self._update_ids = itertools.count(1000)
@@ -117,6 +121,24 @@ class FakeTelegram:
         }
         self.push("edited_message", edited)
 
+    def press(self, label: str, *, user: int | None = None, chat: int = 7, times: int = 1) -> None:
+        """A person presses a button of the last message that has one of this label."""
+        with self._lock:
+            shown = next(b for b in reversed(self.bubbles) if b.chat == chat and label in b.buttons)
+        self.claim(shown.buttons[label], message=shown.id, chat=chat, user=user, times=times)
+
+    def claim(
+        self, data: str, *, message: int, chat: int = 7, user: int | None = None, times: int = 1
+    ) -> None:
+        """A client says that a button was pressed: it may say anything."""
+        with self._lock:
+            id_ = f"p{next(self._ids)}"
+            self._presses[id_] = False
+        said = {"message_id": message, "date": 0, "chat": place(chat)}
+        person = {"id": user or abs(chat), "is_bot": False, "first_name": "Ann"}
+        for _ in range(times):
+            self.push("callback_query", {"id": id_, "from": person, "message": said, "data": data})
+
     def push(self, kind: str, body: object) -> None:
         """An update of any kind, as it comes over the wire."""
         with self._lock:
@@ -143,8 +165,6 @@ class FakeTelegram:
             return self._get_updates(params)
         if method == "getme":
             return _ok(BOT)
-        if method in _YES:
-            return _ok(True)
         known = self._methods.get(method)
         return known(params) if known else _error(404, f"Not Found: method {method} not found")
 
@@ -153,6 +173,7 @@ class FakeTelegram:
         return {
             "sendmessage": self._send,
             "editmessagetext": self._edit,
+            "answercallbackquery": self._acknowledge,
             "sendphoto": self._send,
             "senddocument": self._send,
             "sendvoice": self._send,
@@ -224,6 +245,7 @@ class FakeTelegram:
                 entities=entities,
                 reply_to=reply.get("message_id"),
                 media=next((k for k in _MEDIA if k in params), ""),
+                buttons=_buttons(params),
             )
             self.bubbles.append(bubble)
             if bubble.media:
@@ -247,9 +269,10 @@ class FakeTelegram:
                 return _error(400, "Bad Request: message to edit not found")
             bubble = found[0]
             entities: list[dict[str, Any]] = params.get("entities") or []
-            if (bubble.text, bubble.entities) == (params["text"], entities):
+            if (bubble.text, bubble.entities, bubble.buttons) == (params["text"], entities, _buttons(params)):
                 return _error(400, "Bad Request: message is not modified")
             bubble.text, bubble.entities, bubble.edits = params["text"], entities, bubble.edits + 1
+            bubble.buttons = _buttons(params)
             self._lock.notify_all()
             return _ok(_message(bubble))
 
@@ -269,6 +292,8 @@ class FakeTelegram:
             return _error(400, "Bad Request: message is too long")
         if not text.strip() and "text" in params:
             return _error(400, "Bad Request: message text is empty")
+        if refusal := self._refuse_buttons(_buttons(params)):
+            return refusal
         entities: list[dict[str, Any]] = params.get("entities") or []
         if entities and self.plain_only:
             return _error(400, "Bad Request: can't parse entities: Unsupported entity")
@@ -276,6 +301,26 @@ class FakeTelegram:
             if entity["offset"] < 0 or entity["length"] < 1 or entity["offset"] + entity["length"] > size:
                 return _error(400, "Bad Request: entity beyond the end of the text")
         return None
+
+    def _refuse_buttons(self, buttons: dict[str, str]) -> Response | None:
+        if buttons and self.no_buttons:
+            return _error(400, "Bad Request: inline keyboard expected")
+        if any(not 1 <= len(data.encode()) <= _LONGEST_PRESS for data in buttons.values()):
+            return _error(400, "Bad Request: BUTTON_DATA_INVALID")
+        return None
+
+    def _acknowledge(self, params: dict[str, Any]) -> Response | None:
+        with self._lock:
+            if self._roll(self.faults.broken):
+                return _error(502, "Bad Gateway")
+            if self._presses.get(str(params["callback_query_id"])) is not False:
+                return _error(
+                    400, "Bad Request: query is too old and response timeout expired or query ID is invalid"
+                )
+            self._presses[str(params["callback_query_id"])] = True
+            self.toasts.append(str(params.get("text") or ""))
+            self._lock.notify_all()
+        return _ok(True)
 
     def _refuse_chat(self, chat: int) -> Response | None:
         if chat in self.moved:
@@ -341,6 +386,13 @@ def _params(request: Request) -> dict[str, Any]:
         text = data if part.get_filename() else data.decode()
         found[name] = json.loads(text) if isinstance(text, str) and text[:1] in "[{" else text
     return found
+
+
+def _buttons(params: dict[str, Any]) -> dict[str, str]:
+    """The labels of a keyboard, each with what it gives back."""
+    markup: dict[str, list[list[dict[str, str]]]] = params.get("reply_markup") or {}
+    rows = markup.get("inline_keyboard", [])
+    return {button["text"]: button["callback_data"] for row in rows for button in row}
 
 
 def _message(bubble: Bubble) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from keryx.core import questions as core
 from keryx.core.errors import Conflict, Invalid, NotFound
+from keryx.core.ids import QuestionId
 from keryx.core.questions import Asked
 from keryx.engine.commands.call import Call, Done, Run
 from keryx.engine.questions import answered
@@ -12,6 +13,9 @@ def _answer(call: Call) -> Done:
     first, _, rest = call.text.partition(" ")
     if not first:
         raise Invalid("say what you answer: /answer 1, or /answer <number or id of the question> 1")
+    by_id = questions.known(call.tx, QuestionId(first)) if rest.strip() else None
+    if by_id is not None:
+        return _give(call, by_id, rest)
     found = questions.waiting(call.tx, call.current.id)
     named = _named(found, first) if rest.strip() else None
     if named is not None:

@@ -83,7 +83,9 @@ COMMANDS = (
     Command(name="allow", help="Let the agent do what it asks for."),
     Command(name="always", help="Let it, now and whenever it asks for the same here."),
     Command(name="deny", help="Do not let it."),
-    Command(name="answer", usage="[number or id] answer", help="Answer a question of the agent."),
+    Command(
+        name="answer", usage="[number or id] answer", help="Answer a question of the agent.", session=False
+    ),
     Command(name="pin", help="Pin or unpin this conversation.", who=Who.OWNER),
     Command(name="archive", help="Archive or unarchive this conversation.", who=Who.OWNER),
     Command(

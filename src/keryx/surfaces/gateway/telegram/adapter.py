@@ -79,6 +79,7 @@ class TelegramAdapter:
             threads=True,
             typing=True,
             media=True,
+            buttons=True,
             limit=sending.LIMIT.size,
             unit=Unit.UTF16,
             chat_interval=_interval(settings.per_chat),

@@ -11,7 +11,7 @@ from keryx.core.ports import Inbound
 from keryx.core.shapes import Ids, Shape
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode
-from keryx.surfaces.gateway.telegram.types import Entity, Member, Message, Stored, Update
+from keryx.surfaces.gateway.telegram.types import Entity, Member, Message, Press, Stored, Update
 
 PLATFORM = "telegram"
 SURFACE = "gateway"
@@ -22,6 +22,8 @@ IDS = Ids(
     person=Shape(_NUMBER, "a number, such as 123456789, not a @name"),
 )
 ROLES = ("creator", "administrator")
+PRESSED = "/answer "
+"""What every button of ours says first."""
 _TYPES = {"private": ChatType.DM, "group": ChatType.GROUP, "supergroup": ChatType.GROUP}
 _COMMAND = re.compile(r"/(\w+)(?:@(\w+))?(?=\s|\Z)")
 _TELEGRAM = 777_000
@@ -80,6 +82,21 @@ def parse(update: Update, me: Me) -> Parsed | Moved | None:
     if not text and not files:
         return None
     return Parsed(inbound=_inbound(message, me, text, addressed=_addressed(message, me)), files=files)
+
+
+def pressed(press: Press, me: Me) -> Inbound | None:
+    """A press, as if the person had written what the button says; `None` for a button that is not ours.
+
+    Anybody can claim to have pressed anything: it gives no more rights than writing."""
+    if press.message is None or not press.data.startswith(PRESSED):
+        return None
+    by_person = msgspec.structs.replace(press.message, sender=press.sender, sender_chat=None)
+    return Inbound(
+        event=f"press.{press.id}",
+        source=msgspec.structs.replace(_source(by_person, me), message=None),
+        parts=_words(press.data),
+        surface=SURFACE,
+    )
 
 
 def roles(member: object) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import msgspec
 from keryx.core.deliveries import AGAIN, Target
 from keryx.core.errors import Gone, NotSent, Refused, SendError, Throttled, Uncertain
 from keryx.core.ports import Attachment, Parcel
+from keryx.core.questions import Button
 from keryx.surfaces.gateway.render import part, telegram
 from keryx.surfaces.gateway.render.measure import Limit, Unit
 from keryx.surfaces.gateway.render.telegram import Entity, Rendered
@@ -21,6 +22,9 @@ _FLOOD_SECONDS = 5.0
 _PHOTOS = ("image/jpeg", "image/png", "image/webp")
 _LARGEST_PHOTO = 10_000_000
 _LARGEST_UPLOAD = 50_000_000
+_LONGEST_LABEL = 60
+_LONGEST_PRESS = 64
+"""In bytes: what Telegram keeps for a button and gives back when it is pressed."""
 _SENTENCES = (
     ("bot was blocked by the user", "the person has blocked the bot"),
     ("user is deactivated", "the person's account no longer exists"),
@@ -95,6 +99,16 @@ async def _send(api: Api, parcel: Parcel) -> str:
 
 
 async def _send_text(api: Api, parcel: Parcel, shown: Rendered) -> str:
+    """Send a text, and where Telegram does not take its buttons without them: it says itself how to answer."""
+    try:
+        return await _send_formatted(api, parcel, shown)
+    except ApiError as exc:
+        if not parcel.buttons or exc.code != 400 or not _names(exc, "button", "keyboard", "markup"):
+            raise
+        return await _send_formatted(api, msgspec.structs.replace(parcel, buttons=()), shown)
+
+
+async def _send_formatted(api: Api, parcel: Parcel, shown: Rendered) -> str:
     mark = AGAIN if parcel.again else ""
     try:
         return await _write(api, parcel, mark + shown.text, _shifted(shown.entities, len(mark)))
@@ -106,7 +120,7 @@ async def _send_text(api: Api, parcel: Parcel, shown: Rendered) -> str:
 
 async def _write(api: Api, parcel: Parcel, text: str, entities: list[dict[str, Any]]) -> str:
     # Without entities of ours Telegram would find its own, which changes no text.
-    body: dict[str, Any] = {"text": text, "entities": entities}
+    body: dict[str, Any] = {"text": text, "entities": entities, "reply_markup": _keyboard(parcel.buttons)}
     if not parcel.edits:
         found = await api.call("sendMessage", **_place(parcel.target), **_reply(parcel), **body)
         return _id(found)
@@ -181,10 +195,20 @@ def _id(found: Any) -> str:
         raise Unanswered("Telegram took the message and gave no id") from None
 
 
+def _keyboard(buttons: Sequence[Button]) -> dict[str, Any] | None:
+    """A row for each button; none at all if one of them says more than Telegram keeps."""
+    if not buttons or any(len(b.says.encode()) > _LONGEST_PRESS for b in buttons):
+        return None
+    rows = [[{"text": b.label[:_LONGEST_LABEL], "callback_data": b.says}] for b in buttons]
+    return {"inline_keyboard": rows}
+
+
 def _formatting(error: ApiError) -> bool:
-    return error.code == 400 and (
-        "entit" in error.description.lower() or "parse" in error.description.lower()
-    )
+    return error.code == 400 and _names(error, "entit", "parse")
+
+
+def _names(error: ApiError, *words: str) -> bool:
+    return any(word in error.description.lower() for word in words)
 
 
 def _shifted(entities: Sequence[Entity], by: int) -> list[dict[str, Any]]:

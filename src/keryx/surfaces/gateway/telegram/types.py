@@ -162,6 +162,15 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return self.entities if self.text is not None else self.caption_entities
 
 
+class Press(msgspec.Struct, frozen=True, kw_only=True):
+    """A person has pressed a button under a message of the bot."""
+
+    id: str
+    sender: User = msgspec.field(name="from")
+    message: Message | None = None
+    data: str = ""
+
+
 class Update(msgspec.Struct, frozen=True, kw_only=True):
     """One event. Kinds that Keryx does not ask for are not named here, and leave every field empty."""
 
@@ -170,11 +179,12 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     edited_message: Message | None = None
     channel_post: Message | None = None
     edited_channel_post: Message | None = None
+    callback_query: Press | None = None
 
     @property
     def said(self) -> Message | None:
         return self.message or self.edited_message or self.channel_post or self.edited_channel_post
 
 
-KINDS = ("message", "edited_message", "channel_post", "edited_channel_post")
+KINDS = ("message", "edited_message", "channel_post", "edited_channel_post", "callback_query")
 """The updates that Keryx asks for."""
