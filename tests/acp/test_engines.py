@@ -42,6 +42,7 @@ class Editor:
         self.service = service
         self.hub = service.hub
         self.updates: list[Json] = []
+        self._answers: dict[int, Json] = {}
         self._last = 0
 
     def ask(self, method: str, **params: object) -> int:
@@ -54,9 +55,9 @@ class Editor:
 
     async def answer(self, id_: int) -> Json:
         async with asyncio.timeout(SECONDS):
-            while (message := await self._next()).get("id") != id_:
-                pass
-        return message
+            while id_ not in self._answers:
+                await self._next()
+        return self._answers.pop(id_)
 
     async def call(self, method: str, **params: object) -> Any:
         return (await self.answer(self.ask(method, **params)))["result"]
@@ -73,11 +74,12 @@ class Editor:
     def text(self, kind: str = "agent_message_chunk") -> str:
         return "".join(u["content"]["text"] for u in self.updates if u["sessionUpdate"] == kind)
 
-    async def _next(self) -> Json:
+    async def _next(self) -> None:
         message: Json = json.loads(await self._reader.readline())
         if message.get("method") == "session/update":
             self.updates.append(message["params"]["update"])
-        return message
+        elif "method" not in message:
+            self._answers[message["id"]] = message
 
 
 @asynccontextmanager
@@ -223,6 +225,27 @@ async def test_a_cancel_takes_effect_though_the_store_was_away_when_it_was_asked
         assert (await zed.answer(running))["result"] == {"stopReason": "cancelled"}
         ended = await over(zed, snapshot.running.id)
         assert (ended.state, fault.struck) == (TurnState.CANCELLED, 1)
+
+
+async def test_what_waits_is_stopped_before_what_runs(opener: Open) -> None:
+    """However long the store takes between the two: else the waiting prompt would be answered after the cancel."""
+    fault = Fault("cancel", When.BEFORE, nth=2)
+    async with editor(CrashingDatabase(await opener(), fault), "zed") as zed:
+        session = (await zed.call("session/new", cwd="/", mcpServers=[]))["sessionId"]
+
+        def ask(text: str) -> int:
+            return zed.ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+
+        running, waiting = ask("slow 60 one two three"), ask("this waits")
+        await zed.until("one")
+        while len((await zed.hub.open(OPERATORS, SessionId(session))).queue) < 1:  # noqa: ASYNC110 as others see it
+            await asyncio.sleep(0.01)
+        turns = (await zed.hub.open(OPERATORS, SessionId(session))).queue
+        zed.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}})
+        for id_ in (waiting, running):
+            assert (await zed.answer(id_))["result"] == {"stopReason": "cancelled"}
+        assert (await over(zed, turns[0].id)).state is TurnState.CANCELLED
+        assert "this waits" not in zed.text()
 
 
 async def test_so_does_one_of_a_turn_that_another_surface_asked_for(opener: Open) -> None:

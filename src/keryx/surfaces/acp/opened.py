@@ -186,7 +186,7 @@ class Opened:
             return
         await self._prompts.bind(prompt, receipt.turn)
         if prompt.cancelled:
-            desk.group.start_soon(self._stop_turn, receipt.turn)
+            await self._stop_turn(receipt.turn)
         elif prompt.waits:
             desk.group.start_soon(self._explain, prompt)
 
@@ -206,13 +206,16 @@ class Opened:
             await self._notice(ALONE)
 
     async def _cancel(self, prompts: Sequence[Prompt]) -> None:
-        for prompt in prompts:
-            prompt.cancelled = True
         self._desk.group.start_soon(self._give_up, prompts)
+        self._desk.group.start_soon(self._stop_turns, prompts)
+
+    async def _stop_turns(self, prompts: Sequence[Prompt]) -> None:
+        """Stop what waits before what runs, or it would begin. A prompt that is not stored yet is stopped when it is."""
         async with self._order:
-            for prompt in prompts:
+            for prompt in reversed(prompts):
+                prompt.cancelled = True
                 if prompt.turn:
-                    self._desk.group.start_soon(self._stop_turn, prompt.turn)
+                    await self._stop_turn(prompt.turn)
 
     async def _stop_turn(self, turn: TurnId) -> None:
         """Its prompt may have been answered by then, for an editor does not wait for the store."""
