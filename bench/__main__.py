@@ -15,6 +15,7 @@ from bench import (
     followers,
     gateway,
     memory,
+    page,
     queues,
     reading,
     receive,
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "memory": memory.run,
     "startup": startup.run,
     "web": web.run,
+    "page": page.run,
     "acp": acp.run,
     "brain": brain.run,
 }

@@ -31,8 +31,8 @@ from keryx.engine.policy import Policy
 from keryx.surfaces.web.server import Web
 
 _LIST = "/api/sessions"
-_HOST = [(b"host", b"localhost")]
-_GZIP = [*_HOST, (b"accept-encoding", b"gzip")]
+HOST = [(b"host", b"localhost")]
+_GZIP = [*HOST, (b"accept-encoding", b"gzip")]
 _REQUEST = f"GET {_LIST} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 _CONNECTIONS = 8
 _OPEN = Policy(access={fill.PLATFORM: Rule(allow=(EVERYBODY,))})
@@ -52,12 +52,12 @@ async def _listing(stage: Stage) -> AsyncIterator[Line]:
     for count in (100, 10_000, stage.size(100_000)):
         place, _ = await stage.lanes(count)
         size = f"50 of {count:,} sessions"
-        async with _site(place) as (_, app):
+        async with site(place) as (_, app):
             times: list[float] = []
             body = b""
             for _ in range(stage.count(300)):
                 began = time.perf_counter()
-                body = await _asked(app, _LIST, _HOST)
+                body = await _asked(app, _LIST, HOST)
                 times.append(time.perf_counter() - began)
             packed = len(await _asked(app, _LIST, _GZIP))
             yield line("list page p50", size, ms(spread(times).p50), "ms", under=15)
@@ -74,7 +74,7 @@ async def _streaming(stage: Stage) -> AsyncIterator[Line]:
     place, _ = await stage.filled("streams", lambda db: fill.lanes_with_sessions(db, 10))
     for streams in (1, 50, stage.size(500)):
         size = f"{streams:,} streams"
-        async with _site(place) as (hub, app):
+        async with site(place) as (hub, app):
             delays = await _delays(hub, app, streams, rounds=stage.count(200))
         yield line("commit to event p50", size, ms(delays.p50), "ms")
         yield line("commit to event p95", size, ms(delays.p95), "ms")
@@ -83,7 +83,7 @@ async def _streaming(stage: Stage) -> AsyncIterator[Line]:
 async def _idle(stage: Stage) -> Line:
     streams = stage.size(500)
     place, _ = await stage.filled("streams", lambda db: fill.lanes_with_sessions(db, 10))
-    async with _site(place) as (_, app):
+    async with site(place) as (_, app):
         return line("memory of an idle stream", f"{streams:,} streams", await _memory(app, streams), "KiB")
 
 
@@ -100,11 +100,11 @@ async def _delays(hub: Hub, app: ASGIApp, streams: int, *, rounds: int) -> Sprea
             seen.put_nowait(time.perf_counter())
 
     cursor = (await hub.now()).encode()
-    scope = _scope("/api/stream", [*_HOST, (b"last-event-id", cursor)])
+    asked = scope("/api/stream", [*HOST, (b"last-event-id", cursor)])
     delays: list[float] = []
     async with anyio.create_task_group() as group:
         for _ in range(streams):
-            group.start_soon(_answered, app, dict(scope), receive, send)
+            group.start_soon(answered, app, dict(asked), receive, send)
         for n in range(rounds + 5):
             await hub.receive(inbound(0, time.monotonic_ns()))
             committed = time.perf_counter()
@@ -116,7 +116,7 @@ async def _delays(hub: Hub, app: ASGIApp, streams: int, *, rounds: int) -> Sprea
 
 async def _memory(app: ASGIApp, streams: int) -> float:
     """By how many KiB this process grows with each open connection that hears nothing."""
-    async with _served(app) as port:
+    async with served(app) as port:
         request = b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
         warm = [await asyncio.to_thread(_connected, port, request) for _ in range(20)]
         gc.collect()
@@ -143,7 +143,7 @@ async def _reconnects(stage: Stage) -> tuple[str, int]:
     place, _ = await stage.filled("reconnects", lambda db: fill.lanes_with_sessions(db, 10))
     chance = random.Random(5)
     cuts = sent = 0
-    async with _site(place) as (hub, app):
+    async with site(place) as (hub, app):
         listener = Listener(app, await hub.now())
         while cuts < wanted:
             async with listener.connected(cut_after=chance.randrange(60, 1500)):
@@ -160,7 +160,7 @@ async def _reconnects(stage: Stage) -> tuple[str, int]:
 
 
 @asynccontextmanager
-async def _site(place: Place) -> AsyncGenerator[tuple[Hub, ASGIApp]]:
+async def site(place: Place) -> AsyncGenerator[tuple[Hub, ASGIApp]]:
     clock = SystemClock()
     async with place.database() as database, anyio.create_task_group() as group:
         feed = Feed(database, clock)
@@ -181,7 +181,7 @@ def _bare(body: bytes) -> ASGIApp:
 
 async def _rate(app: ASGIApp, seconds: float) -> float:
     """Answers in a second over some connections that are kept, client and server in one process."""
-    async with _served(app) as port:
+    async with served(app) as port:
         await _ask_until(port, 0)
         end = time.perf_counter() + seconds
         counts = await asyncio.gather(*(_ask_until(port, end) for _ in range(_CONNECTIONS)))
@@ -202,7 +202,7 @@ async def _ask_until(port: int, end: float) -> int:
 
 
 @asynccontextmanager
-async def _served(app: ASGIApp) -> AsyncGenerator[int]:
+async def served(app: ASGIApp) -> AsyncGenerator[int]:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
@@ -226,15 +226,15 @@ async def _asked(app: ASGIApp, path: str, headers: list[tuple[bytes, bytes]]) ->
     async def send(message: Message) -> None:
         parts.append(message.get("body", b""))
 
-    await app(_scope(path, headers), receive, send)
+    await app(scope(path, headers), receive, send)
     return b"".join(parts)
 
 
-async def _answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+async def answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     await app(scope, receive, send)
 
 
-def _scope(path: str, headers: list[tuple[bytes, bytes]]) -> dict[str, object]:
+def scope(path: str, headers: list[tuple[bytes, bytes]]) -> dict[str, object]:
     return {
         "type": "http",
         "asgi": {"version": "3.0"},

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from hypothesis import settings
 from tests.builders import Store
-from tests.postgres import ENVIRONMENT, Server, Unstartable
+from tests.postgres import ENVIRONMENT, Server, Unstartable, own_database
 
 from keryx.store.database import Database, Engine
 from keryx.store.postgres import PostgresDatabase
@@ -63,11 +63,8 @@ def postgres() -> Iterator[str]:
 @pytest.fixture
 def own_postgres(postgres: str) -> Iterator[str]:
     """The address of an empty database that is the test's own, for processes that are told nothing but an address."""
-    name = f"test_{secrets.token_hex(6)}"
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(cast(LiteralString, f"create database {name}"))
-        yield f"{postgres.rpartition('/')[0]}/{name}"
-        connection.execute(cast(LiteralString, f"drop database {name} with (force)"))
+    with own_database(postgres) as address:
+        yield address
 
 
 @pytest.fixture

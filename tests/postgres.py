@@ -2,14 +2,19 @@
 
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import LiteralString, cast
+
+import psycopg
 
 ENVIRONMENT = "KERYX_TEST_DATABASE"
 _NOBODY = 65534
@@ -122,3 +127,19 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextmanager
+def own_database(dsn: str) -> Generator[str]:
+    """The address of a database of its own on a server, dropped at the end."""
+    name = f"own_{secrets.token_hex(6)}"
+    _administer(dsn, f"create database {name}")
+    try:
+        yield f"{dsn.rpartition('/')[0]}/{name}"
+    finally:
+        _administer(dsn, f"drop database {name} with (force)")
+
+
+def _administer(dsn: str, sql: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(cast(LiteralString, sql))

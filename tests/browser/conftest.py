@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 from tests.browser.driver import ARGUMENTS, ENVIRONMENT, House, Tab, chromium, tab
+from tests.postgres import own_database
+
+from keryx.store.database import Engine
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +23,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    """A home that nobody serves yet."""
-    return House(tmp_path)
+def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
+    """A home that nobody serves yet; on PostgreSQL for those who ask for that."""
+    if getattr(request, "param", Engine.SQLITE) is Engine.SQLITE:
+        yield House(tmp_path)
+        return
+    with own_database(request.getfixturevalue("postgres")) as address:
+        yield House(tmp_path, KERYX_DATABASE=address)
 
 
 @pytest.fixture

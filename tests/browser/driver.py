@@ -52,9 +52,9 @@ def free_port() -> int:
 class House:
     """A home folder with a port of its own, so that a server that was killed comes back where it was."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **variables: str) -> None:
         self.port = free_port()
-        self.cli = Cli(home, KERYX_PORT=str(self.port))
+        self.cli = Cli(home, KERYX_PORT=str(self.port), **variables)
 
     @property
     def address(self) -> str:

@@ -3,10 +3,12 @@
 import subprocess
 import sys
 
+import pytest
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import WAIT, House, Tab, tab
 from tests.cli.driver import end
 
+from keryx.store.database import Engine
 from keryx.testing.platform import Platform
 
 
@@ -51,6 +53,7 @@ def test_a_message_from_a_chat_appears_in_every_tab(browser: Browser, served: Ho
     assert platform.texts("42") == ["good morning from the chat"]
 
 
+@pytest.mark.parametrize("house", list(Engine), ids=str, indirect=True)
 def test_a_page_comes_back_by_itself_after_the_server_was_killed(browser: Browser, house: House) -> None:
     words = " ".join(f"word{n}" for n in range(40))
     with tab(browser, house) as page:
@@ -70,6 +73,13 @@ def test_a_page_comes_back_by_itself_after_the_server_was_killed(browser: Browse
             page.page.reload()
             expect(page.answers.last).to_have_text(words)
             assert transcript(page) == live
+            page.ask("and the needle", "and the needle")
+            page.begin("another thing", "another thing")
+            page.page.get_by_role("searchbox").fill("needle")
+            hits = page.page.get_by_role("navigation", name="Search results").locator("a.hit")
+            expect(hits.first.locator("mark").first).to_have_text("needle")
+            hits.first.click()
+            expect(page.answers.last).to_have_text("and the needle")
 
 
 def test_what_is_sent_while_the_server_is_away_arrives_once(browser: Browser, house: House) -> None:

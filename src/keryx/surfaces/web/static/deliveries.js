@@ -1,11 +1,10 @@
 // Deliveries: answers on their way to platforms, and what to do with those that are stuck.
 
 import { h } from "./dom.js";
-import { badge, cut, full, time } from "./format.js";
+import { badge, cut, full, SENDING, time } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
 const STUCK = new Set(["failed", "dead", "unknown"]);
-const MEANING = { unknown: "in doubt: it may have arrived", dead: "given up after many tries", failed: "refused", ready: "waits", sending: "is being sent", sent: "arrived", discarded: "discarded" };
 
 export function show(root, app) {
   let wanted = "";
@@ -24,12 +23,17 @@ export function show(root, app) {
   });
 }
 
+function note(d) {
+  const told = [d.error ?? (d.state === "unknown" ? "it may have arrived" : ""), d.attempts > 1 ? `${d.attempts} tries` : ""].filter(Boolean);
+  return told.length ? h("div", { class: "muted small" }, told.join(", ")) : null;
+}
+
 function row(d, app, reload) {
   const decide = (work) => app.act(async () => { await work(d.id); await reload(); });
   return h("tr", { key: d.id },
     h("td", {}, h("span", { class: "badge" }, badge(d.platform)), " ", h("span", {}, cut(d.target, 40))),
     h("td", {}, d.session ? h("a", { href: `#/s/${d.session}` }, cut(d.text, 80)) : cut(d.text, 80)),
-    h("td", {}, h("span", { class: `state ${d.state}` }, d.state), h("div", { class: "muted small" }, d.error || MEANING[d.state], d.attempts > 1 ? `, ${d.attempts} tries` : "")),
+    h("td", {}, h("span", { class: `state ${d.state}` }, SENDING[d.state]), note(d)),
     h("td", {}, h("time", { datetime: d.created_at, title: full(d.created_at) }, time(d.created_at))),
     h("td", {}, STUCK.has(d.state) || d.state === "ready" ? h("div", { class: "acts" },
       STUCK.has(d.state) && h("button", { type: "button", class: "button", onclick: () => decide(app.api.redeliver) }, "Send again"),

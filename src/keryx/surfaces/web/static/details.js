@@ -1,7 +1,7 @@
 // Details: what is known of the open conversation beside its words.
 
 import { h, iconButton, patch } from "./dom.js";
-import { badge, count, cut, full, money, surfaceName } from "./format.js";
+import { badge, count, cut, full, laneName, money, SENDING, surfaceName } from "./format.js";
 
 const STEP = 34;
 const INDENT = 16;
@@ -32,8 +32,8 @@ export function details(root, app) {
       section("Conversation", pairs(facts(open.session))),
       section("Usage", usage(open.session)),
       lineage && section("Lineage", picture(lineage, open.id)),
-      chats.length ? section("Lanes", h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow" }, l.place || l.key), l.person && h("span", { class: "muted cut" }, l.person))))) : null,
-      open.deliveries.length ? section("Deliveries", h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, d.state))))) : null,
+      chats.length ? section("Lanes", h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow", title: l.key }, laneName(l)), l.place && l.person && h("span", { class: "muted cut" }, l.person))))) : null,
+      open.deliveries.length ? section("Deliveries", h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, SENDING[d.state]))))) : null,
       files(open),
     ]);
   }

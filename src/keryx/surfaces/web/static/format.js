@@ -74,6 +74,9 @@ export function money(millionths) {
 }
 
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());
+// How a delivery stands, in a word.
+export const SENDING = { unknown: "in doubt", dead: "given up", failed: "refused", ready: "waiting", sending: "on its way", sent: "arrived", discarded: "discarded" };
+export const laneName = (lane) => lane.place || lane.person || lane.key;
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
 // Cut at a limit of characters, never within one.

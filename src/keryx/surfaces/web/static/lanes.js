@@ -2,8 +2,10 @@
 
 import { dialog } from "./dialogs.js";
 import { h } from "./dom.js";
-import { ago, badge, cut, full } from "./format.js";
+import { ago, badge, cut, full, laneName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
+
+const KINDS = { dm: "direct chat" };
 
 export function show(root, app) {
   return screen(root, app, {
@@ -20,8 +22,8 @@ export function show(root, app) {
 function row(lane, app, reload) {
   const act = (work) => app.act(async () => { await work(); await reload(); });
   return h("tr", { key: lane.id },
-    h("td", {}, h("span", { class: "badge" }, badge(lane.platform)), " ", cut(lane.place || lane.key, 40), h("div", { class: "muted small" }, lane.chat_type, lane.shared ? ", shared" : "", lane.topic ? `, ${cut(lane.topic, 40)}` : "")),
-    h("td", {}, cut(lane.person || "", 30)),
+    h("td", {}, h("span", { class: "badge" }, badge(lane.platform)), " ", h("span", { title: lane.key }, cut(laneName(lane), 40)), h("div", { class: "muted small" }, KINDS[lane.chat_type] ?? lane.chat_type, lane.shared ? ", shared" : "", lane.topic ? `, ${cut(lane.topic, 40)}` : "")),
+    h("td", {}, lane.place ? cut(lane.person || "", 30) : null),
     h("td", {}, lane.session ? h("a", { href: `#/s/${lane.session}` }, cut(lane.title || "Untitled", 40)) : h("span", { class: "muted" }, lane.suspended ? "suspended" : "none: the next message begins one")),
     h("td", {}, h("time", { datetime: lane.active_at, title: full(lane.active_at) }, ago(lane.active_at))),
     h("td", {}, h("div", { class: "acts" },

@@ -10,7 +10,7 @@ const LONGEST = 8_000;
 // What went wrong, in words that say what to do next. Status 0: the server cannot be reached.
 export class Problem extends Error {
   constructor(status, detail) {
-    super(detail);
+    super(detail.replace(/^./, (c) => c.toUpperCase()));
     this.status = status;
   }
 }
@@ -41,6 +41,22 @@ export async function call(method, path, { query, body, raw, key } = {}) {
 function search(query) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== "");
   return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+// What is found for a query, then, since somebody may still be typing, what is found when its last word only begins one.
+async function found(q, limit = 30) {
+  const ask = async (words) => (await call("GET", "/api/search", { query: { q: words, limit } })).hits;
+  const open = unfinished(q);
+  const hits = await ask(q);
+  if (open === q || hits.length === limit) return hits;
+  const known = new Set(hits.map((hit) => `${hit.session.id}.${hit.seq}`));
+  return [...hits, ...(await ask(open)).filter((hit) => !known.has(`${hit.session.id}.${hit.seq}`))].slice(0, limit);
+}
+
+function unfinished(q) {
+  const word = /(?:^|\s)([^\s:"*]+[\p{L}\p{N}])$/u.exec(q)?.[1];
+  const quoted = q.split('"').length % 2 === 0;
+  return word && !quoted && !["AND", "OR", "NOT"].includes(word) ? `${q}*` : q;
 }
 
 const at = (id) => `/api/sessions/${encodeURIComponent(id)}`;
@@ -77,7 +93,7 @@ export const api = {
   addProject: (body) => call("POST", "/api/projects", { body }),
   changeProject: (id, body) => call("PATCH", one("projects", id), { body }),
   removeProject: (id) => call("DELETE", one("projects", id)),
-  search: (q, limit = 30) => call("GET", "/api/search", { query: { q, limit } }),
+  search: found,
   lanes: () => call("GET", "/api/lanes"),
   lane: (id) => call("GET", one("lanes", id)),
   suspend: (id, suspended) => call("PATCH", one("lanes", id), { body: { suspended } }),

@@ -5,30 +5,36 @@ import { ago, badge, cut, full } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
 export function show(root, app) {
+  const door = { wrong: "" };
   return screen(root, app, {
     title: "Pairing",
     lead: "A stranger who writes to your bot gets a code. Enter the code here to let them in.",
     live: ["access"],
     load: async () => ({ ...(await app.api.pairing()), ...(await app.api.connections()) }),
-    body: (data, reload) => [approve(app, reload), waiting(data.waiting, app, reload), granted(data.granted, app, reload), connections(data.connections)],
+    body: (data, reload) => [approve(data.waiting, door, app, reload), waiting(data.waiting, app, reload), granted(data.granted, app, reload), connections(data.connections)],
   });
 }
 
-function approve(app, reload) {
+function approve(list, door, app, reload) {
+  const platforms = new Set(list.map((p) => p.platform));
   const send = (event) => {
     event.preventDefault();
     const { platform, code } = event.target.elements;
     app.act(async () => {
-      const grant = await app.api.approve(platform.value.trim().toLowerCase(), code.value.trim());
-      event.target.reset();
+      const grant = await app.api.approve(platform.value.trim().toLowerCase(), code.value.trim()).catch((problem) => {
+        door.wrong = problem.message;
+      });
+      if (!grant) return reload();
+      door.wrong = code.value = "";
       app.toast(`${grant.name || grant.person} may talk now.`);
       await reload();
     });
   };
   return h("form", { class: "stack", key: "approve", onsubmit: send },
-    h("input", { class: "field grow", name: "platform", "aria-label": "Platform", placeholder: "Platform, as telegram", required: true }),
+    h("input", { class: "field grow", name: "platform", key: `of-${[...platforms]}`, "aria-label": "Platform", placeholder: "Platform, as telegram", required: true, ref: (e) => (e.value = platforms.size === 1 ? [...platforms][0] : "") }),
     h("input", { class: "field grow", name: "code", "aria-label": "Code", placeholder: "Code", required: true, autocomplete: "off" }),
-    h("button", { class: "button main" }, "Let in"));
+    h("button", { class: "button main" }, "Let in"),
+    door.wrong && h("p", { class: "wrong", role: "alert" }, door.wrong));
 }
 
 const gone = (app, reload, work, id) => app.act(async () => { await work(id); await reload(); });

@@ -69,7 +69,7 @@ export async function palette(app) {
     const mine = ++asked;
     const found = await app.act(() => app.api.search(query, 20));
     if (mine !== asked || !found) return;
-    remote = Array.from(new Map(found.hits.map((hit) => [hit.session.id, hit.session])).values()).slice(0, 8);
+    remote = Array.from(new Map(found.map((hit) => [hit.session.id, hit.session])).values()).slice(0, 8);
     draw();
   }
 

@@ -61,7 +61,9 @@ export function empty(title, text, button) {
   return h("div", { class: "empty", key: "empty" }, h("h2", {}, title), h("p", {}, text), button && h("button", { type: "button", class: "button", onclick: button.onclick }, button.label));
 }
 
+// On a phone each cell stands below the other, with the name of its column before it.
 export function table(head, rows, label) {
+  for (const row of rows) row.children.forEach((cell, i) => (cell.props["data-column"] = head[i].replace(/^#/, "")));
   return h("table", { class: "sheet", "aria-label": label },
     h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col", class: name.startsWith("#") ? "number" : null }, name.replace(/^#/, ""))))),
     h("tbody", {}, rows));

@@ -82,7 +82,9 @@ export function sidebar(root, app) {
           ref: (e) => (typed = e), oninput: (e) => search(e.target.value), onkeydown: searchKeys,
         }),
         h("button", { type: "button", class: "unseen", onclick: () => app.palette() }, "Open the command palette"),
-        h("kbd", { class: "only-wide", "aria-hidden": "true" }, "Ctrl K")),
+        query
+          ? iconButton("close", "Clear the search (Esc)", clear)
+          : h("kbd", { class: "only-wide", "aria-hidden": "true" }, "Ctrl K")),
       h("div", { class: "filters", hidden: Boolean(query) || (!state.sessions.length && !chosen()) },
         h("select", { class: "choice", "aria-label": "Which conversations are shown", onchange: (e) => filter(e.target.value) },
           FILTERS.map(([value, label]) => h("option", { value, selected: value === chosen() }, label)),
@@ -160,11 +162,17 @@ export function sidebar(root, app) {
     frame();
   }
 
+  function clear() {
+    typed.value = "";
+    search("");
+    typed.focus();
+  }
+
   async function ask() {
     const mine = ++asked;
     const answer = await app.act(() => app.api.search(query));
     if (mine !== asked || !query) return;
-    found = answer ? answer.hits : [];
+    found = answer ?? [];
     frame();
     app.announce(`${found.length} found`);
   }
@@ -181,9 +189,8 @@ export function sidebar(root, app) {
   function searchKeys(event) {
     if (event.isComposing) return;
     if (event.key === "Escape") {
-      event.target.value = "";
-      search("");
-      event.target.blur();
+      clear();
+      typed.blur();
     } else if (event.key === "ArrowDown") {
       event.preventDefault();
       if (query) root.querySelector(".hit")?.focus();

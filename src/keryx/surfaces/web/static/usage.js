@@ -4,7 +4,6 @@ import { h } from "./dom.js";
 import { count, cut, money, surfaceName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
-const WIDTH = 720;
 const HEIGHT = 200;
 const LEFT = 44;
 const TONES = 5;
@@ -13,14 +12,14 @@ export function show(root, app) {
   let days = 30;
   return screen(root, app, {
     title: "Usage",
-    lead: "Tokens and cost by day, person, model and place; and the conversations that used most.",
+    lead: "Tokens and cost: by day, person, model, place and conversation.",
     load: () => app.api.usage(days),
     body: (data, reload) => [
       h("div", { class: "stack", role: "group", "aria-label": "How many days", key: "days" }, [7, 30, 90].map((n) =>
         h("button", { type: "button", class: "chip", "aria-pressed": String(days === n), onclick: () => { days = n; reload(); } }, `${n} days`))),
       data.days.length ? [
         figures(data.days),
-        chart(data.days, days),
+        chart(data.days, days, app.narrow ? 340 : 720),
         most("Person", data.people, (r) => cut(r.name, 60)),
         by("Model", data.days, (r) => r.model, (model) => model || "no model"),
         by("Surface", data.days, (r) => r.surface, surfaceName),
@@ -49,14 +48,14 @@ function figures(rows) {
     one("From cache", count(sum(rows, (r) => r.cache_read))), one("Turns", count(sum(rows, (r) => r.turns))), one(guessed ? "Cost, estimated" : "Cost", money(cost(rows))));
 }
 
-function chart(rows, days) {
+function chart(rows, days, width) {
   const models = Array.from(groups(rows, (r) => r.model).entries()).sort((a, b) => sum(b[1], tokens) - sum(a[1], tokens)).map(([name]) => name);
   const tone = (model) => Math.min(models.indexOf(model), TONES - 1);
   const byDay = groups(rows, (r) => r.day);
   const last = Date.parse(`${new Date().toISOString().slice(0, 10)}T00:00:00Z`);
   const dates = Array.from({ length: days }, (_, i) => new Date(last - (days - 1 - i) * 86_400_000).toISOString().slice(0, 10));
   const top = ceiling(Math.max(1, ...dates.map((day) => sum(byDay.get(day) ?? [], tokens))));
-  const step = (WIDTH - LEFT) / days;
+  const step = (width - LEFT) / days;
   const y = (n) => HEIGHT - (n / top) * HEIGHT;
   const bars = dates.flatMap((day, i) => {
     let base = 0;
@@ -66,10 +65,10 @@ function chart(rows, days) {
       return h("rect", { class: `day-bar t${tone(row.model)}`, x: LEFT + i * step + step * 0.12, width: step * 0.76, y: y(base), height: Math.max(0.5, y(from) - y(base)), rx: 1 }, h("title", {}, `${day}, ${row.model || "no model"}: ${tokens(row).toLocaleString()} tokens, cost ${money(row.cost)}`));
     });
   });
-  const every = Math.ceil(days / 6);
+  const every = Math.ceil(days / (width / 110));
   return h("figure", { class: "chart", key: "chart" },
-    h("svg", { viewBox: `0 -8 ${WIDTH} ${HEIGHT + 32}`, role: "img", "aria-label": `Tokens by day over ${days} days; the table below has the same figures` },
-      [0, 0.5, 1].map((part) => [h("line", { class: "rule", x1: LEFT, x2: WIDTH, y1: y(top * part), y2: y(top * part) }), h("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, count(top * part))]),
+    h("svg", { viewBox: `0 -8 ${width} ${HEIGHT + 32}`, role: "img", "aria-label": `Tokens by day over ${days} days; the table below has the same figures` },
+      [0, 0.5, 1].map((part) => [h("line", { class: "rule", x1: LEFT, x2: width, y1: y(top * part), y2: y(top * part) }), h("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, count(top * part))]),
       bars,
       dates.map((day, i) => i % every === 0 && h("text", { x: LEFT + i * step, y: HEIGHT + 18 }, day.slice(5)))),
     h("div", { class: "legend" }, models.slice(0, TONES).map((model, i) => h("span", {}, h("span", { class: `swatch t${i}` }), i === TONES - 1 && models.length > TONES ? "others" : model || "no model"))),
