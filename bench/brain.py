@@ -2,9 +2,12 @@
 many at once, and how the time to build a prompt grows with the conversation."""
 
 import asyncio
+import multiprocessing
 import os
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any
 
 import openai
@@ -33,17 +36,37 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     if stage.dsn:
         return
     os.environ[_VARIABLE] = KEY
-    with Endpoint(answer(*(f"word{n} " for n in range(_WORDS)))) as endpoint:
-        model = Model(name="bench", base_url=endpoint.base_url, id=MODEL, key=f"env:{_VARIABLE}", tools=False)
+    with _endpoint() as base_url:
+        model = Model(name="bench", base_url=base_url, id=MODEL, key=f"env:{_VARIABLE}", tools=False)
         async with (
             LlmAgent(Models([model])) as agent,
-            openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY) as bare,
+            openai.AsyncOpenAI(base_url=base_url, api_key=KEY) as bare,
         ):
             for at_once in (1, 50):
                 async for found in _streams(stage, agent, bare, at_once):
                     yield found
     async for found in _prompts(stage, model):
         yield found
+
+
+@contextmanager
+def _endpoint() -> Generator[str]:
+    """The address of an endpoint in a process of its own: its threads would take the time that is measured here."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield str(ours.recv())
+    finally:
+        ours.send("end")
+        process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    with Endpoint(answer(*(f"word{n} " for n in range(_WORDS)))) as endpoint:
+        pipe.send(endpoint.base_url)
+        pipe.recv()
 
 
 async def _streams(

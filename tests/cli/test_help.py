@@ -47,7 +47,7 @@ def test_the_overview_of_commands_describes_each(keryx: Cli) -> None:
 
 
 def test_every_command_that_reads_speaks_json() -> None:
-    silent = {("acp",), ("chat",), ("store", "copy")}
+    silent = {("acp",), ("mcp",), ("chat",), ("store", "copy")}
     for command in COMMANDS:
         node = app
         for name in command:

@@ -25,7 +25,7 @@ from keryx.testing.endpoint import KEY, MODEL, Endpoint, Json, Pause, Script, an
 from keryx.testing.platform import Platform
 
 CHATS = 6
-PER_SECOND = 5
+PER_SECOND = 2
 SET_ASIDE = "This message was tried"
 MARKER = "— Older messages were summed up"
 _SERVER = Path(__file__).parents[1] / "agents" / "tool_server.py"

@@ -11,7 +11,7 @@ from tests.faults.node import Node
 from keryx.core.compaction import DONE, marker
 from keryx.core.deliveries import AGAIN
 from keryx.store.database import Engine
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, Json, Script, answer
+from keryx.testing.endpoint import KEY, MODEL, Endpoint, Json, Pause, Script, answer, finish, says
 from keryx.testing.platform import Platform
 
 CHAT = "chat"
@@ -29,7 +29,7 @@ titles = false
 at = 0.5
 keep = 0.2
 """
-# The first claim of a node finds nothing. A compaction that was asked for has one answer and no marker.
+# The first claim of a node finds nothing. The epoch is the first or second progress. A compaction that was asked for has one answer and no marker.
 ASKED = (
     ("receive", 1),
     ("turn.claim", 1),
@@ -39,7 +39,13 @@ ASKED = (
     ("delivery.claim", 1),
     ("delivery.settle", 1),
 )
-BY_ITSELF = (*ASKED, ("turn.progress", 2), ("delivery.claim", 2), ("delivery.settle", 2))
+BY_ITSELF = (
+    *ASKED,
+    ("turn.progress", 2),
+    ("turn.progress", 3),
+    ("delivery.claim", 2),
+    ("delivery.settle", 2),
+)
 COMMITS = [*(("three", *at) for at in BY_ITSELF), *(("/compact", *at) for at in ASKED)]
 
 
@@ -50,7 +56,8 @@ class Model(Endpoint):
         last = str(body["messages"][-1]["content"])
         if last.endswith("Write the new summary."):
             return answer(SUMMARY)
-        return answer("to ", last.rsplit(maxsplit=1)[-1], " " + "w" * 1600)
+        word = last.rsplit(maxsplit=1)[-1]
+        return [*says("to "), Pause(0.2), *says(word), Pause(0.2), *says(" " + "w" * 1600), *finish()]
 
 
 class Scene:

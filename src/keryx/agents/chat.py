@@ -136,6 +136,8 @@ class Chat:
     async def _endpoint(self, model: Model) -> Endpoint:
         if model.base_url != LOCAL:
             try:
+                if not model.key.startswith("file:"):
+                    return resolve(model)
                 return await asyncio.to_thread(resolve, model)
             except KeryxError as exc:
                 raise AgentFailed(str(exc)) from exc

@@ -33,6 +33,7 @@ for place in (
     "send:send",
     "serve:serve",
     "acp:acp",
+    "mcp:mcp",
     "sessions:app",
     "turns:turns",
     "turns:why",

@@ -9,7 +9,7 @@ import msgspec
 
 from keryx.agents.tools import Output, Permission, Spec, ToolFailed
 from keryx.core.errors import Forbidden, KeryxError
-from keryx.core.ids import OPERATOR
+from keryx.core.ids import OPERATOR, SessionId
 from keryx.core.messages import Message, Role
 from keryx.core.ports import TurnContext
 from keryx.core.sessions import Session, Viewer
@@ -169,36 +169,15 @@ class BuiltinTools:
             raise ToolFailed(str(exc)) from exc
 
     async def _search(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
-        asked = _given(arguments, Search)
-        hits = await self._hits(asked.query, max(1, min(asked.limit, _PAGE)), context)
-        return "\n\n".join(map(_passage, hits)) or "Nothing was found."
-
-    async def _hits(self, query: str, limit: int, context: TurnContext) -> list[Hit]:
-        viewer = _viewer(context)
-        if not _confined(context):
-            return await self._hub.search(viewer, query, limit=limit)
-        found: list[Hit] = []
-        for page in range(_PAGES):
-            hits = await self._hub.search(viewer, query, limit=_PAGE, offset=page * _PAGE)
-            found += [h for h in hits if h.session.id == context.session]
-            if len(found) >= limit or len(hits) < _PAGE:
-                break
-        return found[:limit]
+        return await search(self._hub, _viewer(context), arguments, within=_confines(context))
 
     async def _read(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
-        asked = _given(arguments, Read)
-        viewer = _viewer(context)
-        session = await self._hub.resolve(viewer, asked.conversation)
-        if _confined(context) and session.id != context.session:
-            raise Forbidden("others listen in here, so only this conversation can be read")
-        limit = max(1, min(asked.limit, _PAGE))
-        messages = await self._hub.messages(viewer, session.id, after=max(0, asked.after), limit=limit)
-        return "\n\n".join([_heading(session), *filter(None, map(_line, messages)), _more(session, messages)])
+        return await read(self._hub, _viewer(context), arguments, within=_confines(context))
 
     async def _send(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
         asked = _given(arguments, Send)
         sent = await self._hub.post(
-            _viewer(context), context.turn, asked.target, asked.text, alone=not _confined(context)
+            _viewer(context), context.turn, asked.target, asked.text, alone=_confines(context) is None
         )
         return f"It is on its way to {', '.join(map(str, sent))}."
 
@@ -236,6 +215,40 @@ def _check_own(context: TurnContext) -> None:
         raise Forbidden("only whoever began this conversation can have jobs here")
 
 
+async def search(
+    hub: Hub, viewer: Viewer, arguments: Mapping[str, Any], *, within: SessionId | None = None
+) -> str:
+    """What `search_conversations` answers; `within` limits it to one conversation."""
+    asked = _given(arguments, Search)
+    hits = await _hits(hub, viewer, asked.query, max(1, min(asked.limit, _PAGE)), within)
+    return "\n\n".join(map(_passage, hits)) or "Nothing was found."
+
+
+async def read(
+    hub: Hub, viewer: Viewer, arguments: Mapping[str, Any], *, within: SessionId | None = None
+) -> str:
+    """What `read_conversation` answers; `within` limits it to one conversation."""
+    asked = _given(arguments, Read)
+    session = await hub.resolve(viewer, asked.conversation)
+    if within is not None and session.id != within:
+        raise Forbidden("others listen in here, so only this conversation can be read")
+    limit = max(1, min(asked.limit, _PAGE))
+    messages = await hub.messages(viewer, session.id, after=max(0, asked.after), limit=limit)
+    return "\n\n".join([_heading(session), *filter(None, map(_line, messages)), _more(session, messages)])
+
+
+async def _hits(hub: Hub, viewer: Viewer, query: str, limit: int, within: SessionId | None) -> list[Hit]:
+    if within is None:
+        return await hub.search(viewer, query, limit=limit)
+    found: list[Hit] = []
+    for page in range(_PAGES):
+        hits = await hub.search(viewer, query, limit=_PAGE, offset=page * _PAGE)
+        found += [h for h in hits if h.session.id == within]
+        if len(found) >= limit or len(hits) < _PAGE:
+            break
+    return found[:limit]
+
+
 def _given(arguments: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(dict(arguments), kind, strict=False)
@@ -248,9 +261,10 @@ def _viewer(context: TurnContext) -> Viewer:
     return Viewer(context.profile, context.owner)
 
 
-def _confined(context: TurnContext) -> bool:
-    """Whether somebody else than the owner would learn what is found."""
-    return context.shared or context.asker not in (context.owner, OPERATOR)
+def _confines(context: TurnContext) -> SessionId | None:
+    """The conversation of the turn, where somebody else than the owner would learn what is found in others."""
+    others = context.shared or context.asker not in (context.owner, OPERATOR)
+    return context.session if others else None
 
 
 def _passage(hit: Hit) -> str:
