@@ -115,6 +115,16 @@ def test_verify_names_what_is_wrong(spoken: Shell) -> None:
     assert "Traceback" not in spoken("verify", code=1)
 
 
+def test_a_damaged_search_index_is_no_loss_and_is_built_again(spoken: Shell) -> None:
+    spoken("sessions", "search", "x")
+    for file in spoken.home.glob("keryx-search.db*"):
+        file.write_text("no index")
+    told = spoken("verify", code=1)
+    assert "keryx store reindex" in told and "restore a backup" not in told
+    assert "The search index has" in spoken("store", "reindex")
+    assert "in order" in spoken("verify")
+
+
 def test_verify_of_nothing_says_so_and_makes_nothing(shell: Shell) -> None:
     assert "there is no store" in shell("verify", code=3)
     assert not shell.store.exists()

@@ -5,16 +5,20 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+from tests.builders import a_turn
 from tests.engine.conftest import Begin
-from tests.engine.world import OPERATORS, SECONDS, Pause, World, viewer
+from tests.engine.world import FAKE, OPERATORS, SECONDS, Pause, World, viewer
 
 from keryx.core.changes import Change, Kind
+from keryx.core.deliveries import Target
 from keryx.core.errors import CursorExpired, Invalid
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.messages import Role
 from keryx.core.ports import Said
+from keryx.core.turns import Turn, TurnState
 from keryx.engine.housekeeping import Housekeeping
 from keryx.store import changes, messages
+from keryx.store.database import Transaction
 from keryx.testing import ScriptedAgent
 
 
@@ -148,6 +152,21 @@ async def test_a_cursor_from_before_the_trim_is_refused_and_a_new_one_works(worl
     cursor = await world.hub.now()
     await world.ask("b")
     assert texts(await until(world.hub.follow(OPERATORS, cursor), answers=1)) == ["b", "b"]
+
+
+async def test_a_node_that_slept_past_the_trim_goes_on_and_looks_for_what_it_missed(world: World) -> None:
+    await world.ask("a")
+
+    def missed(tx: Transaction) -> Turn:
+        """Nobody reads of this turn, as if it came while this node slept for weeks."""
+        turn = a_turn(tx, at=world.clock.now(), reply=Target(FAKE, chat="9"))
+        changes.trim(tx, before=world.clock.now() + timedelta(days=8))
+        return turn
+
+    await world.settle(await world.write(missed))
+    assert (await world.sent(2))[1:] == ["hello"]
+    assert (await world.ask("b")).state is TurnState.DONE
+    assert (await world.sent(3))[2:] == ["b"]
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.2.3", "9" * 40, "'"])

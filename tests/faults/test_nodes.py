@@ -1,11 +1,13 @@
 """Several nodes on one PostgreSQL, and several processes on one SQLite file."""
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import psycopg
 import pytest
+from tests.faults.line import Line
 from tests.faults.node import Node
 from tests.postgres import Server, Unstartable
 
@@ -31,13 +33,26 @@ def nodes(stack: ExitStack, platform: Platform, tmp_path: Path, count: int, data
     made: list[Node] = []
     for number in range(count):
         home = tmp_path / f"node{number}"
-        home.mkdir()
+        home.mkdir(parents=True)
         node = Node(
             platform.url, home, database=database, KERYX_LIMITS_LEASE=f"{LEASE:g}s", PYTHONHASHSEED="0"
         )
         made.append(stack.enter_context(node))
         node.start()
     return made
+
+
+def at_work(server: Server, made: Sequence[Node]) -> Node:
+    """The first of the nodes that is seen to run a turn."""
+    running = "select w.pid from turns t join workers w on w.id = t.worker where t.state = 'running'"
+    until = time.monotonic() + 20
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        while time.monotonic() < until:
+            pids = {row[0] for row in connection.execute(running)}
+            if found := [node for node in made if node.process.pid in pids]:
+                return found[0]
+            time.sleep(0.02)
+    raise AssertionError("nobody runs a turn")
 
 
 def answered(platform: Platform) -> set[str]:
@@ -63,13 +78,13 @@ def test_nodes_share_the_work_and_double_nothing(tmp_path: Path, server: Server)
 
 def test_another_node_takes_over_from_one_that_died(tmp_path: Path, server: Server) -> None:
     with Platform() as platform, ExitStack() as stack:
-        first, second = nodes(stack, platform, tmp_path, 2, server.dsn)
+        made = nodes(stack, platform, tmp_path, 2, server.dsn)
         platform.say("chat", "slow 3 one two three")
-        time.sleep(1.5)
-        first.kill()
-        second_alone = time.monotonic()
-        assert platform.wait_for(lambda: len(platform.shown) == 1, LEASE + 5 + 3 + 5), second.log[-2000:]
-        assert time.monotonic() - second_alone < LEASE + 5 + 3 + 2
+        at_work(server, made).kill()
+        alone = time.monotonic()
+        left = next(node for node in made if node.process.poll() is None)
+        assert platform.wait_for(lambda: len(platform.shown) == 1, LEASE + 5 + 3 + 5), left.log[-2000:]
+        assert time.monotonic() - alone < LEASE + 5 + 3 + 2
         time.sleep(1)
     assert [s.text for s in platform.shown] == ["one two three"]
 
@@ -82,13 +97,36 @@ def test_a_node_that_hangs_past_its_lease_doubles_nothing_when_it_wakes(
         made = nodes(stack, platform, tmp_path, 2, server.dsn)
         for n, text in enumerate(texts):
             platform.say(f"chat-{n}", text)
-        time.sleep(1)
-        made[0].pause(LEASE + 3)
+        at_work(server, made).pause(LEASE + 3)
         assert platform.wait_for(lambda: len(answered(platform)) == 6, 30), made[1].log[-2000:]
         time.sleep(3)
         assert len(unmarked(platform)) == len(set(unmarked(platform)))
         assert answered(platform) == {f"word{n} word{n}" for n in range(6)}
         assert all(node.process.poll() is None for node in made)
+
+
+@pytest.mark.parametrize("silently", [False, True], ids=["ended", "silent"])
+def test_a_node_that_loses_its_database_past_its_lease_doubles_nothing_when_it_is_back(
+    tmp_path: Path, server: Server, silently: bool
+) -> None:
+    """Silently, what the node wrote meanwhile still arrives, long after another one has taken over."""
+    texts = [f"slow 2 word{n} word{n}" for n in range(6)]
+    with Platform() as platform, ExitStack() as stack, closing(Line(server.dsn)) as line:
+        lonely = nodes(stack, platform, tmp_path / "lonely", 1, line.dsn)
+        for n, text in enumerate(texts):
+            platform.say(f"chat-{n}", text)
+        at_work(server, lonely)
+        line.cut(silently=silently)
+        other = nodes(stack, platform, tmp_path / "other", 1, server.dsn)
+        assert at_work(server, other)
+        assert platform.wait_for(lambda: len(answered(platform)) == 6, 40), other[0].log[-2000:]
+        line.mend()
+        other[0].stop()
+        platform.say("chat-0", "back")
+        assert platform.wait_for(lambda: "back" in answered(platform), 40), lonely[0].log[-3000:]
+        assert len(unmarked(platform)) == len(set(unmarked(platform)))
+        assert answered(platform) == {"back", *(f"word{n} word{n}" for n in range(6))}
+        assert lonely[0].process.poll() is None
 
 
 def test_postgresql_is_killed_and_comes_back(tmp_path: Path, server: Server) -> None:

@@ -65,6 +65,12 @@ async def test_a_race_that_is_never_won_ends_as_a_conflict(postgres: str, schema
     assert len(runs) > 1
 
 
+async def test_the_server_lets_go_of_what_a_silent_node_holds(postgres: str, schema: str) -> None:
+    async with PostgresDatabase(postgres, schema=schema) as database:
+        found = await database.read("test", lambda tx: tx.row("show idle_in_transaction_session_timeout"))
+    assert found == ("5s",)
+
+
 async def test_an_address_that_cannot_work_is_refused_with_advice(postgres: str) -> None:
     with pytest.raises(Invalid, match="postgresql://"):
         await opening("nonsense")
@@ -101,6 +107,7 @@ async def test_what_was_committed_survives_a_crash_and_the_store_comes_back(serv
 @pytest.mark.parametrize(
     ("error", "ours"),
     [
+        (pg.IdleInTransactionSessionTimeout("idle"), Retryable),
         (pg.DiskFull(), DiskFull),
         (pg.AdminShutdown(), Retryable),
         (pg.ForeignKeyViolation("x"), Conflict),

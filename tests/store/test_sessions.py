@@ -35,6 +35,7 @@ from keryx.store import (
     deliveries,
     drafts,
     feed,
+    lines,
     listings,
     lookup,
     messages,
@@ -329,15 +330,15 @@ async def test_a_title_by_rule_never_replaces_a_title_by_a_person(store: Store) 
 
 async def test_a_fork_gets_the_next_title_of_the_line(store: Store) -> None:
     session = await store.write(a_session, title="Trip #2")
-    assert await store.read(sessions.free_title, session, "Trip #2") == "Trip #3"
+    assert await store.read(lines.following, session, "Trip #2") == "Trip #3"
     lone = await store.write(a_session, title="Alone")
-    assert await store.read(sessions.free_title, lone, "Alone") == "Alone #2"
+    assert await store.read(lines.following, lone, "Alone") == "Alone #2"
 
 
 async def test_a_long_title_can_be_numbered_again_and_again(store: Store) -> None:
     session = await store.write(a_session, title="x" * 100)
     for n in (2, 3, 4):
-        title = await store.read(sessions.free_title, session, session.title)
+        title = await store.read(lines.following, session, session.title)
         assert title.endswith(f"x #{n}") and len(title) == 100
         await store.write(a_session, title=title)
 

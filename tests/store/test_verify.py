@@ -1,6 +1,6 @@
 """Every broken invariant is named, and a whole store has none."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from keryx.core.turns import TurnState
 from keryx.store import changes, cursors, drafts, epochs, messages, pages, sessions, turns
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.invariants import MOST, Problem
+from keryx.store.search import Index
 from keryx.store.sqlite import SqliteDatabase
 from keryx.store.verify import verify
 
@@ -247,3 +248,54 @@ def _without_rules(path: Path, *statements: str) -> None:
     for statement in statements:
         connection.execute(statement)  # pyright: ignore[reportUnknownMemberType]
     connection.close()
+
+
+@pytest.fixture
+async def index(store: Store) -> AsyncIterator[Index]:
+    await store.write(filled)
+    made = Index(store.database)
+    await made.catch_up()
+    yield made
+    made.close()
+
+
+async def test_a_search_index_that_is_behind_is_brought_up_to_date(store: Store, index: Index) -> None:
+    session = await store.write(a_session)
+    await store.write(a_message, session.id, "after the index")
+    assert await verify(store.database) == []
+
+
+async def test_a_search_index_that_differs_from_the_messages_is_named_and_mended(
+    store: Store, index: Index, subtests: pytest.Subtests
+) -> None:
+    behind_its_back = {
+        "messages that it lacks: 3;": "insert into messages (session, seq, role, parts, at) select session, seq + 100, "
+        "role, parts, at from messages where seq < 4",
+        "messages that are gone: 1;": "delete from messages where id = 1",
+        "messages not found by their words: 1;": """update messages set parts = '[{"type":"text","text":"straw"}]'
+            where id = 2""",
+    }
+    for text, statement in behind_its_back.items():
+        with subtests.test(text):
+            found = await broken(store, statement)
+            (problem,) = [p for p in found if p.check == "search index"]
+            assert text in problem.text and "keryx store reindex" in problem.text
+            await index.rebuild()
+            assert not [p for p in await verify(store.database) if p.check == "search index"]
+
+
+async def test_a_damaged_search_index_is_named(
+    store: Store, index: Index, tmp_path: Path, engine: Engine
+) -> None:
+    if engine is not Engine.SQLITE:
+        pytest.skip("only SQLite has an index file")
+    index.close()
+    connection = apsw.Connection(str(tmp_path / "keryx-search.db"))
+    connection.execute(  # pyright: ignore[reportUnknownMemberType]
+        "update search_data set block = zeroblob(20) where id > 10"
+    )
+    connection.close()
+    (problem,) = await verify(store.database)
+    assert "is damaged" in problem.text
+    await index.rebuild()
+    assert await verify(store.database) == []

@@ -1,11 +1,12 @@
 """Shelf: where a conversation is kept: pinned, archived, in a project, ended, deleted and brought back."""
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from keryx.cli import transcript
-from keryx.cli.access import Json, Ref, Yes, confirm, done, hub
+from keryx.cli.access import Access, Json, Ref, Yes, confirm, done, hub
 from keryx.core.ids import SessionId
 from keryx.core.sessions import EndReason
 
@@ -19,10 +20,7 @@ async def pin(ref: Ref, /, *, json: Json = False) -> None:
 
         keryx sessions pin oslo
     """
-    async with hub() as access:
-        id_ = await access.id(ref)
-        await access.hub.pin(access.viewer, id_, True)
-    done(id_, "Pinned.", json)
+    await _put(ref, "Pinned.", json, lambda a, id_: a.hub.pin(a.viewer, id_, True))
 
 
 async def unpin(ref: Ref, /, *, json: Json = False) -> None:
@@ -32,10 +30,7 @@ async def unpin(ref: Ref, /, *, json: Json = False) -> None:
 
         keryx sessions unpin oslo
     """
-    async with hub() as access:
-        id_ = await access.id(ref)
-        await access.hub.pin(access.viewer, id_, False)
-    done(id_, "Unpinned.", json)
+    await _put(ref, "Unpinned.", json, lambda a, id_: a.hub.pin(a.viewer, id_, False))
 
 
 async def archive(ref: Ref, /, *, json: Json = False) -> None:
@@ -45,10 +40,7 @@ async def archive(ref: Ref, /, *, json: Json = False) -> None:
 
         keryx sessions archive oslo
     """
-    async with hub() as access:
-        id_ = await access.id(ref)
-        await access.hub.archive(access.viewer, id_, True)
-    done(id_, "Archived.", json)
+    await _put(ref, "Archived.", json, lambda a, id_: a.hub.archive(a.viewer, id_, True))
 
 
 async def unarchive(ref: Ref, /, *, json: Json = False) -> None:
@@ -58,10 +50,7 @@ async def unarchive(ref: Ref, /, *, json: Json = False) -> None:
 
         keryx sessions unarchive oslo
     """
-    async with hub() as access:
-        id_ = await access.id(ref)
-        await access.hub.archive(access.viewer, id_, False)
-    done(id_, "Back from the archive.", json)
+    await _put(ref, "Back from the archive.", json, lambda a, id_: a.hub.archive(a.viewer, id_, False))
 
 
 async def delete(
@@ -115,10 +104,7 @@ async def end(ref: Ref, /, *, json: Json = False) -> None:
 
         keryx sessions end oslo
     """
-    async with hub() as access:
-        id_ = await access.id(ref)
-        await access.hub.end(access.viewer, id_, EndReason.PERSON)
-    done(id_, "Ended.", json)
+    await _put(ref, "Ended.", json, lambda a, id_: a.hub.end(a.viewer, id_, EndReason.PERSON))
 
 
 async def reopen(ref: Ref, /, *, json: Json = False) -> None:
@@ -128,10 +114,7 @@ async def reopen(ref: Ref, /, *, json: Json = False) -> None:
 
         keryx sessions reopen oslo
     """
-    async with hub() as access:
-        id_ = await access.id(ref)
-        await access.hub.end(access.viewer, id_, None)
-    done(id_, "Open again.", json)
+    await _put(ref, "Open again.", json, lambda a, id_: a.hub.end(a.viewer, id_, None))
 
 
 async def move_to_project(
@@ -148,7 +131,19 @@ async def move_to_project(
         keryx sessions move-to-project oslo travel
         keryx sessions move-to-project oslo none
     """
+    await _put(
+        ref,
+        "In no project now." if project == "none" else f"Now in {project}.",
+        json,
+        lambda a, id_: a.hub.assign_project(a.viewer, id_, None if project == "none" else project),
+    )
+
+
+async def _put(
+    ref: str, told: str, json: bool, work: Callable[[Access, SessionId], Awaitable[object]]
+) -> None:
+    """Change the conversation that is meant, and tell."""
     async with hub() as access:
         id_ = await access.id(ref)
-        await access.hub.assign_project(access.viewer, id_, None if project == "none" else project)
-    done(id_, "In no project now." if project == "none" else f"Now in {project}.", json)
+        await work(access, id_)
+    done(id_, told, json)

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import anyio
@@ -10,7 +10,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from keryx.core.changes import Change
-from keryx.core.errors import Retryable
+from keryx.core.errors import CursorExpired, Retryable
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.ports import Clock
 from keryx.core.sessions import Viewer
@@ -44,12 +44,13 @@ class Feed:
         """Read for ever; started once the feed has been read up to now. Everybody who follows depends on it."""
         began = False
         seen = self._database.wake.count
-        self._cursor = self._start = await self._database.read("feed.head", changes.head)
-        self._places[self._start] = self._read - 1
-        # Whoever followed before looks again: what came between their look and this one is not read here.
-        self._wake.signal()
+        cursor = await self._begin()
         while True:
-            await self._catch_up(self._cursor)
+            try:
+                await self._catch_up(self._cursor or cursor)
+            except CursorExpired as exc:
+                log.warning("the feed was trimmed while this process slept, and is read from now on: %s", exc)
+                cursor = await self._begin()
             self.reading = True
             if not began:
                 began = True
@@ -61,6 +62,19 @@ class Feed:
         """Where this process began to read: a place to follow from that costs no question to the database."""
         assert self._start is not None, "the feed does not run yet"
         return self._start
+
+    async def live(self, missed: Callable[[], None]) -> AsyncIterator[Change]:
+        """Everything from the start on, for whoever can do without what was trimmed unread: `missed` is called then."""
+        cursor = self.start
+        while True:
+            try:
+                async for batch in self.batches(cursor):
+                    for change in batch:
+                        cursor = change.cursor
+                        yield change
+            except CursorExpired:
+                cursor = await self._database.read("feed.head", changes.head)
+                missed()
 
     async def follow(
         self, viewer: Viewer | None, cursor: Cursor, *, session: SessionId | None = None
@@ -87,6 +101,14 @@ class Feed:
                 yield batch
             else:
                 await self._wake.wait(seen)
+
+    async def _begin(self) -> Cursor:
+        """Read from now on. Whoever follows looks again: what came between their look and this one is not read here."""
+        self._recent.clear()
+        self._cursor = self._start = await self._database.read("feed.head", changes.head)
+        self._places = {self._start: self._read - 1}
+        self._wake.signal()
+        return self._start
 
     def _newest(self, count: int) -> list[Change]:
         """The last changes, in order. Counted from the end, for a follower mostly lacks one or two of thousands."""

@@ -9,7 +9,7 @@ from keryx.core.ports import Receipt
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.engine.asking import Question, ask
-from keryx.store import epochs, messages, sessions, turns
+from keryx.store import epochs, lines, messages, sessions, turns
 from keryx.store.database import Transaction
 
 _PAGE = 200
@@ -120,7 +120,7 @@ def fork(
     if title is not None:
         sessions.rename(tx, made, title, by=TitleBy.PERSON, now=now)
     elif session.title:
-        sessions.rename(tx, made, sessions.free_title(tx, made, session.title), by=TitleBy.RULE, now=now)
+        sessions.rename(tx, made, lines.following(tx, made, session.title), by=TitleBy.RULE, now=now)
     return sessions.get(tx, child)
 
 

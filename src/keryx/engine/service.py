@@ -131,12 +131,11 @@ class Service:
             await self._database.write("notices.restart", lambda tx: homes.tell_back(tx, now=now))
         async with anyio.create_task_group() as group:
             await group.start(self.feed.run)
-            cursor = self.feed.start
             group.start_soon(self.leases.run)
-            group.start_soon(self.runner.run, self.feed.follow(None, cursor))
-            group.start_soon(self._previews.run, self.feed.follow(None, cursor))
+            group.start_soon(self.runner.run, self.feed.live(self._look_again))
+            group.start_soon(self._previews.run, self.feed.live(self._look_again))
             for dispatcher in self._dispatchers:
-                group.start_soon(dispatcher.run, self.feed.follow(None, cursor))
+                group.start_soon(dispatcher.run, self.feed.live(self._look_again))
             group.start_soon(self.connections.run)
             for listening in self._listening.values():
                 group.start_soon(listening.run)

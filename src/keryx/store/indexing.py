@@ -101,6 +101,14 @@ class Backend(Protocol):
         """The newest titles that fit."""
         ...
 
+    def numbers(self, tx: Transaction, *, above: int, upto: int) -> list[int]:
+        """The numbers of the messages that have entries, within bounds."""
+        ...
+
+    def check(self) -> None:
+        """Raise `Damaged` if the index does not hang together."""
+        ...
+
     def mend(self) -> None:
         """Empty a damaged index."""
         ...

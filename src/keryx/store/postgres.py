@@ -29,6 +29,14 @@ CONNECTIONS = 10
 RACES = 12
 SLOW_SECONDS = 0.5
 CHANNEL = "keryx"
+# The server lets go of what a node holds that it no longer hears from, so that another one can take over.
+_GIVE_UP = "-c idle_in_transaction_session_timeout=5s"
+_LIVENESS = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 _MIGRATION_LOCK = 0x6B65727978
 _RACE = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 # A connection that fails carries no code, only the words of the server.
@@ -124,8 +132,8 @@ class PostgresDatabase:
         )
 
     def _options(self) -> dict[str, Any]:
-        path = f"-c search_path={self._schema}" if self._schema else ""
-        return {"options": path, "keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
+        path = f" -c search_path={self._schema}" if self._schema else ""
+        return {"options": f"{_GIVE_UP}{path}", **_LIVENESS}
 
     def _close(self) -> None:
         self._threads.shutdown()
@@ -210,7 +218,7 @@ def translate(exc: Exception) -> KeryxError:
             return Invalid(
                 "KERYX_DATABASE is not a PostgreSQL address: it looks like postgresql://user@host/name"
             )
-        case psycopg.OperationalError() | psycopg.InterfaceError():
+        case psycopg.OperationalError() | psycopg.InterfaceError() | pg.IdleInTransactionSessionTimeout():
             return Retryable(f"the connection to PostgreSQL failed ({_line(exc)}): check that it runs")
         case pg.IntegrityError():
             return Conflict(f"PostgreSQL refused a change: {_line(exc)}")

@@ -7,6 +7,7 @@ have the words; the store says which of them may be seen.
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from keryx.core.messages import Message
 from keryx.core.query import Filters, Is, Not, Query, parse
 from keryx.core.search import Snippet, highlight
 from keryx.core.sessions import Session, Viewer
-from keryx.store import entries, feed, indexing, messages, sessions
+from keryx.store import entries, feed, indexed, indexing, messages, sessions
 from keryx.store.database import Database, Engine, Transaction, micros
 from keryx.store.indexing import AMONG_IDS, AMONG_NAMES, Ask, Backend, Batch, Damaged
 from keryx.store.search_postgres import PostgresSearch
@@ -104,6 +105,23 @@ class Index:
 
         return await self._mending(again)
 
+    async def wrong(self) -> str:
+        """How the index differs from the messages; empty if it does not, or is not there yet. What comes in or goes
+        meanwhile is no difference, so only what is found twice counts."""
+        try:
+            if await self._database.read("verify", self._backend.state) is None:
+                return ""
+            await self._advance(None)
+            self._backend.check()
+            found = await self._database.read("verify", self._wrong)
+            if found:
+                await self._advance(None)
+                found &= await self._database.read("verify", self._wrong)
+        except Damaged as exc:
+            return f"is damaged ({exc})"
+        kinds = Counter(kind for _, kind in found)
+        return ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
+
     def close(self) -> None:
         self._backend.close()
 
@@ -135,6 +153,9 @@ class Index:
     def _step(self, tx: Transaction) -> tuple[Batch | None, bool]:
         batch = indexing.step(tx, self._backend.state(tx))
         return batch, batch is None and feed.held_back(tx)
+
+    def _wrong(self, tx: Transaction) -> set[tuple[int, str]]:
+        return indexed.wrong(tx, self._backend)
 
     def _restart(self, tx: Transaction) -> Batch:
         return indexing.restart(tx, self._backend.state(tx))

@@ -73,6 +73,15 @@ class PostgresSearch:
         )
         return {session: rank / (rank + _USUAL_RANK) for session, rank in rows}
 
+    def numbers(self, tx: Transaction, *, above: int, upto: int) -> list[int]:
+        rows = tx.rows(
+            "select distinct id from search where id > :above and id <= :upto", {"above": above, "upto": upto}
+        )
+        return [row[0] for row in rows]
+
+    def check(self) -> None:
+        """Nothing to do: PostgreSQL looks after its tables."""
+
     def mend(self) -> None:
         """Nothing to do: PostgreSQL looks after its tables."""
 

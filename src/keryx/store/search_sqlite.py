@@ -85,6 +85,21 @@ class SqliteSearch:
         share = _share(ask)
         return {session: worth * share for session, worth in rows}
 
+    def numbers(self, tx: Transaction, *, above: int, upto: int) -> list[int]:
+        with self._connection() as connection:
+            rows = connection.execute(
+                "select id from search_docsize where id > :above and id <= :upto",
+                {"above": above, "upto": upto},
+            )
+            return [cast(int, row[0]) for row in rows]
+
+    def check(self) -> None:
+        with self._connection() as connection:
+            connection.execute("insert into search (search) values ('integrity-check')")
+            found = str(connection.pragma("quick_check"))
+        if found != "ok":
+            raise Damaged(found)
+
     def mend(self) -> None:
         """Empty the file in place, as other processes may have it open."""
         self.close()

@@ -18,8 +18,7 @@ from keryx.core.sessions import (
     Viewer,
 )
 from keryx.core.source import Source
-from keryx.core.turns import Usage
-from keryx.store import changes, media
+from keryx.store import changes, lines, media
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 
 COLUMNS = """
@@ -111,21 +110,16 @@ def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: d
     if by is not TitleBy.PERSON:
         if session.title_by is TitleBy.PERSON:
             return session.title
-        wanted = _free(tx, session, wanted)
-    elif _taken(tx, session, wanted):
+        wanted = lines.free(tx, session, wanted)
+    elif lines.taken(tx, session, wanted):
         raise Invalid(f"you have a session called {wanted!r} already: choose another title")
     _set_title(tx, session, wanted, by, now)
     return wanted
 
 
-def free_title(tx: Transaction, session: Session, title: str) -> str:
-    """The next free title of a line, for a fork: `base #2`, `base #3`, ..."""
-    return _free(tx, session, titles.base(title)[0], always=True)
-
-
 def keep_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | None, now: datetime) -> str:
     """Give a session the title that it has elsewhere; gives the one that was set, numbered if it is taken here."""
-    wanted = _free(tx, session, titles.clean(title))
+    wanted = lines.free(tx, session, titles.clean(title))
     _set_title(tx, session, wanted, by or TitleBy.RULE, now)
     return wanted
 
@@ -174,8 +168,8 @@ def hide(tx: Transaction, session: Session, *, grace: timedelta, now: datetime) 
 
 def unhide(tx: Transaction, session: Session, *, now: datetime) -> None:
     """Bring a deleted session back. A title that was taken meanwhile gets the next number."""
-    if session.title and _taken(tx, session, session.title):
-        title = _free(tx, session, session.title)
+    if session.title and lines.taken(tx, session, session.title):
+        title = lines.free(tx, session, session.title)
         _set_title(tx, session, title, session.title_by or TitleBy.RULE, now)
     _change(tx, session, "deleted_at = null, erase_at = null", {}, now)
 
@@ -201,40 +195,6 @@ def count_turn(tx: Transaction, session: SessionId, *, now: datetime) -> None:
     tx.run(
         "update sessions set turns = turns + 1, served_at = :now where id = :id",
         {"id": session, "now": micros(now)},
-    )
-
-
-def add_usage(tx: Transaction, session: SessionId, usage: Usage) -> None:
-    tx.run(
-        """
-        update sessions
-        set tokens_input = tokens_input + :input,
-            tokens_output = tokens_output + :output,
-            tokens_reasoning = tokens_reasoning + :reasoning,
-            tokens_cache_read = tokens_cache_read + :cache_read,
-            tokens_cache_write = tokens_cache_write + :cache_write,
-            cost = case when cast(:cost as bigint) is null then cost else coalesce(cost, 0) + cast(:cost as bigint) end,
-            cost_status = case
-              when cast(:cost as bigint) is null then cost_status
-              when :estimated = 1 then 'estimated'
-              when cost_status = 'estimated' then 'estimated'
-              else 'actual' end,
-            context_used = coalesce(cast(:context_used as bigint), context_used),
-            context_limit = coalesce(cast(:context_limit as bigint), context_limit)
-        where id = :id
-        """,
-        {
-            "id": session,
-            "input": usage.input,
-            "output": usage.output,
-            "reasoning": usage.reasoning,
-            "cache_read": usage.cache_read,
-            "cache_write": usage.cache_write,
-            "cost": usage.cost,
-            "estimated": int(usage.estimated),
-            "context_used": usage.context_used,
-            "context_limit": usage.context_limit,
-        },
     )
 
 
@@ -282,17 +242,14 @@ def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list
 def give(tx: Transaction, session: Session, owner: PrincipalId, *, now: datetime) -> None:
     """Let a session with all its work belong to another person. A title that they use already gets a number."""
     heir = msgspec.structs.replace(session, owner=owner)
-    title = _free(tx, heir, session.title) if session.title and session.deleted_at is None else session.title
-    keyed = {
-        "title": title,
-        "key": title.casefold() or None,
-        "base": titles.base(title)[0].casefold() or None,
-    }
+    title = (
+        lines.free(tx, heir, session.title) if session.title and session.deleted_at is None else session.title
+    )
     tx.run(
         """
         update sessions set owner = :owner, title = :title, title_key = :key, title_base = :base where id = :id
         """,
-        {"id": session.id, "owner": owner, **keyed},
+        {"id": session.id, "owner": owner, "title": title, **lines.keys(title)},
     )
     params = {"id": session.id, "owner": owner}
     tx.run("update turns set owner = :owner where session = :id", params)
@@ -352,43 +309,9 @@ def _set_title(tx: Transaction, session: Session, title: str, by: TitleBy, now: 
         tx,
         session,
         "title = :title, title_by = :by, title_key = :key, title_base = :base",
-        {
-            "title": title,
-            "by": by.value,
-            "key": title.casefold(),
-            "base": titles.base(title)[0].casefold(),
-        },
+        {"title": title, "by": by.value, **lines.keys(title)},
         now,
     )
-
-
-def _taken(tx: Transaction, session: Session, title: str) -> bool:
-    row = tx.row(
-        """
-        select 1 from sessions
-        where profile = :profile and owner = :owner and title_key = :key and id <> :id and deleted_at is null
-        """,
-        {"profile": session.profile, "owner": session.owner, "key": title.casefold(), "id": session.id},
-    )
-    return row is not None
-
-
-def _free(tx: Transaction, session: Session, title: str, *, always: bool = False) -> str:
-    if not always and not _taken(tx, session, title):
-        return title
-    base, _ = titles.base(title)
-    rows = tx.rows(
-        """
-        select title from sessions
-        where profile = :profile and owner = :owner and title_base = :base and deleted_at is null
-        """,
-        {"profile": session.profile, "owner": session.owner, "base": base.casefold()},
-    )
-    number = max((titles.base(row[0])[1] for row in rows), default=0) + 1
-    # A long base is cut to make room for its number, and may then be of another line.
-    while _taken(tx, session, wanted := titles.numbered(base, number)):
-        number += 1
-    return wanted
 
 
 def _change(

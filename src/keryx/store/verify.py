@@ -20,7 +20,9 @@ from keryx.store import changes, cursors, epochs, media, messages, turns
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.invariants import MOST, QUESTIONS, Check, Problem
 from keryx.store.numbers import issued
+from keryx.store.search import Index
 
+INDEX = "search index"
 _PAGE = 500
 
 
@@ -35,8 +37,21 @@ async def verify(database: Database, *, progress: Progress = silent) -> list[Pro
         except (KeryxError, ValueError, TypeError, LookupError) as exc:
             # A damaged row can hold any value: text that is none, a number where a word should be.
             found.append(Problem(check=name, subject="store", text=f"cannot be checked: {exc}"))
-    progress("done", len(checks), len(checks))
-    return found
+    progress("search index", len(checks), len(checks))
+    return found + await _index(database)
+
+
+async def _index(database: Database) -> list[Problem]:
+    """The search index has what the messages say."""
+    index = Index(database)
+    try:
+        text = await index.wrong()
+    except (KeryxError, ValueError, TypeError, LookupError) as exc:
+        text = f"cannot be checked: {exc}"
+    finally:
+        index.close()
+    mend = "nothing is lost, `keryx store reindex` builds it again"
+    return [Problem(check=INDEX, subject="store", text=f"{text}; {mend}")] if text else []
 
 
 def _some(tx: Transaction, *, check: Check, name: str) -> list[Problem]:
