@@ -9,6 +9,7 @@ from tests.conftest import Open
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Scenes, World, inbound, viewer
 
+from keryx.core import wire
 from keryx.core.access import Rule
 from keryx.core.deliveries import AGAIN, DeliveryState, Target
 from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, NotFound
@@ -457,3 +458,17 @@ async def test_a_job_follows_a_chat_that_gets_another_id(world: World) -> None:
     await passed(world, job, 1)
     (delivery,) = [d for d in await world.flow(world.delivered(2)) if d.turn]
     assert delivery.target == Target(FAKE, chat="-1001")
+
+
+async def test_a_job_in_a_zone_that_is_gone_holds_up_no_other(world: World) -> None:
+    lost, other = await add(world, "0 * * * *"), await add(world, "0 * * * *", "other")
+    strange = msgspec.structs.replace(lost.schedule, zone="Mars/Crater")
+    await world.write(
+        lambda tx: tx.run(
+            "update jobs set schedule = :s where id = :id", {"s": wire.dumps(strange), "id": lost.id}
+        )
+    )
+    (run,) = await passed(world, other, 1)
+    assert run.status == "done"
+    paused, _ = await world.hub.jobs.show(ANN, lost.id)
+    assert paused.state is JobState.PAUSED and "Mars/Crater" in paused.why

@@ -190,7 +190,7 @@ def resume(tx: Transaction, job: Job, now: datetime) -> Job:
 def run(tx: Transaction, job: Job, *, policy: Policy, now: datetime) -> Run:
     """Begin a run now."""
     scheduler.begin(tx, job, due_at=now, rules=policy.access, now=now)
-    return next(r for r in runs.of_job(tx, job, limit=100) if r.due_at == now)
+    return runs.get(tx, job, due_at=now)
 
 
 def remove(tx: Transaction, job: Job, now: datetime) -> Job:

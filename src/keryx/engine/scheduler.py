@@ -14,7 +14,7 @@ from keryx.core import jobs as core
 from keryx.core import schedules, titles
 from keryx.core.access import Rules
 from keryx.core.changes import Change, Kind
-from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.errors import Forbidden, Invalid, KeryxError
 from keryx.core.ids import ProjectId
 from keryx.core.jobs import Job, JobState, Outcome
 from keryx.core.messages import words
@@ -80,7 +80,12 @@ def begin_due(tx: Transaction, *, policy: Policy, now: datetime) -> None:
     job = jobs.due(tx, now=now)
     if job is None or job.next_at is None:
         return
-    plan = schedules.due(job.schedule, at=job.next_at, now=now, window=policy.jobs.window)
+    try:
+        plan = schedules.due(job.schedule, at=job.next_at, now=now, window=policy.jobs.window)
+    except Invalid as exc:
+        # A zone that this machine does not know must not hold up the others.
+        jobs.move(tx, job, JobState.PAUSED, next_at=None, now=now, why=str(exc))
+        return
     state = JobState.ACTIVE if plan.following else JobState.DONE
     moved = jobs.move(tx, job, state, next_at=plan.following, now=now)
     if plan.run is not None:

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from keryx.core import wire
 from keryx.core.deliveries import Target
+from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.jobs import Job, Outcome, Run
 from keryx.core.sessions import Viewer
@@ -63,6 +64,15 @@ def settle(
             "error": error and wire.dumps(error),
         },
     )
+
+
+def get(tx: Transaction, job: Job, *, due_at: datetime) -> Run:
+    row = tx.row(
+        f"{_SELECT} where r.job = :job and r.due_at = :due_at", {"job": job.id, "due_at": micros(due_at)}
+    )
+    if row is None:
+        raise NotFound(f"{job.name!r} has no run of {due_at}")
+    return _run(tx, row)
 
 
 def of_job(tx: Transaction, job: Job, *, limit: int = 20) -> list[Run]:

@@ -6,6 +6,7 @@ from keryx.core import schedules
 from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.core.ids import SessionId
 from keryx.core.jobs import Job, Run
+from keryx.core.schedules import Once
 from keryx.core.source import ChatType
 from keryx.engine import control, jobs
 from keryx.engine.asking import author
@@ -43,14 +44,13 @@ def _add(call: Call, text: str) -> Done:
     place = jobs.Place(origin=reply, source=author(call.inbound))
     wanted = jobs.Wanted(schedule="", prompt=prompt, to="origin" if reply else "")
     job = jobs.put(call.tx, call.viewer, schedule, wanted, place, policy=call.policy, now=call.now)
+    first = "" if isinstance(job.schedule.rule, Once) else _at("first", job)
     where = "" if job.targets else " Read its answers in the conversations of its runs."
-    return Done(
-        f"“{job.name}” runs {job.schedule}{_first(job)}.{where} /jobs remove {job.name} takes it back."
-    )
+    return Done(f"“{job.name}” runs {job.schedule}{first}.{where} /jobs remove {job.name} takes it back.")
 
 
-def _first(job: Job) -> str:
-    return f", first at {job.schedule.shown(job.next_at)} {job.schedule.zone}" if job.next_at else ""
+def _at(word: str, job: Job) -> str:
+    return f", {word} at {job.schedule.shown(job.next_at)} {job.schedule.zone}" if job.next_at else ""
 
 
 def _pause(call: Call, name: str) -> Done:
@@ -60,13 +60,13 @@ def _pause(call: Call, name: str) -> Done:
 
 def _resume(call: Call, name: str) -> Done:
     job = jobs.resume(call.tx, _named(call, name), call.now)
-    return Done(f"“{job.name}” goes on{_first(job).replace('first', 'next')}.")
+    return Done(f"“{job.name}” goes on{_at('next', job)}.")
 
 
 def _run(call: Call, name: str) -> Done:
     job = _named(call, name)
     begun = jobs.run(call.tx, job, policy=call.policy, now=call.now)
-    return Done(begun.error or f"“{job.name}” runs now; its answer is sent when it is there.")
+    return Done(begun.error or f"“{job.name}” runs now. /jobs runs {job.name} says what becomes of it.")
 
 
 def _remove(call: Call, name: str) -> Done:
