@@ -191,7 +191,7 @@ class BuiltinTools:
         wanted = msgspec.convert(_given(arguments, AddJob), jobs.Wanted, from_attributes=True)
         _check_own(context)
         job = await self._hub.jobs.add_from(
-            _viewer(context), context.turn, wanted, alone=not _confined(context)
+            _viewer(context), context.turn, wanted, alone=_confines(context) is None
         )
         return f"Made. {jobs.line(job)}"
 

@@ -140,7 +140,7 @@ class Service:
             for listening in self._listening.values():
                 group.start_soon(listening.run)
             if self._everything:
-                group.start_soon(self._scheduler.run, self.feed.follow(None, cursor))
+                group.start_soon(self._scheduler.run, self.feed.live(self._look_again))
                 self._start_sweeps(group)
             try:
                 yield self.hub
