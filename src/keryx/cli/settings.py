@@ -70,10 +70,10 @@ MEANINGS = {
     "budgets.everyone.month": "What each person may spend in a month.",
     "budgets.everyone.day_tokens": "How many tokens each person may use in a day.",
     "budgets.everyone.month_tokens": "How many tokens each person may use in a month.",
+    "budgets.people": "Other budgets by person, as /whoami names them: tables of `day`, `month`, `day_tokens` and `month_tokens`.",
     "jobs.zone": "The time zone of jobs that name none.",
     "jobs.catch_up": "For how long a run that was missed is made up for, once; later it is skipped. 0s skips all that is more than a minute late.",
     "jobs.most": "How many jobs one person may have at a time.",
-    "budgets.people": "Other budgets by person, as /whoami names them: tables of `day`, `month`, `day_tokens` and `month_tokens`.",
 }
 
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")

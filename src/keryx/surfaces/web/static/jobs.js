@@ -33,12 +33,10 @@ function form(app, reload) {
       await reload();
     });
   };
-  return h("form", { class: "stack block", key: "add", onsubmit: send },
-    h("input", { class: "field", name: "schedule", "aria-label": "Schedule", placeholder: "When, as every 2h", required: true, autocomplete: "off" }),
-    h("input", { class: "field grow", name: "prompt", "aria-label": "Prompt", placeholder: "What the agent is to do", required: true, autocomplete: "off" }),
-    h("input", { class: "field", name: "to", "aria-label": "Send to", placeholder: "Send to, as telegram", autocomplete: "off" }),
-    h("input", { class: "field", name: "zone", "aria-label": "Time zone", placeholder: "Time zone", autocomplete: "off", ref: (e) => (e.value = e.defaultValue = ZONE) }),
-    h("button", { class: "button main" }, "Add"));
+  const field = (name, label, hint, more) => h("input", { class: "field grow", name, "aria-label": label, placeholder: hint, autocomplete: "off", ...more });
+  return h("form", { class: "block", key: "add", onsubmit: send },
+    h("div", { class: "stack" }, field("schedule", "Schedule", "When, as every 2h", { required: true }), field("prompt", "Prompt", "What the agent is to do", { required: true })),
+    h("div", { class: "stack" }, field("to", "Send to", "Send to, as telegram"), field("zone", "Time zone", "Time zone", { ref: (e) => (e.value = e.defaultValue = ZONE) }), h("button", { class: "button main" }, "Add")));
 }
 
 const moment = (at) => h("time", { datetime: at }, full(at));
@@ -48,7 +46,7 @@ function row(job, app, reload) {
   const act = (work) => app.act(async () => { await work(); await reload(); });
   const paused = job.state === "paused";
   return h("tr", { key: job.id },
-    h("td", {}, h("strong", {}, cut(job.name, 60)), h("div", { class: "muted small" }, cut(job.prompt, 120)), h("div", { class: "muted small" }, job.to.length ? `to ${cut(job.to.join(", "), 80)}` : "kept in its conversations")),
+    h("td", {}, h("strong", {}, cut(job.name, 60)), job.prompt !== job.name && h("div", { class: "muted small" }, cut(job.prompt, 120)), h("div", { class: "muted small" }, job.to.length ? `to ${cut(job.to.join(", "), 80)}` : "kept in its conversations")),
     h("td", {}, job.schedule),
     h("td", {}, job.next_at ? moment(job.next_at) : h("span", { class: "state waiting" }, job.state), job.why && h("div", { class: "muted small" }, job.why)),
     h("td", {}, job.last ? [job.last.session ? h("a", { href: `#/s/${job.last.session}` }, full(job.last.due_at)) : full(job.last.due_at), h("div", {}, outcome(job.last)), job.last.error && h("div", { class: "muted small" }, cut(job.last.error, 120))] : h("span", { class: "muted" }, "none yet")),
