@@ -230,12 +230,15 @@ class Conversations(RuleBasedStateMachine):
     def work(self, chat: int, worker: WorkerId) -> None:
         self.claim(chat, worker)
 
-    def claim(self, chat: int, worker: WorkerId) -> None:
+    def claim(self, chat: int, name: WorkerId) -> None:
+        # What an earlier example left running in the same store is none of this one's.
+        worker = WorkerId(f"{self._name}-{name}")
         talk = self.talk(chat)
         if talk is None:
             return
+        waits = talk.running or not talk.queue or self.must_wait(talk.queue[0], worker)
         turn = self.do(builders.claim, worker=worker, at=self.now(), per_principal=10_000, session=talk.id)
-        if talk.running or not talk.queue or self.must_wait(talk.queue[0], worker):
+        if waits:
             assert turn is None
             return
         first = talk.queue.pop(0)
