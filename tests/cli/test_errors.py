@@ -67,6 +67,7 @@ def test_wrong_input_gives_one_sentence_and_its_code(
     ("variable", "value", "words"),
     [
         ("KERYX_PORT", "many", "port"),
+        ("KERYX_DATABASE", "mysql://user@host/name", "postgresql://"),
         ("KERYX_DRAIN", "soon", "30s"),
         ("KERYX_BUSY", "shout", "busy"),
         ("KERYX_LOG_LEVEL", "loud", "log_level"),
@@ -85,6 +86,13 @@ def test_a_broken_settings_file_is_named(keryx: Cli) -> None:
     result = keryx("sessions", "list")
     assert result.code == 2
     assert "keryx.toml" in result.err
+
+
+def test_a_home_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a letter")
+    result = Cli(tmp_path, KERYX_HOME=str(tmp_path / "home"))("sessions", "list")
+    assert result.code == 5
+    assert "it is a file" in result.err and "KERYX_HOME" in result.err
 
 
 def test_a_foreign_file_is_not_touched(keryx: Cli) -> None:

@@ -227,7 +227,7 @@ async def _problems(settings: Settings, progress: Progress) -> list[Problem]:
     except KeryxError as exc:
         if settings.on_postgres:
             raise
-        found.append(Problem(check="file", subject="store", text=str(exc)))
+        found = found or [Problem(check="file", subject="store", text=str(exc))]
     return found
 
 
