@@ -36,6 +36,7 @@ from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, Leas
         (["lanes", "show", "nowhere"], 3, "keryx lanes list"),
         (["deliveries", "retry", "nothing"], 3, "keryx deliveries list"),
         (["deliveries", "list", "--state", "lost"], 2, "--state"),
+        (["store", "copy", "mysql://host/name", "copy.db"], 2, "postgresql://"),
         (["why", "nonsense"], 2, "is not a message id"),
         (["why", "01jd0abcdefghjkmnp.3"], 3, "keryx sessions list"),
         (["projects", "remove", "nothing", "--yes"], 3, "keryx projects list"),

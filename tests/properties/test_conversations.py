@@ -233,8 +233,9 @@ class Conversations(RuleBasedStateMachine):
         talk = self.talk(chat)
         if talk is None:
             return
-        turn = self.do(
-            claims.claim,
+        found = self.do(
+            claims.claim_many,
+            most=1,
             worker=worker,
             now=self.now(),
             lease=LEASE,
@@ -242,6 +243,7 @@ class Conversations(RuleBasedStateMachine):
             scoped=True,
             session=talk.id,
         )
+        turn = found.turns[0] if found.turns else None
         if talk.running or not talk.queue or self.must_wait(talk.queue[0], worker):
             assert turn is None
             return

@@ -241,7 +241,10 @@ async def _restore_to_postgres(file: Path, settings: Settings, progress: Progres
 
 
 def _settings(address: str) -> Settings:
-    return Settings(database=address if "://" in address else str(Path(address).expanduser()))
+    try:
+        return Settings(database=address if "://" in address else str(Path(address).expanduser()))
+    except ValueError as exc:
+        raise Invalid(f"{masked(address)}: {exc}") from exc
 
 
 def _check_there(settings: Settings) -> None:
