@@ -93,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     jobs: Scheduling = Scheduling()
 
     def __post_init__(self) -> None:
+        if "://" in self.database and not self.on_postgres:
+            raise ValueError("database is a file, or an address like postgresql://user@host/name")
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
         if twice := next((n for n in names if names.count(n) > 1), None):
             raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")

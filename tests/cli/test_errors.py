@@ -36,6 +36,7 @@ from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, Leas
         (["lanes", "show", "nowhere"], 3, "keryx lanes list"),
         (["deliveries", "retry", "nothing"], 3, "keryx deliveries list"),
         (["deliveries", "list", "--state", "lost"], 2, "--state"),
+        (["store", "copy", "mysql://host/name", "copy.db"], 2, "postgresql://"),
         (["why", "nonsense"], 2, "is not a message id"),
         (["why", "01jd0abcdefghjkmnp.3"], 3, "keryx sessions list"),
         (["projects", "remove", "nothing", "--yes"], 3, "keryx projects list"),
@@ -67,6 +68,7 @@ def test_wrong_input_gives_one_sentence_and_its_code(
     ("variable", "value", "words"),
     [
         ("KERYX_PORT", "many", "port"),
+        ("KERYX_DATABASE", "mysql://user@host/name", "postgresql://"),
         ("KERYX_DRAIN", "soon", "30s"),
         ("KERYX_BUSY", "shout", "busy"),
         ("KERYX_LOG_LEVEL", "loud", "log_level"),
@@ -85,6 +87,13 @@ def test_a_broken_settings_file_is_named(keryx: Cli) -> None:
     result = keryx("sessions", "list")
     assert result.code == 2
     assert "keryx.toml" in result.err
+
+
+def test_a_home_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a letter")
+    result = Cli(tmp_path, KERYX_HOME=str(tmp_path / "home"))("sessions", "list")
+    assert result.code == 5
+    assert "it is a file" in result.err and "KERYX_HOME" in result.err
 
 
 def test_a_foreign_file_is_not_touched(keryx: Cli) -> None:

@@ -115,6 +115,12 @@ def test_verify_names_what_is_wrong(spoken: Shell) -> None:
     assert "Traceback" not in spoken("verify", code=1)
 
 
+def test_verify_names_a_file_that_is_cut_short_once(spoken: Shell) -> None:
+    spoken.store.write_bytes(_settled(spoken)[:60_000])
+    (problem,) = spoken.json("verify", code=1)["problems"]
+    assert "malformed" in problem["text"]
+
+
 def test_a_damaged_search_index_is_no_loss_and_is_built_again(spoken: Shell) -> None:
     spoken("sessions", "search", "x")
     for file in spoken.home.glob("keryx-search.db*"):

@@ -227,7 +227,7 @@ async def _problems(settings: Settings, progress: Progress) -> list[Problem]:
     except KeryxError as exc:
         if settings.on_postgres:
             raise
-        found.append(Problem(check="file", subject="store", text=str(exc)))
+        found = found or [Problem(check="file", subject="store", text=str(exc))]
     return found
 
 
@@ -241,7 +241,10 @@ async def _restore_to_postgres(file: Path, settings: Settings, progress: Progres
 
 
 def _settings(address: str) -> Settings:
-    return Settings(database=address if "://" in address else str(Path(address).expanduser()))
+    try:
+        return Settings(database=address if "://" in address else str(Path(address).expanduser()))
+    except ValueError as exc:
+        raise Invalid(f"{masked(address)}: {exc}") from exc
 
 
 def _check_there(settings: Settings) -> None:

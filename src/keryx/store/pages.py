@@ -25,8 +25,11 @@ def check(path: Path) -> list[Problem]:
     """What is wrong with the pages and references of a file. Changes nothing, and never raises for damage."""
     try:
         connection = _open(path)
+        connection.execute("select count(*) from sqlite_schema").fetchall()
+    except apsw.CantOpenError as exc:
+        return [_problem(str(translate(exc, path)))]
     except (apsw.Error, KeryxError) as exc:
-        return [_problem(str(exc) if isinstance(exc, KeryxError) else str(translate(exc, path)))]
+        return [_problem(str(exc))]
     try:
         return [*_integrity(connection), *_references(connection), *_ours(connection, path)]
     finally:

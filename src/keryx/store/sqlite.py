@@ -266,8 +266,9 @@ def prepare(path: Path) -> apsw.Connection:
     except apsw.Error as exc:
         raise translate(exc, path) from exc
     except OSError as exc:
+        reason = "it is a file" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
         raise StoreBroken(
-            f"{path.parent} cannot be used ({exc.strerror}): check its rights, or set KERYX_HOME to a folder you may write"
+            f"{path.parent} cannot be used ({reason}): check its rights, or set KERYX_HOME to a folder you may write"
         ) from exc
     return connection
 
