@@ -43,6 +43,7 @@ def prefixed(table: str) -> str:
 
 
 _SELECT = f"select {', '.join(COLUMNS)} from messages"
+_AT_ONCE = 250
 # Looking a member up in a table is many times faster than calling the enum.
 _ROLES = {role.value: role for role in Role}
 
@@ -280,7 +281,12 @@ def from_row(row: Row) -> Message:
 
 
 def from_rows(rows: Sequence[Row]) -> list[Message]:
-    """Decode the parts and the times of many rows in one go: several times faster than one by one."""
+    """Decode the parts and the times of many rows in one go: several times faster than one by one. What is decoded
+    at once stays small enough for the caches of the processor."""
+    return [m for n in range(0, len(rows), _AT_ONCE) for m in _decoded(rows[n : n + _AT_ONCE])]
+
+
+def _decoded(rows: Sequence[Row]) -> list[Message]:
     try:
         parts = wire.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])
     except Invalid as exc:
