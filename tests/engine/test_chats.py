@@ -21,7 +21,7 @@ async def test_every_lane_of_a_chat_goes_on_under_its_new_id(world: World) -> No
     ann, bob = await said(world, "-5", "ann"), await said(world, "-5", "bob")
     other = await said(world, "-55", "ann")
     for _ in range(2):
-        await world.hub.move_chat(FAKE, "", "-5", "-100")
+        await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")
     assert [await said(world, "-100", "ann"), await said(world, "-100", "bob")] == [ann, bob]
     assert await said(world, "-55", "ann") == other
     assert await said(world, "-5", "ann") not in (ann, bob, other)
@@ -29,25 +29,25 @@ async def test_every_lane_of_a_chat_goes_on_under_its_new_id(world: World) -> No
 
 async def test_a_lane_that_has_begun_under_the_new_id_stays(world: World) -> None:
     old, new = await said(world, "-5", "ann"), await said(world, "-100", "ann")
-    await world.hub.move_chat(FAKE, "", "-5", "-100")
+    await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")
     assert await said(world, "-100", "ann") == new != old
     assert await said(world, "-5", "ann") == old
 
 
 async def test_odd_ids_and_other_accounts_are_not_taken_for_the_chat(world: World) -> None:
     odd = await said(world, '%_"\\', "ann")
-    await world.hub.move_chat(FAKE, "", "-5", "-100")
-    await world.hub.move_chat(FAKE, "other", '%_"\\', "-100")
+    await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")
+    await world.hub.lanes.move_chat(FAKE, "other", '%_"\\', "-100")
     assert await said(world, '%_"\\', "ann") == odd
-    await world.hub.move_chat(FAKE, "", '%_"\\', "-100")
+    await world.hub.lanes.move_chat(FAKE, "", '%_"\\', "-100")
     assert await said(world, "-100", "ann") == odd
 
 
 async def test_instructions_and_the_mirror_go_along(world: World) -> None:
     await said(world, "-5", "ann")
-    (lane,) = await world.hub.lanes(OPERATORS)
-    await world.hub.instruct_lane(OPERATORS, lane.key, "be brief")
+    (lane,) = await world.hub.lanes.page(OPERATORS)
+    await world.hub.lanes.instruct(OPERATORS, lane.key, "be brief")
     await world.write(lanes.set_mirror, lane, True)
-    await world.hub.move_chat(FAKE, "", "-5", "-100")
-    (moved,) = [found for found in await world.hub.lanes(OPERATORS) if found.source.chat == "-100"]
+    await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")
+    (moved,) = [found for found in await world.hub.lanes.page(OPERATORS) if found.source.chat == "-100"]
     assert (moved.instructions, moved.mirror) == ("be brief", True)

@@ -68,12 +68,12 @@ async def test_a_job_runs_at_each_of_its_moments_in_a_session_of_its_own(world: 
 async def test_runs_are_hidden_from_lists_and_kept_in_a_project_of_their_own(world: World) -> None:
     await passed(world, await add(world, "every 10m"), 2)
     assert (await world.hub.sessions(ANN, Listing()))[0] == []
-    (project,) = await world.hub.projects(ANN)
+    (project,) = await world.hub.projects.every(ANN)
     shown, _ = await world.hub.sessions(ANN, Listing(project=project.id, jobs=True))
     assert (project.name, len(shown)) == ("Scheduled", 2)
-    await world.hub.change_project(ANN, project.id, new_name="Clockwork", colour=None)
+    await world.hub.projects.change(ANN, project.id, new_name="Clockwork", colour=None)
     await passed(world, (await world.hub.jobs.every(ANN))[0], 3)
-    assert [(p.name, p.sessions) for p in await world.hub.projects(ANN)] == [("Clockwork", 3)]
+    assert [(p.name, p.sessions) for p in await world.hub.projects.every(ANN)] == [("Clockwork", 3)]
 
 
 async def test_a_job_that_comes_once_is_over_then(world: World) -> None:
@@ -452,7 +452,7 @@ async def test_a_question_of_a_run_is_answered_from_the_chat_that_it_reached(beg
 
 async def test_a_job_follows_a_chat_that_gets_another_id(world: World) -> None:
     job = await _from_chat(world)
-    await world.hub.move_chat(FAKE, "", "1", "-1001")
+    await world.hub.lanes.move_chat(FAKE, "", "1", "-1001")
     (moved,) = await world.hub.jobs.every(OPERATORS)
     assert [str(t) for t in moved.targets] == ["fake:-1001"] and moved.source and moved.source.chat == "-1001"
     await passed(world, job, 1)

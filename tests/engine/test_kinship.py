@@ -141,9 +141,9 @@ async def test_an_alias_learned_late_joins_lanes_and_keeps_both_histories(world:
     await world.settle(second)
     assert first.session != second.session
     await world.hub.people.learn_alias(OPERATORS, "whatsapp", f"+{PHONE}@s.whatsapp.net", LID)
-    (lane,) = await world.hub.lanes(OPERATORS)
+    (lane,) = await world.hub.lanes.page(OPERATORS)
     assert (lane.key, lane.session) == (f"agent:main:whatsapp:dm:{PHONE}", second.session)
-    _, moves = await world.hub.lane(OPERATORS, lane.key)
+    _, moves = await world.hub.lanes.show(OPERATORS, lane.key)
     assert {m.session for m in moves} == {first.session, second.session}
     assert moves[0].why.startswith("joined with agent:main:whatsapp:dm:")
     for user in (PHONE, LID):
@@ -169,7 +169,7 @@ async def test_a_member_of_a_group_has_one_lane_under_all_ids(world: World) -> N
     await world.hub.receive(member(PHONE))
     await world.hub.receive(member(LID))
     await world.hub.people.learn_alias(OPERATORS, "whatsapp", LID, PHONE)
-    (lane,) = await world.hub.lanes(OPERATORS)
+    (lane,) = await world.hub.lanes.page(OPERATORS)
     assert lane.key.endswith(f":{PHONE}") and not lane.shared
 
 

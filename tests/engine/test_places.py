@@ -260,12 +260,12 @@ async def test_profiles_are_chosen_by_rule_and_nothing_crosses(begin: Begin) -> 
     keys = await world.read(lambda tx: [row[0] for row in tx.rows("select key from lanes order by key")])
     assert [key.split(":")[1] for key in keys] == ["deep", "main", "work", "work"]
     work = msgspec.structs.replace(OPERATORS, profile=ProfileId("work"))
-    assert len(await world.hub.lanes(work)) == 2
+    assert len(await world.hub.lanes.page(work)) == 2
 
 
 async def test_instructions_of_a_lane_and_a_project_are_told_after_a_reset_too(world: World) -> None:
-    await world.hub.add_project(viewer("ann"), "travel")
-    await world.hub.instruct_project(viewer("ann"), "travel", "Prices in euros.")
+    await world.hub.projects.add(viewer("ann"), "travel")
+    await world.hub.projects.instruct(viewer("ann"), "travel", "Prices in euros.")
     await world.command("/instructions Answer in Danish.")
     assert await world.command("/instructions") == "Answer in Danish."
     turn = await world.ask("hello")

@@ -123,7 +123,7 @@ async def test_a_message_that_kills_the_process_is_set_aside_after_three_tries(b
     assert (await world.settle(behind)).state is TurnState.DONE
     texts = await world.sent(2)
     assert "tried 3 times" in texts[0] and texts[1] == "waiting"
-    (lane,) = await world.hub.lanes(OPERATORS)
+    (lane,) = await world.hub.lanes.page(OPERATORS)
     assert lane.suspended
 
 

@@ -100,7 +100,7 @@ async def test_people_in_a_group_are_apart_and_together_in_a_thread(world: World
     together = [await world.hub.receive(in_group(u, thread="t")) for u in ("ann", "bob")]
     assert apart[0].session != apart[1].session
     assert together[0].session == together[1].session
-    assert [lane.shared for lane in await world.hub.lanes(OPERATORS)].count(True) == 1
+    assert [lane.shared for lane in await world.hub.lanes.page(OPERATORS)].count(True) == 1
 
 
 async def test_the_writings_of_one_whatsapp_id_are_one_person(world: World) -> None:
@@ -109,7 +109,7 @@ async def test_the_writings_of_one_whatsapp_id_are_one_person(world: World) -> N
     for writing in writings:
         source = Source(platform="whatsapp", chat=writing, user=writing)
         await world.hub.receive(inbound("hi", source=source, principal=None))
-    (lane,) = await world.hub.lanes(OPERATORS)
+    (lane,) = await world.hub.lanes.page(OPERATORS)
     assert lane.session
     asked = await world.read(lambda tx: tx.rows("select distinct asker from turns"))
     assert len(asked) == 1
@@ -120,7 +120,7 @@ async def test_a_source_that_names_nobody_is_refused_and_leaves_nothing(world: W
     for principal in (None, PrincipalId("ann")):
         with pytest.raises(Invalid, match="names no"):
             await world.hub.receive(inbound("hi", source=nobody, principal=principal, cursor=("fake:", "9")))
-    assert await world.hub.lanes(OPERATORS) == []
+    assert await world.hub.lanes.page(OPERATORS) == []
     assert await world.hub.position("fake:") is None
 
 
@@ -232,8 +232,8 @@ async def test_a_session_that_is_brought_back_after_a_long_silence_stays(begin: 
 
 async def test_a_suspended_lane_starts_afresh_and_says_why(world: World) -> None:
     first = await world.ask("a")
-    (lane,) = await world.hub.lanes(OPERATORS)
-    await world.hub.suspend_lane(OPERATORS, lane.key, True)
+    (lane,) = await world.hub.lanes.page(OPERATORS)
+    await world.hub.lanes.suspend(OPERATORS, lane.key, True)
     second = await world.ask("b")
     assert second.session != first.session
     assert "stopped" in (await world.sent(3))[1]
@@ -315,8 +315,8 @@ VERBS: dict[str, Verb] = {
     "redo": lambda hub, v, s: hub.redo(v, s),
     "retry": lambda hub, v, s: hub.retry(v, s, surface="web"),
     "stop": lambda hub, v, s: hub.stop(v, s),
-    "switch_lane": lambda hub, v, s: hub.switch_lane(v, inbound("", chat="2", user="bob"), s),
-    "assign_project": lambda hub, v, s: hub.assign_project(v, s, None),
+    "switch_lane": lambda hub, v, s: hub.lanes.switch(v, inbound("", chat="2", user="bob"), s),
+    "assign_project": lambda hub, v, s: hub.projects.assign(v, s, None),
     "why": lambda hub, v, s: hub.why(v, f"{s}.1"),
 }
 
@@ -334,14 +334,19 @@ async def test_every_verb_hides_the_sessions_of_others(world: World) -> None:
 async def test_lists_lanes_turns_and_deliveries_of_others_are_hidden(world: World) -> None:
     turn = await world.ask("mine")
     (delivery,) = await world.delivered(1)
-    (lane,) = await world.hub.lanes(OPERATORS)
+    (lane,) = await world.hub.lanes.page(OPERATORS)
     bob = viewer("bob")
     assert await world.hub.sessions(bob, Listing()) == ([], None)
-    assert await world.hub.lanes(bob) == await world.hub.deliveries(bob) == await world.hub.active(bob) == []
+    assert (
+        await world.hub.lanes.page(bob)
+        == await world.hub.deliveries(bob)
+        == await world.hub.active(bob)
+        == []
+    )
     for refused in (
-        world.hub.lane(bob, lane.key),
-        world.hub.reset_lane(bob, lane.key),
-        world.hub.suspend_lane(bob, lane.key, True),
+        world.hub.lanes.show(bob, lane.key),
+        world.hub.lanes.reset(bob, lane.key),
+        world.hub.lanes.suspend(bob, lane.key, True),
         world.hub.turn(bob, turn.id),
         world.hub.drop(bob, turn.id),
         world.hub.decide(bob, delivery.id, DeliveryState.READY),
@@ -367,14 +372,14 @@ async def test_a_lane_cannot_be_switched_to_the_session_of_another(world: World)
     await world.ask("yours", user="bob", chat="2")
     for asker in (viewer("bob"), OPERATORS):
         with pytest.raises(KeryxError):
-            await world.hub.switch_lane(asker, inbound("", chat="2", user="bob"), mine.session)
-    (lane,) = [lane for lane in await world.hub.lanes(OPERATORS) if lane.owner == "bob"]
+            await world.hub.lanes.switch(asker, inbound("", chat="2", user="bob"), mine.session)
+    (lane,) = [lane for lane in await world.hub.lanes.page(OPERATORS) if lane.owner == "bob"]
     assert lane.session != mine.session
 
 
 async def test_a_lane_goes_on_with_a_session_of_the_same_owner(world: World) -> None:
     first = await world.ask("here")
-    await world.hub.switch_lane(viewer("ann"), inbound("", chat="2"), first.session)
+    await world.hub.lanes.switch(viewer("ann"), inbound("", chat="2"), first.session)
     second = await world.ask("there", chat="2")
     assert second.session == first.session
     await world.sent(2)
@@ -385,11 +390,11 @@ async def test_the_history_of_a_lane_says_why_it_moved(world: World) -> None:
     await world.ask("a")
     await world.command("/new")
     await world.ask("b")
-    (lane,) = await world.hub.lanes(OPERATORS)
-    _, history = await world.hub.lane(OPERATORS, lane.key)
+    (lane,) = await world.hub.lanes.page(OPERATORS)
+    _, history = await world.hub.lanes.show(OPERATORS, lane.key)
     assert [m.why for m in history] == ["first message", "new", "first message"]
-    await world.hub.reset_lane(OPERATORS, lane.key)
-    assert (await world.hub.lane(OPERATORS, lane.key))[0].session is None
+    await world.hub.lanes.reset(OPERATORS, lane.key)
+    assert (await world.hub.lanes.show(OPERATORS, lane.key))[0].session is None
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
@@ -446,9 +451,9 @@ async def test_the_mode_of_a_message_goes_before_session_and_policy(begin: Begin
 
 async def test_a_message_for_a_session_by_id_leaves_the_lanes_alone(world: World) -> None:
     first = await world.ask("a")
-    before = await world.hub.lanes(OPERATORS)
+    before = await world.hub.lanes.page(OPERATORS)
     await world.ask("b", session=first.session, source=Source(platform="web", user="ann"))
-    assert await world.hub.lanes(OPERATORS) == before
+    assert await world.hub.lanes.page(OPERATORS) == before
 
 
 async def test_a_message_to_a_deleted_session_is_refused(world: World) -> None:

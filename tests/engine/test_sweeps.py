@@ -149,7 +149,7 @@ async def test_what_may_be_forgotten_is_forgotten_and_sessions_stay(world: World
     await world.node.stop()
     world.advance(timedelta(days=91))
     await Housekeeping(world.database, world.clock, policy=world.policy).sweep()
-    assert await world.hub.lanes(OPERATORS) == []
+    assert await world.hub.lanes.page(OPERATORS) == []
     assert not (await world.hub.receive(message)).duplicate
     assert len((await world.hub.sessions(OPERATORS, Listing()))[0]) == 2
 

@@ -51,7 +51,7 @@ class Conversation:
 
     async def go_on(self, session: SessionId) -> None:
         """Take up a session in this lane: show its last messages, and what happens from there on."""
-        await self.hub.switch_lane(self.viewer, self._inbound(""), session)
+        await self.hub.lanes.switch(self.viewer, self._inbound(""), session)
         await self._enter(session)
 
     async def say(self, text: str) -> Receipt:
@@ -111,7 +111,7 @@ class Conversation:
     async def _go_where_the_lane_went(self) -> None:
         address = lanes.address(self._source, sharing=self._policy.sharing)
         try:
-            lane, _ = await self.hub.lane(self.viewer, address.key)
+            lane, _ = await self.hub.lanes.show(self.viewer, address.key)
         except NotFound:
             return
         if lane.session != self.session:

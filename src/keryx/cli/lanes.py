@@ -36,7 +36,7 @@ async def list_(
     """
     async with hub() as access:
         moment = since(since_) if since_ else None
-        found = await access.hub.lanes(access.viewer, since=moment, limit=max(1, limit))
+        found = await access.hub.lanes.page(access.viewer, since=moment, limit=max(1, limit))
     if json:
         output.json({"lanes": found})
     elif found:
@@ -58,7 +58,7 @@ async def show(key: _Key, /, *, json: Json = False) -> None:
         keryx lanes show agent:main:telegram:dm:42
     """
     async with hub() as access:
-        lane, moves = await access.hub.lane(access.viewer, key)
+        lane, moves = await access.hub.lanes.show(access.viewer, key)
     if json:
         output.json(Shown(lane=lane, moves=moves))
         return
@@ -78,7 +78,7 @@ async def reset(key: _Key, /, *, json: Json = False) -> None:
         keryx lanes reset agent:main:telegram:dm:42
     """
     async with hub() as access:
-        await access.hub.reset_lane(access.viewer, key)
+        await access.hub.lanes.reset(access.viewer, key)
     _done(key, "The next message starts a new conversation.", json)
 
 
@@ -91,7 +91,7 @@ async def suspend(key: _Key, /, *, json: Json = False) -> None:
         keryx lanes suspend agent:main:telegram:dm:42
     """
     async with hub() as access:
-        await access.hub.suspend_lane(access.viewer, key, True)
+        await access.hub.lanes.suspend(access.viewer, key, True)
     _done(key, "Suspended: the next message starts afresh.", json)
 
 
@@ -104,7 +104,7 @@ async def free(key: _Key, /, *, json: Json = False) -> None:
         keryx lanes free agent:main:telegram:dm:42
     """
     async with hub() as access:
-        await access.hub.suspend_lane(access.viewer, key, False)
+        await access.hub.lanes.suspend(access.viewer, key, False)
     _done(key, "Free: it goes on with its session.", json)
 
 
@@ -123,7 +123,7 @@ async def instruct(
         keryx lanes instruct agent:main:telegram:dm:42 "Answer in Danish."
     """
     async with hub() as access:
-        await access.hub.instruct_lane(access.viewer, key, text)
+        await access.hub.lanes.instruct(access.viewer, key, text)
     _done(key, "Told from the next message on." if text else "No instructions any more.", json)
 
 

@@ -23,7 +23,7 @@ async def list_(*, json: Json = False) -> None:
         keryx projects list
     """
     async with hub() as access:
-        found = await access.hub.projects(access.viewer)
+        found = await access.hub.projects.every(access.viewer)
     if json:
         output.json({"projects": found})
     elif found:
@@ -42,7 +42,7 @@ async def add(name: _Name, /, *, colour: _Colour = "", json: Json = False) -> No
         keryx projects add travel --colour teal
     """
     async with hub() as access:
-        project = await access.hub.add_project(access.viewer, name, colour=colour)
+        project = await access.hub.projects.add(access.viewer, name, colour=colour)
     _done(project, f"Made {project.name}.", json)
 
 
@@ -57,7 +57,7 @@ async def rename(
         keryx projects rename travel journeys
     """
     async with hub() as access:
-        project = await access.hub.change_project(access.viewer, name, new_name=new, colour=None)
+        project = await access.hub.projects.change(access.viewer, name, new_name=new, colour=None)
     _done(project, f"Now called {project.name}.", json)
 
 
@@ -70,7 +70,7 @@ async def colour(name: _Name, colour: _Colour, /, *, json: Json = False) -> None
         keryx projects colour travel "#0a7"
     """
     async with hub() as access:
-        project = await access.hub.change_project(access.viewer, name, new_name=None, colour=colour)
+        project = await access.hub.projects.change(access.viewer, name, new_name=None, colour=colour)
     _done(project, f"{project.name} is {project.colour or 'without a colour'} now.", json)
 
 
@@ -89,7 +89,7 @@ async def instruct(
         keryx projects instruct travel "Prices in euros."
     """
     async with hub() as access:
-        project = await access.hub.instruct_project(access.viewer, name, text)
+        project = await access.hub.projects.instruct(access.viewer, name, text)
     _done(project, "Told from the next message on." if text else "No instructions any more.", json)
 
 
@@ -102,9 +102,9 @@ async def remove(name: _Name, /, *, yes: Yes = False, json: Json = False) -> Non
         keryx projects remove travel --yes
     """
     async with hub() as access:
-        project = await access.hub.project(access.viewer, name)
+        project = await access.hub.projects.find(access.viewer, name)
         confirm(f"Remove {project.name}? Its {transcript.count(project.sessions, 'session')} stay.", yes)
-        await access.hub.remove_project(access.viewer, name)
+        await access.hub.projects.remove(access.viewer, name)
     _done(project, f"Removed {project.name}.", json)
 
 
@@ -118,7 +118,7 @@ async def assign(ref: Ref, project: _Name, /, *, json: Json = False) -> None:
     """
     async with hub() as access:
         id_ = await access.id(ref)
-        await access.hub.assign_project(access.viewer, id_, None if project == "none" else project)
+        await access.hub.projects.assign(access.viewer, id_, None if project == "none" else project)
     if json:
         output.json({"session": id_, "project": None if project == "none" else project})
     else:

@@ -82,7 +82,7 @@ async def list_(
     async with hub() as access:
         listing = Listing(
             surface=surface,
-            project=(await access.hub.project(access.viewer, project)).id if project else None,
+            project=(await access.hub.projects.find(access.viewer, project)).id if project else None,
             pinned=True if pinned else None,
             archived=None if all_ else archived,
             activity=state,

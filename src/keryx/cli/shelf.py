@@ -135,7 +135,7 @@ async def move_to_project(
         ref,
         "In no project now." if project == "none" else f"Now in {project}.",
         json,
-        lambda a, id_: a.hub.assign_project(a.viewer, id_, None if project == "none" else project),
+        lambda a, id_: a.hub.projects.assign(a.viewer, id_, None if project == "none" else project),
     )
 
 

@@ -42,7 +42,7 @@ class HubDoor:
         return await self._hub.people.allowed(known)
 
     async def moved(self, old: str, new: str) -> None:
-        await self._hub.move_chat(self._adapter.platform, self._adapter.account, old, new)
+        await self._hub.lanes.move_chat(self._adapter.platform, self._adapter.account, old, new)
 
     async def alias(self, source: Source, other: str) -> None:
         await self._hub.people.known_as(source, other)

@@ -1,7 +1,6 @@
 """Hub: the facade. Three verbs for every surface, and small commands beside them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -19,7 +18,6 @@ from keryx.core.shapes import Reach
 from keryx.core.turns import Turn
 from keryx.engine import (
     branches,
-    chats,
     commands,
     control,
     homes,
@@ -33,9 +31,11 @@ from keryx.engine import (
 from keryx.engine.desk import Desk
 from keryx.engine.feed import Feed
 from keryx.engine.jobs import Jobs
+from keryx.engine.lanes import Lanes
 from keryx.engine.media import Media
 from keryx.engine.people import People
 from keryx.engine.policy import Policy
+from keryx.engine.projects import Projects
 from keryx.engine.questions import Questions
 from keryx.engine.signins import SignIns
 from keryx.engine.snapshot import Snapshot
@@ -49,19 +49,15 @@ from keryx.store import (
     deliveries,
     gates,
     gauges,
-    lanes,
     listings,
     lookup,
     messages,
-    projects,
     sessions,
     turns,
     workers,
 )
 from keryx.store.database import Database, Transaction
 from keryx.store.gauges import Gauges
-from keryx.store.lanes import Lane, Move
-from keryx.store.projects import Project
 from keryx.store.search import Hit, Index
 from keryx.store.workers import Worker
 
@@ -89,6 +85,8 @@ class Hub:
         self.usages = Usages(database, clock, budgets=policy.budgets)
         self.media = Media(database, clock, limit=policy.media.limit)
         self.people = People(database, clock, policy=policy)
+        self.projects = Projects(database, clock)
+        self.lanes = Lanes(database, clock, policy=policy)
         self.jobs = Jobs(database, clock, policy=policy)
 
     async def receive(self, inbound: Inbound) -> Receipt:
@@ -341,57 +339,6 @@ class Hub:
             "active", lambda tx: turns.active(tx, profile=viewer.profile, owner=viewer.owner)
         )
 
-    async def lanes(self, viewer: Viewer, *, since: datetime | None = None, limit: int = 200) -> list[Lane]:
-        return await self._database.read("lanes", lambda tx: lanes.page(tx, viewer, since=since, limit=limit))
-
-    async def lane(self, viewer: Viewer, key: str) -> tuple[Lane, list[Move]]:
-        """A lane with the sessions it had, newest first."""
-
-        def work(tx: Transaction) -> tuple[Lane, list[Move]]:
-            lane = lanes.get(tx, key, viewer=viewer)
-            return lane, lanes.history(tx, lane.key)
-
-        return await self._database.read("lane", work)
-
-    async def reset_lane(self, viewer: Viewer, key: str) -> None:
-        """Let the next message in a lane start a new session."""
-        now = self._clock.now()
-        await self._database.write(
-            "lane.reset", lambda tx: control.begin(tx, lanes.get(tx, key, viewer=viewer), now=now)
-        )
-
-    async def move_chat(self, platform: str, account: str, old: str, new: str) -> None:
-        """A chat has another id on its platform: its lanes go on under that. Doing it twice changes nothing."""
-        await self._database.write(
-            "lane.chat",
-            partial(
-                chats.move,
-                platform=platform,
-                account=account,
-                old=old,
-                new=new,
-                sharing=self._policy.sharing,
-                now=self._clock.now(),
-            ),
-        )
-
-    async def suspend_lane(self, viewer: Viewer, key: str, suspended: bool) -> None:
-        now = self._clock.now()
-        await self._database.write(
-            "lane.suspend",
-            lambda tx: lanes.suspend(tx, lanes.get(tx, key, viewer=viewer), suspended, now=now),
-        )
-
-    async def switch_lane(self, viewer: Viewer, inbound: Inbound, session: SessionId) -> None:
-        """Let the lane of a source go on with a session of the same owner."""
-        now = self._clock.now()
-
-        def work(tx: Transaction) -> None:
-            lane = router.lane_of(tx, inbound, self._policy, viewer.principal, now)
-            control.switch(tx, lane, sessions.get(tx, session, viewer=viewer), why="resume", now=now)
-
-        await self._database.write("lane.switch", work)
-
     async def deliveries(
         self, viewer: Viewer, *, states: Sequence[DeliveryState] | None = None, limit: int = 100
     ) -> list[Delivery]:
@@ -435,70 +382,6 @@ class Hub:
                 tx, turns.get(tx, turn), viewer, target, text, reach=self._policy.reach, alone=alone, now=now
             ),
         )
-
-    async def projects(self, viewer: Viewer) -> list[Project]:
-        return await self._database.read("projects", lambda tx: projects.every(tx, viewer))
-
-    async def project(self, viewer: Viewer, name: str) -> Project:
-        """The viewer's project of this name or id."""
-        return await self._database.read("project", lambda tx: projects.find(tx, viewer, name))
-
-    async def add_project(self, viewer: Viewer, name: str, *, colour: str = "") -> Project:
-        now = self._clock.now()
-        return await self._database.write(
-            "project.add", lambda tx: projects.add(tx, viewer, name=name, colour=colour, now=now)
-        )
-
-    async def change_project(
-        self, viewer: Viewer, name: str, *, new_name: str | None, colour: str | None
-    ) -> Project:
-        now = self._clock.now()
-
-        def work(tx: Transaction) -> Project:
-            found = projects.find(tx, viewer, name)
-            return projects.change(
-                tx,
-                viewer,
-                found,
-                name=new_name or found.name,
-                colour=found.colour if colour is None else colour,
-                now=now,
-            )
-
-        return await self._database.write("project.change", work)
-
-    async def instruct_project(self, viewer: Viewer, name: str, text: str) -> Project:
-        """Set what every session of a project is told at its start; an empty text takes it away."""
-        now = self._clock.now()
-
-        def work(tx: Transaction) -> Project:
-            projects.instruct(tx, viewer, projects.find(tx, viewer, name), text, now=now)
-            return projects.find(tx, viewer, name)
-
-        return await self._database.write("project.instruct", work)
-
-    async def instruct_lane(self, viewer: Viewer, key: str, text: str) -> None:
-        """Set what every session of a lane is told at its start; an empty text takes it away."""
-        await self._database.write(
-            "lane.instruct",
-            lambda tx: lanes.set_instructions(tx, lanes.get(tx, key, viewer=viewer), text),
-        )
-
-    async def remove_project(self, viewer: Viewer, name: str) -> None:
-        now = self._clock.now()
-        await self._database.write(
-            "project.remove", lambda tx: projects.remove(tx, viewer, projects.find(tx, viewer, name), now=now)
-        )
-
-    async def assign_project(self, viewer: Viewer, session: SessionId, name: str | None) -> None:
-        """Put a session into a project, or into none."""
-        now = self._clock.now()
-
-        def work(tx: Transaction, found: Session) -> None:
-            project = projects.find(tx, viewer, name) if name else None
-            sessions.set_project(tx, found, project.id if project else None, now=now)
-
-        await self._change("project.assign", viewer, session, work)
 
     async def why(self, viewer: Viewer, message: str) -> Story:
         """The whole story of one message."""

@@ -87,7 +87,7 @@ async def message(ask: Ask) -> talk.Message:
 async def begin(ask: Ask) -> talk.Sent:
     form = ask.body(forms.Begin)
     if form.project:
-        await ask.hub.project(ask.viewer, form.project)
+        await ask.hub.projects.find(ask.viewer, form.project)
     receipt = await ask.hub.receive(
         msgspec.structs.replace(
             await inbound(ask, form.text, form.media), cwd=form.cwd, settings=_checked(form.settings)
@@ -96,7 +96,7 @@ async def begin(ask: Ask) -> talk.Sent:
     if receipt.session and receipt.seq and not receipt.duplicate:
         await _said(ask, receipt.session, receipt.seq, NEW)
         if form.project:
-            await ask.hub.assign_project(ask.viewer, receipt.session, form.project)
+            await ask.hub.projects.assign(ask.viewer, receipt.session, form.project)
     return sent(receipt)
 
 
@@ -117,7 +117,7 @@ async def change(ask: Ask) -> talk.Session:
     if form.title is not UNSET:
         await ask.hub.rename(viewer, id_, form.title)
     if form.project is not UNSET:
-        await ask.hub.assign_project(viewer, id_, form.project)
+        await ask.hub.projects.assign(viewer, id_, form.project)
     if form.settings is not UNSET:
         await ask.hub.configure(viewer, id_, _checked(form.settings))
     if form.pinned is not UNSET:

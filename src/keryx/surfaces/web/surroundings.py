@@ -22,12 +22,12 @@ _OPEN = (
 
 
 async def projects(ask: Ask) -> wire.Projects:
-    return wire.Projects(projects=[show.project(p) for p in await ask.hub.projects(ask.viewer)])
+    return wire.Projects(projects=[show.project(p) for p in await ask.hub.projects.every(ask.viewer)])
 
 
 async def add_project(ask: Ask) -> wire.Project:
     form = ask.body(forms.AddProject)
-    return show.project(await ask.hub.add_project(ask.viewer, form.name, colour=form.colour))
+    return show.project(await ask.hub.projects.add(ask.viewer, form.name, colour=form.colour))
 
 
 async def change_project(ask: Ask) -> wire.Project:
@@ -35,12 +35,12 @@ async def change_project(ask: Ask) -> wire.Project:
     name = None if form.name is UNSET else form.name
     colour = None if form.colour is UNSET else form.colour
     return show.project(
-        await ask.hub.change_project(ask.viewer, ask.path("project"), new_name=name, colour=colour)
+        await ask.hub.projects.change(ask.viewer, ask.path("project"), new_name=name, colour=colour)
     )
 
 
 async def remove_project(ask: Ask) -> None:
-    await ask.hub.remove_project(ask.viewer, ask.path("project"))
+    await ask.hub.projects.remove(ask.viewer, ask.path("project"))
 
 
 async def search(ask: Ask) -> wire.Found:
@@ -52,13 +52,13 @@ async def search(ask: Ask) -> wire.Found:
 async def lanes(ask: Ask) -> wire.Lanes:
     query = ask.query(forms.LaneQuery)
     since = ask.place.clock.now() - timedelta(minutes=query.minutes) if query.minutes else None
-    found = await ask.hub.lanes(ask.viewer, since=since, limit=query.limit)
+    found = await ask.hub.lanes.page(ask.viewer, since=since, limit=query.limit)
     titles = await ask.hub.views.titles(ask.viewer, {lane.session for lane in found if lane.session})
     return wire.Lanes(lanes=[show.lane(e, title=titles.get(e.session or "", "")) for e in found])
 
 
 async def lane(ask: Ask) -> wire.LaneHistory:
-    found, moves = await ask.hub.lane(ask.viewer, show.lane_key(ask.path("lane")))
+    found, moves = await ask.hub.lanes.show(ask.viewer, show.lane_key(ask.path("lane")))
     named = [found.session, *(m.session for m in moves)]
     titles = await ask.hub.views.titles(ask.viewer, {s for s in named if s})
     return wire.LaneHistory(
@@ -72,12 +72,12 @@ async def lane(ask: Ask) -> wire.LaneHistory:
 
 async def change_lane(ask: Ask) -> wire.Lane:
     key = show.lane_key(ask.path("lane"))
-    await ask.hub.suspend_lane(ask.viewer, key, ask.body(forms.LaneChange).suspended)
+    await ask.hub.lanes.suspend(ask.viewer, key, ask.body(forms.LaneChange).suspended)
     return (await lane(ask)).lane
 
 
 async def reset_lane(ask: Ask) -> wire.Lane:
-    await ask.hub.reset_lane(ask.viewer, show.lane_key(ask.path("lane")))
+    await ask.hub.lanes.reset(ask.viewer, show.lane_key(ask.path("lane")))
     return (await lane(ask)).lane
 
 
