@@ -92,7 +92,7 @@ def read(tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES)
     entries = messages.following(tx, turn.session, after=first - 1)
     return Reading(
         session,
-        core_messages.view(entries, aside=aside),
+        core_messages.view(core_messages.remaining(entries) if epoch else entries, aside=aside),
         epoch.summary if epoch else "",
         around,
         turns.get(tx, turn.id).cancelling,
