@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, aclosing
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.agents.talk import TURN, Conversation, a_context, an_agent, collect, spoken
 from tests.engine.world import OPERATORS, World
@@ -16,7 +17,7 @@ from keryx.agents.retry import Retry
 from keryx.core.compaction import Compaction, marker
 from keryx.core.errors import AgentFailed, Conflict, Unavailable
 from keryx.core.ids import TurnId
-from keryx.core.messages import Role, ToolCall, ToolResult, words
+from keryx.core.messages import Message, Role, ToolCall, ToolResult, remaining, view, words
 from keryx.core.ports import Compacted, NotCompacted, Used
 from keryx.core.sessions import TitleBy
 from keryx.core.turns import TurnState
@@ -72,12 +73,43 @@ def test_a_call_and_its_result_are_never_parted() -> None:
         assert called == answered
 
 
-def test_an_answer_that_came_after_the_next_question_is_not_cut_from_its_own() -> None:
+def overlapping(count: int) -> list[Message]:
+    """Each question was there before the one before it was answered."""
+    talk = Conversation()
+    for n in range(count + 1):
+        if n < count:
+            talk.ask(f"q{n} " + "x" * 100, turn=f"t{n}")
+        if n:
+            talk.turn = TurnId(f"t{n - 1}")
+            talk.say(f"a{n - 1} " + "y" * 100)
+    return talk.messages
+
+
+def test_a_queue_that_never_empties_is_cut_and_answers_go_with_their_questions() -> None:
+    everything = overlapping(9)
+    first = compaction.cut(view(everything), most=500)
+    assert first is not None
+    kept = view(remaining([m for m in everything if m.seq >= first]))
+    assert [m.text[:2] for m in kept] == ["q7", "a7", "q8", "a8"]
+
+
+def test_what_was_given_to_a_turn_while_it_ran_is_not_cut_from_it() -> None:
     talk = Conversation().ask("one", turn="t1").ask("two", turn="t2")
     talk.turn = TurnId("t1")
-    talk.say("first")
-    messages = sorted(talk.messages, key=lambda m: (m.turn or "", m.seq))
-    assert compaction.cut(messages, most=1) is None
+    talk.add(Role.USER, *words("and this")).say("first")
+    assert compaction.cut(view(talk.messages), most=1) is None
+
+
+async def test_answers_that_came_late_are_summed_up_with_their_questions() -> None:
+    talk = overlapping(9)
+    history = view([m for m in talk if m.turn != "t8"]) + Conversation().ask("now?", turn=TURN).messages
+    history[-1] = msgspec.structs.replace(history[-1], seq=100)
+    with Endpoint(answer("They spoke.")) as endpoint:
+        async with an_agent(endpoint, model=SMALL) as agent:
+            await collect(agent, a_context(history))
+    assert endpoint.refused == []
+    told, summed = str(endpoint.requests[-1]), str(endpoint.requests[:-1])
+    assert all((f"q{n} " in told) == (f"a{n} " in told) != (f"q{n} " in summed) for n in range(8))
 
 
 async def test_a_conversation_that_grew_too_long_is_compacted_before_it_is_asked() -> None:

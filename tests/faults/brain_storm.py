@@ -28,6 +28,7 @@ CHATS = 6
 PER_SECOND = 2
 SET_ASIDE = "This message was tried"
 MARKER = "— Older messages were summed up"
+AFRESH = "Started a new conversation because the last conversation was stopped"
 _SERVER = Path(__file__).parents[1] / "agents" / "tool_server.py"
 _SAID = re.compile(r"chat-\d+ says \d+")
 # What the model does for a message before it answers, step by step: `look` may be repeated, `post` may not.
@@ -118,7 +119,7 @@ class Chats:
         self._platform.say(chat, text)
 
     def texts(self, chat: str) -> list[str]:
-        shown = [t for t in self._platform.texts(chat) if MARKER not in t]
+        shown = [t for t in self._platform.texts(chat) if MARKER not in t and AFRESH not in t]
         answered = set(_SAID.findall("\n".join(shown)))
         unanswered = iter([t for t in self._said[chat] if t not in answered])
         return [next(unanswered, t) if SET_ASIDE in t else t for t in shown]

@@ -40,7 +40,8 @@ _TASK = (
 def cut(history: Sequence[Message], *, most: int) -> int | None:
     """The number of the first message to keep: the oldest beginning of a turn from which on everything fits into
     `most` characters, or else the last one. `None` when nothing would be cut off."""
-    highest = list(accumulate((m.seq for m in history), max))
+    asked = (m.seq if m.role is Role.USER else 0 for m in history)
+    highest = list(accumulate(asked, max))
     found: int | None = None
     total = 0
     for at in range(len(history) - 1, 0, -1):
@@ -89,7 +90,7 @@ async def run(
 
 
 def _begins(message: Message, before: Message, highest: int) -> bool:
-    """Whether a turn begins here, and nothing that belongs to an earlier one was said later."""
+    """Whether a turn begins here, and nobody said something later that belongs to an earlier one."""
     begins = message.turn is None or message.turn != before.turn
     return message.role is Role.USER and begins and highest < message.seq
 

@@ -204,7 +204,8 @@ class _Work:
 
     async def compact(self, first: int, focus: str = "") -> Events:
         """Let a summary stand for everything before a message, here and in the record."""
-        old = [m for m in self._messages if m.seq < first]
+        at = next(n for n, m in enumerate(self._messages) if m.seq == first and m.role is Role.USER)
+        old, kept = self._messages[:at], self._messages[at:]
         work = compaction.run(self._chat, old, self._scene, self._context.clock, first=first, focus=focus)
         async with aclosing(work) as events:
             async for event in events:
@@ -213,7 +214,7 @@ class _Work:
                 yield event
                 if isinstance(event, Compacted):
                     self._scene = msgspec.structs.replace(self._scene, summary=event.summary)
-        self._messages = [m for m in self._messages if m.seq >= first]
+        self._messages = kept
         self._compacted = True
 
     async def take_up(self) -> Events:

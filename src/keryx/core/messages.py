@@ -170,6 +170,13 @@ def view(messages: Sequence[Message], *, aside: frozenset[TurnId] = frozenset())
     return _paired(_without_overtaken(_by_turn(seen)))
 
 
+def remaining(messages: Sequence[Message]) -> list[Message]:
+    """Of the messages above the cut of a compaction, those that its summary does not hold: an answer whose question
+    is below the cut was summed up with it."""
+    asked = {m.turn for m in messages if m.role is Role.USER}
+    return [m for m in messages if m.turn is None or m.turn in asked]
+
+
 def _by_turn(messages: list[Message]) -> list[Message]:
     first: dict[TurnId, int] = {}
     for m in messages:

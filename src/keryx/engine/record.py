@@ -120,7 +120,8 @@ def history(tx: Transaction, session: SessionId) -> list[Message]:
     """The conversation as the model sees it: the current epoch without what waits or was set aside."""
     epoch = epochs.current(tx, session)
     entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
-    return core_messages.view(entries, aside=frozenset(turns.set_aside(tx, session)))
+    kept = core_messages.remaining(entries) if epoch else entries
+    return core_messages.view(kept, aside=frozenset(turns.set_aside(tx, session)))
 
 
 def unless_recorded(tx: Transaction, turn: Turn, *, before: Written, work: Work[None]) -> None:

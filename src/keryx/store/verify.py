@@ -9,7 +9,7 @@ from keryx.core import titles, wire
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.media import Media
-from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult, view
+from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult, remaining, view
 from keryx.core.ports import Receipt
 from keryx.core.progress import Progress, silent
 from keryx.core.questions import Question
@@ -200,7 +200,7 @@ def _view(tx: Transaction, session: Any) -> Iterator[Problem]:
         epoch = epochs.current(tx, session)
         entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
         aside = frozenset(turns.set_aside(tx, session))
-        broken = _unpaired(view(entries, aside=aside))
+        broken = _unpaired(view(remaining(entries) if epoch else entries, aside=aside))
     except (Invalid, LookupError, ValueError) as exc:
         broken = f"cannot be made: {exc}"
     if broken:
