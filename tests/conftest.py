@@ -3,6 +3,7 @@
 import inspect
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -22,6 +23,10 @@ from keryx.testing import FakeClock
 # A landing must not hang on luck: with CI set, the same examples are tried every time.
 settings.register_profile("keryx", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("keryx")
+
+# A suite that runs in the background is deaf to Ctrl-C, and so would be every process that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Open = Callable[[], Awaitable[Database]]
 

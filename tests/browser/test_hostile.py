@@ -30,7 +30,7 @@ document.addEventListener("securitypolicyviolation", (e) => window.sprung.push(`
 ALIVE = """
 () => [...document.querySelectorAll("*")].flatMap((e) => [
   ...(["SCRIPT", "IFRAME", "OBJECT", "EMBED", "FORM", "BASE", "META", "LINK", "STYLE"].includes(e.tagName)
-      && e.closest("#page, dialog") && !e.closest(".composer, .question, .ask, .stack, .settings") ? [e.outerHTML] : []),
+      && e.closest("#page, dialog") && !e.closest(".composer, .question, .ask, .schedule, .stack, .settings") ? [e.outerHTML] : []),
   ...[...e.attributes].filter((a) => /^on/i.test(a.name) || /^\\s*(javascript|vbscript|data:text)/i.test(a.value)
       || (a.name === "style" && /url|expression|@import/i.test(a.value))).map((a) => `${e.tagName} ${a.name}=${a.value}`),
 ])

@@ -127,7 +127,7 @@ async def test_what_nobody_answers_and_what_is_stopped_loses_its_buttons(begin: 
     assert (await gone(world, fake)).endswith("→ Nobody answered in time.")
     fake.arrived.clear()
     await asked(world, chat="2")
-    await fake.wait_for(1)
+    await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     await world.command("/stop", chat="2", reply=None)
     assert (await gone(world, fake)).endswith("→ This does not wait for an answer any more.")
 

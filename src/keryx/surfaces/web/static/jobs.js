@@ -34,7 +34,7 @@ function form(app, reload) {
     });
   };
   const field = (name, label, hint, more) => h("input", { class: "field grow", name, "aria-label": label, placeholder: hint, autocomplete: "off", ...more });
-  return h("form", { class: "block", key: "add", onsubmit: send },
+  return h("form", { class: "block schedule", key: "add", onsubmit: send },
     h("div", { class: "stack" }, field("schedule", "Schedule", "When, as every 2h", { required: true }), field("prompt", "Prompt", "What the agent is to do", { required: true })),
     h("div", { class: "stack" }, field("to", "Send to", "Send to, as telegram"), field("zone", "Time zone", "Time zone", { ref: (e) => (e.value = e.defaultValue = ZONE) }), h("button", { class: "button main" }, "Add")));
 }
