@@ -86,6 +86,7 @@ class Storm:
         over = threading.Event()
         speaker = threading.Thread(target=self._speak, args=(over,))
         self.node.start()
+        self._alive()
         speaker.start()
         for number in range(1, kills + 1):
             time.sleep(rng.uniform(*between))
@@ -97,9 +98,12 @@ class Storm:
         speaker.join()
         if self.node.process.poll() is not None:
             self.node.start()
-            assert self.node.process.poll() is None, f"the node does not start:\n{self.node.log[-2000:]}"
+            self._alive()
         self._settle()
         return self.report()
+
+    def _alive(self) -> None:
+        assert self.node.process.poll() is None, f"the node does not start:\n{self.node.log[-2000:]}"
 
     def _speak(self, over: threading.Event) -> None:
         rng = random.Random(self.seed + 1)
