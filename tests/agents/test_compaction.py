@@ -286,7 +286,7 @@ async def test_a_marker_is_sent_once_when_nobody_knows_of_its_commit(
     await world.start(CrashingDatabase(begin.database, fault))
     assert (await world.flow(world.ask("q3"))).state is TurnState.DONE
     assert fault.struck == 1
-    marked = [t for t in await world.sent(4) if t == MARKER or "could not be compacted" in t]
+    marked = [t for t in await world.flow(world.sent(4)) if t == MARKER or "could not be compacted" in t]
     assert len(marked) == 1
     notices = [t for t in await world.transcript(turn.session) if t.startswith("notice")]
     assert len(notices) == 1

@@ -165,8 +165,7 @@ async def test_typing_is_shown_until_there_is_something_to_read(begin: Begin, cl
     screen = Screen(clock, typing=True)
     stage = await a_stage(begin, screen, Called(()), Said("x"), Said("y"))
     await stage.begin()
-    await stage.world.flow(clock.sleep(9), step=0.5)
-    assert len(screen.typed) == 3
+    await stage.world.flow(stage.world.eventually(lambda: len(screen.typed) >= 3), step=0.5)
     await stage.go_on()
     await stage.shows("x")
     typed = len(screen.typed)
