@@ -124,8 +124,10 @@ class Listener:
     _gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
-    async def connected(self, *, cut_after: int | None = None) -> AsyncGenerator["Listener"]:
-        """Listen while the block runs, or until this many bytes came."""
+    async def connected(
+        self, *, cut_after: int | None = None, taking: asyncio.Event | None = None
+    ) -> AsyncGenerator["Listener"]:
+        """Listen while the block runs, or until this many bytes came; take nothing while `taking` is not set."""
         self._buffer, self._event = b"", {}
         gone = self._gone = asyncio.Event()
         left = cut_after
@@ -139,6 +141,8 @@ class Listener:
             if message["type"] == "http.response.start":
                 self.status = message["status"]
                 return
+            if taking is not None:
+                await taking.wait()
             body: bytes = message.get("body", b"")
             if left is not None:
                 body, left = body[:left], max(0, left - len(body))

@@ -1,11 +1,12 @@
 """The stream: what happens is told, once, in order, over any number of cuts, on both engines."""
 
+import asyncio
 import random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tests.engine.conftest import Begin
-from tests.engine.world import Pause, Scenes, World, viewer
+from tests.engine.world import SECONDS, Pause, Scenes, World, viewer
 from tests.web.site import Heard, Listener, Site, opened
 
 from keryx.core.errors import Unavailable
@@ -118,6 +119,28 @@ async def test_a_thousand_reconnects_miss_and_repeat_nothing(world: World, site:
     for event in listener.of("message"):
         by_session.setdefault(event["message"]["session"], []).append(event["message"]["seq"])
     assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in by_session.values())
+
+
+async def test_a_reader_that_is_too_slow_is_cut_and_misses_nothing(world: World, site: Site) -> None:
+    began = (await site.get("/api/start"))["cursor"]
+    slow, late = Listener(site.app, began), Listener(site.app, began)
+    taking = asyncio.Event()
+    taking.set()
+    first = await world.ask("hello")
+    async with slow.connected(taking=taking):
+        await slow.until("turn", turn__id=first.id, turn__state="done")
+        taking.clear()
+        for n in range(1500):
+            await world.hub.rename(viewer("ann"), first.session, f"title {n}")
+        taking.set()
+        assert await slow.cut(within=SECONDS)
+    last = await world.ask("bye")
+    for listener in (slow, late):
+        async with listener.connected():
+            await listener.until("session", session__title="title 1499")
+            await listener.until("turn", turn__id=last.id, turn__state="done")
+        ids = [e["message"]["id"] for e in listener.of("message")]
+        assert len(ids) == len(set(ids)) == 4
 
 
 async def test_a_draft_is_told_in_steps_and_ends_as_its_message(begin: Begin) -> None:

@@ -119,12 +119,12 @@ class Broadcast:
 
         After `beat` seconds without anything, nothing is to be sent, with the cursor reached. Raises `Gone` for a
         reader that is too slow, `CursorExpired` and `Invalid` for a cursor that is of no use."""
-        place = self._places.get(cursor)
+        place = self._place(cursor)
         while not self.closed:
             seen, before = self._signal.count, cursor
             if place is None:
                 cursor, body = await self._missed(viewer, cursor)
-                place = self._places.get(cursor)
+                place = self._place(cursor)
             else:
                 place, body = self._take(viewer, place)
                 cursor = self._cursor(place) or cursor
@@ -136,6 +136,11 @@ class Broadcast:
     @property
     def _next(self) -> int:
         return self._first + len(self._ring)
+
+    def _place(self, cursor: Cursor) -> Place | None:
+        """The place behind a cursor, unless the ring has moved past it."""
+        place = self._places.get(cursor)
+        return place if place and place.batch >= self._first else None
 
     def _cursor(self, place: Place) -> Cursor | None:
         """The cursor of all that lies before a place."""
