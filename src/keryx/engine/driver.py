@@ -49,7 +49,7 @@ from keryx.engine.pulse import Pulse
 from keryx.engine.questions import Interview
 from keryx.engine.record import NO_AUTHORS, Authors, Reading, Written
 from keryx.engine.roles import Roles
-from keryx.store import turns
+from keryx.store import epochs, turns
 from keryx.store.database import Database, Transaction, Work
 
 log = logging.getLogger(__name__)
@@ -243,7 +243,7 @@ class Driver:
             place=self._place(reading, turn),
             asked=reading.asked,
             history=partial(
-                self._store, turn, "turn.history", partial(record.history, session=turn.session), write=False
+                self._store, turn, "turn.history", partial(epochs.view, session=turn.session), write=False
             ),
             summary=reading.summary,
             shared=reading.shared,

@@ -11,7 +11,7 @@ from keryx.core import messages as core_messages
 from keryx.core.access import NO_RULES, Rules
 from keryx.core.bindings import Binding
 from keryx.core.errors import Forbidden
-from keryx.core.ids import SessionId, TurnId
+from keryx.core.ids import TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
 from keryx.core.ports import (
@@ -114,14 +114,6 @@ def read(
         epochs.may_begin(tx, turn.session, now=now),
         bindings.of_session(tx, turn.session),
     )
-
-
-def history(tx: Transaction, session: SessionId) -> list[Message]:
-    """The conversation as the model sees it: the current epoch without what waits or was set aside."""
-    epoch = epochs.current(tx, session)
-    entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
-    kept = core_messages.remaining(entries) if epoch else entries
-    return core_messages.view(kept, aside=frozenset(turns.set_aside(tx, session)))
 
 
 def unless_recorded(tx: Transaction, turn: Turn, *, before: Written, work: Work[None]) -> None:

@@ -4,8 +4,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from keryx.core import messages as core
 from keryx.core import wire
 from keryx.core.ids import SessionId
+from keryx.core.messages import Message
+from keryx.store import messages, turns
 from keryx.store.database import Transaction, micros, moment
 from keryx.store.messages import CLOSED
 
@@ -27,6 +30,14 @@ def current(tx: Transaction, session: SessionId) -> Epoch | None:
     """The open epoch, or `None` while nothing was compacted."""
     found = every(tx, session, limit=1)
     return found[0] if found else None
+
+
+def view(tx: Transaction, session: SessionId) -> list[Message]:
+    """The conversation as the model sees it: the current epoch without what waits or was set aside."""
+    epoch = current(tx, session)
+    entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
+    kept = core.remaining(entries) if epoch else entries
+    return core.view(kept, aside=frozenset(turns.set_aside(tx, session)))
 
 
 def every(tx: Transaction, session: SessionId, *, limit: int = 1000) -> list[Epoch]:

@@ -9,14 +9,14 @@ from keryx.core import titles, wire
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.media import Media
-from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult, remaining, view
+from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult
 from keryx.core.ports import Receipt
 from keryx.core.progress import Progress, silent
 from keryx.core.questions import Question
 from keryx.core.schedules import Schedule
 from keryx.core.sessions import Settings
 from keryx.core.source import Source
-from keryx.store import changes, cursors, epochs, media, messages, turns
+from keryx.store import changes, cursors, epochs, media
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.invariants import MOST, QUESTIONS, Check, Problem
 from keryx.store.numbers import issued
@@ -197,10 +197,7 @@ def _views(tx: Transaction) -> Iterator[Problem]:
 
 def _view(tx: Transaction, session: Any) -> Iterator[Problem]:
     try:
-        epoch = epochs.current(tx, session)
-        entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
-        aside = frozenset(turns.set_aside(tx, session))
-        broken = _unpaired(view(remaining(entries) if epoch else entries, aside=aside))
+        broken = _unpaired(epochs.view(tx, session))
     except (Invalid, LookupError, ValueError) as exc:
         broken = f"cannot be made: {exc}"
     if broken:
