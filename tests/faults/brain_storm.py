@@ -4,19 +4,19 @@ kill -9 again and again.
 python -m tests.faults.brain_storm --kills 100
 """
 
-import argparse
 import re
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
 
@@ -207,25 +207,5 @@ def _until_open(port: int) -> None:
             time.sleep(0.1)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--database", default="")
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    options = parser.parse_args()
-    print(f"seed {options.seed}: {CHATS} chats, {PER_SECOND} messages/s", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        verdict = run(
-            Path(folder),
-            options.kills,
-            seed=options.seed,
-            between=(0.2, 4.0),
-            database=options.database,
-            progress=True,
-        )
-    print(f"{options.kills} kills\n{verdict.table()}")
-    return 0 if verdict.clean else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(__doc__, 100, partial(run, between=(0.2, 4.0), progress=True)))

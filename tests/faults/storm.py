@@ -4,10 +4,8 @@ python -m tests.faults.storm --kills 500
 python -m tests.faults.storm --kills 100 --database postgresql://...
 """
 
-import argparse
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -15,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from tests.faults.campaign import command
 from tests.faults.node import Node
 
 from keryx.core.deliveries import AGAIN
@@ -151,21 +150,11 @@ def bare(text: str) -> str:
     return text.removeprefix(AGAIN)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--database", default="")
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    options = parser.parse_args()
-    print(f"seed {options.seed}")
+def run(home: Path, kills: int, *, seed: int, database: str) -> Report:
     faults = Faults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
-    with tempfile.TemporaryDirectory() as folder, Platform(faults, seed=options.seed) as platform:
-        with Node(platform.url, Path(folder), database=options.database) as node:
-            storm = Storm(platform, node, seed=options.seed)
-            report = storm.run(options.kills, progress=True)
-    print(f"{options.kills} kills\n{report.table()}")
-    return 0 if report.clean else 1
+    with Platform(faults, seed=seed) as platform, Node(platform.url, home, database=database) as node:
+        return Storm(platform, node, seed=seed).run(kills, progress=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(__doc__, 500, run))

@@ -3,12 +3,11 @@
 python -m tests.faults.telegram_storm --kills 300
 """
 
-import argparse
 import sys
-import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
+from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
 
@@ -59,25 +58,5 @@ def _id(chat: str) -> int:
     return _FIRST_CHAT + int(chat.rpartition("-")[2])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--database", default="")
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    options = parser.parse_args()
-    print(f"seed {options.seed}: {CHATS} chats, {PER_SECOND} messages/s, {ROUGH}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        report = run(
-            Path(folder),
-            options.kills,
-            seed=options.seed,
-            between=(0.05, 2.5),
-            database=options.database,
-            progress=True,
-        )
-    print(f"{options.kills} kills\n{report.table()}")
-    return 0 if report.clean else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(__doc__, 300, partial(run, between=(0.05, 2.5), progress=True)))
