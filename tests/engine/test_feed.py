@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import psycopg
 import pytest
 from tests.builders import a_turn
 from tests.engine.conftest import Begin
@@ -17,8 +18,8 @@ from keryx.core.messages import Role
 from keryx.core.ports import Said
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.housekeeping import Housekeeping
-from keryx.store import changes, messages
-from keryx.store.database import Transaction
+from keryx.store import changes, feed, messages
+from keryx.store.database import Engine, Transaction
 from keryx.testing import ScriptedAgent
 
 
@@ -173,3 +174,25 @@ async def test_a_node_that_slept_past_the_trim_goes_on_and_looks_for_what_it_mis
 async def test_a_cursor_that_keryx_never_gave_is_refused(world: World, text: str) -> None:
     with pytest.raises((Invalid, CursorExpired)):
         await anext(aiter(world.hub.follow(OPERATORS, Cursor(text))))
+
+
+@pytest.mark.parametrize("engine", [Engine.POSTGRES], ids=str, indirect=True)
+async def test_a_long_transaction_of_somebody_else_delays_the_view_but_no_answer(
+    begin: Begin, postgres: str
+) -> None:
+    """A transaction of any other database on the same server holds the feed back, for as long as it lasts."""
+    world = await begin()
+    cursor = await world.hub.now()
+    with psycopg.connect(postgres) as other:
+        other.execute("select pg_current_xact_id()")
+        await world.say("one")
+        assert await world.sent(1) == ["one"]
+        await world.node.stop()
+        await world.start()
+        await world.say("two")
+        assert await world.sent(2) == ["one", "two"]
+        following = asyncio.ensure_future(until(world.hub.follow(OPERATORS, cursor), answers=2))
+        assert await world.read(feed.held_back)
+        assert not following.done()
+        other.rollback()
+    assert texts(await following) == ["one", "one", "two", "two"]

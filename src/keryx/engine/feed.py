@@ -23,15 +23,21 @@ log = logging.getLogger(__name__)
 _BATCH = 500
 _RECENT = 2000
 _HELD_SECONDS = 0.005
+_LONG_HELD_SECONDS = 0.1
+_LONGEST_HELD_SECONDS = 0.25
 _AWAY_SECONDS = 0.5
 
 
 class Feed:
     """Reads every change once, whoever follows. While nothing happens nobody asks the database anything."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, *, held_up: Callable[[], None] = lambda: None
+    ) -> None:
+        """`held_up` is called now and then while there are changes that cannot be read for longer than a moment."""
         self._database = database
         self._clock = clock
+        self._held_up = held_up
         self._recent: deque[Change] = deque(maxlen=_RECENT)
         self._read = 0
         self._places: dict[Cursor, int] = {}
@@ -41,13 +47,14 @@ class Feed:
         self.reading = False
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Read for ever; started once the feed has been read up to now. Everybody who follows depends on it."""
-        began = False
+        """Read for ever; started once all that can be read has been. Everybody who follows depends on it."""
+        began, pause = False, _HELD_SECONDS
         seen = self._database.wake.count
         cursor = await self._begin()
         while True:
+            before, held = self._read, False
             try:
-                await self._catch_up(self._cursor or cursor)
+                held = await self._catch_up(self._cursor or cursor)
             except CursorExpired as exc:
                 log.warning("the feed was trimmed while this process slept, and is read from now on: %s", exc)
                 cursor = await self._begin()
@@ -55,7 +62,10 @@ class Feed:
             if not began:
                 began = True
                 task_status.started()
-            seen = await self._database.wake.wait(seen)
+            if held:
+                pause = await self._wait_held(_HELD_SECONDS if self._read > before else pause)
+            else:
+                pause, seen = _HELD_SECONDS, await self._database.wake.wait(seen)
 
     @property
     def start(self) -> Cursor:
@@ -114,20 +124,26 @@ class Feed:
         """The last changes, in order. Counted from the end, for a follower mostly lacks one or two of thousands."""
         return [self._recent[n] for n in range(-count, 0)]
 
-    async def _catch_up(self, cursor: Cursor) -> None:
-        """Read until nothing is left, waiting out entries that an older, unfinished transaction holds back."""
-        more = True
-        while more:
+    async def _catch_up(self, cursor: Cursor) -> bool:
+        """Read all that can be read. Tells whether more is there that an older, unfinished transaction holds back."""
+        while True:
             batch, held = await self._after(cursor)
             for change in batch:
                 self._remember(change)
                 cursor = change.cursor
             if batch:
                 self._wake.signal()
-            more = held or len(batch) == _BATCH
-            if held and not batch:
-                # Other transactions end in their own time, whatever our clock says.
-                await anyio.sleep(_HELD_SECONDS)
+            if not batch or (len(batch) < _BATCH and not held):
+                return held
+
+    async def _wait_held(self, pause: float) -> float:
+        """Wait for the older transaction, which may be of anybody on the same server and last for hours; gives how long
+        to wait next time. Whoever works through queues must not wait with us."""
+        if pause >= _LONG_HELD_SECONDS:
+            self._held_up()
+        # Other transactions end in their own time, whatever our clock says.
+        await anyio.sleep(pause)
+        return min(pause * 2, _LONGEST_HELD_SECONDS)
 
     async def _after(self, cursor: Cursor) -> tuple[list[Change], bool]:
         """Read on, however long the store is away: everybody who follows waits with us."""

@@ -61,7 +61,7 @@ class Service:
         self._adapters = adapters if everything else ()
         self._hooks = hooks
         self._everything = everything
-        self.feed = Feed(database, clock)
+        self.feed = Feed(database, clock, held_up=self._look_again)
         self.hub = Hub(database, clock, policy=policy, feed=self.feed)
         self.worker = this(kind, now=clock.now())
         self.connections = Connections(database, clock, worker=self.worker.id)
