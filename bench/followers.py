@@ -9,7 +9,7 @@ import anyio
 from bench import fill
 from bench.node import node
 from bench.spread import Spread, ms, spread
-from bench.stage import Place, Stage, inbound
+from bench.stage import OPEN, Place, Stage, inbound
 from bench.table import Line, line, none_of
 from keryx.core.changes import Kind
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, Cursor
@@ -17,7 +17,6 @@ from keryx.core.sessions import Viewer
 from keryx.engine.clock import SystemClock
 from keryx.engine.feed import Feed
 from keryx.engine.hub import Hub
-from keryx.engine.policy import Policy
 from keryx.store.metered import MeteredDatabase
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
@@ -45,7 +44,7 @@ async def _followed(place: Place, followers: int, seconds: float, *, rounds: int
     delays: list[float] = []
     async with place.database() as database, anyio.create_task_group() as group:
         feed = Feed(database, clock)
-        hub = Hub(database, clock, policy=Policy(), feed=feed)
+        hub = Hub(database, clock, policy=OPEN, feed=feed)
         cursor = await hub.now()
         group.start_soon(feed.run)
         seen: asyncio.Queue[float] = asyncio.Queue()

@@ -102,7 +102,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def hub_of(place: Place, policy: Policy = Policy()) -> AsyncGenerator[tuple[Hub, MeteredDatabase]]:
+async def hub_of(place: Place) -> AsyncGenerator[tuple[Hub, MeteredDatabase]]:
     """The verbs alone, over an open store."""
     clock = SystemClock()
     async with place.database() as database:
