@@ -40,7 +40,7 @@ export function items(open, shown) {
     if (m.role === "tool" && m.parts.every((p) => p.type === "tool_result" && calls.has(p.id))) continue;
     if (dayOf(m.at) !== day) {
       day = dayOf(m.at);
-      out.push({ key: `d${day}`, kind: "day", at: m.at });
+      out.push({ key: `d${day}`, kind: "day", at: m.at, loose: true });
       before = null;
     }
     if ((m.epoch ?? 0) > epoch) {
@@ -280,9 +280,12 @@ export function conversation(root, app, id, seq) {
     const earlier = end === "start" && now.earlier;
     if (!earlier && !(end === "end" && now.later)) return;
     loading = end;
-    const at = earlier ? { before: now.messages[0].seq } : { after: now.messages[now.messages.length - 1].seq };
-    const found = await app.act(() => app.caught(() => app.api.messages(id, { ...at, limit: STEP }), (window) =>
-      app.dispatch({ type: "window", session: id, side: earlier ? "earlier" : "later", messages: window.messages, earlier: window.earlier, later: window.later })));
+    const border = () => open()?.messages.at(earlier ? 0 : -1)?.seq;
+    const from = border();
+    const found = await app.act(() => app.caught(() => app.api.messages(id, { [earlier ? "before" : "after"]: from, limit: STEP }), (window) => {
+      // What was shown may have been replaced meanwhile: then this stretch would leave a gap.
+      if (border() === from) app.dispatch({ type: "window", session: id, side: earlier ? "earlier" : "later", messages: window.messages, earlier: window.earlier, later: window.later });
+    }));
     loading = "";
     if (found === undefined) return;
     update();
@@ -414,10 +417,20 @@ export function conversation(root, app, id, seq) {
     list?.toEnd();
   });
 
+  // The message that is being read, by its number; 0 at the end, where the newest ones are.
+  function reader() {
+    const now = open();
+    if (!list || !now || (list.atEnd && !now.later)) return 0;
+    const at = list.index.get(list.hold()?.key) ?? 0;
+    const item = list.items.slice(at).find((i) => i.message ?? i.messages ?? i.notice);
+    return (item?.message ?? item?.messages?.[0] ?? item?.notice)?.seq ?? 0;
+  }
+
   return {
     update,
     heard,
     jump,
+    reader,
     fill: (text) => write?.fill(text),
     leave() {
       left = true;

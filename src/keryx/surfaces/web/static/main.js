@@ -14,13 +14,14 @@ const SCREENS = {
   usage: ["./usage.js", "Usage"],
   settings: ["./settings.js", "Settings"],
 };
+const NOWHERE = { name: "", id: "", seq: 0 };
 const NARROW = matchMedia("(max-width: 720px)");
 
 let view = null;
 let side = null;
 let details = null;
 let wanted = false;
-let route = { name: "", id: "", seq: 0 };
+let route = NOWHERE;
 let visit = 0;
 const held = new Set();
 const $ = (id) => document.getElementById(id);
@@ -284,9 +285,13 @@ async function begin() {
     app.theme(app.info.preferences.theme);
     if (!side) shell();
     app.dispatch({ type: "start", start });
-    if (start.open && app.state.open?.id === start.open.session.id) app.dispatch({ type: "open", snapshot: app.begun(app.state.open.id) });
     stream.follow(start.cursor);
-    await visited();
+    if (start.open && app.state.open?.id === start.open.session.id) app.dispatch({ type: "open", snapshot: app.begun(app.state.open.id) });
+    else {
+      if (app.state.open) forget();
+      await visited();
+    }
+    if (Object.keys(app.state.filter).length) await app.load(app.state.filter);
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
     if (problem.status === 401) await gate();
@@ -294,12 +299,19 @@ async function begin() {
   }
 }
 
-// What the address asks for, so that it comes with the first answer.
+// The conversation is not there any more: its place on the page is made anew, and says so.
+function forget() {
+  app.dispatch({ type: "close" });
+  route = NOWHERE;
+}
+
+// What the address asks for, so that it comes with the first answer; around what is being read, if that is shown already.
 function asked() {
   const { name, id, seq } = parse();
   if (name !== "s") return {};
   import("./conversation.js");
-  return { session: id, around: seq || null, limit: OPENING };
+  const around = app.state.open?.id === id && view?.reader ? view.reader() : seq;
+  return { session: id, around: around || null, limit: OPENING };
 }
 
 function trouble(problem) {
