@@ -28,6 +28,21 @@ def test_a_delivery_is_discarded(screens: Tab) -> None:
     expect(screens.page.locator("tbody tr")).to_have_count(1)
 
 
+def test_the_lineage_leads_over_a_reset_and_back(screens: Tab) -> None:
+    screens.open()
+    screens.rows().filter(has_text="Restarts of the billing worker").click()
+    screens.page.get_by_role("button", name="Details (i)").click()
+    lineage = screens.page.get_by_role("region", name="Lineage")
+    here = lineage.locator("a[aria-current]")
+    expect(here).to_contain_text("Restarts of the billing worker")
+    expect(here).to_contain_text("after a silence")
+    expect(lineage.locator("path.broken")).to_have_count(1)
+    lineage.get_by_text("Billing alerts at night").click()
+    expect(screens.page.get_by_role("heading", name="Billing alerts at night")).to_be_visible()
+    expect(here).to_contain_text("Billing alerts at night")
+    expect(lineage.locator("a", has_text="Restarts of the billing worker")).to_be_visible()
+
+
 def test_a_lane_is_suspended_and_reset(screens: Tab) -> None:
     screens.open("/lanes")
     lane = screens.page.locator("tbody tr", has_text="Restarts of the billing worker")
