@@ -23,6 +23,7 @@ let details = null;
 let wanted = false;
 let route = NOWHERE;
 let visit = 0;
+let early = null;
 const held = new Set();
 const $ = (id) => document.getElementById(id);
 
@@ -186,9 +187,16 @@ const app = {
 
   retry: (id) => app.act(() => api.retry(id)),
 
+  // What is typed before the palette is there is meant for it, not for the field that still has the focus.
   async palette() {
-    const { palette } = await import("./palette.js");
-    palette(app);
+    if (early !== null) return;
+    early = "";
+    try {
+      const { palette } = await import("./palette.js");
+      palette(app, early);
+    } finally {
+      early = null;
+    }
   },
 
   draw,
@@ -281,7 +289,7 @@ async function begin() {
   try {
     const start = await api.start(asked());
     app.info = start;
-    app.info.preferences = { theme: "system", send_with: "enter", details: false, ...start.preferences };
+    app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", ...start.preferences };
     app.theme(app.info.preferences.theme);
     if (!side) shell();
     app.dispatch({ type: "start", start });
@@ -404,6 +412,14 @@ addEventListener("keydown", (event) => {
     KEYS[event.key]();
   }
 });
+
+addEventListener("keydown", (event) => {
+  if (early === null || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (event.key.length === 1) early += event.key;
+  else if (event.key === "Backspace") early = early.slice(0, -1);
+}, { capture: true });
 
 addEventListener("click", async (event) => {
   const copy = event.target.closest?.(".code > .copy");
