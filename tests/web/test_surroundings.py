@@ -158,6 +158,10 @@ async def test_preferences_are_kept(site: Site) -> None:
     }
     assert (await site.patch("/api/preferences", {"theme": "light"}))["details"] is True
     assert (await site.get("/api/start"))["preferences"]["theme"] == "light"
+    assert (await site.patch("/api/preferences", {"model": "small"}))["model"] == "small"
+    said = await site.problem(400, "PATCH", "/api/preferences", json={"model": "huge"})
+    assert "'huge'" in said and "small" in said
+    assert "model" not in await site.patch("/api/preferences", {"model": ""})
 
 
 async def test_twenty_at_once_are_all_taken_in(site: Site) -> None:

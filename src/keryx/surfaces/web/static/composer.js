@@ -22,7 +22,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   let closed = false;
   let saved = "";
   let mode = "";
-  let model = "";
+  let model = app.info.models.find((m) => m.name === app.info.preferences.model)?.name ?? "";
   let timer = 0;
   let area = null;
   let picker = null;
@@ -70,7 +70,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     const all = app.info.models;
     if (!all.length) return null;
     const now = session ? session.settings?.model ?? "" : model;
-    const standard = all.find((m) => m.default)?.name ?? all[0].name;
+    const standard = standardModel(all);
     return h("select", { class: "choice", "aria-label": "Model", onchange: (e) => chooseModel(e.target.value, session) },
       h("option", { value: "", selected: !now }, standard),
       all.filter((m) => m.name !== standard).map((m) => h("option", { value: m.name, selected: m.name === now }, m.name)));
@@ -237,6 +237,9 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     },
   };
 }
+
+// The model that answers where none was chosen.
+export const standardModel = (models) => models.find((m) => m.default)?.name ?? models[0].name;
 
 // The words of a message, without tools and reasoning.
 export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");

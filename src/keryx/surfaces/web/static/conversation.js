@@ -167,13 +167,14 @@ export function conversation(root, app, id, seq) {
     if (failed && !now) {
       patch(root, h("div", { class: "screen", key: "failed" }, h("div", { class: "empty" },
         h("h2", {}, failed.status === 404 ? "This conversation is not here" : "This conversation cannot be shown now"),
-        h("p", {}, failed.message),
+        h("p", {}, failed.status === 404 ? "It was deleted, or its address is not quite right." : failed.message),
         h("button", { type: "button", class: "button main", onclick: () => (failed.status === 404 ? app.go("/") : load({ limit: OPENING })) }, failed.status === 404 ? "Back to the list" : "Try again"))));
       return;
     }
     patch(root, [
       header(now),
       h("div", { class: "talk", key: `talk-${id}`, role: "log", "aria-live": "off", "aria-label": "Conversation", tabindex: "0", own: true }),
+      !now && h("p", { class: "loading", key: "loading", role: "status" }, "Loading…"),
       h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: `write-${id}` })),
     ]);
   }
@@ -183,7 +184,7 @@ export function conversation(root, app, id, seq) {
     return h("header", { class: "bar", key: "bar" },
       h("span", { class: "only-narrow" }, iconButton("back", "Back to the list", () => app.go("/"))),
       h("div", { class: "grow" },
-        h("h1", {}, !session ? "…" : renaming
+        h("h1", {}, !session ? nameOf(app.state.sessions.find((s) => s.id === id) ?? { title: "…" }) : renaming
           ? h("input", { class: "field title", "aria-label": "Title", maxlength: "100", ref: (e) => { e.value = session.title ?? ""; setTimeout(() => e.select()); }, onkeydown: titleKeys, onblur: () => { renaming = false; app.draw(); } })
           : h("button", { type: "button", class: "cut", title: "Rename", "aria-label": `${nameOf(session)}, rename`, onclick: () => { renaming = true; frame(); } }, nameOf(session))),
         session && h("div", { class: "facts" },
