@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.browser.driver import WAIT, House, Tab, away_too_long, tab
+from tests.browser.driver import PHONE, WAIT, House, Tab, away_too_long, tab
 from tests.cli.driver import end
 
 from keryx.store.database import Engine
@@ -90,9 +90,40 @@ def test_what_is_sent_while_the_server_is_away_arrives_once(browser: Browser, ho
             node.process.wait(WAIT)
         page.say("are you there")
         expect(page.page.get_by_text("not sent")).to_be_visible()
+        expect(page.page.get_by_role("alert")).to_have_count(1)
         with house.serving():
             expect(page.answers).to_have_text(["hello", "are you there"])
             expect(page.questions).to_have_text(["hello", "are you there"])
+
+
+def test_a_phone_shows_that_the_link_is_lost_and_back(browser: Browser, house: House) -> None:
+    with tab(browser, house, size=PHONE, touch=True) as page:
+        lost = page.page.locator("header.bar").get_by_role("status")
+        with house.serving() as node:
+            page.begin("hello", "hello")
+            expect(lost).to_have_count(0)
+            node.process.kill()
+            node.process.wait(WAIT)
+            expect(lost).to_have_text("Reconnecting")
+            expect(lost).to_be_in_viewport()
+        with house.serving():
+            expect(lost).to_have_count(0)
+
+
+def test_a_draft_that_could_not_be_saved_is_saved_when_the_server_is_back(
+    browser: Browser, house: House
+) -> None:
+    with tab(browser, house) as page:
+        with house.serving() as node:
+            page.begin("hello", "hello")
+            node.process.kill()
+            node.process.wait(WAIT)
+        page.composer.fill("half a thought")
+        expect(page.page.get_by_text("Draft not saved yet")).to_be_visible()
+        with house.serving():
+            expect(page.page.get_by_text("Draft saved")).to_be_visible()
+            page.page.reload()
+            expect(page.composer).to_have_value("half a thought")
 
 
 def test_a_page_that_was_away_too_long_reads_all_anew(browser: Browser, served: House) -> None:

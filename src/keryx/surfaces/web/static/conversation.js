@@ -5,7 +5,7 @@ import { composer, said } from "./composer.js";
 import { h, icon, iconButton, List, patch } from "./dom.js";
 import { badge, cut, dayName, dayOf, draftView, isPlan, messageView, pendingView, plural, questionView, surfaceName } from "./format.js";
 import { OPENING, Problem } from "./link.js";
-import { nameOf } from "./sidebar.js";
+import { lostLink, nameOf } from "./sidebar.js";
 
 const STEP = 100;
 
@@ -194,6 +194,7 @@ export function conversation(root, app, id, seq) {
           session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, session.activity),
           session.ended_at && h("span", {}, `ended${session.end_reason ? `: ${session.end_reason}` : ""}`),
           session.archived && h("span", {}, "archived"))),
+      lostLink(app),
       session && [
         h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? "Unpin (p)" : "Pin (p)", () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
         iconButton("info", "Details (i)", () => app.toggleDetails(), { "aria-pressed": String(app.info.preferences.details) }),

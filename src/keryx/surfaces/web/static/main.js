@@ -397,7 +397,7 @@ const KEYS = {
   p: () => current() && app.pin(current()),
   u: () => app.state.open && app.undo(app.state.open.id).then((undone) => undone && view?.fill?.(undone.text)),
   r: () => app.state.open && app.retry(app.state.open.id),
-  i: () => app.toggleDetails(),
+  i: () => app.state.open && app.toggleDetails(),
   "?": async () => (await import("./dialogs.js")).keys(),
   Escape: () => app.info.preferences.details && app.state.open && app.toggleDetails(),
 };

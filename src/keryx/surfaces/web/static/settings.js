@@ -71,13 +71,13 @@ function inForce(list, app) {
   return h("section", { class: "block", key: "server" }, h("h2", {}, `Server, version ${app.info.version}`),
     h("p", { class: "muted small" }, "Read when Keryx starts, from ", h("code", {}, "keryx.toml"), home && [" in ", h("code", {}, written(home.value))], " and from variables, which go before it. To change one, write it there and restart Keryx; ", h("code", {}, "keryx config example"), " explains them all."),
     sheet(set, "Settings that were set"),
-    h("details", {}, h("summary", { class: "small" }, `${plural(others.length, "setting")} at the default`), sheet(others, "Settings at the default")));
+    h("details", { class: "more" }, h("summary", { class: "small" }, `${plural(others.length, "setting")} at the default`), sheet(others, "Settings at the default")));
 }
 
 // A value as a person writes it.
 function written(json) {
   const value = JSON.parse(json);
   if (value === "" || value === null || (typeof value === "object" && !Object.keys(value).length)) return h("span", { class: "muted" }, "none");
-  if (Array.isArray(value) && value.every((v) => typeof v === "string")) return value.join(", ");
+  if (Array.isArray(value)) return value.map((v) => v?.name ?? (typeof v === "string" ? v : JSON.stringify(v))).join(", ");
   return typeof value === "string" ? value : json;
 }
