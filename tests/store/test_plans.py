@@ -275,6 +275,11 @@ CASES: list[Case] = [
     ("changes after a cursor", read_feed, ["changes_pkey", "messages_seq"]),
     ("a lane by its key", ensure_lane, ["lanes_pkey"]),
     ("lanes of a session", lambda tx: lanes.of_session(tx, SESSION), ["lanes_session"]),
+    (
+        "moves of a lane around a session",
+        lambda tx: lanes.around(tx, LaneKey("k5"), SESSION, limit=9),
+        ["lane_moves_lane"],
+    ),
     ("expired lanes", lambda tx: lanes.expired(tx, now=after(0.0001)), ["lanes_expiry"]),
     ("the job that is due first", lambda tx: jobs.due(tx, now=after(1)), ["jobs_due"]),
     ("when a job is due next", jobs.next_at, ["jobs_due"]),

@@ -50,6 +50,30 @@ async def test_pages_of_sessions_follow_each_other(site: Site, world: World) -> 
     assert len((await site.get("/api/sessions?activity=idle"))["sessions"]) == 6
 
 
+async def test_a_lineage_shows_what_its_lane_had_before_and_after_a_reset(site: Site, world: World) -> None:
+    async def family(session: str) -> list[tuple[str, str | None, str | None]]:
+        found = (await site.get(f"/api/sessions/{session}/lineage"))["branches"]
+        return [(b["title"], b.get("after"), b.get("why")) for b in found]
+
+    async def anew(text: str) -> str:
+        lane = (await site.get("/api/lanes"))["lanes"][0]
+        await site.post(f"/api/lanes/{lane['id']}/reset")
+        world.advance(1)
+        return (await world.ask(text)).session
+
+    one = (await world.ask("one")).session
+    assert await family(one) == [("one", None, None)]
+    two = await anew("two")
+    three = await anew("three")
+    for session in (one, two, three):
+        assert await family(session) == [("one", None, None), ("two", one, "new"), ("three", two, "new")]
+    await world.command("/resume one")
+    four = await anew("four")
+    assert (await family(four))[-1] == ("four", one, "new")
+    await site.delete(f"/api/sessions/{one}")
+    assert [title for title, _, _ in await family(two)] == ["two", "three", "four"]
+
+
 async def test_a_search_marks_its_hits_and_leads_to_the_message(site: Site, world: World) -> None:
     turn = await world.ask("the <b>whale</b> in the harbour")
     hits = (await site.get("/api/search?q=whale"))["hits"]
@@ -134,6 +158,10 @@ async def test_preferences_are_kept(site: Site) -> None:
     }
     assert (await site.patch("/api/preferences", {"theme": "light"}))["details"] is True
     assert (await site.get("/api/start"))["preferences"]["theme"] == "light"
+    assert (await site.patch("/api/preferences", {"model": "small"}))["model"] == "small"
+    said = await site.problem(400, "PATCH", "/api/preferences", json={"model": "huge"})
+    assert "'huge'" in said and "small" in said
+    assert "model" not in await site.patch("/api/preferences", {"model": ""})
 
 
 async def test_twenty_at_once_are_all_taken_in(site: Site) -> None:

@@ -79,7 +79,7 @@ class Hub:
         self._policy = policy
         self._feed = feed
         self._index = index or Index(database)
-        self.views = Views(database)
+        self.views = Views(database, sharing=policy.sharing)
         self.desk = Desk(database, clock)
         self.sign_ins = SignIns(database, clock)
         self.questions = Questions(database, clock)

@@ -243,6 +243,8 @@ def branch(found: Branch) -> talk.Branch:
         epochs=[
             epoch(msgspec.structs.replace(e, summary=e.summary[:_LONGEST_SUMMARY])) for e in found.epochs
         ],
+        after=found.after,
+        why=found.why,
     )
 
 
