@@ -18,7 +18,8 @@ from keryx.store.database import Database, Transaction
 
 PLATFORM, ACCOUNT = "bench", "bot"
 _UNIT = 2000
-_START = datetime(2025, 1, 1, tzinfo=UTC)
+# Lanes that are idle for longer than 90 days are dropped by a node.
+_START = datetime.now(UTC) - timedelta(days=30)
 _SAID = (
     "Could you look at the deployment of the billing service again? Since yesterday evening the second worker "
     "restarts every few minutes, and I do not see why; the logs say nothing but the usual start-up lines."
