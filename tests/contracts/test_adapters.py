@@ -18,7 +18,7 @@ from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
 from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Receipt
 from keryx.core.questions import Button
-from keryx.core.shapes import check, check_target
+from keryx.core.shapes import Reach, check, check_target
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
 
@@ -333,9 +333,10 @@ def say(setting: Setting, *said: str) -> None:
 
 def check_ids(setting: Setting, message: Inbound) -> None:
     """What comes in looks as the adapter says that its ids look, so that a target can be checked by the same word."""
-    ids, source = setting.adapter.capabilities.ids, message.source
+    able, source = setting.adapter.capabilities, message.source
+    ids = able.ids
     if message.reply:
-        check_target(message.reply, ids)
+        check_target(message.reply, Reach(ids=ids, threads=able.threads))
     check(source.platform, "chat", source.chat or "", ids.chat)
     check(source.platform, "thread", source.thread or "", ids.thread)
     check(source.platform, "person", source.user or "", ids.person)

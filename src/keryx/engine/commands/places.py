@@ -76,7 +76,7 @@ def _one(call: Call) -> Target:
     found = parse_target(call.text)
     if len(found) != 1:
         raise Invalid("a conversation goes on in one place: name one")
-    check_target(found[0], call.policy.reach.get(found[0].platform, Reach()).ids)
+    check_target(found[0], call.policy.reach.get(found[0].platform, Reach()))
     return found[0]
 
 
