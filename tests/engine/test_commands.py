@@ -207,7 +207,10 @@ async def test_pin_archive_model_and_project_are_kept(world: World) -> None:
     ]
     assert await world.command("/model gpt-x") == "Model: gpt-x."
     assert await world.command("/model default") == "Model: default."
-    assert await world.command("/project") == "There are no projects yet: the page and `keryx projects` make them."
+    assert (
+        await world.command("/project")
+        == "There are no projects yet: the page and `keryx projects` make them."
+    )
     assert "nowhere" in await world.command("/project nowhere")
     assert await world.command("/project none") == "In no project now."
     assert (await world.read(sessions.get, turn.session)).project is None
