@@ -16,7 +16,7 @@ from keryx.core.deliveries import AGAIN, Idempotency, Target
 from keryx.core.errors import Gone, NotSent, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
-from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Receipt
+from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Reacting, Receipt
 from keryx.core.questions import Button
 from keryx.core.shapes import Reach, check, check_target
 from keryx.testing import RecordingDoor
@@ -172,6 +172,10 @@ async def test_typing_is_shown(setting: Setting) -> None:
         pytest.skip("this platform shows nothing of the kind")
     await setting.adapter.typing(parcel(setting).target)
     assert setting.typed() == 1
+
+
+async def test_reactions_that_are_declared_can_be_asked_for(setting: Setting) -> None:
+    assert setting.adapter.capabilities.reactions == isinstance(setting.adapter, Reacting)
 
 
 async def test_listening_goes_on_until_it_is_cancelled(setting: Setting) -> None:
