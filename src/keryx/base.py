@@ -5,14 +5,14 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cached_property
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 import msgspec
 
 from keryx import config
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, KeryxError
 from keryx.core.ids import OPERATOR
 from keryx.core.ports import Adapter
 from keryx.core.sessions import Viewer
@@ -24,8 +24,9 @@ from keryx.engine.policy import Policy, check_access, reachable
 from keryx.store.database import Database
 from keryx.store.metered import MeteredDatabase
 from keryx.store.sqlite import SqliteDatabase
+from keryx.surfaces.gateway.broken import BrokenAdapter
 from keryx.surfaces.gateway.local import LocalAdapter
-from keryx.surfaces.gateway.settings import GROUP
+from keryx.surfaces.gateway.settings import GROUP, Setup
 
 log = logging.getLogger(__name__)
 
@@ -83,14 +84,24 @@ class Base:
 
 
 def made(settings: Settings) -> list[Adapter]:
-    """The adapters of every platform that the settings speak of. `Invalid` when one of them cannot be made so."""
+    """The adapters of every platform that the settings speak of. `Invalid` when the settings of one are wrong; one that
+    fails otherwise harms no other."""
     factories = {entry.name: entry for entry in entry_points(group=GROUP)}
-    adapters: list[Adapter] = []
-    for setup in config.setups(settings):
-        adapter: Adapter | None = factories[setup.platform].load()(setup)
-        if adapter is not None:
-            adapters.append(adapter)
-    return adapters
+    found = [_made(factories[setup.platform], setup) for setup in config.setups(settings)]
+    return [adapter for adapter in found if adapter is not None]
+
+
+def _made(factory: EntryPoint, setup: Setup) -> Adapter | None:
+    try:
+        return factory.load()(setup)
+    except KeryxError:
+        raise
+    except Exception as exc:
+        log.exception("the adapter of %s cannot be used", setup.platform)
+        return BrokenAdapter(
+            setup.platform,
+            f"the adapter, {factory.value}, cannot be used ({type(exc).__name__}): the log has the details",
+        )
 
 
 def open_database(settings: Settings) -> Database:

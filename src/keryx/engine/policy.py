@@ -95,7 +95,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 def reachable(adapters: Sequence[Adapter]) -> dict[str, Reach]:
     """The platforms that something can be sent to; of several accounts, the first one sends."""
-    return {a.platform: Reach(a.account, a.capabilities.ids) for a in reversed(adapters)}
+    return {
+        a.platform: Reach(a.account, a.capabilities.ids, a.capabilities.threads) for a in reversed(adapters)
+    }
 
 
 def check_access(rules: Rules, adapters: Sequence[Adapter]) -> None:
