@@ -14,6 +14,7 @@ from tests.acp.conftest import Start
 from tests.acp.driver import WAIT, Editor, Json, Refused, editor
 from tests.agents.acp.scene import PLAYER, alive
 from tests.agents.far import SCRIPT
+from tests.builders import until
 
 from keryx.store.database import Transaction
 from keryx.store.sqlite import SqliteDatabase
@@ -52,6 +53,30 @@ def test_blank_lines_ends_of_other_systems_and_every_kind_of_id_are_taken(start:
     assert zed.result("a-1") == {"sessions": []}
     zed.send(b'{"method":"session/list","params":null,"id":-7,"jsonrpc":"2.0","more":[1]}\n')
     assert zed.result(-7) == {"sessions": []}
+
+
+def slow_login(home: Path, mark: Path) -> None:
+    """Settings with a login that takes for ever and leaves its process id behind."""
+    home.mkdir()
+    script = (
+        f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    )
+    (home / "keryx.toml").write_text(f"[acp]\nlogin = {json.dumps([sys.executable, '-c', script])}\n")
+
+
+async def test_any_other_request_can_be_cancelled(home: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    slow_login(home, mark)
+    with editor(home) as zed:
+        (method,) = zed.initialize()["authMethods"]
+        id_ = zed.ask("authenticate", methodId=method["id"])
+        await until(lambda: mark.exists() and mark.read_text() != "")
+        zed.notify("$/cancel_request", requestId=id_)
+        with pytest.raises(Refused) as refused:
+            zed.result(id_)
+        assert refused.value.code == -32800
+        await until(lambda: not alive(mark.read_text()))
+        assert zed.initialize()["protocolVersion"] == 1
 
 
 @pytest.mark.parametrize(
