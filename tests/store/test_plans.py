@@ -1,7 +1,7 @@
 """Every hot query goes through its index: asked of the engines themselves, with the statements as they are."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
@@ -145,6 +145,10 @@ class Recorder:
     def run(self, sql: str, params: Params = NOTHING) -> int:
         self._explain(sql, params)
         return self._tx.run(sql, params)
+
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        self._explain(sql, params)
+        return self._tx.batches(sql, params, size)
 
     def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
         self._explain(sql, params)
