@@ -289,6 +289,8 @@ CASES: list[Case] = [
     ("open questions of a session", lambda tx: questions.waiting(tx, SESSION), ["questions_waiting"]),
     ("questions of a turn", lambda tx: questions.cancel(tx, TurnId("t5"), now=NOW), ["questions_key"]),
     ("open questions", lambda tx: questions.page(tx, OPERATORS), ["questions_open"]),
+    ("answers that were kept", lambda tx: questions.kept(tx, SESSION), ["questions_session", "turns_id"]),
+    ("questions that ran out", lambda tx: questions.overdue(tx, now=NOW), ["turns_id"]),
     ("questions of a session", lambda tx: questions.of_session(tx, SESSION), ["questions_session"]),
     (
         "the next final",

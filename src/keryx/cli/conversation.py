@@ -175,11 +175,12 @@ class Conversation:
         for asked in found:
             if asked.id not in self._told:
                 self._told.add(asked.id)
-                self.stream.notice(told(asked.question))
-        self.asking = found[0].turn if found else None
-        if not found and self._asked.is_set():
+                self.stream.notice("\n\n".join(filter(None, (told(asked.question), asked.note))))
+        awaited = [a for a in found if not a.left]
+        self.asking = awaited[0].turn if awaited else None
+        if not awaited and self._asked.is_set():
             self._asked = anyio.Event()
-        elif found:
+        elif awaited:
             self._asked.set()
 
     def _show(self, change: Change) -> None:
