@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from tests.acp.brain import settings
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, editor
 from tests.cli.driver import Cli
 
+from keryx.testing.endpoint import Endpoint, answer, calls
+
 FORM: dict[str, object] = {"elicitation": {"form": {}}}
+FILES: dict[str, object] = {"fs": {"writeTextFile": True}}
 
 
 def asked(zed: Editor, method: str = "session/request_permission") -> Json:
@@ -135,6 +139,32 @@ def test_a_question_outlives_its_editor_and_its_answer_counts_for_the_next_try(
     asked(vim)
     vim.notify("session/cancel", sessionId=session)
     assert vim.result(again) == {"stopReason": "cancelled"}
+
+
+def test_what_was_allowed_for_a_tool_of_a_model_is_done_at_the_next_try(home: Path, tmp_path: Path) -> None:
+    given = '{"path": "a.txt", "content": "new"}'
+    scripts = (
+        calls(("c1", "write_text_file", given)),
+        calls(("c2", "write_text_file", given)),
+        answer("Done."),
+    )
+    with Endpoint(*scripts) as endpoint:
+        more = settings(home, endpoint, titles=False)
+        with editor(home, **more) as zed:
+            zed.initialize(**FILES)
+            session = zed.new(tmp_path)
+            zed.say(session, "write it")
+            asked(zed)
+            zed.kill()
+        (waiting,) = Cli(home).json("questions", "list")["questions"]
+        Cli(home).ok("questions", "answer", waiting["id"], "allow")
+        with editor(home, **more) as vim:
+            vim.initialize(**FILES)
+            vim.answers["fs/write_text_file"] = lambda _: {}
+            vim.load(session, tmp_path)
+            assert vim.prompt(session, "try again") == "end_turn"
+            assert [m["method"] for m in vim.asked] == ["fs/write_text_file"]
+            assert vim.texts(session) == "Done."
 
 
 def test_a_question_that_was_left_is_told_where_it_is_seen_and_can_be_answered_there(
