@@ -10,11 +10,12 @@ from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPEN, OPERATORS, Scenes, World, inbound, viewer
 
 from keryx.core.access import Rule
+from keryx.core.compaction import marker
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, ProfileId
 from keryx.core.messages import Message
-from keryx.core.ports import Capabilities, Event, Inbound, Said, TurnContext
+from keryx.core.ports import Capabilities, Compacted, Event, Inbound, NotCompacted, Said, TurnContext
 from keryx.core.profiles import Profile, Where
 from keryx.core.shapes import Ids, Reach, Shape
 from keryx.core.source import ChatType, Source
@@ -22,6 +23,7 @@ from keryx.core.turns import Limits
 from keryx.engine import place
 from keryx.engine.homes import BACK
 from keryx.engine.policy import Notices, Policy
+from keryx.engine.record import NO_ANSWER
 from keryx.store import homes, lanes, sessions
 from keryx.testing import RecordingAdapter
 
@@ -114,6 +116,28 @@ async def test_a_mirror_shows_once_what_is_said_elsewhere_and_the_answers(begin:
     await world.settle(await world.hub.receive(at("other", "last")))
     await other.wait_for(5, seconds=15)
     assert other.texts[4:] == ["last"]
+
+
+async def test_a_mirror_is_told_once_of_a_compaction(begin: Begin) -> None:
+    other = RecordingAdapter("other")
+    summed = {
+        "sum": [Compacted(summary="they greeted", first=3), Said("ok")],
+        "fails": [NotCompacted("no room")],
+    }
+    world = await begin(policy=policy(), adapters=[other], agent=Scenes(summed))
+    first = await world.hub.receive(at("other", "hello"))
+    await world.settle(first)
+    await world.command("/mirror on", source=at("other", "").source, reply=None)
+    web = inbound("sum", session=first.session, reply=None, surface="web")
+    await world.settle(await world.hub.receive(web))
+    await world.settle(await world.hub.receive(at("other", "sum")))
+    await world.settle(await world.hub.receive(at("other", "fails")))
+    await other.wait_for(7, seconds=15)
+    failed = "The conversation could not be compacted: no room"
+    assert other.texts == [
+        *("hello", "[web] ann: sum", marker("they greeted"), "[web] ok"),
+        *("ok", failed, NO_ANSWER),
+    ]
 
 
 async def test_a_mirror_shows_why_there_is_no_answer(begin: Begin) -> None:

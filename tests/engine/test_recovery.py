@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.conftest import Open
@@ -125,6 +126,42 @@ async def test_a_message_that_kills_the_process_is_set_aside_after_three_tries(b
     assert "tried 3 times" in texts[0] and texts[1] == "waiting"
     (lane,) = await world.hub.lanes.page(OPERATORS)
     assert lane.suspended
+
+
+def steps(count: int) -> list[list[Any]]:
+    """Tries of which each gets one tool step further, then hangs."""
+    calls = [ToolCall(f"c{n}", "grep", "{}") for n in range(count)]
+    return [[Called((c,)), Returned(ToolResult(c.id, "grep", "found")), Said("x"), Pause()] for c in calls]
+
+
+async def test_a_turn_that_gets_further_each_time_is_not_set_aside_for_deaths_of_others(begin: Begin) -> None:
+    world = await begin(agent=ScriptedAgent(*steps(5), [Said("done")]))
+    said = await world.say("work")
+    for _ in range(5):
+        await world.drafted(said, "x")
+        await world.restart()
+    turn = await world.settle(said)
+    assert (turn.state, turn.attempts, turn.blame) == (TurnState.DONE, 6, 0)
+
+
+async def test_a_turn_that_stops_getting_further_is_set_aside_after_two_more_deaths(begin: Begin) -> None:
+    world = await begin(agent=ScriptedAgent(*steps(3), [Said("x"), Pause()]))
+    said = await world.say("work")
+    for _ in range(5):
+        await world.drafted(said, "x")
+        await world.restart()
+    turn = await world.settle(said)
+    assert (turn.state, turn.attempts) == (TurnState.PARKED, 5)
+
+
+async def test_a_turn_that_calls_a_tool_and_kills_is_set_aside_after_twelve_tries(begin: Begin) -> None:
+    world = await begin(agent=ScriptedAgent(*steps(13)))
+    said = await world.say("work")
+    for _ in range(12):
+        await world.drafted(said, "x")
+        await world.restart()
+    turn = await world.settle(said)
+    assert (turn.state, turn.attempts) == (TurnState.PARKED, 12)
 
 
 async def test_the_last_try_waits_until_the_node_has_settled(begin: Begin) -> None:

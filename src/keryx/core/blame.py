@@ -1,7 +1,8 @@
 """Blame: which of the turns that ran when a process died may have killed it.
 
 A process dies for reasons of its own, too. A turn is suspect once two processes have died under it; a process runs one
-suspect at a time, so that a death tells something. Only a turn that ran alone, or was the suspect, is blamed.
+suspect at a time, so that a death tells something. Only a turn that ran alone, or was the suspect, is blamed. One that got
+further before the process died, by an answer of a tool, is blamed for nothing that went before; its tries still count.
 """
 
 from collections.abc import Iterable

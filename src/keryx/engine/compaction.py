@@ -9,7 +9,7 @@ from keryx.core.messages import Notice, Role
 from keryx.core.ports import Compacted, NotCompacted, Receipt
 from keryx.core.sessions import Session
 from keryx.core.turns import Turn
-from keryx.engine import answers
+from keryx.engine import answers, mirror
 from keryx.engine.asking import Question, queue
 from keryx.store import epochs, messages
 from keryx.store.database import Transaction
@@ -48,7 +48,7 @@ def begin(tx: Transaction, turn: Turn, event: Compacted, *, now: datetime) -> No
     epochs.begin(tx, turn.session, first_seq=event.first, summary=event.summary, now=now)
     messages.append(tx, turn.session, Role.NOTICE, (Notice(event.summary, DONE),), now=now, turn=turn.id)
     if event.tell and focus(tx, turn) is None:
-        answers.aside(tx, turn, marker(event.summary), now=now)
+        _tell(tx, turn, marker(event.summary), now=now)
 
 
 def fail(tx: Transaction, turn: Turn, event: NotCompacted, *, now: datetime) -> None:
@@ -59,7 +59,7 @@ def fail(tx: Transaction, turn: Turn, event: NotCompacted, *, now: datetime) -> 
     text = f"The conversation could not be compacted: {event.reason}"
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text, FAILED),), now=now, turn=turn.id)
     if event.tell:
-        answers.aside(tx, turn, text, now=now)
+        _tell(tx, turn, text, now=now)
 
 
 def told(tx: Transaction, turn: Turn) -> str:
@@ -67,3 +67,9 @@ def told(tx: Transaction, turn: Turn) -> str:
     epoch = epochs.current(tx, turn.session)
     summary = f"\n\n{epoch.summary}" if epoch else ""
     return f"Compacted. You still see everything; the model goes on from this summary:{summary}"
+
+
+def _tell(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+    """To the place that asked, and to the chats that mirror the conversation."""
+    answers.aside(tx, turn, text, now=now)
+    mirror.aside(tx, turn, text, now=now)

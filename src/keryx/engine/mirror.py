@@ -54,6 +54,11 @@ def answer(tx: Transaction, turn: Turn, text: str, *, now: datetime, media: Sequ
     )
 
 
+def aside(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+    """Show what became of the conversation itself, wherever it was said, in every chat that mirrors it and did not ask."""
+    _show(tx, turn.session, text, turn.reply, turn.profile, turn.owner, turn.id, now)
+
+
 def _where(reply: Target | None, surface: str) -> str:
     return reply.platform if reply else surface
 

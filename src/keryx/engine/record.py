@@ -268,7 +268,7 @@ def _recover(
     if turn.pin:
         text = "The program that ran this turn is gone. /retry asks again."
         return _close(tx, turn, TurnState.FAILED, text, now, left=True)
-    blames = turn.blame + (turn.id in guilty)
+    blames = 0 if _advanced(tx, turn) else turn.blame + (turn.id in guilty)
     if blame.poisonous(turn.attempts, blames):
         for lane in lanes.of_session(tx, turn.session):
             lanes.suspend(tx, lane, True, now=now)
@@ -281,6 +281,13 @@ def _recover(
     counted = turn.id in guilty or not guilty
     turns.requeue(tx, turn, now=now, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames)
     return TurnState.QUEUED
+
+
+def _advanced(tx: Transaction, turn: Turn) -> bool:
+    """Whether a tool had answered in the try that was interrupted."""
+    entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    began = turn.started_at or turn.created_at
+    return any(m.role is Role.TOOL and m.at >= began for m in entries)
 
 
 def close_orphan(tx: Transaction, turn: Turn, *, now: datetime) -> None:
