@@ -9,7 +9,7 @@ from tests.web.site import Listener, Site, opened
 from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import Refused
 from keryx.core.ports import Said, TurnContext
-from keryx.core.questions import Question
+from keryx.core.questions import LEFT, Question
 from keryx.store import deliveries
 
 
@@ -138,6 +138,20 @@ async def test_a_question_is_answered_from_the_page(begin: Begin) -> None:
             await listener.until("question", question__state="answered")
         assert answers == ["allow"]
         await site.problem(409, "POST", f"/api/questions/{asked['id']}/answer", json={"answer": "deny"})
+
+
+async def test_a_page_is_told_that_the_editor_which_asked_is_gone(world: World) -> None:
+    zed = world.node
+    await world.start()
+    async with opened(world.hub, world.clock) as site:
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connected():
+            await world.say("!ask rm x", pin=zed.service.worker.id)
+            asked = (await listener.until("question", question__state="open"))["question"]
+            assert "note" not in asked
+            await zed.crash()
+            await world.flow(listener.until("question", question__note=LEFT))
+            assert (await site.get("/api/questions"))["questions"][0]["note"] == LEFT
 
 
 async def test_usage_is_told_by_day_and_conversation(site: Site, world: World) -> None:

@@ -155,6 +155,7 @@ def question(found: Asked) -> wire.Question:
         tool=found.question.tool,
         options=[wire.Option(id=o.id, label=o.label, consent=o.consent) for o in found.question.options],
         answer=found.answer,
+        note=found.note,
         expires_at=found.expires_at,
     )
 
