@@ -38,7 +38,7 @@ def test_a_conversation(
     browser: Browser, furnished: tuple[House, SessionId], scheme: Scheme, tmp_path: Path
 ) -> None:
     house, session = furnished
-    with tab(browser, house, scheme=scheme, size=(1280, 740)) as page:
+    with tab(browser, house, scheme=scheme, size=(1240, 700)) as page:
         page.open(f"/s/{session}")
         expect(page.answers.last).to_be_visible()
         page.page.get_by_role("button", name="Details (i)").click()

@@ -138,6 +138,24 @@ def test_new_conversations_begin_with_the_preferred_model(browser: Browser, hous
         expect(page.page.get_by_label("Model", exact=True)).to_have_value("small")
 
 
+def test_details_that_are_liked_beside_a_conversation_do_not_cover_it_on_a_phone(
+    browser: Browser, served: House
+) -> None:
+    with tab(browser, served) as wide, tab(browser, served, size=PHONE, touch=True) as phone:
+        session = wide.begin("hello", "hello")
+        wide.press("Details (i)")
+        wide.page.reload()
+        expect(wide.page.get_by_role("complementary", name="Details")).to_be_visible()
+        phone.open(f"/s/{session}")
+        expect(phone.answers).to_have_text(["hello"])
+        sheet = phone.page.get_by_role("complementary", name="Details")
+        expect(sheet).to_be_hidden()
+        phone.press("Details (i)")
+        expect(sheet).to_be_visible()
+        phone.press("Close the details")
+        phone.ask("again", "again")
+
+
 def test_the_first_day_on_a_phone_shows_the_way(browser: Browser, served: House) -> None:
     with tab(browser, served, size=PHONE, touch=True) as page:
         page.open()

@@ -197,7 +197,7 @@ export function conversation(root, app, id, seq) {
       lostLink(app),
       session && [
         h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? "Unpin (p)" : "Pin (p)", () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
-        iconButton("info", "Details (i)", () => app.toggleDetails(), { "aria-pressed": String(app.info.preferences.details) }),
+        iconButton("info", "Details (i)", () => app.toggleDetails(), { "aria-pressed": String(app.details) }),
         iconButton("more", "More", more, { "aria-haspopup": "menu" }),
       ]);
   }

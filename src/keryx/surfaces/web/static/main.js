@@ -16,6 +16,7 @@ const SCREENS = {
 };
 const NOWHERE = { name: "", id: "", seq: 0 };
 const NARROW = matchMedia("(max-width: 720px)");
+const SHEET = matchMedia("(max-width: 1100px)");
 
 let view = null;
 let side = null;
@@ -24,6 +25,7 @@ let wanted = false;
 let route = NOWHERE;
 let visit = 0;
 let early = null;
+let sheet = false;
 const held = new Set();
 const $ = (id) => document.getElementById(id);
 
@@ -115,8 +117,14 @@ const app = {
     await app.act(() => api.prefer(change));
   },
 
+  // Beside the conversation the details are a preference; where they would cover it, they are open for this visit only.
+  get details() {
+    return SHEET.matches ? sheet : app.info.preferences.details;
+  },
+
   async toggleDetails() {
-    await app.prefer({ details: !app.info.preferences.details });
+    if (SHEET.matches) sheet = !sheet;
+    else await app.prefer({ details: !app.info.preferences.details });
     draw();
   },
 
@@ -259,7 +267,7 @@ function drawn() {
   side.update();
   view?.update?.();
   const open = app.state.open;
-  const shown = Boolean(open && route.name === "s" && app.info.preferences.details);
+  const shown = Boolean(open && route.name === "s" && app.details);
   $("app").classList.toggle("with-details", shown);
   $("details").hidden = !shown;
   if (shown) showDetails();
@@ -351,6 +359,7 @@ async function visited() {
   const mine = ++visit;
   const before = route;
   route = parse();
+  sheet = false;
   $("app").classList.toggle("at-list", route.name === "");
   if (before.name === "s" && route.name === "s" && before.id === route.id && view?.jump) {
     view.jump(route.seq);
@@ -399,7 +408,7 @@ const KEYS = {
   r: () => app.state.open && app.retry(app.state.open.id),
   i: () => app.state.open && app.toggleDetails(),
   "?": async () => (await import("./dialogs.js")).keys(),
-  Escape: () => app.info.preferences.details && app.state.open && app.toggleDetails(),
+  Escape: () => app.details && app.state.open && app.toggleDetails(),
 };
 
 addEventListener("keydown", (event) => {
