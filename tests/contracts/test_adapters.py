@@ -16,9 +16,9 @@ from keryx.core.deliveries import AGAIN, Idempotency, Target
 from keryx.core.errors import Gone, NotSent, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import Text
-from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Receipt
+from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Reacting, Receipt
 from keryx.core.questions import Button
-from keryx.core.shapes import check, check_target
+from keryx.core.shapes import Reach, check, check_target
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
 
@@ -172,6 +172,10 @@ async def test_typing_is_shown(setting: Setting) -> None:
         pytest.skip("this platform shows nothing of the kind")
     await setting.adapter.typing(parcel(setting).target)
     assert setting.typed() == 1
+
+
+async def test_reactions_that_are_declared_can_be_asked_for(setting: Setting) -> None:
+    assert setting.adapter.capabilities.reactions == isinstance(setting.adapter, Reacting)
 
 
 async def test_listening_goes_on_until_it_is_cancelled(setting: Setting) -> None:
@@ -333,9 +337,10 @@ def say(setting: Setting, *said: str) -> None:
 
 def check_ids(setting: Setting, message: Inbound) -> None:
     """What comes in looks as the adapter says that its ids look, so that a target can be checked by the same word."""
-    ids, source = setting.adapter.capabilities.ids, message.source
+    able, source = setting.adapter.capabilities, message.source
+    ids = able.ids
     if message.reply:
-        check_target(message.reply, ids)
+        check_target(message.reply, Reach(ids=ids, threads=able.threads))
     check(source.platform, "chat", source.chat or "", ids.chat)
     check(source.platform, "thread", source.thread or "", ids.thread)
     check(source.platform, "person", source.user or "", ids.person)

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from tests.builders import OPERATORS
+from tests.builders import NOW, OPERATORS
 from tests.engine.world import FAKE, World, inbound
 
-from keryx.core.ids import SessionId
+from keryx.core.deliveries import Target
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId
 from keryx.core.source import ChatType, Source
-from keryx.store import lanes
+from keryx.store import homes, lanes
 
 
 async def said(world: World, chat: str, user: str, **place: Any) -> SessionId | None:
@@ -51,3 +52,18 @@ async def test_instructions_and_the_mirror_go_along(world: World) -> None:
     await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")
     (moved,) = [found for found in await world.hub.lanes.page(OPERATORS) if found.source.chat == "-100"]
     assert (moved.instructions, moved.mirror) == ("be brief", True)
+
+
+async def test_the_home_channel_goes_along_and_those_of_other_chats_stay(world: World) -> None:
+    await world.write(
+        homes.put, Target(FAKE, "", "-5", "7"), profile=DEFAULT_PROFILE, name="Team", by=OPERATOR, now=NOW
+    )
+    await world.write(
+        homes.put, Target("other", "", "-5"), profile=DEFAULT_PROFILE, name="", by=OPERATOR, now=NOW
+    )
+    for _ in range(2):
+        await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")
+    assert [home.target for home in await world.read(homes.every)] == [
+        Target(FAKE, "", "-100", "7"),
+        Target("other", "", "-5"),
+    ]

@@ -133,12 +133,12 @@ async def test_a_fork_whose_title_is_taken_is_made_and_says_so(world: World) -> 
 async def test_undo_redo_and_retry(world: World) -> None:
     turn = await world.ask("one")
     await world.ask("two")
-    assert await world.command("/undo") == "Undone. It began with: two"
-    assert await world.command("/redo") == "2 messages are back."
-    assert await world.command("/redo") != "2 messages are back."
+    assert await world.command("/undo") == "Undone; /redo brings it back. It began with: two"
+    assert await world.command("/redo") == "2 messages back."
+    assert await world.command("/redo") != "2 messages back."
     assert (await world.command("/undo 2")).endswith("two")
     assert "nothing to undo" in await world.command("/undo")
-    assert await world.command("/redo") == "4 messages are back."
+    assert await world.command("/redo") == "4 messages back."
     receipt = await world.say("/retry")
     assert receipt.reply == "" and receipt.turn
     await world.settle(receipt)
@@ -159,7 +159,10 @@ async def test_stop_stops_the_answer_and_keeps_the_queue(begin: Begin) -> None:
     said = await world.say("a")
     waiting = await world.say("b")
     await world.drafted(said, "half ")
-    assert await world.command("/stop") == "Stopping. 1 more wait: /queue clear drops them."
+    assert (
+        await world.command("/stop")
+        == "Stopping. 1 question left in the queue: /queue clear drops what waits."
+    )
     assert (await world.settle(said)).state is TurnState.CANCELLED
     assert (await world.settle(waiting)).state is TurnState.DONE
     assert await world.command("/stop") == "Nothing is running."
@@ -173,6 +176,7 @@ async def test_the_queue_is_shown_added_to_and_cleared(world: World) -> None:
     assert added.turn and (await world.turn(added)).mode is BusyMode.QUEUE
     assert await world.command("/queue") == "1. also this"
     assert await world.command("/queue clear") == "Dropped 1 waiting."
+    assert await world.command("/queue clear") == "Nothing waits."
     assert (await world.turn(added)).state is TurnState.CANCELLED
 
 
@@ -203,7 +207,10 @@ async def test_pin_archive_model_and_project_are_kept(world: World) -> None:
     ]
     assert await world.command("/model gpt-x") == "Model: gpt-x."
     assert await world.command("/model default") == "Model: default."
-    assert await world.command("/project") == "There are no projects yet."
+    assert (
+        await world.command("/project")
+        == "There are no projects yet: the page and `keryx projects` make them."
+    )
     assert "nowhere" in await world.command("/project nowhere")
     assert await world.command("/project none") == "In no project now."
     assert (await world.read(sessions.get, turn.session)).project is None
@@ -220,7 +227,7 @@ async def test_delete_frees_every_chat_of_the_session(world: World) -> None:
 async def test_status_and_usage_tell_what_the_session_is(world: World) -> None:
     assert await world.command("/status") == "No conversation here yet. Say something."
     await world.ask("two words")
-    assert "idle, 0 waiting · 2 messages, 1 turns" in await world.command("/status")
+    assert "idle, 0 waiting · 2 messages, 1 turn\n" in await world.command("/status")
     assert await world.command("/usage") == (
         "in 2, out 2, reasoning 0, cache read 0, write 0 · cost 0.0000 (actual)"
     )

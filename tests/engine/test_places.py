@@ -74,6 +74,8 @@ async def test_home_is_for_operators_and_names_what_a_platform_alone_means(begin
     for wrong, sentence in (("fake:abc", "'abc' is no chat"), ("fake:1:x", "'x' is no thread")):
         with pytest.raises(Invalid, match=f"{sentence} on fake: the id of one is a "):
             await world.hub.targets(OPERATORS, wrong, accounts={FAKE: numbers})
+    with pytest.raises(Invalid, match="fake has no threads: name the chat alone"):
+        await world.hub.targets(OPERATORS, "fake:1:7", accounts={FAKE: Reach(threads=False)})
     assert "no home channel now" in await world.command("/home off", chat="8", principal=None)
     assert await world.read(homes.every) == []
 

@@ -17,7 +17,7 @@ from keryx.core.messages import ToolCall
 from keryx.core.ports import Attached, Called, Capabilities, Parcel, Receipt, Said, TurnContext
 from keryx.core.previews import PreviewState
 from keryx.core.questions import Question
-from keryx.store import gates, previews
+from keryx.store import gates, previews, turns
 from keryx.store.database import Database
 from keryx.store.verify import verify
 from keryx.testing import CrashingDatabase, FakeClock, Fault, RecordingAdapter, When
@@ -186,6 +186,27 @@ async def test_typing_that_fails_does_no_harm(begin: Begin, clock: FakeClock) ->
     await stage.end()
     await arrived(stage)
     assert screen.texts == ["xy"]
+
+
+async def test_without_typing_a_reaction_says_once_that_it_is_being_answered(
+    begin: Begin, clock: FakeClock
+) -> None:
+    reacted: list[Target] = []
+
+    class Reacts(Screen):
+        async def react(self, target: Target) -> None:
+            reacted.append(target)
+
+    screen = Reacts(clock, reactions=True, edit=False)
+    stage = await a_stage(begin, screen, Said("x"), Said("y"))
+    await stage.begin()
+    await stage.world.flow(clock.sleep(9), step=0.5)
+    assert stage.receipt.turn is not None
+    turn = await stage.world.read(turns.get, stage.receipt.turn)
+    await stage.end()
+    await arrived(stage)
+    assert reacted == [turn.reply]
+    assert (screen.texts, screen.typed) == (["xy"], [])
 
 
 async def test_a_turn_that_is_stopped_says_so_where_it_was_shown(begin: Begin, clock: FakeClock) -> None:

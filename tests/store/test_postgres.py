@@ -71,6 +71,20 @@ async def test_the_server_lets_go_of_what_a_silent_node_holds(postgres: str, sch
     assert found == ("5s",)
 
 
+async def test_what_the_address_asks_of_connections_stays(postgres: str, schema: str) -> None:
+    async with PostgresDatabase(postgres, schema=schema):
+        pass
+    asked = f"-c search_path={schema} -c statement_timeout=61s"
+    shown = "select current_schema(), current_setting('statement_timeout'), current_setting('{}')"
+    async with PostgresDatabase(make_conninfo(postgres, options=asked, keepalives_idle="77")) as database:
+        store = Store(database)
+        await store.write(a_session)
+        found = await database.read(
+            "test", lambda tx: tx.row(shown.format("idle_in_transaction_session_timeout"))
+        )
+    assert found == (schema, "61s", "5s")
+
+
 async def test_an_address_that_cannot_work_is_refused_with_advice(postgres: str) -> None:
     with pytest.raises(Invalid, match="postgresql://"):
         await opening("nonsense")

@@ -14,6 +14,7 @@ from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports import Called, Returned, Said, Thought
 from keryx.store import changes
 from keryx.store.database import Database, Work
+from keryx.store.metered import MeteredDatabase
 
 T = TypeVar("T")
 
@@ -123,24 +124,47 @@ async def test_a_thousand_reconnects_miss_and_repeat_nothing(world: World, site:
 
 async def test_a_reader_that_is_too_slow_is_cut_and_misses_nothing(world: World, site: Site) -> None:
     began = (await site.get("/api/start"))["cursor"]
-    slow, late = Listener(site.app, began), Listener(site.app, began)
+    slow, fast, late = (Listener(site.app, began) for _ in range(3))
     taking = asyncio.Event()
     taking.set()
     first = await world.ask("hello")
-    async with slow.connected(taking=taking):
+    async with slow.connected(taking=taking), fast.connected():
         await slow.until("turn", turn__id=first.id, turn__state="done")
         taking.clear()
-        for n in range(1500):
+        for n in range(1100):
             await world.hub.rename(viewer("ann"), first.session, f"title {n}")
+            await fast.until("session", session__title=f"title {n}")
         taking.set()
         assert await slow.cut(within=SECONDS)
     last = await world.ask("bye")
     for listener in (slow, late):
         async with listener.connected():
-            await listener.until("session", session__title="title 1499")
+            await listener.until("session", session__title="title 1099")
             await listener.until("turn", turn__id=last.id, turn__state="done")
         ids = [e["message"]["id"] for e in listener.of("message")]
         assert len(ids) == len(set(ids)) == 4
+
+
+async def test_a_first_reader_hears_at_once_what_happens_while_it_connects(world: World, site: Site) -> None:
+    for n in range(20):
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connected():
+            turn = await world.ask(f"question {n}")
+            await listener.until("turn", turn__id=turn.id, turn__state="done")
+        await world.ask("nobody looks")
+
+
+async def test_nothing_is_read_for_streams_that_are_not_there(begin: Begin, database: Database) -> None:
+    metered = MeteredDatabase(database)
+    world = await begin(database=metered)
+    async with opened(world.hub, world.clock) as site:
+        await world.ask("nobody looks")
+        assert "view.details" not in metered.meters
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connected():
+            turn = await world.ask("somebody looks")
+            await listener.until("turn", turn__id=turn.id, turn__state="done")
+        assert "view.details" in metered.meters
 
 
 async def test_a_draft_is_told_in_steps_and_ends_as_its_message(begin: Begin) -> None:

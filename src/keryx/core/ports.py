@@ -384,6 +384,14 @@ class Adapter(Protocol):
 
 
 @runtime_checkable
+class Reacting(Protocol):
+    """An adapter with `capabilities.reactions`. `react` shows a sign at the message that a target replies to: it is being
+    answered. Asked for once per turn, where no typing can be shown."""
+
+    async def react(self, target: Target) -> None: ...
+
+
+@runtime_checkable
 class Ranked(Protocol):
     """An adapter that can be asked for roles, where events do not carry them in their source. `roles` gives those
     that the author of a source has at its place at this moment; `Unavailable` if the platform cannot tell now."""

@@ -40,7 +40,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     agent: str | None = None
     model: str | None = None
-    provider: str | None = None
     base_url: str | None = None
     effort: str | None = None
     mode: str | None = None

@@ -27,10 +27,11 @@ class Ids(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The account that sends on a platform, and what ids look like there."""
+    """The account that sends on a platform, what ids look like there, and whether chats have threads."""
 
     account: str = ""
     ids: Ids = Ids()
+    threads: bool = True
 
 
 def check(platform: str, kind: str, text: str, shape: Shape | None) -> None:
@@ -39,6 +40,11 @@ def check(platform: str, kind: str, text: str, shape: Shape | None) -> None:
         raise Invalid(f"{text[:80]!r} is no {kind} on {platform}: the id of one is {shape.words}")
 
 
-def check_target(target: Target, ids: Ids) -> None:
-    check(target.platform, "chat", target.chat, ids.chat)
-    check(target.platform, "thread", target.thread, ids.thread)
+def check_target(target: Target, reach: Reach) -> None:
+    """`Invalid` for a place that cannot be on its platform."""
+    check(target.platform, "chat", target.chat, reach.ids.chat)
+    check(target.platform, "thread", target.thread, reach.ids.thread)
+    if target.thread and not reach.threads:
+        raise Invalid(
+            f"{target.platform} has no threads: name the chat alone, as in {target.platform}:{target.chat}"
+        )

@@ -9,7 +9,7 @@ from keryx.core import lanes
 from keryx.core.deliveries import Target
 from keryx.core.lanes import Sharing
 from keryx.core.source import Source
-from keryx.store import jobs
+from keryx.store import homes, jobs
 from keryx.store import lanes as lane_store
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
@@ -21,15 +21,12 @@ _WHY = "the chat has a new id"
 def move(
     tx: Transaction, *, platform: str, account: str, old: str, new: str, sharing: Sharing, now: datetime
 ) -> None:
-    """Let every lane and every job of a chat go on under the chat's new id. A lane that has begun there already stays as it is;
-    doing it twice changes nothing."""
+    """Let every lane, every job and the home channel of a chat go on under the chat's new id. A lane that has begun there
+    already stays as it is; doing it twice changes nothing."""
     for lane in lane_store.of_chat(tx, platform=platform, account=account, chat=old):
         if lane.session is not None:
             _move(tx, lane, new, sharing, now)
-    _move_jobs(tx, platform, account, old, new)
 
-
-def _move_jobs(tx: Transaction, platform: str, account: str, old: str, new: str) -> None:
     def moved(place: P) -> P:
         here = (place.platform, place.account, place.chat) == (platform, account, old)
         return msgspec.structs.replace(place, chat=new) if here else place
@@ -38,6 +35,9 @@ def _move_jobs(tx: Transaction, platform: str, account: str, old: str, new: str)
         targets, source = tuple(map(moved, job.targets)), job.source and moved(job.source)
         if (targets, source) != (job.targets, job.source):
             jobs.move_chat(tx, job, targets, source)
+    for home in homes.every(tx):
+        if (target := moved(home.target)) != home.target:
+            homes.move(tx, home, target)
 
 
 def _move(tx: Transaction, lane: Lane, new: str, sharing: Sharing, now: datetime) -> None:

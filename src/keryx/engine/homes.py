@@ -38,7 +38,7 @@ def _complete(
         raise Invalid(f"{target.platform} is not connected: choose among {known}, or set it up first")
     if target.chat or target.platform == LOCAL:
         reach = (accounts or {}).get(target.platform, Reach())
-        check_target(target, reach.ids)
+        check_target(target, reach)
         return msgspec.structs.replace(target, account=target.account or reach.account)
     home = homes.find(tx, target.platform, profile=profile)
     if home is None:

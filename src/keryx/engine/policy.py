@@ -27,13 +27,14 @@ BUILTIN_TOOLS = "keryx"
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long things are remembered. `erase`: the grace period of a deleted session. `files`: how long a file is
-    kept that no session shows."""
+    kept that no session shows. `runs`: what became of scheduled prompts."""
 
     inbox: timedelta = timedelta(days=14)
     feed: timedelta = timedelta(days=7)
     lanes: timedelta = timedelta(days=90)
     erase: timedelta = timedelta(days=30)
     files: timedelta = timedelta(days=1)
+    runs: timedelta = timedelta(days=90)
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +96,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 def reachable(adapters: Sequence[Adapter]) -> dict[str, Reach]:
     """The platforms that something can be sent to; of several accounts, the first one sends."""
-    return {a.platform: Reach(a.account, a.capabilities.ids) for a in reversed(adapters)}
+    return {
+        a.platform: Reach(a.account, a.capabilities.ids, a.capabilities.threads) for a in reversed(adapters)
+    }
 
 
 def check_access(rules: Rules, adapters: Sequence[Adapter]) -> None:

@@ -16,7 +16,7 @@ from keryx.core.changes import Change, Kind
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import Gone, KeryxError, NotSent, Refused, Retryable, SendError, Throttled
 from keryx.core.ids import DeliveryId, TurnId, WorkerId
-from keryx.core.ports import Adapter, Clock, Parcel
+from keryx.core.ports import Adapter, Clock, Parcel, Reacting
 from keryx.core.previews import Preview, PreviewState
 from keryx.core.sessions import JOB_SURFACE
 from keryx.core.turns import Turn
@@ -58,7 +58,7 @@ class _Watch:
         self.visible = False
         self.shown = ""
         self.done = not adapter.capabilities.edit
-        self.typing_at = now + TYPING_FIRST
+        self.typing_at = now + TYPING_FIRST if _hints(adapter) else None
         self.due = now + FIRST
         self.pause = EVERY
 
@@ -93,7 +93,7 @@ class Previews:
         # The answer of a job may turn out to be one that is not sent.
         if turn.reply is None or adapter is None or turn.surface == JOB_SURFACE:
             return
-        if adapter.capabilities.edit or adapter.capabilities.typing:
+        if adapter.capabilities.edit or _hints(adapter):
             watch = _Watch(turn, turn.reply, adapter, self._clock.now())
             self._watched[turn.id] = watch
             self._fresh.append(watch)
@@ -151,7 +151,7 @@ class Previews:
     def _next(self, watch: _Watch) -> datetime | None:
         """When to look again if the turn says nothing meanwhile."""
         moments: list[datetime] = []
-        if watch.adapter.capabilities.typing and not watch.visible:
+        if watch.typing_at is not None and not watch.visible:
             moments.append(watch.typing_at)
         if not watch.done:
             silent = max(watch.due, watch.began + SILENT)
@@ -164,19 +164,23 @@ class Previews:
         return min((m for m in moments if m > self._clock.now()), default=None)
 
     async def _type(self, watch: _Watch) -> None:
-        now = self._clock.now()
-        if not watch.adapter.capabilities.typing or watch.visible or now < watch.typing_at:
+        """Show that an answer is being written: again and again, or once by a reaction where there is no typing."""
+        adapter, now = watch.adapter, self._clock.now()
+        if watch.typing_at is None or watch.visible or now < watch.typing_at:
             return
-        watch.typing_at = now + TYPING_EVERY
+        watch.typing_at = now + TYPING_EVERY if adapter.capabilities.typing else None
         try:
             if await self._database.read(
                 "preview.gate", partial(gates.open_at, target=watch.target, now=now)
             ):
                 return
             with anyio.fail_after(_TYPING_SECONDS), foreign.contained():
-                await watch.adapter.typing(watch.target)
+                if adapter.capabilities.typing:
+                    await adapter.typing(watch.target)
+                elif isinstance(adapter, Reacting):
+                    await adapter.react(watch.target)
         except Exception as exc:  # noqa: BLE001 a hint that nobody misses
-            log.debug("typing on %s failed: %r", watch.adapter.platform, exc)
+            log.debug("typing on %s failed: %r", adapter.platform, exc)
 
     async def _show(self, watch: _Watch) -> None:
         """Bring the preview up to date, if it is time and there is something new."""
@@ -316,6 +320,12 @@ class Previews:
     @staticmethod
     def _native(watch: _Watch) -> bool:
         return watch.adapter.capabilities.idempotency is Idempotency.NATIVE
+
+
+def _hints(adapter: Adapter) -> bool:
+    """Whether the platform can show, other than by words, that an answer is being written."""
+    able = adapter.capabilities
+    return able.typing or able.reactions
 
 
 def _parcel(preview: Preview, text: str) -> Parcel:

@@ -61,6 +61,14 @@ def every(tx: Transaction, profile: ProfileId | None = None) -> list[Home]:
     return [_home(row) for row in rows]
 
 
+def move(tx: Transaction, home: Home, target: Target) -> None:
+    """Let a home channel go on under the new id of its chat."""
+    tx.run(
+        "update homes set target = :target where profile = :profile and platform = :platform",
+        {"profile": home.profile, "platform": ids.plain(home.platform), "target": wire.dumps(target)},
+    )
+
+
 def remove(tx: Transaction, platform: str, *, profile: ProfileId) -> bool:
     return bool(
         tx.run(

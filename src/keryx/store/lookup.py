@@ -18,7 +18,7 @@ def resolve(tx: Transaction, viewer: Viewer, text: str) -> Session:
             raise Ambiguous(
                 f"{name!r} fits {len(found)} sessions or more: give a longer prefix, or the title"
             )
-    raise NotFound(f"there is no session {name!r}: `keryx sessions list` shows them")
+    raise NotFound(f"there is no session {name!r}: /sessions or `keryx sessions list` shows them")
 
 
 def _by_id(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:

@@ -6,6 +6,7 @@ import random
 import re
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from typing import Any, LiteralString, Self, TypeVar, cast
 import psycopg
 import psycopg_pool
 from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate
@@ -62,6 +64,11 @@ class PostgresTransaction:
 
     def row(self, sql: str, params: Params = NOTHING) -> Row | None:
         return self._execute(sql, params).fetchone()
+
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        found = self._execute(sql, params)
+        while batch := found.fetchmany(size):
+            yield batch
 
     def _execute(self, sql: str, params: Params) -> psycopg.Cursor[Any]:
         try:
@@ -132,8 +139,11 @@ class PostgresDatabase:
         )
 
     def _options(self) -> dict[str, Any]:
-        path = f" -c search_path={self._schema}" if self._schema else ""
-        return {"options": f"{_GIVE_UP}{path}", **_LIVENESS}
+        """What is asked of each connection, beside what the address says: that stays as it is."""
+        said = conninfo_to_dict(self._dsn)
+        path = f"-c search_path={self._schema}" if self._schema else ""
+        ours = {name: value for name, value in _LIVENESS.items() if name not in said}
+        return {"options": f"{_GIVE_UP} {said.get('options', '')} {path}".strip(), **ours}
 
     def _close(self) -> None:
         self._threads.shutdown()

@@ -72,7 +72,7 @@ def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
         {"profile": viewer.profile, "owner": viewer.principal, "name": name},
     )
     if row is None:
-        raise NotFound(f"there is no project {name!r}: `keryx projects list` shows them")
+        raise NotFound(f"there is no project {name!r}: /project or `keryx projects list` shows them")
     return _project(row)
 
 

@@ -83,7 +83,7 @@ def get(
     found = None if row is None else from_row(row)
     hidden = found is not None and not deleted and found.deleted_at is not None
     if found is None or hidden or (viewer and not viewer.sees(found.profile, found.owner)):
-        raise NotFound(f"there is no session {session!r}: `keryx sessions list` shows them")
+        raise NotFound(f"there is no session {session!r}: /sessions or `keryx sessions list` shows them")
     return found
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from keryx.core.errors import Forbidden, NotFound
 from keryx.engine import place
-from keryx.engine.commands.call import Call, Done, Run, label
+from keryx.engine.commands.call import Call, Done, Run, counted, label
 from keryx.engine.commands.table import COMMANDS, Who
 from keryx.store import listings, sessions, turns
 
@@ -60,7 +60,7 @@ def _status(call: Call) -> Done:
     waiting = len(turns.queued(call.tx, session.id))
     lines = [
         f"{label(session)} · {session.id}",
-        f"{activity.value}, {waiting} waiting · {session.messages} messages, {session.turns} turns",
+        f"{activity.value}, {waiting} waiting · {counted(session.messages, 'message')}, {counted(session.turns, 'turn')}",
         f"model {session.settings.model or 'default'} · since {session.created_at:%Y-%m-%d %H:%M} UTC",
     ]
     return Done("\n".join(lines), session.id)

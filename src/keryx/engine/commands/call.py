@@ -69,5 +69,9 @@ def label(session: Session) -> str:
     return f"“{session.title}”" if session.title else f"untitled {session.id}"
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

@@ -3,7 +3,7 @@
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.sessions import Listing, Session, TitleBy, Viewer
 from keryx.engine import control, revisions
-from keryx.engine.commands.call import Call, Done, Run, label, sentence
+from keryx.engine.commands.call import Call, Done, Run, counted, label, sentence
 from keryx.store import lanes as lane_store
 from keryx.store import listings, lookup, projects, sessions
 
@@ -22,7 +22,7 @@ def _resume(call: Call) -> Done:
         return _sessions(call)
     wanted = lookup.resolve(call.tx, call.viewer, call.text)
     control.switch(call.tx, call.place, wanted, why="resume", now=call.now)
-    return Done(f"Back in {label(wanted)}: {wanted.messages} messages.", wanted.id)
+    return Done(f"Back in {label(wanted)}: {counted(wanted.messages, 'message')}.", wanted.id)
 
 
 def _undo_reset(call: Call) -> Done:
@@ -35,7 +35,7 @@ def _undo_reset(call: Call) -> Done:
         raise NotFound("this chat had no other conversation before")
     wanted = sessions.get(call.tx, before)
     control.switch(call.tx, lane, wanted, why="undo-reset", now=call.now)
-    return Done(f"Back in {label(wanted)}: {wanted.messages} messages.", wanted.id)
+    return Done(f"Back in {label(wanted)}: {counted(wanted.messages, 'message')}.", wanted.id)
 
 
 def _sessions(call: Call) -> Done:
@@ -43,12 +43,12 @@ def _sessions(call: Call) -> Done:
     found = [entry.session for entry in listed]
     if not found:
         return Done("You have no conversations yet. Say something.")
-    lines = [f"{n}. {label(s)} · {s.messages} messages · {s.id}" for n, s in enumerate(found, start=1)]
-    return Done(
-        "\n".join([*lines, "…" if more else "", "/resume <title or id> goes on with one."]).replace(
-            "\n\n", "\n"
-        )
-    )
+    lines = [
+        f"{n}. {label(s)} · {counted(s.messages, 'message')} · {s.id}" for n, s in enumerate(found, start=1)
+    ]
+    if more:
+        lines.append("…")
+    return Done("\n".join([*lines, "", "/resume <title or id> goes on with one."]))
 
 
 def _title(call: Call) -> Done:
@@ -96,7 +96,10 @@ def _project(call: Call) -> Done:
     if not call.text:
         names = [p.name for p in projects.every(call.tx, viewer)]
         return Done(
-            f"Projects: {', '.join(names)}." if names else "There are no projects yet.", call.current.id
+            f"Projects: {', '.join(names)}."
+            if names
+            else "There are no projects yet: the page and `keryx projects` make them.",
+            call.current.id,
         )
     chosen = None if call.text == "none" else projects.find(call.tx, viewer, call.text)
     sessions.set_project(call.tx, call.current, chosen.id if chosen else None, now=call.now)

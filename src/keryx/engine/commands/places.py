@@ -5,7 +5,7 @@ from keryx.core.errors import Invalid, NotFound
 from keryx.core.shapes import Reach, check_target
 from keryx.core.source import ChatType
 from keryx.engine import control
-from keryx.engine.commands.call import Call, Done, Run, label
+from keryx.engine.commands.call import Call, Done, Run, counted, label
 from keryx.store import deliveries, homes
 from keryx.store import lanes as lane_store
 from keryx.store.lanes import Lane
@@ -44,9 +44,9 @@ def _mirror(call: Call) -> Done:
         lane_store.set_mirror(call.tx, lane, call.text == "on")
     shown = call.text == "on" if call.text else lane.mirror
     return Done(
-        "This chat shows what is said to its conversation elsewhere."
+        "This chat shows what is said to its conversation elsewhere. /mirror off ends that."
         if shown
-        else "This chat shows only what is said here."
+        else "This chat shows only what is said here. /mirror on shows what is said elsewhere too."
     )
 
 
@@ -63,7 +63,7 @@ def _handoff(call: Call) -> Done:
     deliveries.enqueue(
         call.tx,
         there.target,
-        f"{label(session)} goes on here, from {came_from}: {session.messages} messages.",
+        f"{label(session)} goes on here, from {came_from}: {counted(session.messages, 'message')}.",
         profile=session.profile,
         owner=session.owner,
         session=session.id,
@@ -76,7 +76,7 @@ def _one(call: Call) -> Target:
     found = parse_target(call.text)
     if len(found) != 1:
         raise Invalid("a conversation goes on in one place: name one")
-    check_target(found[0], call.policy.reach.get(found[0].platform, Reach()).ids)
+    check_target(found[0], call.policy.reach.get(found[0].platform, Reach()))
     return found[0]
 
 

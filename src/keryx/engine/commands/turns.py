@@ -7,18 +7,18 @@ from keryx.core.messages import Text
 from keryx.core.turns import BusyMode
 from keryx.engine import compaction, control, revisions
 from keryx.engine.asking import Question, ask, author
-from keryx.engine.commands.call import Call, Done, Run
+from keryx.engine.commands.call import Call, Done, Run, counted
 from keryx.store import messages, sessions, turns
 
 
 def _undo(call: Call) -> Done:
     text = revisions.undo(call.tx, call.current, _number(call.text, 1), now=call.now)
-    return Done(f"Undone. It began with: {text[:300]}", call.current.id)
+    return Done(f"Undone; /redo brings it back. It began with: {text[:300]}", call.current.id)
 
 
 def _redo(call: Call) -> Done:
     count = revisions.redo(call.tx, call.current, now=call.now)
-    return Done(f"{count} messages are back.", call.current.id)
+    return Done(f"{counted(count, 'message')} back.", call.current.id)
 
 
 def _retry(call: Call) -> Done:
@@ -42,15 +42,18 @@ def _compact(call: Call) -> Done:
 def _stop(call: Call) -> Done:
     stopped = control.stop(call.tx, call.current.id, now=call.now)
     waiting = len(turns.queued(call.tx, call.current.id))
-    left = f" {waiting} more wait: /queue clear drops them." if waiting else ""
+    left = (
+        f" {counted(waiting, 'question')} left in the queue: /queue clear drops what waits."
+        if waiting
+        else ""
+    )
     return Done(("Stopping." if stopped else "Nothing is running.") + left, call.current.id)
 
 
 def _queue(call: Call) -> Done:
     if call.text == "clear":
-        return Done(
-            f"Dropped {control.clear(call.tx, call.current.id, now=call.now)} waiting.", call.current.id
-        )
+        dropped = control.clear(call.tx, call.current.id, now=call.now)
+        return Done(f"Dropped {dropped} waiting." if dropped else "Nothing waits.", call.current.id)
     if call.text:
         return _say(call, BusyMode.QUEUE)
     waiting = turns.queued(call.tx, call.current.id)

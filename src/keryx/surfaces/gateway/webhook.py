@@ -30,6 +30,7 @@ from keryx.core.errors import Invalid, NotSent, Refused, Throttled, Unavailable,
 from keryx.core.messages import words
 from keryx.core.ports import Capabilities, Door, Hook, Inbound, Link, Parcel, Request, Response
 from keryx.core.source import ChatType, Source
+from keryx.surfaces.gateway.clients import Clients
 from keryx.surfaces.gateway.settings import Setup
 from keryx.surfaces.secrets import Secret
 
@@ -169,7 +170,9 @@ class WebhookAdapter:
         self._secrets = tuple(secrets)
         self._now = now
         self._door: Door | None = None
-        self._client: httpx.AsyncClient | None = None
+        self._clients = Clients(
+            lambda trusted: httpx.AsyncClient(verify=trusted, timeout=httpx.Timeout(_SECONDS, connect=10))
+        )
         self.hook = Hook(path=PLATFORM, answer=self._posted, limit=LARGEST_BODY)
         self.capabilities = Capabilities(
             idempotency=Idempotency.NATIVE if settings.idempotent else Idempotency.NONE,
@@ -191,9 +194,7 @@ class WebhookAdapter:
                 await self.close()
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._clients.close()
 
     async def typing(self, target: Target) -> None:
         """Nothing is shown on this platform."""
@@ -216,17 +217,13 @@ class WebhookAdapter:
             "webhook-signature": signature(self._secrets[0], parcel.key, at, raw),
         }
         try:
-            answer = await self._open().post(self._url, content=raw, headers=headers)
+            async with self._clients.one() as client:
+                answer = await client.post(self._url, content=raw, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
             raise NotSent(f"the receiver of webhooks cannot be reached ({type(exc).__name__})") from None
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Uncertain(f"the receiver of webhooks did not answer ({type(exc).__name__})") from None
         return _receipt(answer) or parcel.key
-
-    def _open(self) -> httpx.AsyncClient:
-        if self._client is None:
-            self._client = httpx.AsyncClient(timeout=httpx.Timeout(_SECONDS, connect=10))
-        return self._client
 
     async def _posted(self, request: Request) -> Response:
         """Answer one post: 401 if it is not signed by us, 400 if it cannot be read, 503 if it should come again, and

@@ -1,7 +1,7 @@
 """Broadcast: every change is read, shown and encoded once in this process, however many streams send it.
 
 A ring holds the last batches. A stream is a place in the ring; one that falls out of it is cut, and comes back with its
-cursor to read from the store what it missed."""
+cursor to read from the store what it missed. While there are no streams, nothing is read."""
 
 import logging
 from collections import deque
@@ -89,23 +89,25 @@ class Broadcast:
         self._held = 0
         self._places: dict[Cursor, Place] = {}
         self._signal = Signal()
+        self._followers = 0
+        self._followed = anyio.Event()
         self.closed = False
 
     async def run(self) -> None:
         """Tell for ever. When something fails, every stream is cut: it comes back and reads from the store what it
         missed, so nothing is skipped."""
         while True:
+            pause = _PAUSE
             try:
-                cursor = await self._hub.now()
-                self._places[cursor] = Place(self._next)
-                async for changes in self._hub.changes(cursor):
-                    await self._tell(changes)
+                await self._followed.wait()
+                await self._tell_while_followed()
+                pause = 0
             except KeryxError as exc:
                 log.warning("the streams of the web are cut: %s", exc)
             except Exception:
                 log.exception("the streams of the web are cut: a change could not be told")
             self._cut()
-            await anyio.sleep(_PAUSE)
+            await anyio.sleep(pause)
 
     def close(self) -> None:
         """End every stream now; browsers come back when there is a server again."""
@@ -119,19 +121,24 @@ class Broadcast:
 
         After `beat` seconds without anything, nothing is to be sent, with the cursor reached. Raises `Gone` for a
         reader that is too slow, `CursorExpired` and `Invalid` for a cursor that is of no use."""
-        place = self._place(cursor)
-        while not self.closed:
-            seen, before = self._signal.count, cursor
-            if place is None:
-                cursor, body = await self._missed(viewer, cursor)
-                place = self._place(cursor)
-            else:
-                place, body = self._take(viewer, place)
-                cursor = self._cursor(place) or cursor
-            if body:
-                yield cursor, body
-            elif cursor == before and not await self._signal.wait(seen, beat):
-                yield cursor, b""
+        self._followers += 1
+        self._followed.set()
+        try:
+            place = self._place(cursor)
+            while not self.closed:
+                seen, before = self._signal.count, cursor
+                if place is None:
+                    cursor, body = await self._missed(viewer, cursor)
+                    place = self._place(cursor)
+                else:
+                    place, body = self._take(viewer, place)
+                    cursor = self._cursor(place) or cursor
+                if body:
+                    yield cursor, body
+                elif cursor == before and not await self._signal.wait(seen, beat):
+                    yield cursor, b""
+        finally:
+            self._followers -= 1
 
     @property
     def _next(self) -> int:
@@ -169,6 +176,17 @@ class Broadcast:
         last = changes[-1].cursor
         body = b"".join(t.body for t in told if t.visible(viewer))
         return last, body + mark(last) if body else b""
+
+    async def _tell_while_followed(self) -> None:
+        """Tell until a change comes that nobody waits for. Whoever began to follow before the first one looks again."""
+        cursor = await self._hub.now()
+        self._places[cursor] = Place(self._next)
+        self._signal.set()
+        async for changes in self._hub.changes(cursor):
+            if not self._followers:
+                self._followed = anyio.Event()
+                return
+            await self._tell(changes)
 
     async def _tell(self, changes: Sequence[Change]) -> None:
         unknown = self._digest.unknown(changes)

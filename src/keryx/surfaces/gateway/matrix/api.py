@@ -16,6 +16,7 @@ from keryx.core.errors import (
     Unavailable,
     Uncertain,
 )
+from keryx.surfaces.gateway.clients import Clients
 from keryx.surfaces.gateway.matrix.events import CREATE, MESSAGE, Batch, Event, Page
 from keryx.surfaces.gateway.matrix.failures import Away, failure, problem, send_failure
 
@@ -64,22 +65,15 @@ class Homeserver:
     Connections are opened when they are needed; `close` lets them go."""
 
     def __init__(self, url: str, token: str = "") -> None:
-        self._url = checked(url)
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._opened: httpx.AsyncClient | None = None
+        base, headers = checked(url), {"authorization": f"Bearer {token}"} if token else {}
+        self._clients = Clients(
+            lambda trusted: httpx.AsyncClient(
+                verify=trusted, base_url=base, headers=headers, timeout=httpx.Timeout(_SECONDS, connect=10)
+            )
+        )
 
     async def close(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.aclose()
-
-    @property
-    def _client(self) -> httpx.AsyncClient:
-        if self._opened is None:
-            self._opened = httpx.AsyncClient(
-                base_url=self._url, headers=self._headers, timeout=httpx.Timeout(_SECONDS, connect=10)
-            )
-        return self._opened
+        await self._clients.close()
 
     async def whoami(self) -> str:
         """The user whom the token belongs to."""
@@ -161,7 +155,10 @@ class Homeserver:
         path = f"/_matrix/client/v1/media/download/{_quoted(server)}/{_quoted(name)}"
         body = bytearray()
         try:
-            async with self._client.stream("GET", path, timeout=_MEDIA_SECONDS) as answer:
+            async with (
+                self._clients.one() as client,
+                client.stream("GET", path, timeout=_MEDIA_SECONDS) as answer,
+            ):
                 if answer.status_code != 200:
                     await answer.aread()
                     raise Unavailable(f"the homeserver does not give it out ({problem(answer)})")
@@ -176,13 +173,14 @@ class Homeserver:
     async def upload(self, name: str, mime: str, body: bytes) -> str:
         """Store a file on the homeserver; gives its address. Nobody sees it yet, so every failure may be repeated."""
         try:
-            answer = await self._client.post(
-                "/_matrix/media/v3/upload",
-                params={"filename": name},
-                headers={"content-type": mime or "application/octet-stream"},
-                content=body,
-                timeout=_MEDIA_SECONDS,
-            )
+            async with self._clients.one() as client:
+                answer = await client.post(
+                    "/_matrix/media/v3/upload",
+                    params={"filename": name},
+                    headers={"content-type": mime or "application/octet-stream"},
+                    content=body,
+                    timeout=_MEDIA_SECONDS,
+                )
         except httpx.HTTPError as exc:
             raise NotSent(f"the file could not be uploaded: {_named(exc)}") from exc
         if answer.status_code >= 500:
@@ -198,7 +196,8 @@ class Homeserver:
         """Send a message, once per transaction; gives the event's id. Raises one of the `SendError`s."""
         path = f"{_room(room)}/send/{MESSAGE}/{_quoted(transaction)}"
         try:
-            answer = await self._client.put(path, content=msgspec.json.encode(content), headers=_JSON)
+            async with self._clients.one() as client:
+                answer = await client.put(path, content=msgspec.json.encode(content), headers=_JSON)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
             raise NotSent(f"the homeserver cannot be reached: {_named(exc)}") from exc
         except httpx.HTTPError as exc:
@@ -231,14 +230,15 @@ class Homeserver:
         seconds: float = _SECONDS,
     ) -> bytes:
         try:
-            answer = await self._client.request(
-                method,
-                path,
-                params=params,
-                content=None if body is None else msgspec.json.encode(body),
-                headers=None if body is None else _JSON,
-                timeout=httpx.Timeout(seconds, connect=10),
-            )
+            async with self._clients.one() as client:
+                answer = await client.request(
+                    method,
+                    path,
+                    params=params,
+                    content=None if body is None else msgspec.json.encode(body),
+                    headers=None if body is None else _JSON,
+                    timeout=httpx.Timeout(seconds, connect=10),
+                )
         except httpx.HTTPError as exc:
             raise Away(f"the homeserver cannot be reached: {_named(exc)}") from exc
         if answer.status_code != 200:

@@ -8,7 +8,6 @@ Every address holds the token, so no error of the HTTP client is passed on: neit
 """
 
 import json
-import logging
 from typing import Any
 
 import httpx
@@ -16,6 +15,7 @@ import msgspec
 
 from keryx.core.errors import KeryxError
 from keryx.core.ports import Attachment
+from keryx.surfaces.gateway.clients import Clients
 
 DEFAULT_URL = "https://api.telegram.org"
 LARGEST_FILE = 20_000_000
@@ -64,7 +64,7 @@ class Api:
     def __init__(self, token: str, base_url: str = DEFAULT_URL) -> None:
         self._token = token
         self._base = base_url.rstrip("/")
-        self._client: httpx.AsyncClient | None = None
+        self._clients = Clients(lambda trusted: httpx.AsyncClient(verify=trusted))
 
     async def call(self, method: str, *, seconds: float = _SECONDS, **params: object) -> Any:
         """The result of a method. Parameters that are `None` are left out."""
@@ -92,15 +92,16 @@ class Api:
         return await self._download(path)
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._clients.close()
 
     async def _download(self, path: str) -> bytes:
         body = bytearray()
         try:
             url = f"{self._base}/file/bot{self._token}/{path}"
-            async with self._open().stream("GET", url, timeout=_limits(_FILE_SECONDS)) as answer:
+            async with (
+                self._clients.one() as client,
+                client.stream("GET", url, timeout=_limits(_FILE_SECONDS)) as answer,
+            ):
                 if answer.status_code != 200:
                     raise ApiError(answer.status_code, "the file cannot be fetched")
                 async for chunk in answer.aiter_bytes():
@@ -114,7 +115,8 @@ class Api:
     async def _post(self, method: str, seconds: float, **request: Any) -> Any:
         try:
             url = f"{self._base}/bot{self._token}/{method}"
-            answer = await self._open().post(url, timeout=_limits(seconds), **request)
+            async with self._clients.one() as client:
+                answer = await client.post(url, timeout=_limits(seconds), **request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
             raise Unreached(f"Telegram cannot be reached ({_kind(exc)})") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
@@ -122,13 +124,6 @@ class Api:
         except httpx.HTTPError as exc:
             raise Unanswered(f"Telegram did not answer ({_kind(exc)})") from None
         return _result(answer)
-
-    def _open(self) -> httpx.AsyncClient:
-        if self._client is None:
-            # httpx logs every address at info.
-            logging.getLogger("httpx").setLevel(logging.WARNING)
-            self._client = httpx.AsyncClient(limits=httpx.Limits(max_connections=64))
-        return self._client
 
 
 def _limits(seconds: float) -> httpx.Timeout:

@@ -1,0 +1,96 @@
+"""Adapters of other packages: found by their entry points, and harmless when they are broken."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.driver import Cli
+
+PIGEON = '''
+"""A platform of one message: it says what stands in the loft, and writes answers beside it."""
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from keryx.core.deliveries import Idempotency, Target
+from keryx.core.messages import words
+from keryx.core.ports import Capabilities, Inbound, Link
+from keryx.core.source import ChatType, Source
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    loft: str = ""
+
+
+def make(setup):
+    settings = setup.read(Settings)
+    return settings and Pigeon(Path(settings.loft))
+
+
+class Pigeon:
+    platform, account, hook = "carrier", "grey", None
+    capabilities = Capabilities(idempotency=Idempotency.NATIVE)
+
+    def __init__(self, loft):
+        self.loft = loft
+
+    async def listen(self, door):
+        door.report(Link.CONNECTED)
+        source = Source(platform="carrier", account="grey", chat="1", chat_type=ChatType.DM, user="ann")
+        reply = Target("carrier", "grey", "1")
+        said = words((self.loft / "said").read_text())
+        await door.receive(Inbound(event="1", source=source, parts=said, surface="carrier", reply=reply))
+        await asyncio.Event().wait()
+
+    async def typing(self, target):
+        pass
+
+    def parts(self, text):
+        return [text]
+
+    async def send(self, parcel):
+        (self.loft / "answer").write_text(parcel.text)
+        return parcel.key
+'''
+
+
+def package(site: Path, platform: str, source: str) -> None:
+    """Installs a package with one module and the entry point of an adapter."""
+    (site / f"{platform}_pigeon.py").write_text(source)
+    about = site / f"{platform}_pigeon-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {platform}-pigeon\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[keryx.adapters]\n{platform} = {platform}_pigeon:make\n")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "site"
+    made.mkdir()
+    monkeypatch.syspath_prepend(str(made))  # pyright: ignore[reportUnknownMemberType]
+    monkeypatch.setenv("PYTHONPATH", str(made))
+    return made
+
+
+def test_an_adapter_of_another_package_answers_beside_one_that_is_broken(tmp_path: Path, site: Path) -> None:
+    package(site, "carrier", PIGEON)
+    package(site, "lame", "import a_library_that_is_missing\n")
+    (tmp_path / "said").write_text("coo")
+    keryx = Cli(tmp_path / "home", KERYX_CARRIER_LOFT=str(tmp_path), KERYX_CARRIER_ALLOW="*")
+    keryx.home.mkdir()
+    (keryx.home / "keryx.toml").write_text("[lame]\nloft = 'cellar'\n")
+    with keryx.serving():
+        out = keryx.until("broken", "gateway", "status")
+        assert "the adapter, lame_pigeon:make, cannot be used (ModuleNotFoundError)" in " ".join(out.split())
+        keryx.until("carrier", "deliveries", "list", "--state", "sent")
+        assert keryx.json("gateway", "status")["connections"][0]["link"] == "connected"
+    assert (tmp_path / "answer").read_text() == "coo"
+
+
+def test_settings_that_such_an_adapter_does_not_know_are_refused_by_name(tmp_path: Path, site: Path) -> None:
+    package(site, "carrier", PIGEON)
+    keryx = Cli(tmp_path / "home")
+    keryx.home.mkdir()
+    (keryx.home / "keryx.toml").write_text("[carrier]\nloftt = 'tower'\n")
+    done = keryx("serve")
+    assert done.code == 2 and "[carrier]" in done.err and "loftt" in done.err
