@@ -1,93 +1,130 @@
 """The brain: what Keryx adds to a bare streaming call of the openai library at the same endpoint, with one turn and with
-many at once, and how the time to build a prompt grows with the conversation."""
+many at once, in the agent alone and through a whole node; and how the time to build a prompt grows with the conversation."""
 
-import asyncio
-import multiprocessing
 import os
 import time
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import openai
-from openai.types.chat import ChatCompletionChunk
 
+from bench import fill, streams
+from bench.fill import Filled
+from bench.node import node
 from bench.spread import ms, spread
-from bench.stage import Stage
+from bench.stage import OPEN, Stage, inbound
+from bench.streams import WORDS, Run
 from bench.table import Line, line
 from keryx.agents import history
 from keryx.agents.history import Scene
 from keryx.agents.llm import LlmAgent
 from keryx.agents.models import Model, Models
-from keryx.core.ids import SessionId, TurnId
+from keryx.core.changes import Kind
+from keryx.core.ids import DEFAULT_PROFILE, SessionId, TurnId
 from keryx.core.messages import Message, Role, words
 from keryx.core.ports import Said, TurnContext
-from keryx.core.sessions import Settings
+from keryx.core.sessions import Settings, Viewer
+from keryx.core.turns import Limits, TurnState
 from keryx.engine.clock import SystemClock
+from keryx.engine.hub import Hub
+from keryx.store.metered import MeteredDatabase
 from keryx.testing.agents import recall
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, answer
+from keryx.testing.endpoint import KEY, MODEL
 
-_WORDS = 200
+_AT_ONCE = (1, 50)
 _VARIABLE = "KERYX_BENCH_KEY"
+_ALL = msgspec.structs.replace(OPEN, limits=Limits(at_once=max(_AT_ONCE)))
+_PACES = {"at full speed": 0.0, "40 words/s": 0.025}
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
-    if stage.dsn:
-        return
     os.environ[_VARIABLE] = KEY
-    with _endpoint() as base_url:
-        model = Model(name="bench", base_url=base_url, id=MODEL, key=f"env:{_VARIABLE}", tools=False)
-        async with (
-            LlmAgent(Models([model])) as agent,
-            openai.AsyncOpenAI(base_url=base_url, api_key=KEY) as bare,
-        ):
-            for at_once in (1, 50):
-                async for found in _streams(stage, agent, bare, at_once):
-                    yield found
-    async for found in _prompts(stage, model):
+    for pace, pause in _PACES.items():
+        with streams.endpoint(pause) as base_url:
+            async with (
+                LlmAgent(Models([_model(base_url)])) as agent,
+                openai.AsyncOpenAI(base_url=base_url, api_key=KEY) as client,
+            ):
+                for at_once in _AT_ONCE:
+                    size = f"{at_once}, {pace}"
+                    rounds = (
+                        1 if pause and stage.quick else max(2, stage.count(2 if pause else 200) // at_once)
+                    )
+                    if not pause and not stage.dsn:
+                        async for found in _at_agent(agent, client, size, rounds, at_once):
+                            yield found
+                    async for found in _through_node(stage, agent, client, size, rounds, at_once):
+                        yield found
+    if not stage.dsn:
+        async for found in _prompts(stage):
+            yield found
+
+
+def _model(base_url: str = "") -> Model:
+    return Model(name="bench", base_url=base_url, id=MODEL, key=f"env:{_VARIABLE}", tools=False, titles=False)
+
+
+async def _at_agent(
+    agent: LlmAgent, client: openai.AsyncOpenAI, size: str, rounds: int, at_once: int
+) -> AsyncIterator[Line]:
+    ours: list[Run] = []
+    floor: list[Run] = []
+    for _ in range(rounds):
+        ours += await streams.together([_said(agent) for _ in range(at_once)])
+        floor += await streams.together([streams.bare(client) for _ in range(at_once)])
+    for found in streams.lines("agent", size, ours, floor):
         yield found
 
 
-@contextmanager
-def _endpoint() -> Generator[str]:
-    """The address of an endpoint in a process of its own: its threads would take the time that is measured here."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield str(ours.recv())
-    finally:
-        ours.send("end")
-        process.join()
+async def _said(agent: LlmAgent) -> Run:
+    measured = Run()
+    async for event in agent.run(_context()):
+        if isinstance(event, Said):
+            measured.word()
+    return measured.end()
 
 
-def _serve(pipe: Connection) -> None:
-    with Endpoint(answer(*(f"word{n} " for n in range(_WORDS)))) as endpoint:
-        pipe.send(endpoint.base_url)
-        pipe.recv()
-
-
-async def _streams(
-    stage: Stage, agent: LlmAgent, bare: openai.AsyncOpenAI, at_once: int
+async def _through_node(
+    stage: Stage, agent: LlmAgent, client: openai.AsyncOpenAI, size: str, rounds: int, at_once: int
 ) -> AsyncIterator[Line]:
-    rounds = max(2, stage.count(100) // at_once)
-    ours: list[_Run] = []
-    floor: list[_Run] = []
-    for _ in range(rounds):
-        ours += await _together([_ours(agent) for _ in range(at_once)])
-        floor += await _together([_bare(bare) for _ in range(at_once)])
-    size = f"{at_once} at once"
-    first, first_floor = spread([r.first for r in ours]), spread([r.first for r in floor])
-    yield line("model first word p50", size, ms(first.p50), "ms", floor=ms(first_floor.p50))
-    speed, speed_floor = _speed(ours), _speed(floor)
-    yield line("model words per turn", size, speed, "/s", floor=speed_floor)
-    cpu, cpu_floor = (sum(r.cpu for r in runs) / len(runs) / _WORDS for runs in (ours, floor))
-    yield line("model CPU per word", size, ms(cpu), "ms", floor=ms(cpu_floor))
+    """From a message received to what its reader sees, each in a conversation of its own, for the next prompt is longer."""
+    place = stage.place()
+    ours: list[Run] = []
+    floor: list[Run] = []
+    async with place.database() as database:
+        filled = await fill.lanes_with_sessions(database, rounds * at_once)
+        async with node(database, agent, _ALL) as (hub, _):
+            before = _drafts(database)
+            for first in range(0, rounds * at_once, at_once):
+                lanes = range(first, first + at_once)
+                ours += await streams.together([_exchange(hub, n, filled[n]) for n in lanes])
+                floor += await streams.together([streams.bare(client) for _ in lanes])
+            drafts = (_drafts(database) - before) / len(ours) / WORDS
+    for found in streams.lines("node", size, ours, floor):
+        yield found
+    yield line("node: commits per word", size, drafts, "")
 
 
-async def _prompts(stage: Stage, model: Model) -> AsyncIterator[Line]:
+async def _exchange(hub: Hub, n: int, place: Filled) -> Run:
+    """Ask, and follow the conversation until the end of the turn."""
+    cursor = await hub.now()
+    measured = Run()
+    await hub.receive(inbound(n, time.monotonic_ns()))
+    async for change in hub.follow(Viewer(DEFAULT_PROFILE, place.owner), cursor, session=place.session):
+        answered = change.message is not None and change.message.role is Role.ASSISTANT
+        if change.kind is Kind.DRAFT or answered:
+            measured.word()
+        if change.kind is Kind.TURN and TurnState(change.note).finished:
+            break
+    return measured.end()
+
+
+def _drafts(database: MeteredDatabase) -> int:
+    found = database.meters.get("turn.progress")
+    return found.units if found else 0
+
+
+async def _prompts(stage: Stage) -> AsyncIterator[Line]:
     smallest: float | None = None
     for count in (10, 1000, 10_000):
         size = stage.size(count)
@@ -95,7 +132,7 @@ async def _prompts(stage: Stage, model: Model) -> AsyncIterator[Line]:
         times: list[float] = []
         for _ in range(stage.count(40)):
             began = time.perf_counter()
-            history.build(talk, Scene(model=model, system="# Where you are\n"))
+            history.build(talk, Scene(model=_model(), system="# Where you are\n"))
             times.append(time.perf_counter() - began)
         each = spread(times).p50 / size
         smallest = smallest or each
@@ -110,56 +147,7 @@ async def _prompts(stage: Stage, model: Model) -> AsyncIterator[Line]:
         )
 
 
-class _Run:
-    """One answer: seconds to its first word, in all, and the share of processor time that it took."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self.first = 0.0
-        self.whole = 0.0
-        self.cpu = 0.0
-
-    def word(self) -> None:
-        self.first = self.first or time.perf_counter() - self._began
-
-    def end(self) -> "_Run":
-        self.whole = time.perf_counter() - self._began
-        return self
-
-
-async def _together(runs: Sequence[Coroutine[Any, Any, _Run]]) -> list[_Run]:
-    began = time.process_time()
-    done = await asyncio.gather(*runs)
-    for run_ in done:
-        run_.cpu = (time.process_time() - began) / len(done)
-    return done
-
-
-async def _ours(agent: LlmAgent) -> _Run:
-    measured = _Run()
-    async for event in agent.run(_context()):
-        if isinstance(event, Said):
-            measured.word()
-    return measured.end()
-
-
-async def _bare(client: openai.AsyncOpenAI) -> _Run:
-    measured = _Run()
-    stream = await client.chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": "hello"}], stream=True
-    )
-    chunk: ChatCompletionChunk
-    async for chunk in stream:
-        if chunk.choices and chunk.choices[0].delta.content:
-            measured.word()
-    return measured.end()
-
-
-def _speed(runs: list[_Run]) -> float:
-    return _WORDS * len(runs) / sum(r.whole for r in runs)
-
-
-def _conversation(size: int) -> list[Message]:
+def _conversation(size: int) -> Sequence[Message]:
     now = SystemClock().now()
     return [
         Message(

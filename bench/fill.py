@@ -18,7 +18,9 @@ from keryx.store.database import Database, Transaction
 
 PLATFORM, ACCOUNT = "bench", "bot"
 _UNIT = 2000
-_START = datetime(2025, 1, 1, tzinfo=UTC)
+# A short while ago: a lane that was silent for a day gets a new session with its next message, which costs more.
+_START = datetime.now(UTC) - timedelta(minutes=10)
+_STEP = timedelta(milliseconds=5)
 _SAID = (
     "Could you look at the deployment of the billing service again? Since yesterday evening the second worker "
     "restarts every few minutes, and I do not see why; the logs say nothing but the usual start-up lines."
@@ -82,7 +84,7 @@ async def _in_units(database: Database, count: int, one: Callable[[Transaction, 
 
 
 def _at(n: int) -> datetime:
-    return _START + timedelta(seconds=n)
+    return _START + n * _STEP
 
 
 def _lane(tx: Transaction, n: int) -> Filled:

@@ -1,4 +1,4 @@
-"""Node: the whole engine at work over a store, with the echo agent and an adapter that sends nowhere."""
+"""Node: the whole engine at work over a store, with an adapter that sends nowhere."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -9,10 +9,11 @@ from bench.stage import OPEN
 from keryx.agents.echo import EchoAgent
 from keryx.core import prompt
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.ports import Capabilities, Door, Parcel
+from keryx.core.ports import Agent, Capabilities, Door, Parcel
 from keryx.core.turns import Turn
 from keryx.engine.clock import SystemClock
 from keryx.engine.hub import Hub
+from keryx.engine.policy import Policy
 from keryx.engine.record import Reading
 from keryx.engine.service import Service
 from keryx.store.database import Database
@@ -64,14 +65,17 @@ class NullAdapter:
 
 
 @asynccontextmanager
-async def node(database: Database) -> AsyncGenerator[tuple[Hub, NullAdapter]]:
-    agent = EchoAgent()
+async def node(
+    database: Database, agent: Agent | None = None, policy: Policy = OPEN
+) -> AsyncGenerator[tuple[Hub, NullAdapter]]:
+    """At work while the block runs. Without an agent it echoes."""
+    answering = agent or EchoAgent()
     adapter = NullAdapter()
     service = Service(
         database,
         SystemClock(),
-        policy=OPEN,
-        choose=lambda reading: agent,
+        policy=policy,
+        choose=lambda reading: answering,
         place=_place,
         adapters=[adapter],
     )

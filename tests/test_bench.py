@@ -3,9 +3,14 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
+from bench.__main__ import BENCHMARKS
 from bench.table import Line, line, none_of, show
+from tests.browser.driver import chromium
 
 _ROOT = Path(__file__).parent.parent
+_SECONDS = 120
+_TRIED_BELOW = {"receive", "exchange", "queues"}
 
 
 def run(*arguments: str) -> str:
@@ -15,6 +20,7 @@ def run(*arguments: str) -> str:
         stdout=subprocess.PIPE,
         check=True,
         text=True,
+        timeout=_SECONDS,
     )
     return done.stdout
 
@@ -28,6 +34,14 @@ def test_a_quick_run_prints_and_saves_every_figure_beside_its_floor(tmp_path: Pa
     assert [found.size for found in received] == ["10 lanes", "100 lanes", "1,000 lanes"]
     assert all(found.floor and found.ratio and found.ok is not None for found in received)
     assert {"exchange p50", "claim a turn p50", "claim a delivery p50"} <= {found.name for found in lines}
+
+
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in _TRIED_BELOW])
+def test_every_benchmark_comes_to_an_end_with_figures(name: str) -> None:
+    if name == "page" and chromium() is None:
+        pytest.skip("there is no Chromium here")
+    shown = run(name).partition("----\n")[2]
+    assert any(character.isdigit() for character in shown)
 
 
 def test_a_missed_target_is_shown_as_missed() -> None:

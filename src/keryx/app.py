@@ -1,72 +1,47 @@
 """The composition root: the only module that knows everyone."""
 
-import logging
-import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, closing
-from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from contextlib import asynccontextmanager
 
 import msgspec
 
-from keryx import config, roster
+from keryx import roster
 from keryx.agents.lent import Lent
-from keryx.config import LogFormat, Settings
+from keryx.base import Base
+from keryx.config import Settings
 from keryx.core import ids
-from keryx.core.errors import Invalid, KeryxError
-from keryx.core.ids import OPERATOR
 from keryx.core.ports import Adapter
-from keryx.core.sessions import Viewer
-from keryx.core.shapes import Reach
 from keryx.core.turns import Turn
 from keryx.engine import place
 from keryx.engine.builtin import BuiltinTools
-from keryx.engine.clock import SystemClock
-from keryx.engine.feed import Feed
-from keryx.engine.hub import Hub
-from keryx.engine.policy import Policy, check_access, reachable
+from keryx.engine.policy import reachable
 from keryx.engine.record import Reading
 from keryx.engine.service import Service
 from keryx.store import cursors
 from keryx.store.database import Database, Transaction
-from keryx.store.metered import MeteredDatabase
-from keryx.store.sqlite import SqliteDatabase
-from keryx.surfaces.gateway.broken import BrokenAdapter
-from keryx.surfaces.gateway.local import LocalAdapter
-from keryx.surfaces.gateway.settings import GROUP, Setup
-
-log = logging.getLogger(__name__)
 
 _SALT = "prompt:salt"
 
 
-class App:
+class App(Base):
     """Keryx with its parts put together by the settings."""
 
     def __init__(
         self, settings: Settings, *, adapters: Sequence[Adapter] = (), database: Database | None = None
     ) -> None:
-        self.settings = settings
-        self.clock = SystemClock()
-        self.viewer = Viewer(_profile(settings.profile), OPERATOR)
-        self._adapters = adapters
-        self._given = database
+        super().__init__(settings, adapters=adapters, database=database)
         self._salt = b""
-
-    @cached_property
-    def database(self) -> MeteredDatabase:
-        return MeteredDatabase(self._given or open_database(self.settings))
 
     @asynccontextmanager
     async def service(
         self, kind: str, *, everything: bool = False, drain: float = 0, lent: Lent | None = None
     ) -> AsyncGenerator[Service]:
         """The engine at work in this process. Only a node does `everything`. `lent` is what an editor lends to turns."""
-        adapters = self._all_adapters if everything else self._usable_adapters
+        adapters = self.all_adapters if everything else self.usable_adapters
         policy = msgspec.structs.replace(self.settings.policy, reach=reachable(adapters))
         async with (
             self.database,
-            self._bare_hub(policy) as hub,
+            self.bare_hub(policy) as hub,
             roster.opened(self.settings, BuiltinTools(hub), self.clock, lent) as agents,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
@@ -84,46 +59,9 @@ class App:
             async with service.running(drain=drain):
                 yield service
 
-    @asynccontextmanager
-    async def hub(self) -> AsyncGenerator[Hub]:
-        """The verbs alone, for a command that asks one thing: nothing runs in the background."""
-        async with self.database, self._bare_hub(self.settings.policy) as hub:
-            yield hub
-
-    @asynccontextmanager
-    async def _bare_hub(self, policy: Policy) -> AsyncGenerator[Hub]:
-        feed = Feed(self.database, self.clock)
-        with closing(Hub(self.database, self.clock, policy=policy, feed=feed)) as hub:
-            yield hub
-
-    @cached_property
-    def _all_adapters(self) -> list[Adapter]:
-        local = LocalAdapter(self.settings.folder / "outbox")
-        found = [local, *self._adapters, *made(self.settings)]
-        check_access(self.settings.access, found)
-        return found
-
-    def check(self) -> None:
-        """`Invalid` if the platforms cannot be served as they are set up."""
-        _ = self._all_adapters
-
-    @property
-    def _usable_adapters(self) -> list[Adapter]:
-        """All adapters; in a terminal that lacks a platform's secret, those that need none."""
-        try:
-            return self._all_adapters
-        except Invalid as exc:
-            log.info("platforms are left out here: %s", exc)
-            return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
-
-    @property
-    def accounts(self) -> dict[str, Reach]:
-        """The platforms that something can be sent to."""
-        return reachable(self._usable_adapters)
-
     def _place(self, reading: Reading, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""
-        return place.describe(reading.around, self._usable_adapters, self.settings.profiles, salt=self._salt)
+        return place.describe(reading.around, self.usable_adapters, self.settings.profiles, salt=self._salt)
 
     def _read_salt(self, tx: Transaction) -> str:
         """The salt of hashes in prompts: made once per store, so that they stay the same."""
@@ -132,66 +70,3 @@ class App:
             salt = ids.token() + ids.token()
             cursors.move(tx, _SALT, salt, now=self.clock.now())
         return salt
-
-
-def made(settings: Settings) -> list[Adapter]:
-    """The adapters of every platform that the settings speak of. `Invalid` when the settings of one are wrong; one that
-    fails otherwise harms no other."""
-    factories = {entry.name: entry for entry in entry_points(group=GROUP)}
-    found = [_made(factories[setup.platform], setup) for setup in config.setups(settings)]
-    return [adapter for adapter in found if adapter is not None]
-
-
-def _made(factory: EntryPoint, setup: Setup) -> Adapter | None:
-    try:
-        return factory.load()(setup)
-    except KeryxError:
-        raise
-    except Exception as exc:
-        log.exception("the adapter of %s cannot be used", setup.platform)
-        return BrokenAdapter(
-            setup.platform,
-            f"the adapter, {factory.value}, cannot be used ({type(exc).__name__}): the log has the details",
-        )
-
-
-def open_database(settings: Settings) -> Database:
-    if not settings.on_postgres:
-        return SqliteDatabase(settings.store)
-    try:
-        from keryx.store.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
-    except ImportError as exc:
-        raise Invalid("PostgreSQL needs an extra: install it with `pip install 'keryx[postgres]'`") from exc
-    return PostgresDatabase(settings.store)
-
-
-def configure_logging(settings: Settings) -> None:
-    """Logs go to stderr and hold no message text and no secrets."""
-    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
-    if level is None:
-        raise Invalid(f"log_level = {settings.log_level!r} is not a level: use debug, info, warning or error")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _JsonFormatter() if settings.log_format is LogFormat.JSON else logging.Formatter(_TEXT)
-    )
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-
-
-_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": self.formatTime(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(entry).decode()
-
-
-def _profile(name: str) -> ids.ProfileId:
-    return ids.DEFAULT_PROFILE if name == ids.DEFAULT_PROFILE else ids.profile(name)

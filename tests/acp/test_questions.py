@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from tests.acp.brain import settings
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, editor
 from tests.cli.driver import Cli
 
+from keryx.testing.endpoint import Endpoint, answer, calls
+
 FORM: dict[str, object] = {"elicitation": {"form": {}}}
+FILES: dict[str, object] = {"fs": {"writeTextFile": True}}
 
 
 def asked(zed: Editor, method: str = "session/request_permission") -> Json:
@@ -101,14 +105,82 @@ def test_a_client_that_refuses_or_dismisses_leaves_the_question_open(start: Star
     assert zed.result(id_) == {"stopReason": "cancelled"}
 
 
-def test_a_question_outlives_the_process_of_its_editor(start: Start, home: Path) -> None:
+def left(start: Start, *, kill: bool) -> str:
+    """A session with a question whose editor went away."""
     zed = start()
     session = zed.new()
-    zed.say(session, "!ask rm")
+    zed.say(session, "!ask rm -rf build")
     asked(zed)
-    zed.kill()
+    if kill:
+        zed.kill()
+    else:
+        zed.hang_up()
+    return session
+
+
+GONE = "The editor that asked is gone. The answer counts for the next try."
+
+
+@pytest.mark.parametrize("kill", [True, False])
+@pytest.mark.parametrize("answer", ["allow", "deny"])
+def test_a_question_outlives_its_editor_and_its_answer_counts_for_the_next_try(
+    start: Start, home: Path, answer: str, kill: bool
+) -> None:
+    session = left(start, kill=kill)
     (waiting,) = Cli(home).json("questions", "list")["questions"]
     assert waiting["session"] == session
+    Cli(home).ok("questions", "answer", waiting["id"], answer)
+    vim = start()
+    vim.load(session)
+    assert vim.prompt(session, "!ask rm -rf build") == "end_turn"
+    assert vim.asked == []
+    assert vim.texts(session).endswith(f"Answered: {answer}")
+    again = vim.say(session, "!ask rm -rf build")
+    asked(vim)
+    vim.notify("session/cancel", sessionId=session)
+    assert vim.result(again) == {"stopReason": "cancelled"}
+
+
+def test_what_was_allowed_for_a_tool_of_a_model_is_done_at_the_next_try(home: Path, tmp_path: Path) -> None:
+    given = '{"path": "a.txt", "content": "new"}'
+    scripts = (
+        calls(("c1", "write_text_file", given)),
+        calls(("c2", "write_text_file", given)),
+        answer("Done."),
+    )
+    with Endpoint(*scripts) as endpoint:
+        more = settings(home, endpoint, titles=False)
+        with editor(home, **more) as zed:
+            zed.initialize(**FILES)
+            session = zed.new(tmp_path)
+            zed.say(session, "write it")
+            asked(zed)
+            zed.kill()
+        (waiting,) = Cli(home).json("questions", "list")["questions"]
+        Cli(home).ok("questions", "answer", waiting["id"], "allow")
+        with editor(home, **more) as vim:
+            vim.initialize(**FILES)
+            vim.answers["fs/write_text_file"] = lambda _: {}
+            vim.load(session, tmp_path)
+            assert vim.prompt(session, "try again") == "end_turn"
+            assert [m["method"] for m in vim.asked] == ["fs/write_text_file"]
+            assert vim.texts(session) == "Done."
+
+
+def test_a_question_that_was_left_is_told_where_it_is_seen_and_can_be_answered_there(
+    start: Start, home: Path
+) -> None:
+    session = left(start, kill=True)
+    vim = start()
+    vim.load(session)
+    vim.wait(lambda _: GONE in vim.texts(session, "agent_thought_chunk"))
+    assert vim.asked == [], "no turn waits for it, so it is no request"
+    assert GONE in Cli(home).ok("questions", "list").out
+    assert vim.prompt(session, "yes") == "end_turn"
+    assert vim.texts(session).endswith(f"Allow: May the echo agent go on? {GONE}")
+    assert Cli(home).json("questions", "list")["questions"] == []
+    vim.say(session, "!ask something else")
+    assert asked(vim)["toolCall"]["title"] == "ask: something else"
 
 
 def test_a_question_that_nobody_answers_runs_out(home: Path) -> None:

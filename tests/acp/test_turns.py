@@ -126,6 +126,28 @@ def test_a_cancelled_request_is_a_cancelled_turn(start: Start) -> None:
     assert zed.result(id_) == {"stopReason": "cancelled"}
 
 
+def test_every_prompt_is_answered_once_and_nothing_of_it_follows(start: Start) -> None:
+    zed = start()
+    session = zed.new()
+    said = ("hello", "!fail on purpose", "!crash", "!empty", "!think deep", "/status", "!tools 3")
+    ids = [zed.say(session, text) for text in said]
+    for id_ in ids:
+        zed.wait(lambda m, id_=id_: "method" not in m and m["id"] == id_)
+    for text in ("slow 60 one two", "!deaf 60"):
+        since = zed.mark()
+        ids.append(zed.say(session, text))
+        zed.wait(lambda _, since=since: bool(zed.texts(session, since=since)))
+        for _ in range(2):
+            zed.notify("session/cancel", sessionId=session)
+            zed.notify("$/cancel_request", requestId=ids[-1])
+        assert zed.result(ids[-1]) == {"stopReason": "cancelled"}
+        since = zed.mark()
+        assert zed.prompt(session, "!empty") == "end_turn"
+        assert zed.texts(session, since=since) == ""
+    assert zed.hang_up() == 0
+    assert sorted(map(str, answers(zed, *ids))) == sorted(map(str, ids))
+
+
 def test_a_second_prompt_waits_and_has_its_own_answer(start: Start) -> None:
     zed = start()
     session = zed.new()

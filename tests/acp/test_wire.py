@@ -1,17 +1,23 @@
 """Lines that are right, wrong, long and odd."""
 
+import asyncio
 import json
 import sys
+import threading
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from tests.acp.brain import thinking
 from tests.acp.conftest import Start
-from tests.acp.driver import Editor, Json, Refused, editor
+from tests.acp.driver import WAIT, Editor, Json, Refused, editor
 from tests.agents.acp.scene import PLAYER, alive
 from tests.agents.far import SCRIPT
+from tests.builders import until
 
+from keryx.store.database import Transaction
+from keryx.store.sqlite import SqliteDatabase
 from keryx.testing.endpoint import answer, calls
 
 
@@ -47,6 +53,30 @@ def test_blank_lines_ends_of_other_systems_and_every_kind_of_id_are_taken(start:
     assert zed.result("a-1") == {"sessions": []}
     zed.send(b'{"method":"session/list","params":null,"id":-7,"jsonrpc":"2.0","more":[1]}\n')
     assert zed.result(-7) == {"sessions": []}
+
+
+def slow_login(home: Path, mark: Path) -> None:
+    """Settings with a login that takes for ever and leaves its process id behind."""
+    home.mkdir()
+    script = (
+        f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    )
+    (home / "keryx.toml").write_text(f"[acp]\nlogin = {json.dumps([sys.executable, '-c', script])}\n")
+
+
+async def test_any_other_request_can_be_cancelled(home: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    slow_login(home, mark)
+    with editor(home) as zed:
+        (method,) = zed.initialize()["authMethods"]
+        id_ = zed.ask("authenticate", methodId=method["id"])
+        await until(lambda: mark.exists() and mark.read_text() != "")
+        zed.notify("$/cancel_request", requestId=id_)
+        with pytest.raises(Refused) as refused:
+            zed.result(id_)
+        assert refused.value.code == -32800
+        await until(lambda: not alive(mark.read_text()))
+        assert zed.initialize()["protocolVersion"] == 1
 
 
 @pytest.mark.parametrize(
@@ -96,10 +126,10 @@ def test_params_that_are_no_object_are_refused_and_unknown_notifications_ignored
 
 def test_any_version_is_answered_with_ours(start: Start) -> None:
     zed = start()
-    for version in (0, 2, 65535, "2025-01-01"):
-        assert zed.call("initialize", protocolVersion=version)["protocolVersion"] == 1
+    for unknown in (0, 2, 65535, "2025-01-01"):
+        assert zed.call("initialize", protocolVersion=unknown)["protocolVersion"] == 1
     answer = zed.initialize()
-    assert answer["agentInfo"]["name"] == "keryx"
+    assert answer["agentInfo"] == {"name": "keryx", "title": "Keryx", "version": version("keryx")}
     assert answer["agentCapabilities"]["loadSession"] is True
     assert set(answer["agentCapabilities"]["sessionCapabilities"]) == {
         "list",
@@ -125,6 +155,32 @@ def test_a_prompt_of_five_megabytes_is_answered_and_kept(start: Start) -> None:
     since = zed.mark()
     zed.load(session)
     assert zed.texts(session, "user_message_chunk", since=since) == text
+
+
+async def test_others_are_answered_while_a_prompt_of_five_megabytes_waits_for_the_store(
+    start: Start, home: Path
+) -> None:
+    zed = start()
+    session, text = zed.new(), "all work and no play " * 250_000
+    assert zed.prompt(session, "first") == "end_turn"
+    held, release = threading.Event(), threading.Event()
+
+    def hold(tx: Transaction) -> None:
+        held.set()
+        release.wait(WAIT)
+
+    async with SqliteDatabase(home / "keryx.db") as database, asyncio.TaskGroup() as group:
+        group.create_task(database.write("test.hold", hold))
+        try:
+            assert await asyncio.to_thread(held.wait, WAIT)
+            id_ = await asyncio.to_thread(zed.say, session, text)
+            listed = await asyncio.to_thread(zed.call, "session/list")
+            assert [s["sessionId"] for s in listed["sessions"]] == [session]
+            assert text not in zed.texts(session)
+        finally:
+            release.set()
+        assert await asyncio.to_thread(zed.result, id_) == {"stopReason": "end_turn"}
+    assert zed.texts(session).endswith(text)
 
 
 def test_text_that_no_utf8_can_hold_survives(start: Start) -> None:

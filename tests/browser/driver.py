@@ -11,7 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Locator, Page, Request, expect
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Locator,
+    Page,
+    Request,
+    Route,
+    expect,
+)
 from tests.cli.driver import Cli, Node, command
 
 T = TypeVar("T")
@@ -183,3 +193,25 @@ def tab(
         opened.healthy()
     finally:
         context.close()
+
+
+@contextmanager
+def away_too_long(page: Tab) -> Generator[None]:
+    """The tab hears nothing while the block runs; afterwards the server cannot tell what was missed."""
+    stream = "**/api/stream*"
+    expired = 'data: {"type": "expired", "detail": "too old"}\n\n'
+
+    def cut(route: Route) -> None:
+        route.abort()
+
+    def told(route: Route) -> None:
+        route.fulfill(body=expired, content_type="text/event-stream")
+
+    page.page.route(stream, cut)
+    page.page.evaluate("dispatchEvent(new Event('online'))")
+    expect(page.page.locator(".link")).not_to_have_text("Live")
+    yield
+    # The way is never open in between: what was missed must not be told after all.
+    with page.page.expect_response("**/api/start*"):
+        page.page.route(stream, told, times=1)
+    page.page.unroute(stream, cut)

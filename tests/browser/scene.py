@@ -7,7 +7,7 @@ from keryx.core import ids, lanes
 from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, TurnId
 from keryx.core.messages import Mark, Parts, Reasoning, Role, Text, ToolCall, ToolResult, words
-from keryx.core.sessions import TitleBy, Viewer
+from keryx.core.sessions import EndReason, TitleBy, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, Turn, TurnState, Usage
 from keryx.store import deliveries, epochs, messages, principals, projects, sessions, usage
@@ -124,6 +124,7 @@ def _exchange(tx: Transaction, session: SessionId, at: datetime, asked: str, ans
 def _story(tx: Transaction, now: datetime) -> SessionId:
     origin = Source(platform="telegram", chat="9", user="9", user_name="Ann")
     begun = now - timedelta(hours=26)
+    _earlier(tx, origin, begun)
     made = _session(tx, "Restarts of the billing worker", "gateway", origin, begun)
 
     def add(
@@ -171,6 +172,16 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
         "t3",
     )
     return made
+
+
+def _earlier(tx: Transaction, origin: Source, until: datetime) -> None:
+    """What was talked about in a place before a silence, after which its lane began anew."""
+    at = until - timedelta(days=3)
+    made = _session(tx, "Billing alerts at night", "gateway", origin, at)
+    _exchange(tx, made, at, "Which alerts may wait until the morning?", "All but the one of the ledger.")
+    lane = lane_store.of_session(tx, made)[0]
+    sessions.end(tx, sessions.get(tx, made), EndReason.IDLE, now=until)
+    lane_store.move(tx, lane, None, why=EndReason.IDLE, now=until)
 
 
 def _used(tx: Transaction, session: SessionId, at: datetime, day: int) -> None:

@@ -60,7 +60,7 @@ def test_details_dialogs_and_menus_have_no_serious_fault(
         page.open(f"/s/{session}")
         expect(page.answers.last).to_be_visible()
         page.page.get_by_role("button", name="Details").click()
-        expect(page.page.locator(".lineage a")).to_have_count(1)
+        expect(page.page.locator(".lineage a")).to_have_count(2)
         found["details"] = faults(page)
         page.page.get_by_role("button", name="Details (i)").click()
         page.page.keyboard.press("Control+k")

@@ -1,6 +1,6 @@
 """Keys: everything that a mouse does, without one."""
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from tests.browser.driver import Tab
 
 
@@ -56,6 +56,25 @@ def test_undo_and_retry_by_key(page: Tab) -> None:
     page.page.keyboard.press("r")
     expect(folded).not_to_have_text(before, use_inner_text=True)
     expect(page.answers).to_have_text(["hello"])
+
+
+def test_what_is_typed_before_the_palette_is_there_is_meant_for_it(page: Tab) -> None:
+    page.begin("rivers of Norway", "rivers of Norway")
+    held: list[Route] = []
+    page.page.route("**/palette*", lambda route: held.append(route))
+    page.composer.focus()
+    with page.page.expect_request("**/palette*"):
+        page.page.keyboard.press("Control+k")
+    page.page.keyboard.type("rivx")
+    page.page.keyboard.press("Backspace")
+    expect(page.composer).to_have_value("")
+    held[0].continue_()
+    palette = page.page.get_by_role("dialog", name="Command palette")
+    expect(palette.get_by_role("combobox")).to_have_value("riv")
+    page.page.keyboard.type("ers")
+    expect(palette.get_by_role("option").first).to_contain_text("rivers of Norway")
+    page.page.keyboard.press("Escape")
+    page.ask("and on", "and on")
 
 
 def test_the_palette_finds_conversations_and_commands(page: Tab) -> None:

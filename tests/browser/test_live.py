@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.browser.driver import WAIT, House, Tab, tab
+from tests.browser.driver import PHONE, WAIT, House, Tab, away_too_long, tab
 from tests.cli.driver import end
 
 from keryx.store.database import Engine
@@ -90,28 +90,72 @@ def test_what_is_sent_while_the_server_is_away_arrives_once(browser: Browser, ho
             node.process.wait(WAIT)
         page.say("are you there")
         expect(page.page.get_by_text("not sent")).to_be_visible()
+        expect(page.page.get_by_role("alert")).to_have_count(1)
         with house.serving():
             expect(page.answers).to_have_text(["hello", "are you there"])
             expect(page.questions).to_have_text(["hello", "are you there"])
 
 
+def test_a_phone_shows_that_the_link_is_lost_and_back(browser: Browser, house: House) -> None:
+    with tab(browser, house, size=PHONE, touch=True) as page:
+        lost = page.page.locator("header.bar").get_by_role("status")
+        with house.serving() as node:
+            page.begin("hello", "hello")
+            expect(lost).to_have_count(0)
+            node.process.kill()
+            node.process.wait(WAIT)
+            expect(lost).to_have_text("Reconnecting")
+            expect(lost).to_be_in_viewport()
+        with house.serving():
+            expect(lost).to_have_count(0)
+
+
+def test_a_draft_that_could_not_be_saved_is_saved_when_the_server_is_back(
+    browser: Browser, house: House
+) -> None:
+    with tab(browser, house) as page:
+        with house.serving() as node:
+            page.begin("hello", "hello")
+            node.process.kill()
+            node.process.wait(WAIT)
+        page.composer.fill("half a thought")
+        expect(page.page.get_by_text("Draft not saved yet")).to_be_visible()
+        with house.serving():
+            expect(page.page.get_by_text("Draft saved")).to_be_visible()
+            page.page.reload()
+            expect(page.composer).to_have_value("half a thought")
+
+
 def test_a_page_that_was_away_too_long_reads_all_anew(browser: Browser, served: House) -> None:
     with tab(browser, served) as page:
         session = page.begin("hello", "hello")
-        page.page.route("**/api/stream*", lambda route: route.abort())
-        page.page.evaluate("dispatchEvent(new Event('online'))")
-        expect(page.page.locator(".link")).not_to_have_text("Live")
-        served.run("send", "--wait", "--session", session, "while you were away")
-        expired = 'data: {"type": "expired", "detail": "too old"}\n\n'
-        page.page.unroute("**/api/stream*")
-        page.page.route(
-            "**/api/stream*",
-            lambda route: route.fulfill(body=expired, content_type="text/event-stream"),
-            times=1,
-        )
+        with away_too_long(page):
+            served.run("send", "--wait", "--session", session, "while you were away")
         expect(page.answers).to_have_text(["hello", "while you were away"])
         expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
         page.ask("and on", "and on")
+
+
+def test_a_choice_of_conversations_stays_when_all_is_read_anew(browser: Browser, served: House) -> None:
+    with tab(browser, served) as page:
+        page.begin("to be archived", "to be archived")
+        page.choose("Archive")
+        page.begin("to stay", "to stay")
+        page.page.get_by_label("Which conversations are shown").select_option("Archived")
+        expect(page.rows()).to_have_count(1)
+        with away_too_long(page):
+            served.run("send", "--wait", "a third one")
+        expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
+        expect(page.rows()).to_contain_text(["to be archived"])
+
+
+def test_a_conversation_deleted_meanwhile_is_not_shown_any_more(browser: Browser, served: House) -> None:
+    with tab(browser, served) as page:
+        session = page.begin("hello", "hello")
+        with away_too_long(page):
+            served.run("sessions", "delete", session, "--yes")
+        expect(page.page.get_by_role("heading", name="This conversation is not here")).to_be_visible()
+        expect(page.rows()).to_have_count(0)
 
 
 def test_the_view_follows_the_end_only_from_the_end(page: Tab) -> None:

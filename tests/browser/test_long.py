@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from bench import fill
 from playwright.sync_api import Browser, Route, expect
-from tests.browser.driver import House, apart, tab
+from tests.browser.driver import House, Tab, apart, away_too_long, tab
 
 from keryx.core.ids import SessionId
 from keryx.store.sqlite import SqliteDatabase
@@ -94,10 +95,7 @@ def test_what_is_read_keeps_its_place_while_older_messages_load(browser: Browser
         talk = page.page.get_by_role("log")
         with page.page.expect_request("**/messages?before=*"):
             talk.evaluate("e => { e.scrollTop = 1000 }")
-        seq, before = talk.evaluate(
-            """e => [...e.querySelectorAll("article")].map(a => [a.dataset.seq, a.getBoundingClientRect().top])
-                 .find(([, top]) => top > e.getBoundingClientRect().top)"""
-        )
+        seq, before = topmost(page)
         with page.page.expect_response("**/messages?before=*"):
             held[0].continue_()
         page.page.evaluate(
@@ -106,3 +104,47 @@ def test_what_is_read_keeps_its_place_while_older_messages_load(browser: Browser
         after = page.page.locator(f"article[data-seq='{seq}']").bounding_box()
         assert after and abs(after["y"] - before) < 2
         assert talk.evaluate("e => e.scrollTop") > 3000
+
+
+@pytest.mark.parametrize("link", ["", "/9000"], ids=["opened", "linked"])
+def test_a_reader_far_up_keeps_the_place_when_all_is_read_anew(
+    browser: Browser, house: House, link: str
+) -> None:
+    session = apart(many_messages(house.cli.home / "keryx.db"))
+    with house.serving(), tab(browser, house) as page:
+        page.open(f"/s/{session}{link}")
+        expect(page.page.locator("article").last).to_be_visible()
+        talk = page.page.get_by_role("log")
+        for _ in range(8):
+            first = page.page.locator("article").first.get_attribute("data-seq") or ""
+            talk.evaluate("e => { e.scrollTop -= 2 * e.clientHeight }")
+            expect(page.page.locator("article").first).not_to_have_attribute("data-seq", first)
+        seq, before = topmost(page)
+        with away_too_long(page):
+            house.run("send", "--wait", "--session", session, "while you were away")
+        expect(page.page.get_by_role("button", name="2 new messages")).to_be_visible()
+        after = page.page.locator(f"article[data-seq='{seq}']").bounding_box()
+        assert after and abs(after["y"] - before) < 2
+        page.press("2 new messages")
+        expect(page.answers.last).to_have_text("while you were away")
+        expect(page.answers.last).to_be_in_viewport()
+
+
+def test_the_top_of_what_is_loaded_is_kept_while_older_messages_load(browser: Browser, house: House) -> None:
+    session = apart(many_messages(house.cli.home / "keryx.db"))
+    with house.serving(), tab(browser, house) as page:
+        page.open(f"/s/{session}/5000")
+        expect(page.page.locator("article[data-seq='5000']")).to_be_in_viewport()
+        with page.page.expect_response("**/messages?before=*"):
+            page.page.get_by_role("log").evaluate("e => { e.scrollTop = 0 }")
+        expect(page.page.locator("article[data-seq='4969']")).to_be_attached()
+        assert page.page.get_by_role("log").evaluate("e => e.scrollTop") > 3000
+
+
+def topmost(page: Tab) -> tuple[str, float]:
+    """The first message below the upper edge of the view, and where it stands."""
+    seq, top = page.page.get_by_role("log").evaluate(
+        """e => [...e.querySelectorAll("article")].map(a => [a.dataset.seq, a.getBoundingClientRect().top])
+             .find(([, top]) => top > e.getBoundingClientRect().top)"""
+    )
+    return seq, top

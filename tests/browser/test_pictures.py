@@ -42,7 +42,7 @@ def test_a_conversation(
         page.open(f"/s/{session}")
         expect(page.answers.last).to_be_visible()
         page.page.get_by_role("button", name="Details (i)").click()
-        expect(page.page.locator(".lineage a")).to_have_count(1)
+        expect(page.page.locator(".lineage a")).to_have_count(2)
         page.page.get_by_role("log").evaluate("e => { e.scrollTop = 0 }")
         expect(page.page.locator("article[data-seq='1']")).to_be_in_viewport()
         take(page, scheme, tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.browser.driver import House, Tab, apart, tab
+from tests.browser.driver import PHONE, House, Tab, apart, tab
 from tests.browser.scene import furnish
 
 
@@ -28,6 +28,21 @@ def test_a_delivery_is_discarded(screens: Tab) -> None:
     expect(screens.page.locator("tbody tr")).to_have_count(1)
 
 
+def test_the_lineage_leads_over_a_reset_and_back(screens: Tab) -> None:
+    screens.open()
+    screens.rows().filter(has_text="Restarts of the billing worker").click()
+    screens.page.get_by_role("button", name="Details (i)").click()
+    lineage = screens.page.get_by_role("region", name="Lineage")
+    here = lineage.locator("a[aria-current]")
+    expect(here).to_contain_text("Restarts of the billing worker")
+    expect(here).to_contain_text("after a silence")
+    expect(lineage.locator("path.broken")).to_have_count(1)
+    lineage.get_by_text("Billing alerts at night").click()
+    expect(screens.page.get_by_role("heading", name="Billing alerts at night")).to_be_visible()
+    expect(here).to_contain_text("Billing alerts at night")
+    expect(lineage.locator("a", has_text="Restarts of the billing worker")).to_be_visible()
+
+
 def test_a_lane_is_suspended_and_reset(screens: Tab) -> None:
     screens.open("/lanes")
     lane = screens.page.locator("tbody tr", has_text="Restarts of the billing worker")
@@ -41,6 +56,7 @@ def test_a_lane_is_suspended_and_reset(screens: Tab) -> None:
     lane.get_by_role("button", name="Reset").click()
     expect(lane).to_have_count(0)
     expect(screens.page.get_by_text("none: the next message begins one")).to_be_visible()
+    expect(screens.page.get_by_text("The next message there begins a new conversation.")).to_be_visible()
 
 
 def test_a_wrong_code_lets_nobody_in(screens: Tab) -> None:
@@ -88,6 +104,46 @@ def test_settings_are_kept(screens: Tab) -> None:
     expect(screens.composer).to_have_value("one line\n")
     screens.composer.press("Control+Enter")
     expect(screens.answers).to_have_text(["one line"])
+
+
+def test_the_settings_of_the_server_are_shown_with_where_they_come_from(
+    browser: Browser, house: House
+) -> None:
+    (house.cli.home / "keryx.toml").write_text(
+        'busy = "collect"\n[resets.default]\nmode = "idle"\nidle = "2h"\n'
+    )
+    with house.serving(KERYX_WEB_TOKEN="a-token-of-some-length"), tab(browser, house) as page:
+        page.open("/settings")
+        page.page.get_by_label("Password or token").fill("a-token-of-some-length")
+        page.press("Sign in")
+        row = page.page.get_by_role("table", name="Settings that were set").locator("tr")
+        expect(row.filter(has_text="busy")).to_have_text(re.compile("collect.*keryx.toml"))
+        expect(row.filter(has_text="resets.default.mode")).to_have_text(re.compile("idle.*keryx.toml"))
+        expect(row.filter(has_text="port")).to_have_text(re.compile(f"{house.port}.*KERYX_PORT"))
+        page.page.get_by_text("at the default").click()
+        others = page.page.get_by_role("table", name="Settings at the default")
+        expect(others.locator("tr", has_text="web.hosts")).to_contain_text("none")
+        assert "a-token-of-some-length" not in page.page.content()
+
+
+def test_new_conversations_begin_with_the_preferred_model(browser: Browser, house: House) -> None:
+    model = '[[models]]\nname = "{0}"\nbase_url = "http://127.0.0.1:9/v1"\nid = "{0}"\n'
+    (house.cli.home / "keryx.toml").write_text(model.format("large") + model.format("small"))
+    with house.serving(KERYX_AGENT="echo"), tab(browser, house) as page:
+        page.open("/settings")
+        page.page.get_by_label("Model of new conversations").select_option("small")
+        page.page.reload()
+        expect(page.page.get_by_label("Model of new conversations")).to_have_value("small")
+        page.begin("hello", "hello")
+        expect(page.page.get_by_label("Model", exact=True)).to_have_value("small")
+
+
+def test_the_first_day_on_a_phone_shows_the_way(browser: Browser, served: House) -> None:
+    with tab(browser, served, size=PHONE, touch=True) as page:
+        page.open()
+        page.page.get_by_role("link", name="Begin the first one").click()
+        expect(page.page.get_by_role("heading", name="Keryx is running")).to_be_visible()
+        page.ask("hello", "hello")
 
 
 def test_a_job_is_added_run_rested_and_removed(screens: Tab) -> None:

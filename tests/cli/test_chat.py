@@ -1,9 +1,16 @@
 """Talking, through a pipe and at a terminal."""
 
+import asyncio
+import os
+import signal
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.cli.driver import WAIT, Cli, command, end
+
+from keryx.store import changes
+from keryx.store.sqlite import SqliteDatabase
 
 
 def test_each_line_is_a_message_and_each_answer_a_line(keryx: Cli) -> None:
@@ -201,3 +208,26 @@ def test_an_agent_that_does_not_listen_is_left_behind(keryx: Cli) -> None:
         terminal.see("did not stop")
         assert terminal.exit() == 1
     assert keryx.ok("turns").out == "Nothing runs and nothing waits.\n"
+
+
+def test_a_terminal_that_slept_past_the_end_of_the_feed_shows_what_it_missed(keryx: Cli) -> None:
+    async def trim() -> None:
+        async with SqliteDatabase(keryx.home / "keryx.db") as database:
+            await database.write(
+                "trim", lambda tx: changes.trim(tx, before=datetime.now(UTC) + timedelta(days=1))
+            )
+
+    with keryx.terminal("chat") as terminal:
+        terminal.see("›")
+        terminal.type("hello\r")
+        terminal.see("hello\n")
+        terminal.see("hello\n")
+        os.kill(terminal.pid, signal.SIGSTOP)
+        keryx.ok("send", "--wait", "--session", "hello", "said elsewhere")
+        asyncio.run(trim())
+        os.kill(terminal.pid, signal.SIGCONT)
+        terminal.see("said elsewhere")
+        terminal.see("said elsewhere")
+        terminal.type("again\r")
+        terminal.see("again\n")
+        terminal.see("again\n")

@@ -87,11 +87,13 @@ async def test_a_second_press_and_a_foreign_one_change_nothing(begin: Begin) -> 
     assert (await world.hub.questions.get(OPERATORS, question.id)).answer == "deny"
 
 
-async def test_a_press_counts_after_the_person_has_begun_another_conversation(begin: Begin) -> None:
+async def test_a_press_counts_after_the_person_has_gone_to_another_conversation(begin: Begin) -> None:
     world, fake = await placed(begin)
-    receipt, _ = await asked(world)
-    await fake.wait_for(1)
+    await world.ask("elsewhere")
     await world.hub.receive(inbound("/new", reply=None))
+    receipt, _ = await asked(world)
+    await world.eventually(lambda: "Allow" in labels(fake))
+    await world.hub.receive(inbound("/resume elsewhere", reply=None))
     assert (await press(world, "Allow", fake)).session == receipt.session
 
 

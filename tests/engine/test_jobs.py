@@ -474,3 +474,12 @@ async def test_a_job_in_a_zone_that_is_gone_holds_up_no_other(world: World) -> N
     assert run.status == "done"
     paused, _ = await world.hub.jobs.show(ANN, lost.id)
     assert paused.state is JobState.PAUSED and "Mars/Crater" in paused.why
+
+
+async def test_what_became_of_moments_long_past_is_forgotten(world: World) -> None:
+    job = await add(world, "every 10m")
+    first, _ = await passed(world, job, 2)
+    before = first.at + MINUTE
+    await world.database.write("runs.trim", lambda tx: runs.trim(tx, before=before))
+    left = await world.read(runs.of_job, job)
+    assert [run.due_at for run in left] == [job.created_at + 20 * MINUTE]

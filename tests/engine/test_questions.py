@@ -10,14 +10,15 @@ from tests.engine.world import AT_ONCE, FAKE, OPERATORS, World, inbound, viewer
 from keryx.core.changes import Kind
 from keryx.core.deliveries import AGAIN, Target
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
-from keryx.core.ids import QuestionId
+from keryx.core.ids import QuestionId, SessionId
 from keryx.core.ports import Receipt, Said, TurnContext
-from keryx.core.questions import Asked, Question, QuestionState
+from keryx.core.questions import LEFT, Asked, Question, QuestionState
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import TurnState
+from keryx.engine import control
 from keryx.engine.questions import Questions
 from keryx.store import questions
-from keryx.store.database import Database
+from keryx.store.database import Database, Transaction
 from keryx.store.verify import verify
 from keryx.testing import ScriptedAgent
 from keryx.testing.database import CrashingDatabase, Fault, When
@@ -320,3 +321,83 @@ async def test_an_answer_and_a_stop_at_once_leave_one_ending(world: World) -> No
     assert turn.state in (TurnState.DONE, TurnState.CANCELLED)
     assert (await world.open(receipt.session)).questions == []
     assert not await verify(world.database)
+
+
+async def left(world: World, text: str = "!ask rm x") -> tuple[SessionId, Asked]:
+    """A question whose turn only a program that is gone could run, after another node has noticed."""
+    receipt, question = await asked(world, text, pin=world.node.service.worker.id)
+    await world.restart()
+    assert (await world.settle(receipt)).state is TurnState.FAILED
+    assert receipt.session
+    return receipt.session, await world.hub.questions.get(OPERATORS, question.id)
+
+
+@pytest.mark.parametrize("chosen", ["allow", "deny"])
+async def test_an_answer_to_a_question_that_was_left_counts_once(world: World, chosen: str) -> None:
+    session, question = await left(world)
+    assert question.state is QuestionState.OPEN and question.note == LEFT
+    assert (await world.open(session)).questions == [question]
+    assert (await world.command(f"/{chosen}")).endswith(LEFT)
+    assert await answer(world, await world.say("!ask rm x")) == f"assistant: Asking. Answered: {chosen}"
+    _, again = await asked(world, "!ask rm x")
+    assert not again.left
+    assert not await verify(world.database)
+
+
+async def test_it_counts_for_the_very_same_thing_only(world: World) -> None:
+    await left(world)
+    await world.command("yes")
+    _, other = await asked(world, "!ask rm y")
+    assert other.question.detail == "rm y"
+
+
+async def test_an_answer_means_what_an_agent_waits_for_rather_than_what_was_left(world: World) -> None:
+    session, question = await left(world)
+    receipt = await world.say("!ask rm y")
+    await world.until(lambda tx: len(questions.waiting(tx, session)) == 2)
+    assert await world.command("no") == "Deny: May the echo agent go on?"
+    assert await answer(world, receipt) == "assistant: Asking. Answered: deny"
+    assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.OPEN
+
+
+async def test_what_was_left_is_closed_when_the_same_is_asked_again(world: World) -> None:
+    session, question = await left(world)
+    await world.say("!ask rm x")
+    await world.until(lambda tx: [a.left for a in questions.waiting(tx, session)] == [False])
+    assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.CANCELLED
+
+
+async def test_what_was_left_runs_out_and_nothing_is_kept(world: World) -> None:
+    session, question = await left(world)
+    world.advance(question.expires_at - world.clock.now())
+    with pytest.raises(Conflict, match="has run out"):
+        await Questions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
+    await world.flow(world.until(lambda tx: not questions.waiting(tx, session)))
+    assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.EXPIRED
+    _, again = await asked(world, "!ask rm x")
+    assert again.state is QuestionState.OPEN
+
+
+async def test_the_answer_of_a_turn_that_a_person_stopped_is_not_kept(world: World) -> None:
+    receipt, question = await asked(world, "!ask rm x", pin=world.node.service.worker.id)
+    await world.crash()
+    assert receipt.turn
+    turn = receipt.turn
+
+    def stop(tx: Transaction) -> None:
+        control.cancel(tx, turn, now=world.clock.now())
+
+    await Questions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
+    await world.database.write("test.stop", stop)
+    world.advance(AT_ONCE.limits.lease + timedelta(seconds=1))
+    await world.start()
+    assert (await world.settle(receipt)).state is TurnState.CANCELLED
+    _, again = await asked(world, "!ask rm x")
+    assert again.state is QuestionState.OPEN
+
+
+async def test_deleting_a_session_closes_what_was_left(world: World) -> None:
+    session, question = await left(world)
+    await world.hub.delete(OPERATORS, session)
+    assert await world.hub.questions.open(OPERATORS) == []
+    assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.CANCELLED

@@ -1,7 +1,7 @@
 """Every hot query goes through its index: asked of the engines themselves, with the statements as they are."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
@@ -146,6 +146,10 @@ class Recorder:
         self._explain(sql, params)
         return self._tx.run(sql, params)
 
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        self._explain(sql, params)
+        return self._tx.batches(sql, params, size)
+
     def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
         self._explain(sql, params)
         return self._tx.rows(sql, params)
@@ -271,6 +275,11 @@ CASES: list[Case] = [
     ("changes after a cursor", read_feed, ["changes_pkey", "messages_seq"]),
     ("a lane by its key", ensure_lane, ["lanes_pkey"]),
     ("lanes of a session", lambda tx: lanes.of_session(tx, SESSION), ["lanes_session"]),
+    (
+        "moves of a lane around a session",
+        lambda tx: lanes.around(tx, LaneKey("k5"), SESSION, limit=9),
+        ["lane_moves_lane"],
+    ),
     ("expired lanes", lambda tx: lanes.expired(tx, now=after(0.0001)), ["lanes_expiry"]),
     ("the job that is due first", lambda tx: jobs.due(tx, now=after(1)), ["jobs_due"]),
     ("when a job is due next", jobs.next_at, ["jobs_due"]),
@@ -280,6 +289,8 @@ CASES: list[Case] = [
     ("open questions of a session", lambda tx: questions.waiting(tx, SESSION), ["questions_waiting"]),
     ("questions of a turn", lambda tx: questions.cancel(tx, TurnId("t5"), now=NOW), ["questions_key"]),
     ("open questions", lambda tx: questions.page(tx, OPERATORS), ["questions_open"]),
+    ("answers that were kept", lambda tx: questions.kept(tx, SESSION), ["questions_session", "turns_id"]),
+    ("questions that ran out", lambda tx: questions.overdue(tx, now=NOW), ["turns_id"]),
     ("questions of a session", lambda tx: questions.of_session(tx, SESSION), ["questions_session"]),
     (
         "the next final",

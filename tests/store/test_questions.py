@@ -1,7 +1,8 @@
 import pytest
-from tests.builders import ANN, ANNS, BOBS, NOW, ODD_TEXTS, OPERATORS, Store, a_running_turn, after
+from tests.builders import ANN, ANNS, BOBS, NOW, ODD_TEXTS, OPERATORS, WORKER, Store, a_running_turn, after
 
 from keryx.core.errors import Conflict, NotFound
+from keryx.core.ids import WorkerId
 from keryx.core.questions import Asked, Consent, Question, QuestionState
 from keryx.core.sessions import Session
 from keryx.core.turns import Turn, TurnState
@@ -44,6 +45,20 @@ async def test_a_question_ends_with_its_turn_and_not_with_an_interruption(store:
     await store.write(turns.close, await store.read(turns.get, turn.id), TurnState.CANCELLED, now=NOW)
     assert (await store.read(questions.get, asked.id)).state is QuestionState.CANCELLED
     assert await store.read(questions.waiting, turn.session) == []
+
+
+@pytest.mark.parametrize("pin", [None, WORKER])
+async def test_a_question_is_left_only_by_a_program_that_went_away(
+    store: Store, pin: WorkerId | None
+) -> None:
+    turn = await store.write(a_running_turn)
+    await store.write(lambda tx: tx.run("update turns set pin = :pin", {"pin": pin}))
+    asked = await store.write(put, turn)
+    assert not asked.left
+    await store.write(turns.finish, turn, TurnState.CANCELLED, now=NOW, left=True)
+    found = await store.read(questions.get, asked.id)
+    assert (found.state, found.left) == (QuestionState.OPEN, pin is not None)
+    assert bool(await verify(store.database)) is (pin is None)
 
 
 async def test_others_do_not_see_a_question(store: Store) -> None:

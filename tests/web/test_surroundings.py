@@ -9,7 +9,7 @@ from tests.web.site import Listener, Site, opened
 from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import Refused
 from keryx.core.ports import Said, TurnContext
-from keryx.core.questions import Question
+from keryx.core.questions import LEFT, Question
 from keryx.store import deliveries
 
 
@@ -48,6 +48,30 @@ async def test_pages_of_sessions_follow_each_other(site: Site, world: World) -> 
     assert len((await site.get("/api/sessions?archived=any"))["sessions"]) == 7
     assert (await site.get("/api/sessions?surface=cli"))["sessions"] == []
     assert len((await site.get("/api/sessions?activity=idle"))["sessions"]) == 6
+
+
+async def test_a_lineage_shows_what_its_lane_had_before_and_after_a_reset(site: Site, world: World) -> None:
+    async def family(session: str) -> list[tuple[str, str | None, str | None]]:
+        found = (await site.get(f"/api/sessions/{session}/lineage"))["branches"]
+        return [(b["title"], b.get("after"), b.get("why")) for b in found]
+
+    async def anew(text: str) -> str:
+        lane = (await site.get("/api/lanes"))["lanes"][0]
+        await site.post(f"/api/lanes/{lane['id']}/reset")
+        world.advance(1)
+        return (await world.ask(text)).session
+
+    one = (await world.ask("one")).session
+    assert await family(one) == [("one", None, None)]
+    two = await anew("two")
+    three = await anew("three")
+    for session in (one, two, three):
+        assert await family(session) == [("one", None, None), ("two", one, "new"), ("three", two, "new")]
+    await world.command("/resume one")
+    four = await anew("four")
+    assert (await family(four))[-1] == ("four", one, "new")
+    await site.delete(f"/api/sessions/{one}")
+    assert [title for title, _, _ in await family(two)] == ["two", "three", "four"]
 
 
 async def test_a_search_marks_its_hits_and_leads_to_the_message(site: Site, world: World) -> None:
@@ -116,6 +140,20 @@ async def test_a_question_is_answered_from_the_page(begin: Begin) -> None:
         await site.problem(409, "POST", f"/api/questions/{asked['id']}/answer", json={"answer": "deny"})
 
 
+async def test_a_page_is_told_that_the_editor_which_asked_is_gone(world: World) -> None:
+    zed = world.node
+    await world.start()
+    async with opened(world.hub, world.clock) as site:
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connected():
+            await world.say("!ask rm x", pin=zed.service.worker.id)
+            asked = (await listener.until("question", question__state="open"))["question"]
+            assert "note" not in asked
+            await zed.crash()
+            await world.flow(listener.until("question", question__note=LEFT))
+            assert (await site.get("/api/questions"))["questions"][0]["note"] == LEFT
+
+
 async def test_usage_is_told_by_day_and_conversation(site: Site, world: World) -> None:
     await world.ask("count my words")
     found = await site.get("/api/usage?days=7")
@@ -134,6 +172,10 @@ async def test_preferences_are_kept(site: Site) -> None:
     }
     assert (await site.patch("/api/preferences", {"theme": "light"}))["details"] is True
     assert (await site.get("/api/start"))["preferences"]["theme"] == "light"
+    assert (await site.patch("/api/preferences", {"model": "small"}))["model"] == "small"
+    said = await site.problem(400, "PATCH", "/api/preferences", json={"model": "huge"})
+    assert "'huge'" in said and "small" in said
+    assert "model" not in await site.patch("/api/preferences", {"model": ""})
 
 
 async def test_twenty_at_once_are_all_taken_in(site: Site) -> None:

@@ -11,8 +11,9 @@ from typing import Annotated, TypeAlias
 from cyclopts import Parameter
 
 from keryx import config
-from keryx.app import App, configure_logging
+from keryx.base import Base, configure_logging
 from keryx.cli import output
+from keryx.config import Settings
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
@@ -46,19 +47,24 @@ class Access:
         return (await self.session(ref)).id
 
 
-def application() -> App:
-    """Keryx as the settings describe it, with its log set up."""
-    settings = config.read()
-    configure_logging(settings)
-    return App(settings)
+def settings() -> Settings:
+    """What the file and the environment say, with the log set up."""
+    found = config.read()
+    configure_logging(found)
+    return found
+
+
+def base() -> Base:
+    """Keryx without its agents, as the settings describe it."""
+    return Base(settings())
 
 
 @asynccontextmanager
 async def hub() -> AsyncGenerator[Access]:
     """The hub, for a command that asks one thing."""
-    app = application()
-    async with app.hub() as found:
-        yield Access(found, app.viewer)
+    below = base()
+    async with below.hub() as found:
+        yield Access(found, below.viewer)
 
 
 def since(text: str) -> datetime:

@@ -14,7 +14,7 @@ from keryx import __version__
 from keryx.agents.lent import Lent
 from keryx.app import App
 from keryx.cli import children, output, stdout, transcript
-from keryx.cli.access import application
+from keryx.cli.access import settings
 from keryx.cli.ending import end_now
 from keryx.surfaces.acp.options import Choices
 from keryx.surfaces.acp.surface import Setup, serve
@@ -35,7 +35,7 @@ async def acp() -> int:
         keryx acp
     """
     target = stdout.keep()
-    app = application()
+    app = App(settings())
     if sys.stdin.isatty():
         output.warn("keryx: this speaks a protocol for editors; `keryx chat` is for people. Ctrl-D leaves.")
     try:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from keryx.app import App
 from keryx.cli import output
-from keryx.cli.access import Access, application
+from keryx.cli.access import Access, settings
 from keryx.cli.conversation import Conversation, conversation
 from keryx.cli.errors import INTERRUPTED
 from keryx.cli.lines import lines
@@ -59,7 +59,7 @@ async def chat(
         raise Invalid("choose one of --new, --continue and --resume")
     ref, rest = (resume[0], resume[1:]) if resume else (None, [])
     first = " ".join([*rest, *message])
-    app = application()
+    app = App(settings())
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     async with conversation(app, Stream(bare=not terminal), kind="chat") as talk:
         access = Access(talk.hub, app.viewer)

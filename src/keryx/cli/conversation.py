@@ -14,7 +14,7 @@ from keryx.cli import ending, transcript
 from keryx.cli.stream import Stream
 from keryx.core import ids, lanes
 from keryx.core.changes import Change, Kind
-from keryx.core.errors import NotFound
+from keryx.core.errors import CursorExpired, NotFound
 from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
 from keryx.core.messages import words
 from keryx.core.ports import Inbound, Receipt
@@ -145,11 +145,29 @@ class Conversation:
 
     async def _show_changes(self, session: SessionId, cursor: Cursor, scope: anyio.CancelScope) -> None:
         with scope:
-            async for change in self.hub.follow(self.viewer, cursor, session=session):
-                async with self._showing:
-                    self._show(change)
-                if change.kind is Kind.QUESTION:
-                    await self._look_for_questions()
+            while True:
+                try:
+                    await self._show_after(session, cursor)
+                except CursorExpired:
+                    cursor = await self._catch_up(session)
+
+    async def _show_after(self, session: SessionId, cursor: Cursor) -> None:
+        async for change in self.hub.follow(self.viewer, cursor, session=session):
+            async with self._showing:
+                self._show(change)
+            if change.kind is Kind.QUESTION:
+                await self._look_for_questions()
+
+    async def _catch_up(self, session: SessionId) -> Cursor:
+        """This process slept for so long that nobody tells any more what happened: show the session as it is now."""
+        snapshot = await self.hub.open(self.viewer, session, limit=SHOWN)
+        async with self._showing:
+            self.stream.forget()
+            self.stream.open(snapshot)
+        for turn in self._ends.keys() - self._states.keys():
+            self._over(turn, (await self.hub.turn(self.viewer, turn)).state)
+        await self._look_for_questions()
+        return snapshot.cursor
 
     async def _look_for_questions(self) -> None:
         """Show what is asked in this session and was not shown yet."""
@@ -157,21 +175,27 @@ class Conversation:
         for asked in found:
             if asked.id not in self._told:
                 self._told.add(asked.id)
-                self.stream.notice(told(asked.question))
-        self.asking = found[0].turn if found else None
-        if not found and self._asked.is_set():
+                self.stream.notice("\n\n".join(filter(None, (told(asked.question), asked.note))))
+        awaited = [a for a in found if not a.left]
+        self.asking = awaited[0].turn if awaited else None
+        if not awaited and self._asked.is_set():
             self._asked = anyio.Event()
-        elif found:
+        elif awaited:
             self._asked.set()
 
     def _show(self, change: Change) -> None:
         self.stream.show(change)
-        if change.kind is Kind.TURN and change.turn and TurnState(change.note).finished:
-            self._states[change.turn] = TurnState(change.note)
-            self._end(change.turn).set()
+        if change.kind is Kind.TURN and change.turn:
+            self._over(change.turn, TurnState(change.note))
         elif change.kind is Kind.SESSION_GONE:
             self.stream.notice(GONE)
             self._leave()
+
+    def _over(self, turn: TurnId, state: TurnState) -> None:
+        """Tell whoever waits for a turn, if it has ended."""
+        if state.finished:
+            self._states[turn] = state
+            self._end(turn).set()
 
     def _end(self, turn: TurnId) -> anyio.Event:
         return self._ends.setdefault(turn, anyio.Event())

@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from keryx import config
-from keryx.app import App
+from keryx.base import Base
 from keryx.cli import output, settings
 from keryx.cli.access import Json
 from keryx.cli.maintenance import size
@@ -90,7 +90,7 @@ async def examine() -> list[Finding]:
 
 def _platforms(chosen: Settings) -> Iterator[Finding]:
     try:
-        App(chosen).check()
+        _ = Base(chosen).all_adapters
     except KeryxError as exc:
         yield _problem(
             "platforms", str(exc), "mend keryx.toml or the variables; `keryx serve` says no as well"
@@ -161,7 +161,7 @@ def _writable(folder: Path) -> bool:
 async def _store(chosen: Settings) -> list[Finding]:
     if _missing(chosen):
         return [_ok("store", f"there is none yet: {chosen.store} is made at the first use")]
-    app = App(chosen)
+    app = Base(chosen)
     now = datetime.now(UTC)
     try:
         async with app.hub() as hub:

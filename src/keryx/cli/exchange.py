@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from keryx.cli import output
-from keryx.cli.access import Json, application
+from keryx.cli.access import Json, base
 from keryx.cli.progress import bar
 from keryx.core.errors import Invalid
 from keryx.engine.exchange import export as exporting
@@ -64,7 +64,7 @@ async def export(
     if json and output_ == _STDIO:
         raise Invalid("--json tells about a file: give its name with --output")
     chosen_format = format or _by_name(output_)
-    app = application()
+    app = base()
     async with app.database as database:
         found = [
             await database.read("resolve", lambda tx, ref=ref: lookup.resolve(tx, app.viewer, ref))
@@ -98,7 +98,7 @@ async def import_(
         keryx sessions import everything.jsonl
         ssh host keryx sessions export --all | keryx sessions import -
     """
-    app = application()
+    app = base()
     with _opened(file) as (stream, size), bar() as progress:
         async with app.database as database:
             report = await loading.load(database, app.clock, app.viewer, stream, size=size, progress=progress)

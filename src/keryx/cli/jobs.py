@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from keryx.cli import output
-from keryx.cli.access import Access, Json, Yes, application, confirm, hub, positive, warn_if_alone
+from keryx.cli.access import Access, Json, Yes, base, confirm, hub, positive, warn_if_alone
 from keryx.core.jobs import Job, Run
 from keryx.engine.jobs import Place, Wanted
 
@@ -95,11 +95,11 @@ async def add(
         keryx jobs add "0 9 * * mon-fri" "Plan my day" --zone Europe/Oslo
         keryx jobs add 30m "Remind me of the tea" --to local:tea
     """
-    application_ = application()
-    place = Place(accounts=application_.accounts if to else None)
-    async with application_.hub() as found:
+    below = base()
+    place = Place(accounts=below.accounts if to else None)
+    async with below.hub() as found:
         job = await found.jobs.add(
-            application_.viewer, Wanted(schedule=schedule, prompt=prompt, to=to, name=name, zone=zone), place
+            below.viewer, Wanted(schedule=schedule, prompt=prompt, to=to, name=name, zone=zone), place
         )
         nodes = await found.nodes()
     _done(job, f"{job.name} runs {job.schedule}, next {output.when(job.next_at)}.", json)

@@ -9,9 +9,9 @@ from cyclopts import App as Tree
 from cyclopts import Parameter
 
 from keryx import config
-from keryx.app import open_database
+from keryx.base import open_database
 from keryx.cli import locks, output
-from keryx.cli.access import Json, application
+from keryx.cli.access import Json, base
 from keryx.cli.progress import bar
 from keryx.cli.settings import masked
 from keryx.config import Settings
@@ -65,7 +65,7 @@ async def verify(*, json: Json = False) -> int:
         keryx verify
         keryx verify --json
     """
-    app = application()
+    app = base()
     _check_there(app.settings)
     with bar() as progress:
         problems = await _problems(app.settings, progress)
@@ -88,7 +88,7 @@ async def backup(
 
         keryx backup /mnt/backups/keryx-monday.db
     """
-    app = application()
+    app = base()
     _check_there(app.settings)
     path = None if app.settings.on_postgres else Path(app.settings.store)
     with bar() as progress:
@@ -178,7 +178,7 @@ async def reindex(*, json: Json = False) -> None:
 
         keryx store reindex
     """
-    app = application()
+    app = base()
     _check_there(app.settings)
     with bar() as progress:
         async with app.database as database:
@@ -199,7 +199,7 @@ async def stats(*, json: Json = False) -> None:
         keryx sessions stats
         keryx sessions stats --json
     """
-    app = application()
+    app = base()
     async with app.database as database:
         found = await database.read("stats", lambda tx: statistics.read(tx, app.viewer))
     if json:

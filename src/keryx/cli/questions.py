@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 from keryx.cli import output
 from keryx.cli.access import Json, hub
 from keryx.core.ids import QuestionId
-from keryx.core.questions import Asked, label
+from keryx.core.questions import Asked, confirmed, label
 
 app = App(name="questions", help="What agents ask before they go on.")
 
@@ -48,7 +48,8 @@ async def answer(
     *,
     json: Json = False,
 ) -> None:
-    """Answer a question; the agent goes on wherever it runs.
+    """Answer a question; the agent goes on wherever it runs. If the editor that asked is gone, the answer is kept for the
+    next try.
 
     For example:
 
@@ -60,11 +61,7 @@ async def answer(
     if json:
         output.json(asked)
     else:
-        output.write(
-            output.plain(
-                f"{label(asked.question, asked.answer or '')}: {asked.question.title}", one_line=True
-            )
-        )
+        output.write(output.plain(confirmed(asked), one_line=True))
 
 
 def _print_list(found: list[Asked]) -> None:
@@ -74,7 +71,7 @@ def _print_list(found: list[Asked]) -> None:
             a.state.value if a.answer is None else label(a.question, a.answer),
             output.when(a.created_at),
             " / ".join(o.id for o in a.question.options) or "free text",
-            f"{a.question.title} {a.question.detail}",
+            " ".join(filter(None, (a.question.title, a.question.detail, a.note))),
         )
         for a in found
     ]

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from keryx.app import App
 from keryx.cli import ending, output
-from keryx.cli.access import Access, Json, application, warn_if_alone
+from keryx.cli.access import Access, Json, settings, warn_if_alone
 from keryx.cli.conversation import fresh, source
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import Invalid, Unavailable
@@ -69,7 +69,7 @@ def send(
     """
     # Read before any loop runs, so that Ctrl-C ends the reading.
     said = words(_text(text))
-    app = application()
+    app = App(settings())
     inbound = Inbound(
         event=event or fresh(),
         source=source(app),

@@ -16,7 +16,8 @@ from cyclopts import Parameter
 from starlette.types import ASGIApp
 
 from keryx import config
-from keryx.app import App, configure_logging
+from keryx.app import App
+from keryx.base import configure_logging
 from keryx.cli import locks, output
 from keryx.cli.access import Json
 from keryx.cli.ending import end_after, end_now

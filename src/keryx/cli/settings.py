@@ -55,6 +55,7 @@ MEANINGS = {
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",
     "keep.files": "After how long a file is removed that no session shows.",
+    "keep.runs": "How long is remembered what became of scheduled prompts.",
     "notices.restart": "Home channels are told when Keryx has started again.",
     "acp.limit": "The longest message in bytes that `keryx acp` takes from an editor.",
     "acp.login": "A command, as a list, with which a person logs in from an editor; empty means that nobody needs to.",

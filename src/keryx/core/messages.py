@@ -88,7 +88,7 @@ Part: TypeAlias = Text | Image | File | Audio | ToolCall | ToolResult | Reasonin
 Parts: TypeAlias = tuple[Part, ...]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One entry of a session. `seq` rises by one within it and is never reused."""
 
     session: SessionId

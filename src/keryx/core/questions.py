@@ -15,6 +15,8 @@ from keryx.core.titles import line
 LONGEST_DETAIL = 3000
 """How many characters of a detail are shown in a chat."""
 
+LEFT = "The editor that asked is gone. The answer counts for the next try."
+
 
 class Consent(StrEnum):
     """What choosing an option means for a permission. `OTHER` for options that are no permission."""
@@ -76,7 +78,8 @@ class QuestionState(StrEnum):
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A question as everybody sees it, from the moment it is put. `answer` is the id of an option, or free text.
-    `shared`: it was put where several people talk. `taken`: the agent was given the answer, or told that none came."""
+    `shared`: it was put where several people talk. `taken`: the agent was given the answer, or told that none came.
+    `left`: its turn ended because the program that ran it went away; an answer is kept until the same is asked again."""
 
     id: QuestionId
     profile: ProfileId
@@ -92,7 +95,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     answer: str | None = None
     answered_by: PrincipalId | None = None
     taken: bool = False
+    left: bool = False
     closed_at: datetime | None = None
+
+    @property
+    def note(self) -> str:
+        """What has to be known to answer, beside the question itself."""
+        return LEFT if self.left else ""
 
     def seen_by(self, viewer: Viewer) -> bool:
         return viewer.sees(self.profile, self.owner) or viewer.sees(self.profile, self.asker)
@@ -132,6 +141,23 @@ def choose(question: Question, text: str) -> str:
     if chosen is None:
         raise Invalid(f"{said[:80]!r} is no answer to “{question.title}”: {hint(question)}")
     return chosen.id
+
+
+def foremost(waiting: Sequence[Asked]) -> Sequence[Asked]:
+    """The questions that an answer without a name may mean: those that an agent waits for, if there are any."""
+    return [asked for asked in waiting if not asked.left] or waiting
+
+
+def same(one: Question, other: Question) -> bool:
+    """Whether two questions ask for the very same thing, in whatever turn."""
+    return msgspec.structs.replace(one, key=other.key) == other
+
+
+def confirmed(asked: Asked) -> str:
+    """What whoever answered is told."""
+    return " ".join(
+        filter(None, (f"{label(asked.question, asked.answer or '')}: {asked.question.title}", asked.note))
+    )
 
 
 def label(question: Question, answer: str) -> str:

@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Parts
+from keryx.core.questions import QuestionState
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import EndReason, Session
 from keryx.core.turns import Turn, TurnState
 from keryx.engine import answers
-from keryx.store import finals, lanes, messages, sessions, turns
+from keryx.store import finals, lanes, messages, questions, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
 
@@ -115,6 +116,9 @@ def delete(
 ) -> None:
     """Stop a session's work, free its lanes, and hide it until the grace period is over, or erase it at once."""
     stop(tx, session.id, now=now, queue=True)
+    for asked in questions.waiting(tx, session.id):
+        if asked.left:
+            questions.close(tx, asked, QuestionState.CANCELLED, now=now)
     for lane in lanes.of_session(tx, session.id):
         lanes.move(tx, lane, None, why="deleted", now=now)
     if erase:

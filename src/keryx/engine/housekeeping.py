@@ -14,6 +14,7 @@ from keryx.store import (
     media,
     pairings,
     previews,
+    runs,
     sessions,
     signins,
 )
@@ -38,6 +39,7 @@ class Housekeeping:
         await self._database.write("previews.trim", lambda tx: previews.trim(tx, before=now - keep.feed))
         await self._database.write("sign_ins.trim", lambda tx: signins.trim(tx, now=now))
         await self._database.write("codes.trim", lambda tx: _trim_codes(tx, now))
+        await self._database.write("runs.trim", lambda tx: runs.trim(tx, before=now - keep.runs))
         await self._database.write("lanes.drop", lambda tx: lanes.drop_idle(tx, before=now - keep.lanes))
         due = await self._database.read("sessions.due", lambda tx: sessions.due_for_erasure(tx, now=now))
         for session in due:

@@ -65,6 +65,7 @@ T = TypeVar("T")
 Exporter: TypeAlias = Callable[[Database, Viewer, list[SessionId]], Awaitable[object]]
 
 NODE = "serve"
+_MUCH_INDEXED = 500
 
 
 class Hub:
@@ -78,7 +79,7 @@ class Hub:
         self._policy = policy
         self._feed = feed
         self._index = index or Index(database)
-        self.views = Views(database)
+        self.views = Views(database, sharing=policy.sharing)
         self.desk = Desk(database, clock)
         self.sign_ins = SignIns(database, clock)
         self.questions = Questions(database, clock)
@@ -105,8 +106,10 @@ class Hub:
         return await self._index.search(viewer, text, limit=limit, offset=offset, now=self._clock.now())
 
     async def catch_up_index(self) -> None:
-        """Bring the search index up to date ahead of the next search, so that it need not wait."""
-        await self._index.catch_up()
+        """Bring the search index up to date ahead of the next search, so that it need not wait. After much work, let go
+        of the memory that it took."""
+        if await self._index.catch_up() > _MUCH_INDEXED:
+            self._index.close()
 
     def close(self) -> None:
         """Let go of the search index. The database is closed by whoever opened it."""

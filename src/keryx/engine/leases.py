@@ -13,10 +13,11 @@ from keryx.core.errors import Conflict, KeryxError
 from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
 from keryx.core.ports import Clock
 from keryx.core.previews import Preview, PreviewState
+from keryx.core.questions import Asked, QuestionState
 from keryx.core.turns import Turn
 from keryx.engine import outcome, record, scheduler, worker
 from keryx.engine.policy import Policy
-from keryx.store import claims, deliveries, gates, previews, turns, workers
+from keryx.store import claims, deliveries, gates, previews, questions, sessions, turns, workers
 from keryx.store.database import Database, Transaction
 from keryx.store.workers import Worker
 
@@ -111,6 +112,10 @@ class Leases:
         orphans = await self._database.read("leases.orphans", _orphans)
         for turn in orphans:
             await self._try("turn.orphan", partial(record.close_orphan, turn=turn, now=now))
+        for asked in await self._database.read(
+            "questions.overdue", lambda tx: questions.overdue(tx, now=now)
+        ):
+            await self._try("question.expire", partial(_expire, asked=asked, now=now))
         sending = await self._database.read("leases.sending", lambda tx: _sending(tx, now=now, gone=gone))
         for delivery, lease, edited in sending:
             if delivery.id in self._held().deliveries:
@@ -167,6 +172,12 @@ def _orphans(tx: Transaction) -> list[Turn]:
     """Waiting turns that only a worker which is gone may run."""
     alive = {w.id for w in workers.every(tx) if not worker.dead(w)}
     return [t for t in turns.pinned(tx) if t.pin not in alive]
+
+
+def _expire(tx: Transaction, *, asked: Asked, now: datetime) -> None:
+    """A question that was left has run out, which is no consent."""
+    sessions.lock(tx, asked.session)
+    questions.close(tx, asked, QuestionState.EXPIRED, now=now)
 
 
 def _sending(

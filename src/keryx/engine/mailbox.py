@@ -1,9 +1,11 @@
 """Mailbox: what happens to a running turn, in order: events of its agent, its end, a cancel, a deadline."""
 
 import asyncio
+import time
 from collections import deque
 from typing import TypeAlias
 
+import anyio
 import msgspec
 
 from keryx.core.media import Media
@@ -11,6 +13,9 @@ from keryx.core.ports import Bound, Called, Compacted, NotCompacted, Noted, Retu
 from keryx.store.wake import Wake
 
 _AHEAD = 64
+# Shorter than an eye notices. The time of the machine, whatever our clock says: it is there to spare the disk.
+_JOIN_SECONDS = 0.05
+_WORDS = (Said, Thought)
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -54,6 +59,8 @@ class Mailbox:
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
         self._filled = asyncio.Event()
+        self._pressing = asyncio.Event()
+        self._words_at = 0.0
         self._put = 0
         self._stored = 0
         self._progress = Wake()
@@ -62,12 +69,19 @@ class Mailbox:
     def put(self, item: Item) -> None:
         self._items.append(item)
         self._filled.set()
+        if not isinstance(item, _WORDS):
+            self._pressing.set()
 
     async def put_event(self, event: Recordable, *, until_stored: bool) -> None:
         """Hand an event over; with `until_stored`, return only when it is in the store."""
         self.put(event)
         self._put += 1
         allowed = self._put if until_stored else self._put - _AHEAD
+        if self._stored < allowed:
+            self._pressing.set()
+        elif len(self._items) == 1:
+            # An agent whose next words are there already would go on, and the first ones wait for them.
+            await asyncio.sleep(0)
         while self._stored < allowed:
             await self._progress.wait(self._progress.count)
 
@@ -76,9 +90,16 @@ class Mailbox:
         self._progress.signal()
 
     async def take(self) -> list[Item]:
-        """Everything that has arrived, at least one item."""
+        """Everything that has arrived, at least one item. Words come at once after a silence; those that follow are
+        joined for a moment, unless something else comes."""
         await self._filled.wait()
+        pause = self._words_at - time.monotonic()
+        if pause > 0 and not self._pressing.is_set():
+            with anyio.move_on_after(pause):
+                await self._pressing.wait()
+        self._words_at = time.monotonic() + _JOIN_SECONDS
         self._filled.clear()
+        self._pressing.clear()
         items = list(self._items)
         self._items.clear()
         return items

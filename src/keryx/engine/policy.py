@@ -27,13 +27,14 @@ BUILTIN_TOOLS = "keryx"
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long things are remembered. `erase`: the grace period of a deleted session. `files`: how long a file is
-    kept that no session shows."""
+    kept that no session shows. `runs`: what became of scheduled prompts."""
 
     inbox: timedelta = timedelta(days=14)
     feed: timedelta = timedelta(days=7)
     lanes: timedelta = timedelta(days=90)
     erase: timedelta = timedelta(days=30)
     files: timedelta = timedelta(days=1)
+    runs: timedelta = timedelta(days=90)
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -71,6 +71,8 @@ def answered(tx: Transaction, asked: Asked, viewer: Viewer, answer: str, *, now:
     current = store.get(tx, asked.id)
     if current.state is not QuestionState.OPEN:
         raise Conflict(f"the question “{asked.question.title}” does not wait any more: it is {current.state}")
+    if current.left and current.expires_at <= now:
+        raise Conflict(f"the question “{asked.question.title}” has run out: ask the agent again")
     chosen = core.choose(asked.question, answer)
     store.close(tx, asked, QuestionState.ANSWERED, now=now, answer=chosen, by=viewer.principal)
     given = core.consent(asked.question, chosen)
@@ -80,12 +82,13 @@ def answered(tx: Transaction, asked: Asked, viewer: Viewer, answer: str, *, now:
 
 
 def bare(tx: Transaction, session: SessionId, viewer: Viewer, parts: Parts) -> tuple[Asked, str] | None:
-    """The question that an ordinary message answers: the only one that waits there, put to who speaks.
+    """The question that an ordinary message answers: the only one that an agent waits for there, put to who speaks; or
+    else the only one that was left.
 
     `None` for ordinary speech, which everything else is."""
     if len(parts) != 1 or not isinstance(parts[0], Text):
         return None
-    found = store.waiting(tx, session)
+    found = core.foremost(store.waiting(tx, session))
     if len(found) != 1 or not found[0].answerable_by(viewer):
         return None
     try:
@@ -153,8 +156,9 @@ class Interview:
             if known.state is QuestionState.OPEN:
                 store.prolong(tx, known, now + self._limit)
             return
+        self._supersede(tx, question, now)
         given = self._consent(tx, question)
-        answer = core.remembered(question, given) if given else None
+        answer = core.remembered(question, given) if given else self._kept(tx, question)
         asked = store.put(
             tx,
             self._turn,
@@ -193,6 +197,21 @@ class Interview:
                 return lasting or Consent.ALLOW_ONCE
             case Mode.ASK:
                 return lasting
+
+    def _kept(self, tx: Transaction, question: Question) -> str | None:
+        """The permission or refusal that the same question got when nobody was there to take it. It counts once."""
+        for asked in store.kept(tx, self._turn.session):
+            given = core.consent(asked.question, asked.answer)
+            if core.same(asked.question, question) and given is not Consent.OTHER:
+                store.take(tx, asked)
+                return asked.answer
+        return None
+
+    def _supersede(self, tx: Transaction, question: Question, now: datetime) -> None:
+        """What was left open, and is asked again now, is to be answered here."""
+        for asked in store.waiting(tx, self._turn.session):
+            if asked.left and core.same(asked.question, question):
+                store.close(tx, asked, QuestionState.CANCELLED, now=now)
 
     def _take(self, tx: Transaction, *, question: Question, expired: bool) -> Asked:
         """What became of the question. From the moment it is known here, the agent may act on it."""

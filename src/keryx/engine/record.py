@@ -217,7 +217,7 @@ def hand_back(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Re
     turns.hold(tx, turn)
     _keep_draft(tx, turn, Mark.INTERRUPTED, now, _steps(tx, turn, events, now))
     if turn.pin:
-        turns.finish(tx, turn, TurnState.CANCELLED, now=now)
+        turns.finish(tx, turn, TurnState.CANCELLED, now=now, left=True)
     else:
         turns.requeue(tx, turn, now=now, attempts=turn.attempts - 1)
 
@@ -266,9 +266,8 @@ def _recover(
         answers.stopped(tx, turn, now=now)
         return TurnState.CANCELLED
     if turn.pin:
-        return _close(
-            tx, turn, TurnState.FAILED, "The program that ran this turn is gone. /retry asks again.", now
-        )
+        text = "The program that ran this turn is gone. /retry asks again."
+        return _close(tx, turn, TurnState.FAILED, text, now, left=True)
     blames = turn.blame + (turn.id in guilty)
     if blame.poisonous(turn.attempts, blames):
         for lane in lanes.of_session(tx, turn.session):
@@ -290,8 +289,16 @@ def close_orphan(tx: Transaction, turn: Turn, *, now: datetime) -> None:
     _close(tx, turn, TurnState.CANCELLED, GONE, now)
 
 
-def _close(tx: Transaction, turn: Turn, state: TurnState, text: str, now: datetime) -> TurnState:
-    turns.close(tx, turn, state, now=now, error=text)
+def _close(
+    tx: Transaction,
+    turn: Turn,
+    state: TurnState,
+    text: str,
+    now: datetime,
+    *,
+    left: bool = False,
+) -> TurnState:
+    turns.close(tx, turn, state, now=now, error=text, left=left)
     _tell(tx, turn, text, now=now)
     return state
 

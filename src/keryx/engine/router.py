@@ -10,7 +10,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.messages import Mark, Notice, Role, Text, spoken
 from keryx.core.ports import Inbound, Receipt
-from keryx.core.questions import label
+from keryx.core.questions import confirmed
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import Session, Settings, Viewer
 from keryx.core.source import ChatType
@@ -281,7 +281,7 @@ def _answer(
         return None
     asked, text = found
     asked = questions.answered(tx, asked, viewer, text, now=now)
-    reply = f"{label(asked.question, asked.answer or '')}: {asked.question.title}"
+    reply = confirmed(asked)
     _reply(tx, inbound, reply, viewer, session, now)
     return Receipt(duplicate=False, session=session, reply=reply)
 

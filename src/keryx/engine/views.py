@@ -8,22 +8,23 @@ import msgspec
 
 from keryx.core.changes import Change, Kind, Piece
 from keryx.core.deliveries import Delivery, DeliveryState
-from keryx.core.errors import CursorExpired, NotFound
+from keryx.core.errors import CursorExpired
 from keryx.core.ids import Cursor, DeliveryId, SessionId
+from keryx.core.lanes import Sharing
 from keryx.core.messages import Message, Text, ToolCall
 from keryx.core.questions import Asked
-from keryx.core.sessions import Listed, Listing, Session, Viewer
+from keryx.core.sessions import Listed, Listing, Viewer
 from keryx.core.turns import Turn, TurnState
-from keryx.engine import details, snapshot, windows
+from keryx.engine import details, lineage, snapshot, windows
 from keryx.engine.desk import NEW
 from keryx.engine.details import Details
+from keryx.engine.lineage import Branch
 from keryx.engine.snapshot import Snapshot
 from keryx.engine.windows import Shown, Window
 from keryx.store import (
     changes,
     deliveries,
     desks,
-    epochs,
     feed,
     lanes,
     listings,
@@ -44,7 +45,6 @@ from keryx.store.spending import By, Daily, Line
 
 __all__ = ["AtWork", "Branch", "Composed", "Epoch", "Hit", "Lane", "Page", "Project", "Spending", "Views"]
 
-_FAMILY = 500
 _BATCH = 500
 _UNSENT = (DeliveryState.UNKNOWN, DeliveryState.FAILED, DeliveryState.DEAD)
 _MANY = 1000
@@ -94,11 +94,6 @@ class AtWork(msgspec.Struct, frozen=True, kw_only=True):
     question: Asked | None
 
 
-class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    listed: Listed
-    epochs: list[Epoch]
-
-
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     days: list[Daily]
     people: list[Line]
@@ -106,8 +101,9 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Views:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, sharing: Sharing) -> None:
         self._database = database
+        self._sharing = sharing
 
     async def begin(self, viewer: Viewer, *, limit: int = 50) -> Beginning:
         return await self._database.read("view.begin", partial(_begin, viewer=viewer, limit=limit))
@@ -158,8 +154,9 @@ class Views:
         return await self._database.read("view.board", partial(_board, viewer=viewer))
 
     async def lineage(self, viewer: Viewer, session: SessionId) -> list[Branch]:
-        """The family of a session as far as the viewer may see it, parents before children."""
-        return await self._database.read("view.lineage", partial(_lineage, viewer=viewer, id_=session))
+        """The forks of a session and its neighbours in its lanes, older ones before what came of them."""
+        work = partial(lineage.read, id_=session, viewer=viewer, sharing=self._sharing)
+        return await self._database.read("view.lineage", work)
 
     async def titles(self, viewer: Viewer, named: Iterable[SessionId]) -> dict[str, str]:
         """The titles of those of these sessions that the viewer may see."""
@@ -275,29 +272,3 @@ def _at_work(tx: Transaction, turn: Turn, listed: Listed, question: Asked | None
     words = " ".join(p.text for p in asked.parts if isinstance(p, Text))
     step = steps[-1] if steps else None
     return AtWork(turn=turn, listed=listed, asked=words[:200], step=step, question=question)
-
-
-def _lineage(tx: Transaction, *, viewer: Viewer, id_: SessionId) -> list[Branch]:
-    root = _root(tx, viewer, sessions.get(tx, id_, viewer=viewer))
-    family = [root]
-    for member in family:
-        if len(family) < _FAMILY:
-            mine = [s for s in sessions.children(tx, member.id) if viewer.sees(s.profile, s.owner)]
-            family += mine[: _FAMILY - len(family)]
-    return [
-        Branch(
-            listed=Listed(session=member, activity=listings.activity(tx, member.id)),
-            epochs=epochs.every(tx, member.id)[::-1],
-        )
-        for member in family
-    ]
-
-
-def _root(tx: Transaction, viewer: Viewer, session: Session) -> Session:
-    """The oldest ancestor that the viewer may see."""
-    while session.parent:
-        try:
-            session = sessions.get(tx, session.parent, viewer=viewer)
-        except NotFound:
-            break
-    return session

@@ -1,6 +1,6 @@
 """The seam: what a transaction offers to store functions, and what a database offers to the engine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import TracebackType
@@ -47,6 +47,11 @@ class Transaction(Protocol):
     def rows(self, sql: str, params: Params = NOTHING) -> list[Row]: ...
 
     def row(self, sql: str, params: Params = NOTHING) -> Row | None: ...
+
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        """Rows a few at a time, so that many never stand in memory at once. To be read to the end before anything else
+        is executed."""
+        ...
 
 
 Work = Callable[[Transaction], T]

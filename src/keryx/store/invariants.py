@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from keryx.store.database import Transaction
+from keryx.store.questions import LEFT
 
 MOST = 50
 
@@ -136,11 +137,12 @@ QUESTIONS = (
     ),
     _ask(
         "questions",
-        "waits for an answer, and its turn {0} does not wait or run",
-        """
+        "waits for an answer, and its turn {0} does not wait or run, nor was it left",
+        f"""
         select q.id, q.turn from questions q
         where q.state = 'open'
           and not exists (select 1 from turns t where t.id = q.turn and t.state in ('queued', 'running'))
+          and not ({LEFT})
         """,
     ),
     _ask(

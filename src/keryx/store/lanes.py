@@ -156,6 +156,27 @@ def history(tx: Transaction, key: LaneKey, *, limit: int = 100) -> list[Move]:
     return [Move(session=session, why=why, at=moment(at)) for session, why, at in rows]
 
 
+def around(tx: Transaction, key: LaneKey, session: SessionId, *, limit: int) -> list[Move]:
+    """The moves of a lane before and after it came to a session, oldest first; none if it never did. Reads what the
+    one lane had."""
+    row = tx.row(
+        "select min(id) from lane_moves where lane = :lane and session = :session",
+        {"lane": key, "session": session},
+    )
+    if row is None or row[0] is None:
+        return []
+    params = {"lane": key, "here": row[0], "limit": limit}
+    earlier = tx.rows(
+        "select session, why, at from lane_moves where lane = :lane and id < :here order by id desc limit :limit",
+        params,
+    )
+    later = tx.rows(
+        "select session, why, at from lane_moves where lane = :lane and id >= :here order by id limit :limit",
+        params,
+    )
+    return [Move(session=id_, why=why, at=moment(at)) for id_, why, at in (*reversed(earlier), *later)]
+
+
 def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str, now: datetime) -> Lane:
     """Let the lane talk to another session, or to none until the next message makes one."""
     tx.run(

@@ -42,7 +42,8 @@ def prefixed(table: str) -> str:
     return ", ".join(f"{table}.{column}" for column in COLUMNS)
 
 
-_SELECT = f"select {', '.join(COLUMNS)} from messages"
+# Whoever reads one session knows its id: thousands of copies of it are not made.
+_SELECT = f"select null, {', '.join(COLUMNS[1:])} from messages"
 _AT_ONCE = 250
 # Looking a member up in a table is many times faster than calling the enum.
 _ROLES = {role.value: role for role in Role}
@@ -125,7 +126,7 @@ def get(tx: Transaction, session: SessionId, seq: int) -> Message:
     row = tx.row(f"{_SELECT} where session = :session and seq = :seq", {"session": session, "seq": seq})
     if row is None:
         raise NotFound(f"message {session}.{seq} does not exist")
-    return from_row(row)
+    return from_rows([row], session)[0]
 
 
 def latest(tx: Transaction, session: SessionId, *, limit: int, before: int | None = None) -> list[Message]:
@@ -134,16 +135,17 @@ def latest(tx: Transaction, session: SessionId, *, limit: int, before: int | Non
         f"{_SELECT} where session = :session and seq < :before order by seq desc limit :limit",
         {"session": session, "before": before if before is not None else 1 << 60, "limit": limit},
     )
-    return from_rows(rows[::-1])
+    return from_rows(rows[::-1], session)
 
 
 def following(tx: Transaction, session: SessionId, *, after: int, limit: int = 1 << 60) -> list[Message]:
     """The messages above `after`, oldest first."""
-    rows = tx.rows(
+    batches = tx.batches(
         f"{_SELECT} where session = :session and seq > :after order by seq limit :limit",
         {"session": session, "after": after, "limit": limit},
+        _AT_ONCE,
     )
-    return from_rows(rows)
+    return [message for rows in batches for message in _decoded(rows, session)]
 
 
 def of_turn(tx: Transaction, session: SessionId, turn: TurnId, *, first: int) -> list[Message]:
@@ -152,7 +154,7 @@ def of_turn(tx: Transaction, session: SessionId, turn: TurnId, *, first: int) ->
         f"{_SELECT} where turn = :turn and seq >= :first and session = :session order by seq",
         {"session": session, "turn": turn, "first": first},
     )
-    return from_rows(rows)
+    return from_rows(rows, session)
 
 
 def last_of_platform(
@@ -167,7 +169,7 @@ def last_of_platform(
         """,
         {"session": session, "platform_id": wire.dumps(platform_id), "among": among},
     )
-    return from_rows(rows)[0] if rows else None
+    return from_rows(rows, session)[0] if rows else None
 
 
 def rewrite(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> None:
@@ -280,51 +282,39 @@ def from_row(row: Row) -> Message:
     return from_rows([row])[0]
 
 
-def from_rows(rows: Sequence[Row]) -> list[Message]:
+def from_rows(rows: Sequence[Row], session: SessionId | None = None) -> list[Message]:
     """Decode the parts and the times of many rows in one go: several times faster than one by one. What is decoded
-    at once stays small enough for the caches of the processor."""
-    return [m for n in range(0, len(rows), _AT_ONCE) for m in _decoded(rows[n : n + _AT_ONCE])]
+    at once stays small enough for the caches of the processor. The rows of one `session` need not name it."""
+    return [m for n in range(0, len(rows), _AT_ONCE) for m in _decoded(rows[n : n + _AT_ONCE], session)]
 
 
-def _decoded(rows: Sequence[Row]) -> list[Message]:
+def _decoded(rows: Sequence[Row], known: SessionId | None) -> list[Message]:
     try:
         parts = wire.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])
     except Invalid as exc:
-        raise Invalid(f"a message of session {rows[0][0]} is damaged: {exc}") from exc
+        raise Invalid(f"a message of session {known or rows[0][0]} is damaged: {exc}") from exc
+    # In the order of the fields: a third faster than by name.
     return [
         Message(
-            session=session,
-            seq=seq,
-            role=_ROLES[role],
-            parts=said,
-            at=at,
-            turn=turn,
-            epoch=epoch,
-            author=author and wire.loads(author, str),
-            surface=surface,
-            platform_id=platform_id and wire.loads(platform_id, str),
-            mark=mark and Mark(mark),
-            observed=observed != 0,
-            undone=undone,
-            exact=exact and wire.loads(exact, str),
-        )
-        for (
-            session,
+            known or session,
             seq,
-            role,
-            _,
-            _,
+            _ROLES[role],
+            said,
+            at,
             turn,
             epoch,
-            author,
+            author and wire.loads(author, str),
             surface,
-            platform_id,
-            mark,
-            observed,
+            platform_id and wire.loads(platform_id, str),
+            mark and Mark(mark),
+            observed != 0,
             undone,
-            exact,
+            exact and wire.loads(exact, str),
+        )
+        for (
+            session, seq, role, _, _, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
         ), said, at in zip(rows, parts, moments([row[4] for row in rows]), strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _update(

@@ -6,6 +6,7 @@ import random
 import re
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -63,6 +64,11 @@ class PostgresTransaction:
 
     def row(self, sql: str, params: Params = NOTHING) -> Row | None:
         return self._execute(sql, params).fetchone()
+
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        found = self._execute(sql, params)
+        while batch := found.fetchmany(size):
+            yield batch
 
     def _execute(self, sql: str, params: Params) -> psycopg.Cursor[Any]:
         try:

@@ -15,9 +15,16 @@ from keryx.store import buttons, changes
 from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 from keryx.store.indexing import AMONG_NAMES
 
-_SELECT = """
+# A count, for with `exists` PostgreSQL would rather read all turns than look up a few.
+LEFT = """
+q.taken = 0 and q.state in ('open', 'answered') and 1 = (
+  select count(*) from turns t
+  where t.id = q.turn and t.pin is not null and t.cancelling = 0 and t.state in ('failed', 'cancelled')
+)
+"""
+_SELECT = f"""
 select q.id, q.profile, q.owner, q.session, q.turn, q.asker, q.shared, q.body, q.state, q.answer, q.answered_by, q.taken,
-  q.created_at, q.expires_at, q.closed_at
+  {LEFT}, q.created_at, q.expires_at, q.closed_at
 from questions q
 """
 
@@ -105,6 +112,23 @@ def of_turn(tx: Transaction, turn: TurnId) -> list[Asked]:
     return [_asked(row) for row in rows]
 
 
+def kept(tx: Transaction, session: SessionId) -> list[Asked]:
+    """The answers of a session that no agent was given, for the one that asked was gone; newest first."""
+    rows = tx.rows(
+        f"{_SELECT} where q.session = :session and q.state = 'answered' and {LEFT} order by q.created_at desc, q.id desc",
+        {"session": session},
+    )
+    return [_asked(row) for row in rows]
+
+
+def overdue(tx: Transaction, *, now: datetime) -> list[Asked]:
+    """Open questions that nobody waits for and that have run out."""
+    rows = tx.rows(
+        f"{_SELECT} where q.state = 'open' and q.expires_at <= :now and {LEFT}", {"now": micros(now)}
+    )
+    return [_asked(row) for row in rows]
+
+
 def among(tx: Transaction, questions: Iterable[str]) -> list[Asked]:
     """Those of these questions that exist, in no order."""
     rows = tx.rows(f"{_SELECT} where q.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(questions))})
@@ -167,9 +191,19 @@ def take(tx: Transaction, asked: Asked) -> None:
 
 def cancel(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
     """Close the open questions of a turn that has ended."""
-    rows = tx.rows(f"{_SELECT} where q.turn = :turn and q.state = 'open'", {"turn": turn})
-    for asked in map(_asked, rows):
+    for asked in _open(tx, turn):
         close(tx, asked, QuestionState.CANCELLED, now=now)
+
+
+def leave(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
+    """Keep the questions of a turn open though it has ended, and say that nobody waits for them now."""
+    for asked in _open(tx, turn):
+        _note(tx, asked, QuestionState.OPEN, now)
+
+
+def _open(tx: Transaction, turn: TurnId) -> list[Asked]:
+    rows = tx.rows(f"{_SELECT} where q.turn = :turn and q.state = 'open'", {"turn": turn})
+    return [_asked(row) for row in rows]
 
 
 def consent(tx: Transaction, session: SessionId, tool: str) -> Consent | None:
@@ -218,7 +252,7 @@ def _note(tx: Transaction, asked: Asked, state: QuestionState, now: datetime) ->
 
 def _asked(row: Row) -> Asked:
     (
-        id_, profile, owner, session, turn, asker, shared, body, state, answer, answered_by, taken,
+        id_, profile, owner, session, turn, asker, shared, body, state, answer, answered_by, taken, left,
         created_at, expires_at, closed_at,
     ) = row  # fmt: skip
     return Asked(
@@ -234,6 +268,7 @@ def _asked(row: Row) -> Asked:
         answer=None if answer is None else wire.loads(answer, str),
         answered_by=answered_by,
         taken=bool(taken),
+        left=bool(left),
         created_at=moment(created_at),
         expires_at=moment(expires_at),
         closed_at=maybe_moment(closed_at),

@@ -66,6 +66,11 @@ def settle(
     )
 
 
+def trim(tx: Transaction, *, before: datetime) -> None:
+    """Forget what became of moments long past. They never come again: a job's next moment only moves on."""
+    tx.run("delete from job_runs where at < :before", {"before": micros(before)})
+
+
 def get(tx: Transaction, job: Job, *, due_at: datetime) -> Run:
     row = tx.row(
         f"{_SELECT} where r.job = :job and r.due_at = :due_at", {"job": job.id, "due_at": micros(due_at)}

@@ -8,10 +8,11 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -57,6 +58,11 @@ class SqliteTransaction:
     def row(self, sql: str, params: Params = NOTHING) -> Row | None:
         found = self.rows(sql, params)
         return found[0] if found else None
+
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        found = cast(Iterator[Row], self._execute(sql, params))
+        while batch := list(islice(found, size)):
+            yield batch
 
     def _execute(self, sql: str, params: Params) -> apsw.Cursor:
         try:

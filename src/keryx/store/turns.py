@@ -169,8 +169,16 @@ def hold(tx: Transaction, turn: Turn) -> None:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
 
 
-def finish(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, error: str | None = None) -> None:
-    """End a running turn under its lease."""
+def finish(
+    tx: Transaction,
+    turn: Turn,
+    state: TurnState,
+    *,
+    now: datetime,
+    error: str | None = None,
+    left: bool = False,
+) -> None:
+    """End a running turn under its lease. With `left` its open questions stay, for its worker is going away."""
     changed = tx.run(
         """
         update turns
@@ -187,14 +195,24 @@ def finish(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, erro
     )
     if not changed:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
-    questions.cancel(tx, turn.id, now=now)
+    _end_questions(tx, turn, left=left, now=now)
     _let_next(tx, turn.session)
     note(tx, turn, state.value, now)
 
 
-def close(tx: Transaction, turn: Turn, state: TurnState, *, now: datetime, error: str | None = None) -> None:
-    """End a turn that no worker holds: waiting, or found abandoned. Raises `Conflict` if it moved meanwhile."""
-    _move(tx, turn, state, "finished_at = :now, error = :error", {"error": error and wire.dumps(error)}, now)
+def close(
+    tx: Transaction,
+    turn: Turn,
+    state: TurnState,
+    *,
+    now: datetime,
+    error: str | None = None,
+    left: bool = False,
+) -> None:
+    """End a turn that no worker holds: waiting, or found abandoned. Raises `Conflict` if it moved meanwhile.
+    With `left` its open questions stay, for its worker is gone."""
+    params = {"error": error and wire.dumps(error)}
+    _move(tx, turn, state, "finished_at = :now, error = :error", params, now, left=left)
 
 
 def requeue(
@@ -308,7 +326,14 @@ def from_row(row: Row) -> Turn:
 
 
 def _move(
-    tx: Transaction, turn: Turn, state: TurnState, extra: str, params: dict[str, Any], now: datetime
+    tx: Transaction,
+    turn: Turn,
+    state: TurnState,
+    extra: str,
+    params: dict[str, Any],
+    now: datetime,
+    *,
+    left: bool = False,
 ) -> None:
     if state not in MOVES[turn.state]:
         raise Conflict(f"turn {turn.id} is {turn.state}: it cannot become {state}")
@@ -330,9 +355,16 @@ def _move(
     if not changed:
         raise Conflict(f"turn {turn.id} has moved on: look again")
     if state.finished:
-        questions.cancel(tx, turn.id, now=now)
+        _end_questions(tx, turn, left=left, now=now)
     _let_next(tx, turn.session)
     note(tx, turn, state.value, now)
+
+
+def _end_questions(tx: Transaction, turn: Turn, *, left: bool, now: datetime) -> None:
+    if left:
+        questions.leave(tx, turn.id, now=now)
+    else:
+        questions.cancel(tx, turn.id, now=now)
 
 
 def _let_next(tx: Transaction, session: SessionId) -> None:

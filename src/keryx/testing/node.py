@@ -12,7 +12,8 @@ import sys
 import msgspec
 
 from keryx import config
-from keryx.app import App, configure_logging, open_database
+from keryx.app import App
+from keryx.base import configure_logging, open_database
 from keryx.core.access import EVERYBODY, Rule
 from keryx.core.errors import KeryxError
 from keryx.testing.database import CrashingDatabase, Fault, When

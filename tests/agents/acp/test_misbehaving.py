@@ -108,6 +108,33 @@ async def test_an_agent_that_says_nothing_at_all_is_given_up(tmp_path: Path) -> 
             await Talk().events(agent, "hello")
 
 
+async def test_a_program_that_does_not_speak_the_protocol_is_given_up(tmp_path: Path) -> None:
+    mute = Configured(kind=Kind.ACP, command=(sys.executable, "-c", "import time; time.sleep(600)"))
+    hasty = Patience(start=timedelta(seconds=0.2))
+    async with AcpAgent("mute", mute, work=tmp_path, clock=SystemClock(), patience=hasty) as agent:
+        with pytest.raises(AgentFailed, match=r"did not answer initialize within 0\.2 s"):
+            await Talk().events(agent, "hello")
+
+
+async def test_what_an_agent_asks_is_answered_when_its_turn_is_cancelled(tmp_path: Path) -> None:
+    talk, put = Talk(), asyncio.Event()
+
+    async def ask(question: Question) -> str | None:
+        put.set()
+        await asyncio.Event().wait()
+
+    talk.ask = ask
+    async with player(tmp_path, "bad=deaf") as agent:
+        task = asyncio.create_task(talk.events(agent, "ask rm x"))
+        async with asyncio.timeout(30):
+            await put.wait()
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=30)
+        assert done
+        kept = tmp_path / "store" / "own-1"
+        await until(lambda: "It was cancelled." in kept.read_text())
+
+
 async def test_unknown_updates_and_endings_are_no_error(tmp_path: Path) -> None:
     async with player(tmp_path) as agent:
         events = await Talk().events(agent, "unknown")

@@ -8,7 +8,7 @@ from keryx.core.questions import Ask, Consent, Option, Question
 from keryx.core.titles import capped, line
 
 CANCELLED: Json = {"outcome": {"outcome": "cancelled"}}
-_LONGEST_DETAIL = 3000
+_LONGEST_DETAIL = 2900
 _KINDS = {
     "allow_once": Consent.ALLOW_ONCE,
     "allow_always": Consent.ALLOW_ALWAYS,
@@ -27,9 +27,12 @@ def question(agent: str, call: Json, options: list[Json], *, number: int) -> Que
     if not choices:
         return None
     shown = title(call)
-    detail = capped(exact(call), _LONGEST_DETAIL)
+    whole = exact(call)
     # The same id may stand for something else after a restart: an answer counts for exactly what was asked.
-    digest = hashlib.sha256(f"{shown}\n{exact(call)}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    digest = hashlib.sha256(f"{shown}\n{whole}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    detail = capped(whole, _LONGEST_DETAIL)
+    if detail != whole:
+        detail += f"\n[Cut: {len(whole):,} characters in all, {digest}]"
     return Question(
         key=f"{text(call.get('toolCallId'))[:80]}-{digest}-{number}",
         title=f"{agent}: {shown}",

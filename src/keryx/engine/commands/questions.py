@@ -1,5 +1,7 @@
 """Commands that answer what the agent asks."""
 
+from collections.abc import Sequence
+
 from keryx.core import questions as core
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import QuestionId
@@ -43,9 +45,10 @@ def _named(found: list[Asked], name: str) -> Asked | None:
     return next((a for n, a in enumerate(found, start=1) if name in (str(n), a.id)), None)
 
 
-def _only(found: list[Asked]) -> Asked:
+def _only(found: Sequence[Asked]) -> Asked:
     if not found:
         raise NotFound("nothing is asked here now")
+    found = core.foremost(found)
     if len(found) > 1:
         titles = "\n".join(f"{n}. {a.question.title}" for n, a in enumerate(found, start=1))
         raise Conflict(f"several questions wait, so say which: /answer <number> <answer>\n{titles}\n")
@@ -54,9 +57,7 @@ def _only(found: list[Asked]) -> Asked:
 
 def _give(call: Call, asked: Asked, text: str) -> Done:
     closed = answered(call.tx, asked, call.viewer, text, now=call.now)
-    return Done(
-        f"{core.label(closed.question, closed.answer or '')}: {closed.question.title}", closed.session
-    )
+    return Done(core.confirmed(closed), closed.session)
 
 
 RUN: dict[str, Run] = {

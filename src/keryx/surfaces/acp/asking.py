@@ -6,8 +6,8 @@ import anyio
 
 from keryx.core.errors import Conflict, KeryxError, Unavailable
 from keryx.core.ids import QuestionId, SessionId
-from keryx.core.questions import Asked, Consent, Option
-from keryx.surfaces.acp import toolcalls
+from keryx.core.questions import Asked, Consent, Option, told
+from keryx.surfaces.acp import about, toolcalls
 from keryx.surfaces.acp.desk import Desk
 from keryx.surfaces.acp.faults import Fault
 from keryx.surfaces.acp.peer import Json
@@ -33,6 +33,7 @@ class Asking:
         self._session = session
         self._shown = shown
         self._open: dict[QuestionId, anyio.CancelScope] = {}
+        self._told: set[QuestionId] = set()
 
     async def changed(self, question: QuestionId, *, waits: bool) -> None:
         """A question was put, or it does not wait any more."""
@@ -42,7 +43,10 @@ class Asking:
             await self.put(await self._desk.hub.questions.get(self._desk.viewer, question))
 
     async def put(self, asked: Asked) -> None:
-        """Show a question, if a turn of this editor asks it and the editor can show it."""
+        """Show a question, if a turn of this editor asks it and the editor can show it. One that was left is told."""
+        if asked.left:
+            await self._tell(asked)
+            return
         turn = await self._desk.hub.turn(self._desk.viewer, asked.turn)
         if turn.pin != self._desk.pin or asked.id in self._open:
             return
@@ -54,6 +58,14 @@ class Asking:
         """The editor has left the session; the questions stay open for others."""
         for question in list(self._open):
             self._withdraw(question)
+
+    async def _tell(self, asked: Asked) -> None:
+        """No turn waits for this, so it is no request: it is answered in words, here or elsewhere."""
+        if asked.id not in self._told:
+            self._told.add(asked.id)
+            text = f"{told(asked.question)}\n\n{asked.note}"
+            notice = about.notice(text, asked.id, notices=self._desk.client.notices)
+            await self._desk.update(self._session, notice)
 
     def _withdraw(self, question: QuestionId) -> None:
         scope = self._open.pop(question, None)

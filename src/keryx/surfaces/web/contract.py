@@ -202,7 +202,11 @@ _SESSIONS = (
         key=True,
     ),
     Operation(
-        "lineage", "GET", f"{_SESSION}/lineage", "The forks and epochs of a conversation.", talk.Lineage
+        "lineage",
+        "GET",
+        f"{_SESSION}/lineage",
+        "The forks, epochs and resets of a conversation.",
+        talk.Lineage,
     ),
     Operation(
         "read",

@@ -231,6 +231,7 @@ class Prefer(Form, frozen=True, kw_only=True):
     theme: Theme | UnsetType = UNSET
     send_with: SendWith | UnsetType = UNSET
     details: bool | UnsetType = UNSET
+    model: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
 
 
 class JobsQuery(Form, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from keryx.core import wire as codec
-from keryx.core.errors import NotFound
+from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import OPERATOR, Cursor, SessionId
 from keryx.engine.commands import COMMANDS
 from keryx.surfaces.web import credentials, forms, people, show, wire
@@ -112,6 +112,8 @@ async def prefer(ask: Ask) -> people.Preferences:
         changed["send_with"] = form.send_with.value
     if form.details is not UNSET:
         changed["details"] = _YES if form.details else ""
+    if form.model is not UNSET:
+        changed["model"] = _known(ask, form.model)
     return _preferences(await ask.hub.desk.prefer(ask.viewer, changed))
 
 
@@ -168,11 +170,20 @@ def _who(ask: Ask, caller: Caller) -> people.Who:
     )
 
 
+def _known(ask: Ask, model: str) -> str:
+    names = [m.name for m in ask.place.facts.models]
+    if model and model not in names:
+        known = ", ".join(names) or "none is configured"
+        raise Invalid(f"there is no model {model!r} here: choose from {known}, or leave it empty")
+    return model
+
+
 def _preferences(values: dict[str, str]) -> people.Preferences:
     return people.Preferences(
         theme=values.get("theme", "system"),
         send_with=values.get("send_with", "enter"),
         details=values.get("details") == _YES,
+        model=values.get("model", ""),
     )
 
 

@@ -6,11 +6,13 @@ from keryx.surfaces.web.talk import View
 
 
 class Preferences(View, frozen=True, kw_only=True):
-    """How the viewer likes the page: kept on the server, the same in every browser."""
+    """How the viewer likes the page: kept on the server, the same in every browser. `model`: what new conversations
+    begin with; empty for the one in force."""
 
     theme: str = "system"
     send_with: str = "enter"
     details: bool = False
+    model: str = ""
 
 
 class Who(View, frozen=True, kw_only=True):

@@ -155,6 +155,7 @@ def question(found: Asked) -> wire.Question:
         tool=found.question.tool,
         options=[wire.Option(id=o.id, label=o.label, consent=o.consent) for o in found.question.options],
         answer=found.answer,
+        note=found.note,
         expires_at=found.expires_at,
     )
 
@@ -243,6 +244,8 @@ def branch(found: Branch) -> talk.Branch:
         epochs=[
             epoch(msgspec.structs.replace(e, summary=e.summary[:_LONGEST_SUMMARY])) for e in found.epochs
         ],
+        after=found.after,
+        why=found.why,
     )
 
 

@@ -251,7 +251,8 @@ class Story(View, frozen=True, kw_only=True):
 
 
 class Branch(View, frozen=True, kw_only=True):
-    """A conversation in the tree of its forks."""
+    """A conversation among its relatives. `parent` is what it was forked from; `after` what its lane had before a
+    reset, for the reason `why`."""
 
     id: str
     title: str
@@ -265,9 +266,11 @@ class Branch(View, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     end_reason: EndReason | None = None
     epochs: list[Epoch] = []
+    after: str | None = None
+    why: str = ""
 
 
 class Lineage(View, frozen=True, kw_only=True):
-    """The whole tree that a conversation belongs to, parents before children."""
+    """The forks that a conversation belongs to and its neighbours in its lanes, oldest first."""
 
     branches: list[Branch]

@@ -42,7 +42,7 @@ class Option(View, frozen=True, kw_only=True):
 
 class Question(View, frozen=True, kw_only=True):
     """What an agent asks a person. Without options the answer is free text. `state`: open, answered, expired or
-    cancelled."""
+    cancelled. `note`: what has to be known to answer, such as that the program that asked is gone."""
 
     id: str
     session: str
@@ -54,6 +54,7 @@ class Question(View, frozen=True, kw_only=True):
     tool: str = ""
     options: list[Option] = []
     answer: str | None = None
+    note: str = ""
     expires_at: datetime | None = None
 
 

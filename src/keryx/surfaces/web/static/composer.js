@@ -3,6 +3,7 @@
 
 import { h, icon, iconButton, patch } from "./dom.js";
 import { cut, plural } from "./format.js";
+import { Problem } from "./link.js";
 
 const PAUSE = 500;
 const SHOWN = 8;
@@ -22,8 +23,9 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   let closed = false;
   let saved = "";
   let mode = "";
-  let model = "";
+  let model = app.info.models.find((m) => m.name === app.info.preferences.model)?.name ?? "";
   let timer = 0;
+  let unsaved = false;
   let area = null;
   let picker = null;
   let dragging = false;
@@ -35,6 +37,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   };
 
   function update() {
+    if (unsaved && !timer && app.link === "live") keep();
     const session = open()?.session;
     const running = open()?.running;
     const found = commands();
@@ -70,7 +73,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     const all = app.info.models;
     if (!all.length) return null;
     const now = session ? session.settings?.model ?? "" : model;
-    const standard = all.find((m) => m.default)?.name ?? all[0].name;
+    const standard = standardModel(all);
     return h("select", { class: "choice", "aria-label": "Model", onchange: (e) => chooseModel(e.target.value, session) },
       h("option", { value: "", selected: !now }, standard),
       all.filter((m) => m.name !== standard).map((m) => h("option", { value: m.name, selected: m.name === now }, m.name)));
@@ -139,8 +142,11 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     try {
       await app.api.compose(id, { text, media: media.map((m) => m.media) });
       saved = text.trim() ? "Draft saved" : "";
-    } catch {
-      saved = "Draft not saved yet";
+      unsaved = false;
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      saved = text.trim() ? "Draft not saved yet" : "";
+      unsaved = problem.status === 0;
     }
     update();
   }
@@ -169,7 +175,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     clear();
     const kept = await send(given, crypto.randomUUID());
     if (kept === false) fill(given.text, given.media);
-    else app.act(() => app.api.compose(id, { text, media: media.map((m) => m.media) }));
+    else save();
   }
 
   function clear() {
@@ -237,6 +243,9 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     },
   };
 }
+
+// The model that answers where none was chosen.
+export const standardModel = (models) => models.find((m) => m.default)?.name ?? models[0].name;
 
 // The words of a message, without tools and reasoning.
 export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");

@@ -5,7 +5,7 @@ import { composer, said } from "./composer.js";
 import { h, icon, iconButton, List, patch } from "./dom.js";
 import { badge, cut, dayName, dayOf, draftView, isPlan, messageView, pendingView, plural, questionView, surfaceName } from "./format.js";
 import { OPENING, Problem } from "./link.js";
-import { nameOf } from "./sidebar.js";
+import { lostLink, nameOf } from "./sidebar.js";
 
 const STEP = 100;
 
@@ -40,7 +40,7 @@ export function items(open, shown) {
     if (m.role === "tool" && m.parts.every((p) => p.type === "tool_result" && calls.has(p.id))) continue;
     if (dayOf(m.at) !== day) {
       day = dayOf(m.at);
-      out.push({ key: `d${day}`, kind: "day", at: m.at });
+      out.push({ key: `d${day}`, kind: "day", at: m.at, loose: true });
       before = null;
     }
     if ((m.epoch ?? 0) > epoch) {
@@ -167,13 +167,14 @@ export function conversation(root, app, id, seq) {
     if (failed && !now) {
       patch(root, h("div", { class: "screen", key: "failed" }, h("div", { class: "empty" },
         h("h2", {}, failed.status === 404 ? "This conversation is not here" : "This conversation cannot be shown now"),
-        h("p", {}, failed.message),
+        h("p", {}, failed.status === 404 ? "It was deleted, or its address is not quite right." : failed.message),
         h("button", { type: "button", class: "button main", onclick: () => (failed.status === 404 ? app.go("/") : load({ limit: OPENING })) }, failed.status === 404 ? "Back to the list" : "Try again"))));
       return;
     }
     patch(root, [
       header(now),
       h("div", { class: "talk", key: `talk-${id}`, role: "log", "aria-live": "off", "aria-label": "Conversation", tabindex: "0", own: true }),
+      !now && h("p", { class: "loading", key: "loading", role: "status" }, "Loading…"),
       h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: `write-${id}` })),
     ]);
   }
@@ -183,7 +184,7 @@ export function conversation(root, app, id, seq) {
     return h("header", { class: "bar", key: "bar" },
       h("span", { class: "only-narrow" }, iconButton("back", "Back to the list", () => app.go("/"))),
       h("div", { class: "grow" },
-        h("h1", {}, !session ? "…" : renaming
+        h("h1", {}, !session ? nameOf(app.state.sessions.find((s) => s.id === id) ?? { title: "…" }) : renaming
           ? h("input", { class: "field title", "aria-label": "Title", maxlength: "100", ref: (e) => { e.value = session.title ?? ""; setTimeout(() => e.select()); }, onkeydown: titleKeys, onblur: () => { renaming = false; app.draw(); } })
           : h("button", { type: "button", class: "cut", title: "Rename", "aria-label": `${nameOf(session)}, rename`, onclick: () => { renaming = true; frame(); } }, nameOf(session))),
         session && h("div", { class: "facts" },
@@ -193,6 +194,7 @@ export function conversation(root, app, id, seq) {
           session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, session.activity),
           session.ended_at && h("span", {}, `ended${session.end_reason ? `: ${session.end_reason}` : ""}`),
           session.archived && h("span", {}, "archived"))),
+      lostLink(app),
       session && [
         h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? "Unpin (p)" : "Pin (p)", () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
         iconButton("info", "Details (i)", () => app.toggleDetails(), { "aria-pressed": String(app.info.preferences.details) }),
@@ -280,9 +282,12 @@ export function conversation(root, app, id, seq) {
     const earlier = end === "start" && now.earlier;
     if (!earlier && !(end === "end" && now.later)) return;
     loading = end;
-    const at = earlier ? { before: now.messages[0].seq } : { after: now.messages[now.messages.length - 1].seq };
-    const found = await app.act(() => app.caught(() => app.api.messages(id, { ...at, limit: STEP }), (window) =>
-      app.dispatch({ type: "window", session: id, side: earlier ? "earlier" : "later", messages: window.messages, earlier: window.earlier, later: window.later })));
+    const border = () => open()?.messages.at(earlier ? 0 : -1)?.seq;
+    const from = border();
+    const found = await app.act(() => app.caught(() => app.api.messages(id, { [earlier ? "before" : "after"]: from, limit: STEP }), (window) => {
+      // What was shown may have been replaced meanwhile: then this stretch would leave a gap.
+      if (border() === from) app.dispatch({ type: "window", session: id, side: earlier ? "earlier" : "later", messages: window.messages, earlier: window.earlier, later: window.later });
+    }));
     loading = "";
     if (found === undefined) return;
     update();
@@ -414,10 +419,20 @@ export function conversation(root, app, id, seq) {
     list?.toEnd();
   });
 
+  // The message that is being read, by its number; 0 at the end, where the newest ones are.
+  function reader() {
+    const now = open();
+    if (!list || !now || (list.atEnd && !now.later)) return 0;
+    const at = list.index.get(list.hold()?.key) ?? 0;
+    const item = list.items.slice(at).find((i) => i.message ?? i.messages ?? i.notice);
+    return (item?.message ?? item?.messages?.[0] ?? item?.notice)?.seq ?? 0;
+  }
+
   return {
     update,
     heard,
     jump,
+    reader,
     fill: (text) => write?.fill(text),
     leave() {
       left = true;

@@ -1,10 +1,11 @@
 // Details: what is known of the open conversation beside its words.
 
 import { h, iconButton, patch } from "./dom.js";
-import { badge, count, cut, full, laneName, money, SENDING, surfaceName } from "./format.js";
+import { badge, count, cut, full, laneName, money, plural, SENDING, surfaceName } from "./format.js";
 
 const STEP = 34;
 const INDENT = 16;
+const WHY = { new: "begun anew", idle: "after a silence", daily: "on a new day", suspended: "after a stop", deleted: "after a deleted one" };
 
 export function details(root, app) {
   let lineage = null;
@@ -75,30 +76,51 @@ function files(open) {
   return section("Files", h("ul", { class: "items" }, found.slice(-30).map(({ part, seq }) => h("li", { key: `${seq}.${part.media}` }, h("a", { class: "cut", href: `#/s/${open.id}/${seq}` }, cut(part.name || part.kind, 60))))));
 }
 
-// Depth of each branch, parents before children, so that forks stand below and to the right of where they left.
+// Depth of each branch, parents before children: forks stand below and to the right of where they left, what a lane began
+// after a reset straight below what it had before.
 export function tree(branches) {
-  const known = new Map(branches.map((b) => [b.id, b]));
-  const children = new Map();
-  for (const b of branches) if (known.has(b.parent)) children.set(b.parent, [...(children.get(b.parent) ?? []), b]);
+  const known = new Set(branches.map((b) => b.id));
+  const reset = (b) => !known.has(b.parent) && known.has(b.after);
+  const above = (b) => (known.has(b.parent) ? b.parent : reset(b) ? b.after : null);
   const out = [];
   const walk = (b, depth, parent) => {
     const row = out.length;
-    out.push({ branch: b, depth, row, parent });
-    for (const child of children.get(b.id) ?? []) walk(child, depth + 1, row);
+    out.push({ branch: b, depth, row, parent, reset: reset(b) });
+    const below = branches.filter((other) => above(other) === b.id);
+    for (const fork of below.filter((other) => !reset(other))) walk(fork, depth + 1, row);
+    for (const next of below.filter(reset)) walk(next, depth, row);
   };
-  for (const b of branches) if (!known.has(b.parent)) walk(b, 0, null);
+  for (const b of branches) if (above(b) === null) walk(b, 0, null);
   return out;
+}
+
+function line({ depth, row, parent, reset }, x, y) {
+  if (parent === null) return null;
+  if (reset) return h("path", { class: "branch broken", d: `M${x(depth)} ${y(parent)}V${y(row)}` });
+  return h("path", { class: "branch", d: `M${x(depth - 1)} ${y(parent)}V${y(row) - 8}Q${x(depth - 1)} ${y(row)} ${x(depth)} ${y(row)}` });
+}
+
+function about({ branch, reset }) {
+  const facts = [plural(branch.last_seq, "message")];
+  if (reset) facts.push(WHY[branch.why] ?? branch.why);
+  else if (branch.parent_seq) facts.push(`forked at ${branch.parent_seq}`);
+  const compacted = (branch.epochs ?? []).filter((e) => e.number > 0).length;
+  if (compacted) facts.push(compacted === 1 ? "compacted" : `compacted ${compacted} times`);
+  return facts.join(", ");
 }
 
 function picture(branches, here) {
   const rows = tree(branches);
   const x = (depth) => 10 + Math.min(depth, 8) * INDENT;
   const y = (row) => 16 + row * STEP;
-  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, preserveAspectRatio: "xMinYMin meet", role: "group", "aria-label": "Forks and epochs" },
-    rows.map(({ depth, row, parent }) => parent === null ? null : h("path", { class: "branch", d: `M${x(depth - 1)} ${y(parent)}V${y(row) - 8}Q${x(depth - 1)} ${y(row)} ${x(depth)} ${y(row)}` })),
-    rows.map(({ branch, depth, row }) => h("svg:a", { key: branch.id, href: `#/s/${branch.id}`, "aria-current": branch.id === here ? "true" : null },
-      h("circle", { class: branch.id === here ? "node here" : "node", cx: x(depth), cy: y(row), r: 5 }),
-      (branch.epochs ?? []).filter((e) => e.number > 0).map((e, i) => h("line", { class: "branch", x1: x(depth) - 6, x2: x(depth) + 6, y1: y(row) + 8 + i * 3, y2: y(row) + 8 + i * 3 })),
-      h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || "Untitled", 30 - depth * 2)),
-      h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, `${branch.last_seq} messages${branch.parent_seq ? `, from ${branch.parent_seq}` : ""}${branch.end_reason ? `, ${branch.end_reason}` : ""}`)))));
+  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, preserveAspectRatio: "xMinYMin meet", role: "group", "aria-label": "Forks, epochs and resets" },
+    rows.map((item) => line(item, x, y)),
+    rows.map((item) => {
+      const { branch, depth, row } = item;
+      return h("svg:a", { key: branch.id, href: `#/s/${branch.id}`, "aria-current": branch.id === here ? "true" : null },
+        h("circle", { class: branch.id === here ? "node here" : "node", cx: x(depth), cy: y(row), r: 5 }),
+        (branch.epochs ?? []).filter((e) => e.number > 0).slice(-4).map((e, i) => h("line", { class: "branch", x1: x(depth) - 6, x2: x(depth) + 6, y1: y(row) + 8 + i * 3, y2: y(row) + 8 + i * 3 })),
+        h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || "Untitled", 34 - depth * 2)),
+        h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, about(item)));
+    })));
 }

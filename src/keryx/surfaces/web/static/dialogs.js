@@ -16,7 +16,7 @@ const KEYS = [
   ["r", "Ask again"],
   ["i", "Details"],
   ["Esc", "Close, or leave a field"],
-  ["?", "This map"],
+  ["?", "These keys"],
 ];
 
 // Shows a dialog until it is closed; gives what `close` was given, or null.

@@ -274,11 +274,13 @@ export class List {
     return Math.min(low, this.items.length - 1);
   }
 
-  // What is read now: the first visible item and its distance from the top.
+  // What is read now: the first visible item and its distance from the top. A loose item, which stands elsewhere when
+  // more is known, holds nothing.
   hold() {
     if (this.anchor && this.index.has(this.anchor.key)) return this.anchor;
     if (!this.items.length) return null;
-    const at = this.find(this.scroller.scrollTop);
+    let at = this.find(this.scroller.scrollTop);
+    while (this.items[at].loose && at < this.items.length - 1) at++;
     return { key: this.items[at].key, gap: this.offsets[at] - this.scroller.scrollTop };
   }
 

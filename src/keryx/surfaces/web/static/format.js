@@ -219,6 +219,7 @@ export function questionView(question, answer) {
   return h("section", { class: "question", "aria-label": "A question of the agent" },
     h("h3", {}, question.title),
     question.detail && h("pre", { tabindex: "0" }, question.detail),
+    question.note && h("p", { class: "note" }, question.note),
     options.length
       ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, o.label)))
       : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(question, text); } },

@@ -28,7 +28,7 @@ function row(lane, app, reload) {
     h("td", {}, h("time", { datetime: lane.active_at, title: full(lane.active_at) }, ago(lane.active_at))),
     h("td", {}, h("div", { class: "acts" },
       h("button", { type: "button", class: "button", onclick: () => history(lane, app) }, "History"),
-      h("button", { type: "button", class: "button", onclick: () => act(() => app.api.resetLane(lane.id)) }, "Reset"),
+      h("button", { type: "button", class: "button", disabled: !lane.session, onclick: () => act(async () => { await app.api.resetLane(lane.id); app.toast("The next message there begins a new conversation."); }) }, "Reset"),
       h("button", { type: "button", class: "button", onclick: () => act(() => app.api.suspend(lane.id, !lane.suspended)) }, lane.suspended ? "Resume" : "Suspend"))));
 }
 

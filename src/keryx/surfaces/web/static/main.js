@@ -14,14 +14,16 @@ const SCREENS = {
   usage: ["./usage.js", "Usage"],
   settings: ["./settings.js", "Settings"],
 };
+const NOWHERE = { name: "", id: "", seq: 0 };
 const NARROW = matchMedia("(max-width: 720px)");
 
 let view = null;
 let side = null;
 let details = null;
 let wanted = false;
-let route = { name: "", id: "", seq: 0 };
+let route = NOWHERE;
 let visit = 0;
+let early = null;
 const held = new Set();
 const $ = (id) => document.getElementById(id);
 
@@ -185,9 +187,16 @@ const app = {
 
   retry: (id) => app.act(() => api.retry(id)),
 
+  // What is typed before the palette is there is meant for it, not for the field that still has the focus.
   async palette() {
-    const { palette } = await import("./palette.js");
-    palette(app);
+    if (early !== null) return;
+    early = "";
+    try {
+      const { palette } = await import("./palette.js");
+      palette(app, early);
+    } finally {
+      early = null;
+    }
   },
 
   draw,
@@ -280,13 +289,17 @@ async function begin() {
   try {
     const start = await api.start(asked());
     app.info = start;
-    app.info.preferences = { theme: "system", send_with: "enter", details: false, ...start.preferences };
+    app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", ...start.preferences };
     app.theme(app.info.preferences.theme);
     if (!side) shell();
     app.dispatch({ type: "start", start });
-    if (start.open && app.state.open?.id === start.open.session.id) app.dispatch({ type: "open", snapshot: app.begun(app.state.open.id) });
     stream.follow(start.cursor);
-    await visited();
+    if (start.open && app.state.open?.id === start.open.session.id) app.dispatch({ type: "open", snapshot: app.begun(app.state.open.id) });
+    else {
+      if (app.state.open) forget();
+      await visited();
+    }
+    if (Object.keys(app.state.filter).length) await app.load(app.state.filter);
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
     if (problem.status === 401) await gate();
@@ -294,12 +307,19 @@ async function begin() {
   }
 }
 
-// What the address asks for, so that it comes with the first answer.
+// The conversation is not there any more: its place on the page is made anew, and says so.
+function forget() {
+  app.dispatch({ type: "close" });
+  route = NOWHERE;
+}
+
+// What the address asks for, so that it comes with the first answer; around what is being read, if that is shown already.
 function asked() {
   const { name, id, seq } = parse();
   if (name !== "s") return {};
   import("./conversation.js");
-  return { session: id, around: seq || null, limit: OPENING };
+  const around = app.state.open?.id === id && view?.reader ? view.reader() : seq;
+  return { session: id, around: around || null, limit: OPENING };
 }
 
 function trouble(problem) {
@@ -377,7 +397,7 @@ const KEYS = {
   p: () => current() && app.pin(current()),
   u: () => app.state.open && app.undo(app.state.open.id).then((undone) => undone && view?.fill?.(undone.text)),
   r: () => app.state.open && app.retry(app.state.open.id),
-  i: () => app.toggleDetails(),
+  i: () => app.state.open && app.toggleDetails(),
   "?": async () => (await import("./dialogs.js")).keys(),
   Escape: () => app.info.preferences.details && app.state.open && app.toggleDetails(),
 };
@@ -392,6 +412,14 @@ addEventListener("keydown", (event) => {
     KEYS[event.key]();
   }
 });
+
+addEventListener("keydown", (event) => {
+  if (early === null || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (event.key.length === 1) early += event.key;
+  else if (event.key === "Backspace") early = early.slice(0, -1);
+}, { capture: true });
 
 addEventListener("click", async (event) => {
   const copy = event.target.closest?.(".code > .copy");

@@ -28,7 +28,7 @@ function commands(app) {
   ];
 }
 
-export async function palette(app) {
+export async function palette(app, typed = "") {
   if (document.querySelector("dialog.palette")) return;
   let query = "";
   let choice = 0;
@@ -73,6 +73,15 @@ export async function palette(app) {
     draw();
   }
 
+  function look() {
+    query = box.value.trim();
+    choice = 0;
+    remote = [];
+    clearTimeout(timer);
+    if (query) timer = setTimeout(ask, 120);
+    draw();
+  }
+
   function keys(event) {
     if (event.isComposing) return;
     const all = entries();
@@ -92,12 +101,13 @@ export async function palette(app) {
       h("input", {
         type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "found", "aria-label": "Find conversations and commands", placeholder: "Find conversations and commands", autocomplete: "off",
         ref: (e) => (box = e), onkeydown: keys,
-        oninput: (e) => { query = e.target.value.trim(); choice = 0; clearTimeout(timer); remote = []; if (query) timer = setTimeout(ask, 120); draw(); },
+        oninput: look,
       }),
       h("div", { class: "found", id: "found", role: "listbox", "aria-label": "Found", own: true }),
     ];
   }, { label: "Command palette", className: "palette" });
-  draw();
+  box.value = typed;
+  look();
   box.focus();
   await done;
   clearTimeout(timer);

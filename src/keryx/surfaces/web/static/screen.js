@@ -3,6 +3,7 @@
 
 import { h, iconButton, patch } from "./dom.js";
 import { Problem } from "./link.js";
+import { lostLink } from "./sidebar.js";
 
 const PAUSE = 250;
 
@@ -30,7 +31,7 @@ export function screen(root, app, { title, lead, load, body, live = [], ticks = 
   function frame() {
     if (left) return;
     patch(root, [
-      h("header", { class: "bar", key: `bar-${title}` }, h("span", { class: "only-narrow" }, iconButton("back", "Back to the list", () => app.go("/"))), h("h1", { class: "grow" }, title)),
+      h("header", { class: "bar", key: `bar-${title}` }, h("span", { class: "only-narrow" }, iconButton("back", "Back to the list", () => app.go("/"))), h("h1", { class: "grow" }, title), lostLink(app)),
       h("div", { class: "screen", key: `screen-${title}`, tabindex: "0", "aria-label": title, role: "region" }, h("div", { class: "inner" }, h("p", { class: "lead" }, lead), content())),
     ]);
   }

@@ -1,8 +1,9 @@
 // Settings: how the page looks and sends, projects, signed-in browsers, and what is in force on the server.
 
+import { standardModel } from "./composer.js";
 import { tone } from "./dialogs.js";
 import { h } from "./dom.js";
-import { full } from "./format.js";
+import { full, plural } from "./format.js";
 import { screen, table } from "./screen.js";
 
 export function show(root, app) {
@@ -25,9 +26,11 @@ function choice(app, name, title, text, options) {
 }
 
 function page(app) {
+  const { models } = app.info;
   return h("section", { class: "block", key: "page" }, h("h2", {}, "This page"),
     choice(app, "theme", "Theme", "Light, dark, or as the system says.", [["system", "System"], ["light", "Light"], ["dark", "Dark"]]),
-    choice(app, "send_with", "Send with", "The other one makes a new line.", [["enter", "Enter"], ["ctrl_enter", "Ctrl Enter"]]));
+    choice(app, "send_with", "Send with", "The other one makes a new line.", [["enter", "Enter"], ["ctrl_enter", "Ctrl Enter"]]),
+    models.length > 1 && choice(app, "model", "Model of new conversations", "Those that you begin on this page. Each can be given another one later.", [["", `${standardModel(models)}, as set`], ...models.map((m) => [m.name, m.name])]));
 }
 
 function projects(app, reload) {
@@ -58,9 +61,23 @@ function browsers(list, app, reload) {
     table(["Browser", "Last seen", ""], list.map((s) => h("tr", { key: s.id }, h("td", {}, s.browser || "unknown", s.current ? " (this one)" : ""), h("td", {}, full(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? "Sign out" : "End"))))), "Signed-in browsers"));
 }
 
+// What somebody has set is shown; what nobody touched is folded.
 function inForce(list, app) {
   if (!list.length) return null;
+  const home = list.find((s) => s.name === "home");
+  const set = list.filter((s) => s.source !== "default");
+  const others = list.filter((s) => s.source === "default");
+  const sheet = (some, label) => table(["Setting", "Value", "From"], some.map((s) => h("tr", { key: s.name }, h("td", {}, h("code", {}, s.name)), h("td", { class: "value" }, written(s.value)), h("td", { class: "muted" }, s.source))), label);
   return h("section", { class: "block", key: "server" }, h("h2", {}, `Server, version ${app.info.version}`),
-    h("p", { class: "muted small" }, "Set in keryx.toml or by variables; a change needs a restart."),
-    h("details", {}, h("summary", { class: "small" }, "All settings in force"), table(["Setting", "Value", "From"], list.map((s) => h("tr", { key: s.name }, h("td", {}, h("code", {}, s.name)), h("td", {}, s.value), h("td", { class: "muted" }, s.source))), "Settings in force")));
+    h("p", { class: "muted small" }, "Read when Keryx starts, from ", h("code", {}, "keryx.toml"), home && [" in ", h("code", {}, written(home.value))], " and from variables, which go before it. To change one, write it there and restart Keryx; ", h("code", {}, "keryx config example"), " explains them all."),
+    sheet(set, "Settings that were set"),
+    h("details", { class: "more" }, h("summary", { class: "small" }, `${plural(others.length, "setting")} at the default`), sheet(others, "Settings at the default")));
+}
+
+// A value as a person writes it.
+function written(json) {
+  const value = JSON.parse(json);
+  if (value === "" || value === null || (typeof value === "object" && !Object.keys(value).length)) return h("span", { class: "muted" }, "none");
+  if (Array.isArray(value)) return value.map((v) => v?.name ?? (typeof v === "string" ? v : JSON.stringify(v))).join(", ");
+  return typeof value === "string" ? value : json;
 }

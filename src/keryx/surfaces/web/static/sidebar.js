@@ -26,6 +26,9 @@ const FILTERS = [
 ];
 const SURFACES = ["gateway", "web", "cli", "acp", "api"];
 
+// On a phone the list is not in sight: a screen says itself when the link is lost.
+export const lostLink = (app) => app.narrow && app.link !== "live" && h("span", { class: `link ${app.link}`, role: "status" }, LINKS[app.link]);
+
 export const nameOf = (session) => session.title || "Untitled";
 const busy = (session) => session.activity === "running" || session.activity === "waiting";
 
@@ -91,7 +94,7 @@ export function sidebar(root, app) {
           state.projects.length ? h("optgroup", { label: "Projects" }, state.projects.map((p) => h("option", { key: p.id, value: `project:${p.id}`, selected: chosen() === `project:${p.id}` }, p.name))) : null,
           h("optgroup", { label: "Began in" }, SURFACES.map((s) => h("option", { value: `surface:${s}`, selected: chosen() === `surface:${s}` }, surfaceName(s)))))),
       h("nav", { class: "sessions", key: "list", "aria-label": "Conversations", own: true, hidden: Boolean(query) || !state.sessions.length, ref: begin }),
-      !query && !state.sessions.length ? h("div", { class: "hint grow", key: "none" }, chosen() ? "No conversation fits this choice." : "Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected.") : null,
+      !query && !state.sessions.length ? h("div", { class: "hint grow", key: "none" }, chosen() ? "No conversation fits this choice." : ["Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected.", h("p", {}, h("a", { class: "button main only-narrow", href: "#/new" }, "Begin the first one"))]) : null,
       query ? h("nav", { class: "sessions", key: "hits", "aria-label": "Search results", onkeydown: hitKeys }, hits()) : null,
       h("nav", { class: "places", "aria-label": "Screens" },
         PLACES.map(([id, shape, label]) => h("a", { href: `#/${id}`, "aria-current": name === id ? "page" : null }, icon(shape), label, count(id)))),

@@ -1,0 +1,41 @@
+"""How the words of a turn are joined on their way to the store."""
+
+import asyncio
+
+from keryx.core.messages import ToolCall
+from keryx.core.ports import Called, Said
+from keryx.engine.mailbox import Cancelled, Mailbox
+
+
+async def test_the_first_words_are_taken_before_an_agent_that_has_more_goes_on() -> None:
+    mailbox = Mailbox()
+    taken = asyncio.create_task(mailbox.take())
+    await asyncio.sleep(0)
+    for word in ("one", "two", "three"):
+        await mailbox.put_event(Said(word), until_stored=False)
+    assert await taken == [Said("one")]
+    assert await mailbox.take() == [Said("two"), Said("three")]
+
+
+async def test_a_stop_does_not_wait_for_words_to_be_joined() -> None:
+    mailbox = Mailbox()
+    await mailbox.put_event(Said("one"), until_stored=False)
+    await mailbox.take()
+    await mailbox.put_event(Said("two"), until_stored=False)
+    taking = asyncio.create_task(mailbox.take())
+    await asyncio.sleep(0)
+    mailbox.put(Cancelled())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert taking.done()
+    assert await taking == [Said("two"), Cancelled()]
+
+
+async def test_an_agent_is_resumed_only_when_its_step_is_stored() -> None:
+    mailbox = Mailbox()
+    step = Called((ToolCall("c1", "grep", "{}"),))
+    putting = asyncio.create_task(mailbox.put_event(step, until_stored=True))
+    assert await mailbox.take() == [step]
+    assert not putting.done()
+    mailbox.mark_stored(1)
+    await putting
