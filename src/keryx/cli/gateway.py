@@ -63,4 +63,5 @@ def _print_hints(found: list[Connection]) -> None:
 def _print_gates(gates: list[ClosedGate]) -> None:
     for gate in gates:
         why = f" ({output.plain(gate.reason, one_line=True)})" if gate.reason else ""
-        output.write(f"Nothing is sent to {output.plain(gate.key)} until {output.when(gate.until)}{why}.")
+        place, until = output.plain(gate.key.rstrip(":"), one_line=True), gate.until.astimezone()
+        output.write(f"Nothing is sent to {place} until {until:%H:%M:%S}{why}.")

@@ -265,7 +265,9 @@ async def discovered(text: str) -> str:
             answer = await client.get(f"{url}/.well-known/matrix/client")
         known = msgspec.json.decode(answer.content, type=_WellKnown) if answer.status_code == 200 else None
     except httpx.HTTPError as exc:
-        raise Away(f"{url} cannot be reached: {_named(exc)}") from exc
+        raise Away(
+            f"{url} cannot be reached ({_named(exc)}): write the domain of your homeserver, or its whole address"
+        ) from exc
     except (msgspec.DecodeError, UnicodeError):
         known = None
     return checked(known.homeserver.base_url) if known else url
