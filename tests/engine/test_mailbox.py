@@ -4,7 +4,7 @@ import asyncio
 
 from keryx.core.messages import ToolCall
 from keryx.core.ports import Called, Said
-from keryx.engine.mailbox import Cancelled, Mailbox
+from keryx.engine.mailbox import Cancelled, Ended, Mailbox
 
 
 async def test_the_first_words_are_taken_before_an_agent_that_has_more_goes_on() -> None:
@@ -39,3 +39,22 @@ async def test_an_agent_is_resumed_only_when_its_step_is_stored() -> None:
     assert not putting.done()
     mailbox.mark_stored(1)
     await putting
+
+
+async def test_an_agent_that_runs_ahead_is_stored_in_long_stretches() -> None:
+    mailbox = Mailbox()
+
+    async def talk() -> None:
+        for n in range(200):
+            await mailbox.put_event(Said(str(n)), until_stored=False)
+        mailbox.put(Ended())
+
+    talking = asyncio.create_task(talk())
+    stretches: list[int] = []
+    while sum(stretches) < 201:
+        stretches.append(len(await mailbox.take()))
+        for _ in range(3):  # Meanwhile the agent gets as far as it may.
+            await asyncio.sleep(0)
+        mailbox.mark_stored(stretches[-1])
+    await talking
+    assert len(stretches) <= 5

@@ -77,16 +77,17 @@ class Mailbox:
         self.put(event)
         self._put += 1
         allowed = self._put if until_stored else self._put - _AHEAD
-        if self._stored < allowed:
-            self._pressing.set()
-        elif len(self._items) == 1:
+        if len(self._items) == 1:
             # An agent whose next words are there already would go on, and the first ones wait for them.
             await asyncio.sleep(0)
         while self._stored < allowed:
+            self._pressing.set()
             await self._progress.wait(self._progress.count)
 
     def mark_stored(self, count: int) -> None:
         self._stored += count
+        if all(isinstance(item, _WORDS) for item in self._items):
+            self._pressing.clear()
         self._progress.signal()
 
     async def take(self) -> list[Item]:
