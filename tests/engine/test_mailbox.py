@@ -13,8 +13,17 @@ async def test_the_first_words_are_taken_before_an_agent_that_has_more_goes_on()
     await asyncio.sleep(0)
     for word in ("one", "two", "three"):
         await mailbox.put_event(Said(word), until_stored=False)
-    assert await taken == [Said("one")]
-    assert await mailbox.take() == [Said("two"), Said("three")]
+    assert await taken == [Said("one"), Said("two")]
+    assert await mailbox.take() == [Said("three")]
+
+
+async def test_what_is_said_at_once_is_taken_with_its_end() -> None:
+    mailbox = Mailbox()
+    taken = asyncio.create_task(mailbox.take())
+    await asyncio.sleep(0)
+    await mailbox.put_event(Said("all of it"), until_stored=False)
+    mailbox.put(Ended())
+    assert await taken == [Said("all of it"), Ended()]
 
 
 async def test_a_stop_does_not_wait_for_words_to_be_joined() -> None:

@@ -16,6 +16,7 @@ _AHEAD = 64
 # Shorter than an eye notices. The time of the machine, whatever our clock says: it is there to spare the disk.
 _JOIN_SECONDS = 0.05
 _WORDS = (Said, Thought)
+_MORE = 2
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -77,8 +78,9 @@ class Mailbox:
         self.put(event)
         self._put += 1
         allowed = self._put if until_stored else self._put - _AHEAD
-        if len(self._items) == 1:
-            # An agent whose next words are there already would go on, and the first ones wait for them.
+        if len(self._items) == _MORE:
+            # An agent whose next words are there already would go on, and the first ones wait for them. One that says
+            # everything at once is stored at once.
             await asyncio.sleep(0)
         while self._stored < allowed:
             self._pressing.set()
