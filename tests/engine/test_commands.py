@@ -207,6 +207,10 @@ async def test_pin_archive_model_and_project_are_kept(world: World) -> None:
     ]
     assert await world.command("/model gpt-x") == "Model: gpt-x."
     assert await world.command("/model default") == "Model: default."
+    assert await world.command("/effort") == "Effort: default."
+    assert await world.command("/effort high") == "Effort: high."
+    assert "no effort: write minimal, low, medium, high or default" in await world.command("/effort most")
+    assert (await world.read(sessions.get, turn.session)).settings.effort == "high"
     assert (
         await world.command("/project")
         == "There are no projects yet: the page and `keryx projects` make them."
@@ -244,7 +248,18 @@ async def test_help_lists_every_command_that_may_be_given(world: World) -> None:
 )
 async def test_odd_arguments_are_answered_with_a_sentence(world: World, text: str) -> None:
     await world.ask("hello")
-    for command in ("resume", "title", "fork", "undo", "queue", "project", "model", "search", "busy"):
+    for command in (
+        "resume",
+        "title",
+        "fork",
+        "undo",
+        "queue",
+        "project",
+        "model",
+        "personality",
+        "search",
+        "busy",
+    ):
         receipt = await world.say(f"/{command} {text}", user="ann")
         assert receipt.reply or receipt.turn
     assert (await world.ask("still here", principal=PrincipalId("ann"))).state is TurnState.DONE

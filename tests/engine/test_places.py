@@ -302,6 +302,13 @@ async def test_instructions_of_a_lane_and_a_project_are_told_after_a_reset_too(w
         return around.instructions
 
     assert await told(turn) == ("Prices in euros.", "Answer in Danish.")
+    assert await world.command("/personality Like a sailor.") == "Personality: Like a sailor."
+    assert await told(turn) == ("Prices in euros.", "Answer in Danish.", "Like a sailor.")
+    assert await world.command("/personality") == "Personality: Like a sailor."
+    assert await world.command("/personality off") == "No personality is set here."
+    assert await told(turn) == ("Prices in euros.", "Answer in Danish.")
+    assert "at most 4,000 characters" in await world.command(f"/personality {'x' * 4001}")
+    await world.command("/personality Like a sailor.")
     await world.command("/new")
     assert await told(await world.ask("again")) == ("Answer in Danish.",)
     await world.command("/instructions none")

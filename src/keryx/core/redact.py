@@ -95,9 +95,7 @@ class Redactor:
             cwd=self.text(record.cwd),
             aliases=tuple(self.text(alias) for alias in record.aliases),
             settings=msgspec.structs.replace(
-                settings,
-                base_url=settings.base_url and self.text(settings.base_url),
-                personality=settings.personality and self.text(settings.personality),
+                settings, personality=settings.personality and self.text(settings.personality)
             ),
             project=record.project
             and msgspec.structs.replace(record.project, name=self.text(record.project.name)),

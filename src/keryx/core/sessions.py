@@ -35,12 +35,16 @@ class Activity(StrEnum):
     FAILED = "failed"
 
 
+EFFORTS = ("minimal", "low", "medium", "high")
+"""How hard a model may be told to think."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Kept per session over restarts. Never a credential: keys are resolved from the configuration."""
+    """Kept per session over restarts. Never a credential: a model is named, and its endpoint and key are those that the
+    configuration has for the name. `personality`: how the agent is to speak, in words."""
 
     agent: str | None = None
     model: str | None = None
-    base_url: str | None = None
     effort: str | None = None
     mode: str | None = None
     tools: tuple[str, ...] | None = None

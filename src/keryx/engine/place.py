@@ -22,7 +22,7 @@ _NO_PROFILE = Profile()
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What the store knows of the place of a turn. `targets` are those that may be sent to from here; `instructions` are
-    those of the project and the lane."""
+    those of the project, the lane and the session."""
 
     source: Source
     shared: bool = False
@@ -37,12 +37,13 @@ def look(tx: Transaction, session: Session, turn: Turn) -> Surroundings:
     lane = _lane(around, turn.reply)
     known = homes.every(tx, session.profile)
     of_project = projects.instructions(tx, session.project) if session.project else ""
+    of_lane = lane.instructions if lane else ""
     return Surroundings(
         source=where(session, lane, turn.reply),
         shared=lane.shared if lane else any(x.shared for x in around) or _heard_by_others(session),
         homes=tuple(known),
         targets=("origin", *_targets(tx, session, known)),
-        instructions=tuple(text for text in (of_project, lane.instructions if lane else "") if text),
+        instructions=tuple(text for text in (of_project, of_lane, session.settings.personality) if text),
     )
 
 

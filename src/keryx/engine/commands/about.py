@@ -2,11 +2,14 @@
 
 import msgspec
 
-from keryx.core.errors import Forbidden, NotFound
+from keryx.core.errors import Forbidden, Invalid, NotFound
+from keryx.core.sessions import EFFORTS
 from keryx.engine import place
 from keryx.engine.commands.call import Call, Done, Run, counted, label
 from keryx.engine.commands.table import COMMANDS, Who
 from keryx.store import listings, sessions, turns
+
+_LONGEST_PERSONALITY = 4000
 
 
 def _agent(call: Call) -> Done:
@@ -35,6 +38,34 @@ def _model(call: Call) -> Done:
     settings = msgspec.structs.replace(session.settings, model=model)
     sessions.set_settings(call.tx, session, settings, now=call.now)
     return Done(f"Model: {model or 'default'}.", session.id)
+
+
+def _effort(call: Call) -> Done:
+    session = call.current
+    if not call.text:
+        return Done(f"Effort: {session.settings.effort or 'default'}.", session.id)
+    if call.text not in (*EFFORTS, "default"):
+        raise Invalid(f"{call.text[:80]!r} is no effort: write {', '.join(EFFORTS)} or default")
+    effort = None if call.text == "default" else call.text
+    settings = msgspec.structs.replace(session.settings, effort=effort)
+    sessions.set_settings(call.tx, session, settings, now=call.now)
+    return Done(f"Effort: {effort or 'default'}.", session.id)
+
+
+def _personality(call: Call) -> Done:
+    session = call.current
+    if not call.text:
+        return Done(_spoken(session.settings.personality), session.id)
+    text = None if call.text in ("off", "none", "default") else call.text
+    if text and len(text) > _LONGEST_PERSONALITY:
+        raise Invalid(f"a personality has at most {_LONGEST_PERSONALITY:,} characters: shorten it")
+    settings = msgspec.structs.replace(session.settings, personality=text)
+    sessions.set_settings(call.tx, session, settings, now=call.now)
+    return Done(_spoken(text), session.id)
+
+
+def _spoken(personality: str | None) -> str:
+    return f"Personality: {personality}" if personality else "No personality is set here."
 
 
 def _tools(call: Call) -> Done:
@@ -84,6 +115,8 @@ def _help(call: Call) -> Done:
 RUN: dict[str, Run] = {
     "agent": _agent,
     "model": _model,
+    "effort": _effort,
+    "personality": _personality,
     "tools": _tools,
     "status": _status,
     "usage": _usage,

@@ -7,6 +7,7 @@ import msgspec
 
 from keryx.core.messages import Parts, Text
 from keryx.core.ports import Inbound
+from keryx.core.sessions import EFFORTS
 
 _COMMAND = re.compile(r"/([a-z][a-z-]{0,31})(?:@\S+)?(?:\s+(.*))?\Z", re.S | re.I)
 
@@ -142,6 +143,17 @@ COMMANDS = (
         help="Show who answers here; an operator can set it.",
     ),
     Command(name="model", usage="[name | default]", help="Show or set the model of this conversation."),
+    Command(
+        name="effort",
+        usage=f"[{' | '.join(EFFORTS)} | default]",
+        help="Show or set how hard the model thinks here.",
+    ),
+    Command(
+        name="personality",
+        usage="[words | off]",
+        help="Show or set how the agent speaks here.",
+        who=Who.OWNER,
+    ),
     Command(name="tools", usage="[on | off name]", help="Show the sets of tools here, or switch one."),
     Command(name="status", help="What this conversation is and does.", session=False),
     Command(name="usage", help="Tokens and cost of this conversation."),

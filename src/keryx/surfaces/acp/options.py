@@ -5,14 +5,13 @@ import msgspec
 from keryx.core import modes
 from keryx.core.errors import Invalid
 from keryx.core.modes import Mode
-from keryx.core.sessions import Settings
+from keryx.core.sessions import EFFORTS, Settings
 from keryx.surfaces.acp.peer import Json
 
 MODEL = "model"
 MODE = "mode"
 EFFORT = "effort"
 DEFAULT = "default"
-EFFORTS = ("minimal", "low", "medium", "high")
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
