@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.properties.test_resets import CHANGES, DAY, MINUTE, SPAN
 
@@ -68,6 +68,14 @@ def watched(zone: str, start: datetime, minutes: str, hours: str, weekdays: str)
     weekdays=st.sampled_from(sorted(WEEKDAYS)),
     offset=st.integers(0, 4 * 24 * 60),
     seconds=st.integers(0, 59),
+)
+@example(
+    change=("America/St_Johns", datetime(2007, 11, 4, tzinfo=UTC)),
+    minutes="*/15",
+    hours="0,23",
+    weekdays="*",
+    offset=0,
+    seconds=0,
 )
 @settings(max_examples=400, deadline=None)
 def test_a_cron_schedule_comes_exactly_when_a_watcher_of_the_clock_says_so(

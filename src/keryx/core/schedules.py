@@ -6,7 +6,6 @@ the minutes or the hours are written with `*`, every time that the clock really 
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from itertools import product
@@ -212,21 +211,23 @@ def _read(expression: str) -> tuple[CronSim, list[time], bool]:
 
 def _next(expression: str, zone: ZoneInfo, after: datetime) -> datetime | None:
     known, times, fixed = _read(expression)
-    # A clock that was set back over midnight shows the day before once more.
-    first = zones.wall(after, zone).date() - _DAY
-    for day in _days(known, first):
+
+    def of(day: date) -> list[datetime]:
         folds = (0,) if fixed else (0, 1)
-        found = [m for fold in folds if (m := _first(day, times, zone, after, fold, fixed)) is not None]
-        if found:
-            return min(found)
+        found = (_first(day, times, zone, after, fold, fixed) for fold in folds)
+        return [moment for moment in found if moment is not None]
+
+    # A clock that was set back over midnight shows the day before once more, after the first minutes of the next.
+    day = zones.wall(after, zone).date() - _DAY
+    for _ in range(_FAR):
+        if _fits(known, day) and (found := of(day)):
+            return min(found + of(day + _DAY) if _fits(known, day + _DAY) else found)
+        day += _DAY
     return None
 
 
-def _days(known: CronSim, first: date) -> Iterator[date]:
-    for ahead in range(_FAR):
-        day = first + ahead * _DAY
-        if day.month in known.months and known.match_day(day):
-            yield day
+def _fits(known: CronSim, day: date) -> bool:
+    return day.month in known.months and known.match_day(day)
 
 
 def _first(
