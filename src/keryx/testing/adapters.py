@@ -18,7 +18,11 @@ class RecordingAdapter:
     hook = None
 
     def __init__(
-        self, platform: str = "fake", *, capabilities: Capabilities = Capabilities(), limit: int = 0
+        self,
+        platform: str = "fake",
+        *,
+        capabilities: Capabilities = Capabilities(threads=True),
+        limit: int = 0,
     ) -> None:
         self.platform = platform
         self.capabilities = capabilities
