@@ -22,6 +22,8 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     sessions = stage.size(_SESSIONS)
     place, _ = await stage.filled("startup", lambda db: fill.lanes_with_sessions(db, sessions))
     environ = {**os.environ, "KERYX_HOME": str(home), "KERYX_DATABASE": str(place.path)}
+    # As for everybody whose installation keeps compiled modules.
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def python(*arguments: str) -> None:
         subprocess.run([sys.executable, *arguments], env=environ, stdout=subprocess.DEVNULL, check=True)

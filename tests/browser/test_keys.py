@@ -7,6 +7,7 @@ from tests.browser.driver import Tab
 def test_a_conversation_without_a_mouse(page: Tab) -> None:
     page.open()
     keyboard = page.page.keyboard
+    expect(page.composer).to_be_focused()
     keyboard.type("first thing")
     keyboard.press("Enter")
     expect(page.answers).to_have_text(["first thing"])

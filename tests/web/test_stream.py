@@ -130,6 +130,10 @@ async def test_a_reader_that_is_too_slow_is_cut_and_misses_nothing(world: World,
     first = await world.ask("hello")
     async with slow.connected(taking=taking), fast.connected():
         await slow.until("turn", turn__id=first.id, turn__state="done")
+        # Whoever begins with what is in the store is sent what is new once it has caught up.
+        for n in range(3):
+            await world.hub.rename(viewer("ann"), first.session, f"early {n}")
+            await slow.until("session", session__title=f"early {n}")
         taking.clear()
         for n in range(1100):
             await world.hub.rename(viewer("ann"), first.session, f"title {n}")
