@@ -3,7 +3,8 @@
 import asyncio
 
 from keryx.core.messages import ToolCall
-from keryx.core.ports import Called, Said
+from keryx.core.ports import Called, Said, Used
+from keryx.core.turns import Usage
 from keryx.engine.mailbox import Cancelled, Ended, Mailbox
 
 
@@ -67,3 +68,16 @@ async def test_an_agent_that_runs_ahead_is_stored_in_long_stretches() -> None:
         mailbox.mark_stored(stretches[-1])
     await talking
     assert len(stretches) <= 5
+
+
+async def test_the_first_words_do_not_wait_for_what_came_before_them() -> None:
+    mailbox = Mailbox()
+    await mailbox.put_event(Used(Usage(model="m")), until_stored=False)
+    await mailbox.take()
+    taking = asyncio.create_task(mailbox.take())
+    await asyncio.sleep(0)
+    await mailbox.put_event(Said("one"), until_stored=False)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert taking.done()
+    assert await taking == [Said("one")]

@@ -100,9 +100,10 @@ class Mailbox:
         if pause > 0 and not self._pressing.is_set():
             with anyio.move_on_after(pause):
                 await self._pressing.wait()
-        self._words_at = time.monotonic() + _JOIN_SECONDS
         self._filled.clear()
         self._pressing.clear()
         items = list(self._items)
         self._items.clear()
+        if any(isinstance(item, _WORDS) for item in items):
+            self._words_at = time.monotonic() + _JOIN_SECONDS
         return items
