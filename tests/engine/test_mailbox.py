@@ -22,9 +22,11 @@ async def test_what_is_said_at_once_is_taken_with_its_end() -> None:
     mailbox = Mailbox()
     taken = asyncio.create_task(mailbox.take())
     await asyncio.sleep(0)
+    used = Used(Usage(model="m"))
     await mailbox.put_event(Said("all of it"), until_stored=False)
+    await mailbox.put_event(used, until_stored=False)
     mailbox.put(Ended())
-    assert await taken == [Said("all of it"), Ended()]
+    assert await taken == [Said("all of it"), used, Ended()]
 
 
 async def test_a_stop_does_not_wait_for_words_to_be_joined() -> None:

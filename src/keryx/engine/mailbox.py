@@ -78,7 +78,7 @@ class Mailbox:
         self.put(event)
         self._put += 1
         allowed = self._put if until_stored else self._put - _AHEAD
-        if len(self._items) == _MORE:
+        if len(self._items) == _MORE and isinstance(event, _WORDS):
             # An agent whose next words are there already would go on, and the first ones wait for them. One that says
             # everything at once is stored at once.
             await asyncio.sleep(0)
