@@ -145,7 +145,10 @@ def following(tx: Transaction, session: SessionId, *, after: int, limit: int = 1
         {"session": session, "after": after, "limit": limit},
         _AT_ONCE,
     )
-    return [message for rows in batches for message in _decoded(rows, session)]
+    found: list[Message] = []
+    for rows in batches:
+        found += _decoded(rows, session)
+    return found
 
 
 def of_turn(tx: Transaction, session: SessionId, turn: TurnId, *, first: int) -> list[Message]:
