@@ -7,7 +7,7 @@ WORKERS ?= auto
 
 help:
 	@sed -n 's/^# //p' Makefile
-	@printf 'make check   lint, formatting, types and layers only\nmake faults  kill -9, full disks, broken syncs, dead nodes: some minutes\nmake bench   speed beside raw floors\n'
+	@printf 'make check   lint, formatting, types and layers only\nmake faults  kill -9, full disks, broken syncs, dead nodes: some minutes\nmake bench   speed beside raw floors, on SQLite and PostgreSQL: about half an hour\n'
 
 serve: .venv/.serve
 	.venv/bin/keryx serve
@@ -32,7 +32,7 @@ faults: .venv/.dev
 	.venv/bin/python -m tests.faults.brain_storm --kills 150
 
 bench: .venv/.dev
-	.venv/bin/python -m bench
+	.venv/bin/python -m bench --postgres start
 
 docs: .venv/.dev
 	.venv/bin/python docs/generate.py

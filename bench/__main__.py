@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from tests.postgres import Server
+from tests.postgres import Server, Unstartable
 
 from bench import (
     acp,
@@ -60,16 +60,25 @@ def main() -> None:
     asked = _arguments()
     lines = _on(asked.benchmarks, quick=asked.quick)
     if asked.postgres == "start":
-        server = Server(durable=True)
-        try:
-            server.start()
-            lines += _on(asked.benchmarks, quick=asked.quick, dsn=server.dsn)
-        finally:
-            server.remove()
+        lines += _on_started(asked.benchmarks, quick=asked.quick)
     elif asked.postgres:
         lines += _on(asked.benchmarks, quick=asked.quick, dsn=asked.postgres)
     if asked.json:
         table.save(asked.json, lines)
+
+
+def _on_started(names: list[str], *, quick: bool) -> list[Line]:
+    """On a PostgreSQL of its own, where one can be started."""
+    try:
+        server = Server(durable=True)
+    except Unstartable as exc:
+        print(f"\nPostgreSQL is left out: {exc}")
+        return []
+    try:
+        server.start()
+        return _on(names, quick=quick, dsn=server.dsn)
+    finally:
+        server.remove()
 
 
 def _arguments() -> argparse.Namespace:
