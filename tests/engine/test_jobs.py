@@ -149,7 +149,9 @@ async def test_what_was_missed_is_made_up_for_once_within_the_window(world: Worl
     await world.crash()
     world.advance(3 * HOUR + 5 * MINUTE)
     await world.start()
-    (run,) = await passed(world, job, 1)
+    # Time goes on while we wait, maybe to the next moment: what had passed was made up for by one run.
+    found = await passed(world, job, 1)
+    (run,) = [r for r in found if r.due_at <= job.created_at + 3 * HOUR]
     assert (run.due_at, run.status) == (job.created_at + 3 * HOUR, "done")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.faults.node import Node
 
+from keryx.core.deliveries import AGAIN
 from keryx.testing.platform import Platform
 
 SOURCE = Path(__file__).with_name("syncfault.c")
@@ -75,8 +76,9 @@ def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(tmp_path: Path,
         assert len(platform.shown) == 1
         flag.unlink()
         node.start()
-        assert platform.wait_for(lambda: len(platform.shown) == 2, 20)
-    assert [s.text for s in platform.shown] == ["one", "two"]
+        assert platform.wait_for(lambda: platform.shown[-1].text == "two", 20)
+    # The end may come before it is stored that the first answer has arrived: then that is repeated, with the mark.
+    assert [s.text for s in platform.shown if s.text != f"{AGAIN}one"] == ["one", "two"]
 
 
 def _fill(path: Path) -> None:
