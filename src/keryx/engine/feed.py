@@ -50,14 +50,14 @@ class Feed:
         """Read for ever; started once all that can be read has been. Everybody who follows depends on it."""
         began, pause = False, _HELD_SECONDS
         seen = self._database.wake.count
-        cursor = await self._begin()
+        await self._begin()
         while True:
             before, held = self._read, False
             try:
-                held = await self._catch_up(self._cursor or cursor)
+                held = await self._catch_up()
             except CursorExpired as exc:
                 log.warning("the feed was trimmed while this process slept, and is read from now on: %s", exc)
-                cursor = await self._begin()
+                await self._begin()
             self.reading = True
             if not began:
                 began = True
@@ -112,25 +112,24 @@ class Feed:
             else:
                 await self._wake.wait(seen)
 
-    async def _begin(self) -> Cursor:
+    async def _begin(self) -> None:
         """Read from now on. Whoever follows looks again: what came between their look and this one is not read here."""
         self._recent.clear()
         self._cursor = self._start = await self._database.read("feed.head", changes.head)
         self._places = {self._start: self._read - 1}
         self._wake.signal()
-        return self._start
 
     def _newest(self, count: int) -> list[Change]:
         """The last changes, in order. Counted from the end, for a follower mostly lacks one or two of thousands."""
         return [self._recent[n] for n in range(-count, 0)]
 
-    async def _catch_up(self, cursor: Cursor) -> bool:
+    async def _catch_up(self) -> bool:
         """Read all that can be read. Tells whether more is there that an older, unfinished transaction holds back."""
+        assert self._cursor is not None, "the feed was not begun"
         while True:
-            batch, held = await self._after(cursor)
+            batch, held = await self._after(self._cursor)
             for change in batch:
                 self._remember(change)
-                cursor = change.cursor
             if batch:
                 self._wake.signal()
             if not batch or (len(batch) < _BATCH and not held):
