@@ -7,7 +7,7 @@ from keryx.core.sessions import EFFORTS
 from keryx.engine import place
 from keryx.engine.commands.call import Call, Done, Run, counted, label
 from keryx.engine.commands.table import COMMANDS, Who
-from keryx.store import listings, sessions, turns
+from keryx.store import listings, turns
 
 _LONGEST_PERSONALITY = 4000
 
@@ -24,9 +24,7 @@ def _agent(call: Call) -> Done:
     if call.text != "default" and call.text not in known:
         raise NotFound(f"there is no agent {call.text[:80]!r}: there are {', '.join(known) or 'none'}")
     agent = None if call.text == "default" else call.text
-    sessions.set_settings(
-        call.tx, session, msgspec.structs.replace(session.settings, agent=agent), now=call.now
-    )
+    call.configure(msgspec.structs.replace(session.settings, agent=agent))
     return Done(f"Agent: {agent or 'default'}. It answers from the next message on.", session.id)
 
 
@@ -35,8 +33,7 @@ def _model(call: Call) -> Done:
     if not call.text:
         return Done(f"Model: {session.settings.model or 'default'}.", session.id)
     model = None if call.text == "default" else call.text[:200]
-    settings = msgspec.structs.replace(session.settings, model=model)
-    sessions.set_settings(call.tx, session, settings, now=call.now)
+    call.configure(msgspec.structs.replace(session.settings, model=model))
     return Done(f"Model: {model or 'default'}.", session.id)
 
 
@@ -47,8 +44,7 @@ def _effort(call: Call) -> Done:
     if call.text not in (*EFFORTS, "default"):
         raise Invalid(f"{call.text[:80]!r} is no effort: write {', '.join(EFFORTS)} or default")
     effort = None if call.text == "default" else call.text
-    settings = msgspec.structs.replace(session.settings, effort=effort)
-    sessions.set_settings(call.tx, session, settings, now=call.now)
+    call.configure(msgspec.structs.replace(session.settings, effort=effort))
     return Done(f"Effort: {effort or 'default'}.", session.id)
 
 
@@ -59,8 +55,7 @@ def _personality(call: Call) -> Done:
     text = None if call.text in ("off", "none", "default") else call.text
     if text and len(text) > _LONGEST_PERSONALITY:
         raise Invalid(f"a personality has at most {_LONGEST_PERSONALITY:,} characters: shorten it")
-    settings = msgspec.structs.replace(session.settings, personality=text)
-    sessions.set_settings(call.tx, session, settings, now=call.now)
+    call.configure(msgspec.structs.replace(session.settings, personality=text))
     return Done(_spoken(text), session.id)
 
 
@@ -78,8 +73,7 @@ def _tools(call: Call) -> Done:
     if word not in ("on", "off") or name not in known:
         raise NotFound(f"write /tools on or /tools off and one of {', '.join(known) or 'no tools at all'}")
     now = tuple(n for n in known if (n in chosen and n != name) or (n == name and word == "on"))
-    settings = msgspec.structs.replace(session.settings, tools=None if now == known else now)
-    sessions.set_settings(call.tx, session, settings, now=call.now)
+    call.configure(msgspec.structs.replace(session.settings, tools=None if now == known else now))
     return Done(f"{name}: {word}.", session.id)
 
 

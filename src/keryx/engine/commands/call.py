@@ -10,9 +10,10 @@ import msgspec
 from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, SessionId, TurnId
 from keryx.core.ports import Inbound
-from keryx.core.sessions import Session, Viewer
+from keryx.core.sessions import Session, Settings, Viewer
 from keryx.engine import access
 from keryx.engine.policy import Policy
+from keryx.store import sessions
 from keryx.store.database import Transaction
 from keryx.store.lanes import Lane
 
@@ -44,6 +45,10 @@ class Call:
         if self.session is None:
             raise NotFound("there is no conversation here yet: say something first")
         return self.session
+
+    def configure(self, settings: Settings) -> None:
+        """Keep other settings for the conversation."""
+        sessions.set_settings(self.tx, self.current, settings, now=self.now)
 
     @property
     def place(self) -> Lane:

@@ -8,7 +8,7 @@ from keryx.core.turns import BusyMode
 from keryx.engine import compaction, control, revisions
 from keryx.engine.asking import Question, ask, author
 from keryx.engine.commands.call import Call, Done, Run, counted
-from keryx.store import messages, sessions, turns
+from keryx.store import messages, turns
 
 
 def _undo(call: Call) -> Done:
@@ -95,8 +95,7 @@ def _busy(call: Call) -> Done:
         )
     if call.text not in {m.value for m in BusyMode}:
         raise NotFound(f"choose one of {', '.join(m.value for m in BusyMode)}")
-    settings = msgspec.structs.replace(session.settings, busy=call.text)
-    sessions.set_settings(call.tx, session, settings, now=call.now)
+    call.configure(msgspec.structs.replace(session.settings, busy=call.text))
     return Done(f"While a turn runs, messages: {call.text}.", session.id)
 
 
