@@ -79,7 +79,4 @@ def _print_list(found: list[Delivery]) -> None:
 
 
 def _done(delivery: str, text: str, json: bool) -> None:
-    if json:
-        output.json({"delivery": delivery, "result": text})
-    else:
-        output.write(text)
+    output.answer(text, {"delivery": delivery, "result": text}, json)
