@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import openai
+from tests.fakes.endpoint import KEY, MODEL
 
 from bench import fill, streams
 from bench.fill import Filled
@@ -29,7 +30,6 @@ from keryx.engine.clock import SystemClock
 from keryx.engine.hub import Hub
 from keryx.store.metered import MeteredDatabase
 from keryx.testing.agents import recall
-from keryx.testing.endpoint import KEY, MODEL
 
 _AT_ONCE = (1, 50)
 _VARIABLE = "KERYX_BENCH_KEY"

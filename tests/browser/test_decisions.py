@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import WAIT, House, apart, tab
+from tests.fakes.platform import PLATFORM, Platform
 from tests.faults.node import Node
 
 from keryx.core.deliveries import DeliveryState, Target
@@ -15,7 +16,6 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, WorkerId
 from keryx.store import deliveries
 from keryx.store.database import Transaction
 from keryx.store.sqlite import SqliteDatabase
-from keryx.testing.platform import PLATFORM, Platform
 
 CODE = re.compile(r"approve fake ([A-Z2-9]{8})")
 

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from keryx.testing import strict
-from keryx.testing.strict import Json, Wrong
+from tests.fakes import strict
+from tests.fakes.strict import Json, Wrong
 
 KEY = "test-key-0123456789"
 MODEL = "test-model"
