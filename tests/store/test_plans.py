@@ -26,6 +26,7 @@ from keryx.store import (
     lookup,
     media,
     messages,
+    outbox,
     previews,
     questions,
     runs,
@@ -172,7 +173,9 @@ class Recorder:
 
 
 def _uses_index(step: str) -> bool:
-    return " USING " in step or step.startswith(("SCAN CONSTANT ROW", "SCAN recent", "SCAN oldest"))
+    return " USING " in step or step.startswith(
+        ("SCAN CONSTANT ROW", "SCAN recent", "SCAN oldest", "SCAN counted")
+    )
 
 
 def fill(tx: Transaction) -> None:
@@ -190,7 +193,9 @@ def ensure_lane(tx: Transaction) -> object:
 
 
 def claim_delivery(tx: Transaction) -> object:
-    return deliveries.claim(tx, platform="telegram", account="bot", worker=WORKER, now=NOW, lease=LEASE)
+    return outbox.claim(
+        tx, most=1, platform="telegram", account="bot", worker=WORKER, now=NOW, lease=LEASE
+    ).held
 
 
 def read_feed(tx: Transaction) -> object:
