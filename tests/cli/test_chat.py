@@ -73,6 +73,13 @@ def test_commands_lead_elsewhere(keryx: Cli) -> None:
     assert texts == {"Oslo": ["one", "three"], "two": ["two"], "Oslo #2": ["one", "three", "four"]}
 
 
+def test_a_setting_may_come_before_the_first_message(keryx: Cli) -> None:
+    done = keryx.ok("chat", stdin="/model large\nhello\n")
+    assert done.out.splitlines() == ["Model: large.", "hello"]
+    (session,) = keryx.json("sessions", "list")["sessions"]
+    assert session["session"]["settings"]["model"] == "large"
+
+
 def test_an_unknown_command_says_so(keryx: Cli) -> None:
     assert "There is no command /dance" in keryx.ok("chat", stdin="/dance\n").out
 

@@ -13,7 +13,7 @@ from keryx.core import compaction, ids
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import Conflict, CursorExpired, KeryxError, NotFound, Retryable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
-from keryx.core.messages import Message, Parts, Role
+from keryx.core.messages import Message, Parts
 from keryx.core.questions import QuestionState
 from keryx.core.sessions import Session, Settings
 from keryx.core.turns import TurnState
@@ -176,7 +176,7 @@ class Opened:
         receipt = await desk.hub.receive(
             desk.inbound(self.id, parts, key=prompt.key, cwd=self.cwd, begin=begin)
         )
-        if cursor and receipt.turn:
+        if cursor and receipt.session:
             self.stored = True
             self._follow(cursor)
         if receipt.reply:
@@ -293,8 +293,8 @@ class Opened:
 
     async def _own(self, message: Message) -> bool:
         """Whether this editor wrote a message, and shows it already."""
-        if message.role is Role.USER:
-            return self._prompts.own(message.platform_id)
+        if self._prompts.own(message.platform_id):
+            return True
         if not compaction.asks(message.parts):
             return False
         async with self._order:  # Whoever asks holds it until the turn of the command is known.
