@@ -627,7 +627,9 @@ async def test_a_cancel_reaches_the_tools() -> None:
 async def test_an_answer_that_reached_its_length_shows_that_it_was_cut() -> None:
     with Endpoint([*says("A long"), *finish("length")]) as endpoint:
         async with an_agent(endpoint) as agent:
-            assert spoken(await collect(agent, a_context())) == f"A long{CUT}"
+            events = await collect(agent, a_context())
+    assert spoken(events) == f"A long{CUT}"
+    assert isinstance(events[-1], Noted) and events[-1].kind == "max_tokens"
 
 
 async def test_nothing_more_to_say_after_tools_is_no_failure() -> None:

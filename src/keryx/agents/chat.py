@@ -121,7 +121,7 @@ class Chat:
             except ValueError as exc:
                 raise Broken from exc
         _check(answer, request)
-        if answer.finish == "length":
+        if answer.cut:
             yield Said(CUT)
 
     def _wait(self, exc: Exception, failure: Failure, model: Model, answer: Answer, tries: int) -> timedelta:

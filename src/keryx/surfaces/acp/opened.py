@@ -13,10 +13,10 @@ from keryx.core import compaction, ids
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import Conflict, CursorExpired, KeryxError, NotFound, Retryable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
-from keryx.core.messages import Message, Parts
+from keryx.core.messages import Message, Notice, Parts
 from keryx.core.questions import QuestionState
 from keryx.core.sessions import Session, Settings
-from keryx.core.turns import TurnState
+from keryx.core.turns import ENDINGS, TurnState
 from keryx.engine.snapshot import Snapshot
 from keryx.surfaces.acp import about, options
 from keryx.surfaces.acp.about import About
@@ -288,6 +288,9 @@ class Opened:
 
     async def _message(self, message: Message) -> None:
         self._seq = message.seq
+        for part in message.parts:
+            if message.turn and isinstance(part, Notice) and part.kind in ENDINGS:
+                self._prompts.cut(message.turn, part.kind)
         if not await self._own(message) and not self._prompts.closed(message.turn):
             await self._update(self._shown.message(message))
 
