@@ -89,6 +89,12 @@ COMMANDS = (
     Command(name="always", help="Let it, now and whenever it asks for the same here."),
     Command(name="deny", help="Do not let it."),
     Command(
+        name="permissions",
+        usage="[forget name | forget all]",
+        help="Show or take back what the agent may always do here.",
+        who=Who.OWNER,
+    ),
+    Command(
         name="answer", usage="[number or id] answer", help="Answer a question of the agent.", session=False
     ),
     Command(name="pin", help="Pin or unpin this conversation.", who=Who.OWNER),
