@@ -120,6 +120,13 @@ def test_a_talk_at_a_terminal(keryx: Cli) -> None:
     assert (keryx.home / "history").stat().st_mode & 0o077 == 0
 
 
+def test_a_narrow_terminal_breaks_replies_between_words(keryx: Cli) -> None:
+    with keryx.terminal("chat", COLUMNS="40") as terminal:
+        terminal.see("commands, Ctrl-D leaves.")
+        terminal.type("/tools on nothing\r")
+        terminal.see("Write /tools on or /tools off and one of\n  keryx.")
+
+
 def test_ctrl_c_stops_the_answer_then_clears_the_line_then_leaves(keryx: Cli) -> None:
     with keryx.terminal("chat", "slow 30 one two three four five six seven eight nine ten") as terminal:
         terminal.see("one ")
