@@ -28,7 +28,7 @@ from keryx.core.ports import (
 )
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.source import Source
-from keryx.core.turns import BusyMode, Turn, TurnState, Usage
+from keryx.core.turns import ENDINGS, BusyMode, Turn, TurnState, Usage
 from keryx.engine import access, answers, compaction, place, questions
 from keryx.engine.mailbox import Kept, Recordable
 from keryx.engine.place import Surroundings
@@ -58,6 +58,8 @@ class Written(msgspec.Struct, frozen=True):
                     count += 1
                 case Kept():
                     draft += 1
+                case Noted(_, kind) if kind in ENDINGS:
+                    count, draft = count + bool(draft), 0
                 case Used() | Noted() | Compacted() | NotCompacted() | Bound():
                     pass
         return Written(count, draft)
@@ -335,6 +337,10 @@ def _steps(
             case Used(used, task):
                 usage.add(tx, turn, used, now=now, task=task)
             case Noted(text, kind):
+                if kind in ENDINGS:
+                    # It stands below what it is about.
+                    _keep_draft(tx, turn, None, now, fresh)
+                    fresh.clear()
                 _note(tx, turn, text, kind, now=now)
             case Bound(binding):
                 bindings.put(tx, turn.session, binding, now=now)
