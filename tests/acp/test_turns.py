@@ -8,8 +8,7 @@ import pytest
 from tests.acp.brain import thinking
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, story
-
-from keryx.testing.endpoint import answer, finish, says
+from tests.fakes.endpoint import answer, finish, says
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
