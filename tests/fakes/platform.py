@@ -24,6 +24,7 @@ from keryx.core.source import Source
 from keryx.testing.faults import Faults
 
 PLATFORM = "fake"
+BETWEEN_PARTS = " // "
 _POLL_SECONDS = 1.0
 
 
@@ -156,7 +157,7 @@ class PlatformAdapter:
         )
 
     def parts(self, text: str) -> Sequence[str]:
-        return [text]
+        return text.split(BETWEEN_PARTS)
 
     async def send(self, parcel: Parcel) -> str:
         text = (AGAIN if parcel.again else "") + parcel.text

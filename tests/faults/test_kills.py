@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.fakes.platform import Platform
+from tests.fakes.platform import BETWEEN_PARTS, Platform
 from tests.faults.node import Node
 from tests.faults.storm import Storm
 
+from keryx.core.deliveries import AGAIN
 from keryx.testing.faults import Faults
 
 ROUGH = Faults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
@@ -51,19 +52,18 @@ LABELS = (
 @pytest.mark.parametrize("nth", [1, 3])
 @pytest.mark.parametrize("label", LABELS)
 def test_the_process_dies_at_a_commit(tmp_path: Path, label: str, nth: int, when: str) -> None:
-    texts = [f"message {n}" for n in range(5)]
+    said = [f"message {n}{BETWEEN_PARTS}more of {n}" for n in range(5)]
+    expected = [part for text in said for part in text.split(BETWEEN_PARTS)]
     with Platform() as platform, Node(platform.url, tmp_path) as node:
-        for text in texts:
+        for text in said:
             platform.say("chat", text)
         node.start(wait=False, KERYX_TEST_FAULT=f"{label}:{when}:{nth}")
         node.end()
         assert node.process.returncode == -9, f"the fault at {label} never struck"
         node.start()
-        platform.wait_for(lambda: len({s.text.removeprefix("(again) ") for s in platform.shown}) >= 5, 30)
+        platform.wait_for(lambda: {s.text.removeprefix(AGAIN) for s in platform.shown} >= set(expected), 30)
         node.kill()
         shown = platform.texts("chat")
-    first = list(dict.fromkeys(t.removeprefix("(again) ") for t in shown))
-    assert first == texts
-    assert len([t for t in shown if not t.startswith("(again) ")]) == len(
-        {t for t in shown if not t.startswith("(again) ")}
-    )
+    assert list(dict.fromkeys(text.removeprefix(AGAIN) for text in shown)) == expected
+    unmarked = [text for text in shown if not text.startswith(AGAIN)]
+    assert len(unmarked) == len(set(unmarked))
