@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import msgspec
+from tests.fakes.telegram import BOT, TOKEN, FakeTelegram
 from tests.faults.node import Node
 
 from bench import raw
@@ -27,7 +28,6 @@ from keryx.surfaces.gateway.telegram.api import Api
 from keryx.surfaces.gateway.telegram.intake import Intake
 from keryx.surfaces.gateway.telegram.parse import Me
 from keryx.testing import RecordingDoor
-from keryx.testing.telegram import BOT, TOKEN, FakeTelegram
 
 _LANES = (10, 100_000)
 _CHATS = 50

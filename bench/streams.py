@@ -10,10 +10,10 @@ from typing import Any
 
 import openai
 from openai.types.chat import ChatCompletionChunk
+from tests.fakes.endpoint import MODEL, Endpoint, Pause, Step, finish, says
 
 from bench.spread import ms, spread
 from bench.table import Line, line
-from keryx.testing.endpoint import MODEL, Endpoint, Pause, Step, finish, says
 
 WORDS = 200
 

@@ -6,8 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.acp.driver import Editor, editor
-
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, Script
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, Script
 
 
 @contextmanager

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tests.acp.brain import thinking
 from tests.acp.driver import Editor, Json, editor, story
-
-from keryx.testing.endpoint import Refusal, answer
+from tests.fakes.endpoint import Refusal, answer
 
 ABLE: dict[str, object] = {"session": {"compaction": {}}}
 TALK = (answer("A1"), answer("A2"), answer("In short."))

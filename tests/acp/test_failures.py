@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tests.acp.brain import thinking
 from tests.acp.driver import Refused
-
-from keryx.testing.endpoint import Refusal, Script, answer, calls, delta, finish
+from tests.fakes.endpoint import Refusal, Script, answer, calls, delta, finish
 
 NO_SUCH_MODEL = Refusal(status=404, message="no such model", code="model_not_found")
 

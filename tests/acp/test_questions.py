@@ -7,8 +7,7 @@ from tests.acp.brain import settings
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, editor
 from tests.cli.driver import Cli
-
-from keryx.testing.endpoint import Endpoint, answer, calls
+from tests.fakes.endpoint import Endpoint, answer, calls
 
 FORM: dict[str, object] = {"elicitation": {"form": {}}}
 FILES: dict[str, object] = {"fs": {"writeTextFile": True}}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.acp.brain import thinking
 from tests.acp.driver import Editor, Json, Refused, editor
+from tests.fakes.endpoint import Endpoint, answer, calls
 
 from keryx.agents.tools import ToolFailed
 from keryx.agents.workspace import within
-from keryx.testing.endpoint import Endpoint, answer, calls
 
 SERVER = str(Path(__file__).parents[1] / "agents" / "tool_server.py")
 ALL: dict[str, object] = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}

@@ -13,8 +13,7 @@ from tests.acp.brain import settings
 from tests.acp.driver import command, story, variables
 from tests.acp.sdk import Missing, library
 from tests.agents.far import Far
-
-from keryx.testing.endpoint import MODEL, Endpoint, answer, calls
+from tests.fakes.endpoint import MODEL, Endpoint, answer, calls
 
 Told = dict[str, Any]
 Check = Callable[[str, object], None]

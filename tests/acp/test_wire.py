@@ -15,10 +15,10 @@ from tests.acp.driver import WAIT, Editor, Json, Refused, editor
 from tests.agents.acp.scene import PLAYER, alive
 from tests.agents.far import SCRIPT
 from tests.builders import until
+from tests.fakes.endpoint import answer, calls
 
 from keryx.store.database import Transaction
 from keryx.store.sqlite import SqliteDatabase
-from keryx.testing.endpoint import answer, calls
 
 
 def error(started: Editor, line: bytes) -> Json:

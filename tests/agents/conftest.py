@@ -1,7 +1,6 @@
 import pytest
 from tests.agents.talk import VARIABLE
-
-from keryx.testing.endpoint import KEY
+from tests.fakes.endpoint import KEY
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from tests.fakes.endpoint import MODEL, Endpoint
+
 from keryx.agents.llm import LlmAgent
 from keryx.agents.models import Model, Models
 from keryx.agents.tools import Output, Spec, ToolFailed
@@ -14,7 +16,6 @@ from keryx.core.ports import Agent, Clock, Event, Fetch, Said, TurnContext, noth
 from keryx.core.sessions import Settings
 from keryx.testing import START, FakeClock
 from keryx.testing.agents import recall
-from keryx.testing.endpoint import MODEL, Endpoint
 
 SESSION = SessionId("s1")
 TURN = TurnId("t9")

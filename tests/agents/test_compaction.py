@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.agents.talk import TURN, Conversation, a_context, an_agent, collect, spoken
 from tests.engine.world import OPERATORS, World
+from tests.fakes.endpoint import DOWN, OVERFLOW, Endpoint, Script, answer
 
 from keryx.agents import compaction, titling
 from keryx.agents.history import SUMMARY
@@ -25,7 +26,6 @@ from keryx.store import epochs, messages, sessions
 from keryx.store.database import Transaction
 from keryx.store.sqlite import SqliteDatabase
 from keryx.testing import CrashingDatabase, FakeClock, Fault, When
-from keryx.testing.endpoint import DOWN, OVERFLOW, Endpoint, Script, answer
 
 ONCE = Retry(tries=1)
 SMALL = {"context": 500}

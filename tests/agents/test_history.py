@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agents.talk import SESSION, TURN, Conversation, Tools, a_context, an_agent
 from tests.builders import ODD_TEXTS, until
+from tests.fakes import strict
+from tests.fakes.endpoint import Endpoint, Stall, answer, calls, says, thinks
 
 from keryx.agents import history
 from keryx.agents.history import GO_ON, NO_ANSWER, NO_OUTPUT, NOTHING_SAID, Scene
@@ -33,8 +35,7 @@ from keryx.core.messages import (
     view,
 )
 from keryx.core.ports import Called, Event, Returned, Said, Thought
-from keryx.testing import START, strict
-from keryx.testing.endpoint import Endpoint, Stall, answer, calls, says, thinks
+from keryx.testing import START
 
 MODEL = Model(name="m", base_url="http://x/v1", id="m", images=True, files=True, audio=True)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

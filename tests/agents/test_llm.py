@@ -13,22 +13,7 @@ import msgspec
 import pytest
 from tests.agents.talk import TURN, Conversation, Tools, a_context, a_model, an_agent, asked, collect, spoken
 from tests.builders import until
-
-from keryx.agents.answer import THINKS_AGAIN
-from keryx.agents.chat import CUT, Request
-from keryx.agents.failures import ContextFull
-from keryx.agents.history import NO_ANSWER
-from keryx.agents.llm import LlmAgent
-from keryx.agents.models import Models, Prices
-from keryx.agents.retry import Retry
-from keryx.agents.tools import Output
-from keryx.core.errors import AgentFailed, NotFound
-from keryx.core.messages import Audio, File, Image, Message, Reasoning, Role, ToolCall, ToolResult, view
-from keryx.core.ports import Attached, Attachment, Called, Event, Returned, Said, Thought, TurnContext, Used
-from keryx.core.sessions import Settings
-from keryx.core.turns import Usage
-from keryx.testing import FakeClock
-from keryx.testing.endpoint import (
+from tests.fakes.endpoint import (
     DOWN,
     KEY,
     MODEL,
@@ -49,6 +34,21 @@ from keryx.testing.endpoint import (
     thinks,
     throttled,
 )
+
+from keryx.agents.answer import THINKS_AGAIN
+from keryx.agents.chat import CUT, Request
+from keryx.agents.failures import ContextFull
+from keryx.agents.history import NO_ANSWER
+from keryx.agents.llm import LlmAgent
+from keryx.agents.models import Models, Prices
+from keryx.agents.retry import Retry
+from keryx.agents.tools import Output
+from keryx.core.errors import AgentFailed, NotFound
+from keryx.core.messages import Audio, File, Image, Message, Reasoning, Role, ToolCall, ToolResult, view
+from keryx.core.ports import Attached, Attachment, Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.sessions import Settings
+from keryx.core.turns import Usage
+from keryx.testing import FakeClock
 
 ONCE = Retry(tries=1)
 

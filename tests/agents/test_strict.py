@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-
-from keryx.testing import strict
-from keryx.testing.strict import Wrong
+from tests.fakes import strict
+from tests.fakes.strict import Wrong
 
 Messages = list[dict[str, Any]]
 

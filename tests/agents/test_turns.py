@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.agents.talk import Tools, an_agent
 from tests.engine.world import World
+from tests.fakes.endpoint import OVERFLOW, Endpoint, Script, Stall, answer, calls, says
 
 from keryx.core.messages import INTERRUPTED_OUTPUT
 from keryx.core.turns import TurnState
 from keryx.store.sqlite import SqliteDatabase
 from keryx.testing import FakeClock
-from keryx.testing.endpoint import OVERFLOW, Endpoint, Script, Stall, answer, calls, says
 
 
 class Begin:

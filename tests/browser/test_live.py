@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import PHONE, WAIT, House, Tab, away_too_long, tab
 from tests.cli.driver import end
+from tests.fakes.platform import Platform
 
 from keryx.store.database import Engine
-from keryx.testing.platform import Platform
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_two_tabs_and_a_terminal_see_the_same(browser: Browser, served: House) -> None:
@@ -33,7 +36,8 @@ def test_a_message_from_a_chat_appears_in_every_tab(browser: Browser, served: Ho
         one.open()
         two.open()
         node = subprocess.Popen(
-            [sys.executable, "-m", "keryx.testing.node", platform.url],
+            [sys.executable, "-m", "tests.fakes.node", platform.url],
+            cwd=ROOT,
             env=served.cli.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import House, Tab, tab
-
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, answer
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63f8cfc0f01f0005"

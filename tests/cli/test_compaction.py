@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driver import Cli
-
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, Refusal, answer
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, Refusal, answer
 
 LONG = "w" * 1600
 REFUSED = Refusal(status=400, message="no summaries today")

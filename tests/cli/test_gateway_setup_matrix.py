@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driver import Cli
+from tests.fakes.matrix import FakeMatrix
 
 from keryx.cli import settings_file
 from keryx.core.errors import Invalid
-from keryx.testing.matrix import FakeMatrix
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "matrix.md"

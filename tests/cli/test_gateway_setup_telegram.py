@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driver import Cli
-
-from keryx.testing.telegram import TOKEN, FakeTelegram
+from tests.fakes.telegram import TOKEN, FakeTelegram
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "telegram.md").read_text(encoding="utf-8")
 SETUP = ("gateway", "setup", "telegram")

@@ -8,9 +8,8 @@ import httpx
 import pytest
 from tests.builders import until
 from tests.cli.driver import Cli, Node
-
-from keryx.testing.telegram import TOKEN, FakeTelegram
-from keryx.testing.webhook import SECRET, FakeWebhooks, headers
+from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.fakes.webhook import SECRET, FakeWebhooks, headers
 
 HELLO = json.dumps({"chat": "c1", "user": "ann", "text": "hello"}).encode()
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cli.driver import WAIT, Cli
+from tests.fakes.platform import Platform
 from tests.faults.node import Node
 
 from keryx.core.deliveries import AGAIN
-from keryx.testing.platform import Platform
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cli.driver import WAIT, Cli
+from tests.fakes.platform import Platform
 from tests.faults.node import Node
-
-from keryx.testing.platform import Platform
 
 
 @pytest.fixture

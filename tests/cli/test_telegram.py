@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from tests.cli.driver import Cli
-
-from keryx.testing.telegram import TOKEN, FakeTelegram
+from tests.fakes.telegram import TOKEN, FakeTelegram
 
 MENTION = [{"type": "mention", "offset": 0, "length": 10}]
 

@@ -12,6 +12,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fakes.matrix import PERSON, FakeMatrix
+from tests.fakes.platform import Platform, PlatformAdapter
+from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.fakes.webhook import KEY, FakeWebhooks
+
 from keryx.core.deliveries import LOCAL, Idempotency
 from keryx.core.ports import Adapter, Attachment, Capabilities
 from keryx.core.source import ChatType, Source
@@ -25,10 +30,6 @@ from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
 from keryx.surfaces.gateway.webhook import WebhookAdapter, WebhookSettings
 from keryx.testing import RecordingAdapter
 from keryx.testing.faults import Faults
-from keryx.testing.matrix import PERSON, FakeMatrix
-from keryx.testing.platform import Platform, PlatformAdapter
-from keryx.testing.telegram import TOKEN, FakeTelegram
-from keryx.testing.webhook import KEY, FakeWebhooks
 
 
 @dataclass(frozen=True, kw_only=True)

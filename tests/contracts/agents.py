@@ -12,6 +12,7 @@ from unittest import mock
 
 from tests.agents.acp.scene import player
 from tests.agents.talk import VARIABLE, Tools, an_agent
+from tests.fakes.endpoint import KEY, Endpoint, Refusal, Script, Stall, answer, calls, thinks
 
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
@@ -24,7 +25,6 @@ from keryx.core.ports import Agent, Called, Event, Returned, Said, Thought, Turn
 from keryx.core.questions import Question
 from keryx.core.turns import Usage
 from keryx.testing import ScriptedAgent
-from keryx.testing.endpoint import KEY, Endpoint, Refusal, Script, Stall, answer, calls, thinks
 
 Scene = Literal[
     "answer", "think", "tool", "tools", "ask", "fail", "crash", "silence", "empty", "stream", "usage"

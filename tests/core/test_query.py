@@ -5,9 +5,10 @@ from typing import assert_never
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.model import matches
 
 from keryx.core.query import DEEPEST, And, Expr, Filters, Has, Is, Not, Or, Phrase, Prefix, Query, Term, parse
-from keryx.core.search import highlight, matches
+from keryx.core.search import highlight
 from keryx.core.tokens import document, needle
 
 WORDS = 'a b c é foo.bar 東 東京 C++ 🎉 AND OR NOT " “ ( ) - * :'

@@ -185,7 +185,7 @@ async def test_an_unknown_outcome_can_be_held_for_a_person(begin: Begin) -> None
     held = await became(world, first, DeliveryState.UNKNOWN)
     assert held.error == "the line broke"
     assert await world.sent(2) == ["a", "b"]
-    await world.hub.decide(OPERATORS, first, DeliveryState.READY)
+    await world.hub.deliveries.decide(OPERATORS, first, DeliveryState.READY)
     assert await world.sent(3) == ["a", "b", f"{AGAIN}a"]
 
 
@@ -211,7 +211,7 @@ async def test_the_mark_stays_when_a_person_repeats_what_was_refused(begin: Begi
     world.fake.before = [Refused("blocked")]
     world.advance(10)
     await became(world, first, DeliveryState.FAILED)
-    await world.hub.decide(OPERATORS, first, DeliveryState.READY)
+    await world.hub.deliveries.decide(OPERATORS, first, DeliveryState.READY)
     assert await world.sent(2) == ["a", f"{AGAIN}a"]
 
 
@@ -374,14 +374,14 @@ async def test_a_person_discards_or_repeats_what_failed_and_nothing_else(begin: 
     world.fake.before = [Refused("x"), Refused("y")]
     first, second, third = await world.write(post, "a", "b", "c")
     await became(world, third, DeliveryState.SENT)
-    await world.hub.decide(OPERATORS, first, DeliveryState.DISCARDED)
-    await world.hub.decide(OPERATORS, second, DeliveryState.READY)
+    await world.hub.deliveries.decide(OPERATORS, first, DeliveryState.DISCARDED)
+    await world.hub.deliveries.decide(OPERATORS, second, DeliveryState.READY)
     assert await world.sent(2) == ["c", "b"]
     await became(world, second, DeliveryState.SENT)
     for wrong in (first, second, third):
         with pytest.raises(Conflict):
-            await world.hub.decide(OPERATORS, wrong, DeliveryState.READY)
-    states = {d.id: d.state for d in await world.hub.deliveries(OPERATORS)}
+            await world.hub.deliveries.decide(OPERATORS, wrong, DeliveryState.READY)
+    states = {d.id: d.state for d in await world.hub.deliveries.page(OPERATORS)}
     assert [states[d] for d in (first, second, third)] == ["discarded", "sent", "sent"]
 
 

@@ -48,7 +48,7 @@ async def check(world: World, receipts: list[Receipt], *, crashed: bool = False)
     for receipt in receipts:
         await world.flow(world.settle(receipt))
     await world.flow(world.delivered(len(TEXTS)))
-    deliveries = (await world.hub.deliveries(OPERATORS))[::-1]
+    deliveries = (await world.hub.deliveries.page(OPERATORS))[::-1]
     told = [d.text.replace(STEP + STEP, STEP) if crashed else d.text for d in deliveries]
     assert (told, {d.state for d in deliveries}) == (list(ANSWERS), {DeliveryState.SENT})
     shown = [t.removeprefix(AGAIN) for t in world.fake.texts]

@@ -56,16 +56,16 @@ def in_thread(text: str, user: str, **fields: Any) -> Inbound:
 async def test_home_is_for_operators_and_names_what_a_platform_alone_means(begin: Begin) -> None:
     world = await begin(policy=policy(access={FAKE: Rule(allow=("*",), operators=("ann",))}))
     with pytest.raises(Invalid, match="no home channel: write /home"):
-        await world.hub.targets(OPERATORS, FAKE)
+        await world.hub.deliveries.targets(OPERATORS, FAKE)
     assert "for operators" in await world.command("/home", user="bob", principal=None)
     assert "home channel" in await world.command("/home", chat="7", principal=None)
-    assert await world.hub.targets(OPERATORS, f"{FAKE}, {FAKE}:9") == [
+    assert await world.hub.deliveries.targets(OPERATORS, f"{FAKE}, {FAKE}:9") == [
         Target(FAKE, chat="7"),
         Target(FAKE, chat="9"),
     ]
     with pytest.raises(Invalid, match="not connected"):
-        await world.hub.targets(OPERATORS, "slack:1", accounts={FAKE: Reach("bot")})
-    assert await world.hub.targets(OPERATORS, f"{FAKE}:9", accounts={FAKE: Reach("bot")}) == [
+        await world.hub.deliveries.targets(OPERATORS, "slack:1", accounts={FAKE: Reach("bot")})
+    assert await world.hub.deliveries.targets(OPERATORS, f"{FAKE}:9", accounts={FAKE: Reach("bot")}) == [
         Target(FAKE, "bot", "9")
     ]
     numbers = Reach(
@@ -73,9 +73,9 @@ async def test_home_is_for_operators_and_names_what_a_platform_alone_means(begin
     )
     for wrong, sentence in (("fake:abc", "'abc' is no chat"), ("fake:1:x", "'x' is no thread")):
         with pytest.raises(Invalid, match=f"{sentence} on fake: the id of one is a "):
-            await world.hub.targets(OPERATORS, wrong, accounts={FAKE: numbers})
+            await world.hub.deliveries.targets(OPERATORS, wrong, accounts={FAKE: numbers})
     with pytest.raises(Invalid, match="fake has no threads: name the chat alone"):
-        await world.hub.targets(OPERATORS, "fake:1:7", accounts={FAKE: Reach(threads=False)})
+        await world.hub.deliveries.targets(OPERATORS, "fake:1:7", accounts={FAKE: Reach(threads=False)})
     assert "no home channel now" in await world.command("/home off", chat="8", principal=None)
     assert await world.read(homes.every) == []
 

@@ -227,7 +227,7 @@ async def test_a_turn_that_is_stopped_unseen_sends_nothing(begin: Begin, clock: 
     assert stage.receipt.session
     await stage.world.hub.stop(OPERATORS, stage.receipt.session)
     await stage.world.flow(stage.world.settle(stage.receipt), step=0.1)
-    assert await stage.world.hub.deliveries(OPERATORS) == []
+    assert await stage.world.hub.deliveries.page(OPERATORS) == []
 
 
 async def test_a_turn_that_fails_says_so_below_what_it_had_said(begin: Begin, clock: FakeClock) -> None:

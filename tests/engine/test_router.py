@@ -339,7 +339,7 @@ async def test_lists_lanes_turns_and_deliveries_of_others_are_hidden(world: Worl
     assert await world.hub.sessions(bob, Listing()) == ([], None)
     assert (
         await world.hub.lanes.page(bob)
-        == await world.hub.deliveries(bob)
+        == await world.hub.deliveries.page(bob)
         == await world.hub.active(bob)
         == []
     )
@@ -349,7 +349,7 @@ async def test_lists_lanes_turns_and_deliveries_of_others_are_hidden(world: Worl
         world.hub.lanes.suspend(bob, lane.key, True),
         world.hub.turn(bob, turn.id),
         world.hub.drop(bob, turn.id),
-        world.hub.decide(bob, delivery.id, DeliveryState.READY),
+        world.hub.deliveries.decide(bob, delivery.id, DeliveryState.READY),
     ):
         with pytest.raises(NotFound):
             await refused

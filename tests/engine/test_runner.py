@@ -205,7 +205,7 @@ async def test_a_failed_turn_does_not_stop_the_next(world: World) -> None:
 async def test_a_turn_without_an_address_is_stored_and_not_sent(world: World) -> None:
     turn = await world.ask("hi", reply=None)
     assert await world.transcript(turn.session) == ["user: hi", "assistant: hi"]
-    assert await world.hub.deliveries(OPERATORS) == []
+    assert await world.hub.deliveries.page(OPERATORS) == []
 
 
 async def test_the_answer_goes_to_the_place_that_asked(world: World) -> None:
@@ -225,7 +225,7 @@ async def test_a_cancel_keeps_what_was_shown_with_a_mark(begin: Begin) -> None:
     turn = await world.settle(said)
     assert turn.state is TurnState.CANCELLED
     assert await world.transcript(said.session) == ["user: a", "assistant: half  [cancelled]"]
-    assert await world.hub.deliveries(OPERATORS) == []
+    assert await world.hub.deliveries.page(OPERATORS) == []
 
 
 async def test_a_cancel_takes_effect_within_two_seconds_when_the_agent_is_deaf(begin: Begin) -> None:

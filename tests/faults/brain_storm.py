@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, Json, Pause, Script, answer, calls, finish, says
+from tests.fakes.platform import Platform
 from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
 
 from keryx.core.messages import INTERRUPTED_OUTPUT
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, Json, Pause, Script, answer, calls, finish, says
-from keryx.testing.platform import Platform
 
 CHATS = 6
 PER_SECOND = 2

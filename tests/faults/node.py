@@ -10,15 +10,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+_ROOT = Path(__file__).parents[2]
+
 
 class Node:
-    """A node on a store, with its stderr kept for the report: `python -m keryx.testing.node`, or another command that
+    """A node on a store, with its stderr kept for the report: `python -m tests.fakes.node`, or another command that
     writes a line when it is at work."""
 
     def __init__(
         self, url: str, home: Path, *, database: str = "", command: Sequence[str] = (), **environ: str
     ) -> None:
-        self._command = command or [sys.executable, "-m", "keryx.testing.node", url]
+        self._command = command or [sys.executable, "-m", "tests.fakes.node", url]
         self._environ = {
             **{k: v for k, v in os.environ.items() if not k.startswith("KERYX_")},
             "KERYX_HOME": str(home),
@@ -31,6 +33,7 @@ class Node:
     def start(self, *, wait: bool = True, **extra: str) -> None:
         self.process = subprocess.Popen(
             self._command,
+            cwd=_ROOT,
             env={**self._environ, **extra},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

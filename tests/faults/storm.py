@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from tests.fakes.platform import Platform
 from tests.faults.campaign import command
 from tests.faults.node import Node
 
 from keryx.core.deliveries import AGAIN
 from keryx.testing.faults import Faults
-from keryx.testing.platform import Platform
 
 
 class Stage(Protocol):

@@ -7,12 +7,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
 
 from keryx.testing.faults import Faults
-from keryx.testing.telegram import TOKEN, FakeTelegram
 
 ROUGH = Faults(duplicate=0.05, throttle=0.02, lost_reply=0.02)
 CHATS = 20

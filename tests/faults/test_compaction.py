@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from tests.cli.driver import Cli
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, Json, Pause, Script, answer, finish, says
+from tests.fakes.platform import Platform
 from tests.faults.node import Node
 
 from keryx.core.compaction import DONE, marker
 from keryx.core.deliveries import AGAIN
 from keryx.store.database import Engine
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, Json, Pause, Script, answer, finish, says
-from keryx.testing.platform import Platform
 
 CHAT = "chat"
 SUMMARY = "They spoke of w."

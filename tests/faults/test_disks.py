@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.fakes.platform import Platform
 from tests.faults.node import Node
 
 from keryx.core.deliveries import AGAIN
-from keryx.testing.platform import Platform
 
 SOURCE = Path(__file__).with_name("syncfault.c")
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from tests.fakes.platform import Platform
 from tests.faults.node import Node
 from tests.faults.storm import Storm
 
 from keryx.testing.faults import Faults
-from keryx.testing.platform import Platform
 
 ROUGH = Faults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
 

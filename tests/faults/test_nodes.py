@@ -7,12 +7,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.fakes.platform import Platform
 from tests.faults.line import Line
 from tests.faults.node import Node
 from tests.postgres import Server, Unstartable
 
 from keryx.core.deliveries import AGAIN
-from keryx.testing.platform import Platform
 
 LEASE = 2.0
 

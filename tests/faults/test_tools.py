@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, Json, answer, calls
+from tests.fakes.platform import Platform
 from tests.faults.node import Node
 
 from keryx.core.messages import INTERRUPTED_OUTPUT
-from keryx.testing.endpoint import KEY, MODEL, Endpoint, Json, answer, calls
-from keryx.testing.platform import Platform
 
 SERVER = Path(__file__).parents[1] / "agents" / "tool_server.py"
 SECONDS = 60

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from tests.builders import until
+from tests.fakes.matrix import FakeMatrix
 
 from keryx.core.deliveries import Target
 from keryx.core.errors import SendError
@@ -14,7 +15,6 @@ from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
 from keryx.surfaces.gateway.matrix.api import Homeserver
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
-from keryx.testing.matrix import FakeMatrix
 
 ROOM = "!r:fake.test"
 

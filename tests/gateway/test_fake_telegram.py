@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.fakes.telegram import TOKEN, FakeTelegram
 
 from keryx.testing.faults import Faults
-from keryx.testing.telegram import TOKEN, FakeTelegram
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.fakes.telegram import TOKEN, FakeTelegram
 
 from keryx.core.deliveries import AGAIN, Target
 from keryx.core.errors import Forbidden, Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
@@ -24,7 +25,6 @@ from keryx.surfaces.gateway.telegram.line import BAD_TOKEN, HOOKED, TAKEN
 from keryx.surfaces.gateway.telegram.settings import Mode
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
-from keryx.testing.telegram import TOKEN, FakeTelegram
 
 SECONDS = 10
 SECRET = "hook-secret"

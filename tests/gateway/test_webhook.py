@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.fakes.webhook import KEY, SECRET, FakeWebhooks, headers
 
 from keryx.core.deliveries import AGAIN, Target
 from keryx.core.errors import Invalid, Refused, Throttled
@@ -28,7 +29,6 @@ from keryx.surfaces.gateway.webhook import (
 )
 from keryx.testing import RecordingDoor
 from keryx.testing.faults import Faults
-from keryx.testing.webhook import KEY, SECRET, FakeWebhooks, headers
 
 HELLO = b'{"chat": "c1", "user": "ann", "text": "hello"}'
 OTHER = b"another secret of 32 bytes ....."

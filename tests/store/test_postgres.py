@@ -48,6 +48,7 @@ async def test_units_that_block_each_other_are_run_again(postgres: str, schema: 
         store = Store(database)
         pair = [(await store.write(a_session)).id for _ in range(2)]
         await asyncio.gather(store.write(unit, 1, pair), store.write(unit, 2, pair[::-1]))
+    assert set(runs) == {1, 2}
     assert len(runs) > 2
 
 

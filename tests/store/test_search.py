@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.builders import ANN, ANNS, BOB, BOBS, NOW, ODD_TEXTS, OPERATORS, Store, a_message, a_session, after
 from tests.conftest import Open
+from tests.core import model
 
 from keryx.core import query as queries
-from keryx.core import search as model
 from keryx.core import tokens
 from keryx.core.ids import OPERATOR, ProfileId, TurnId
 from keryx.core.messages import (

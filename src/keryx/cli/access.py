@@ -87,10 +87,7 @@ def positive(number: int, name: str) -> int:
 
 def done(session: str, text: str, json: bool) -> None:
     """Say what became of a session."""
-    if json:
-        output.json({"session": session, "result": text})
-    else:
-        output.write(output.plain(text))
+    output.answer(text, {"session": session, "result": text}, json)
 
 
 def confirm(question: str, yes: bool) -> None:

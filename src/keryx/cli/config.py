@@ -40,10 +40,7 @@ def path(*, json: Json = False) -> None:
         keryx config path
     """
     file = config.read().folder / "keryx.toml"
-    if json:
-        output.json({"path": str(file), "exists": file.exists()})
-    else:
-        output.write(str(file))
+    output.answer(str(file), {"path": str(file), "exists": file.exists()}, json)
 
 
 @app.command
@@ -54,10 +51,7 @@ def example(*, json: Json = False) -> None:
 
         keryx config example > ~/.keryx/keryx.toml
     """
-    if json:
-        output.json({"settings": settings.rows()})
-    else:
-        output.write(settings.example())
+    output.answer(settings.example(), {"settings": settings.rows()}, json)
 
 
 @app.command
@@ -72,7 +66,4 @@ def password(*, json: Json = False) -> None:
     """
     typed = getpass.getpass("Password (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
     kept = passwords.hashed(typed.strip())
-    if json:
-        output.json({"password": kept})
-    else:
-        output.write(kept)
+    output.answer(kept, {"password": kept}, json)

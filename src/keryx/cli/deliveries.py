@@ -35,7 +35,7 @@ async def list_(
         keryx deliveries list --state dead --state unknown
     """
     async with hub() as access:
-        found = await access.hub.deliveries(access.viewer, states=state or _OPEN, limit=max(1, limit))
+        found = await access.hub.deliveries.page(access.viewer, states=state or _OPEN, limit=max(1, limit))
     if json:
         output.json({"deliveries": found})
     elif found:
@@ -53,7 +53,7 @@ async def retry(delivery: _Id, /, *, json: Json = False) -> None:
         keryx deliveries retry 01jd0abcdefghjkmnp
     """
     async with hub() as access:
-        await access.hub.decide(access.viewer, DeliveryId(delivery), DeliveryState.READY)
+        await access.hub.deliveries.decide(access.viewer, DeliveryId(delivery), DeliveryState.READY)
     _done(delivery, "It will be sent again.", json)
 
 
@@ -66,7 +66,7 @@ async def discard(delivery: _Id, /, *, json: Json = False) -> None:
         keryx deliveries discard 01jd0abcdefghjkmnp
     """
     async with hub() as access:
-        await access.hub.decide(access.viewer, DeliveryId(delivery), DeliveryState.DISCARDED)
+        await access.hub.deliveries.decide(access.viewer, DeliveryId(delivery), DeliveryState.DISCARDED)
     _done(delivery, "Discarded.", json)
 
 
@@ -79,7 +79,4 @@ def _print_list(found: list[Delivery]) -> None:
 
 
 def _done(delivery: str, text: str, json: bool) -> None:
-    if json:
-        output.json({"delivery": delivery, "result": text})
-    else:
-        output.write(text)
+    output.answer(text, {"delivery": delivery, "result": text}, json)

@@ -102,7 +102,7 @@ async def add(
             below.viewer, Wanted(schedule=schedule, prompt=prompt, to=to, name=name, zone=zone), place
         )
         nodes = await found.nodes()
-    _done(job, f"{job.name} runs {job.schedule}, next {output.when(job.next_at)}.", json)
+    output.answer(f"{job.name} runs {job.schedule}, next {output.when(job.next_at)}.", job, json)
     if not nodes:
         output.warn("keryx: jobs run while a node does, and none runs now: start `keryx serve`")
 
@@ -117,7 +117,7 @@ async def pause(job: _Ref, /, *, json: Json = False) -> None:
     """
     async with hub() as access:
         found = await access.hub.jobs.pause(access.viewer, job)
-    _done(found, f"{found.name} rests.", json)
+    output.answer(f"{found.name} rests.", found, json)
 
 
 @app.command
@@ -130,7 +130,7 @@ async def resume(job: _Ref, /, *, json: Json = False) -> None:
     """
     async with hub() as access:
         found = await access.hub.jobs.resume(access.viewer, job)
-    _done(found, f"{found.name} goes on, next {output.when(found.next_at)}.", json)
+    output.answer(f"{found.name} goes on, next {output.when(found.next_at)}.", found, json)
 
 
 @app.command
@@ -144,10 +144,7 @@ async def run(job: _Ref, /, *, json: Json = False) -> None:
     async with hub() as access:
         begun = await access.hub.jobs.run(access.viewer, job)
         nodes = await access.hub.nodes()
-    if json:
-        output.json(_run(begun))
-    else:
-        output.write(begun.error or f"It runs: keryx sessions show {begun.session}")
+    output.answer(begun.error or f"It runs: keryx sessions show {begun.session}", _run(begun), json)
     warn_if_alone(nodes)
 
 
@@ -179,7 +176,7 @@ async def remove(job: _Ref, /, *, yes: Yes = False, json: Json = False) -> None:
         found = await _found(access, job)
         confirm(f"Remove {found.name}? The conversations of its runs stay.", yes)
         await access.hub.jobs.remove(access.viewer, found.id)
-    _done(found, f"Removed {found.name}.", json)
+    output.answer(f"Removed {found.name}.", found, json)
 
 
 async def _found(access: Access, job: str) -> Job:
@@ -212,10 +209,3 @@ def _print_runs(past: list[Run]) -> None:
         return
     rows = [(output.when(r.due_at), r.status, r.delivery, r.session or "", r.error or "") for r in past]
     output.table(("due", "run", "delivery", "session", "error"), rows, flexible=4)
-
-
-def _done(job: Job, text: str, json: bool) -> None:
-    if json:
-        output.json(job)
-    else:
-        output.write(output.plain(text))

@@ -146,7 +146,4 @@ def _print_lane(lane: Lane) -> None:
 
 
 def _done(key: str, text: str, json: bool) -> None:
-    if json:
-        output.json({"lane": key, "result": text})
-    else:
-        output.write(text)
+    output.answer(text, {"lane": key, "result": text}, json)

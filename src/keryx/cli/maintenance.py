@@ -130,12 +130,10 @@ async def restore(
             aside = await asyncio.to_thread(
                 backups.restore, file, Path(settings.store), now=now, force=force, progress=progress
             )
-    if json:
-        output.json(Restored(store=masked(settings.store), aside=aside and str(aside)))
-    else:
-        output.write(f"Restored {masked(settings.store)} from {file}.")
-        if aside:
-            output.write(f"The old store is {aside}; delete it when you no longer need it.")
+    told = f"Restored {masked(settings.store)} from {file}."
+    if aside:
+        told += f"\nThe old store is {aside}; delete it when you no longer need it."
+    output.answer(told, Restored(store=masked(settings.store), aside=aside and str(aside)), json)
 
 
 @store.command
@@ -185,10 +183,11 @@ async def reindex(*, json: Json = False) -> None:
             index = Index(database)
             count = await index.rebuild(lambda done, total: progress("messages", done, total))
             index.close()
-    if json:
-        output.json({"store": masked(app.settings.store), "messages": count})
-    else:
-        output.write(f"The search index has {count:,} messages.")
+    output.answer(
+        f"The search index has {count:,} messages.",
+        {"store": masked(app.settings.store), "messages": count},
+        json,
+    )
 
 
 async def stats(*, json: Json = False) -> None:

@@ -50,6 +50,11 @@ def json(value: object) -> None:
     write(wire.dumps(value))
 
 
+def answer(text: str, value: object, json: bool) -> None:
+    """What became of a command: a text for people, or a value for programs."""
+    write(wire.dumps(value) if json else plain(text))
+
+
 def styled(text: str, style: str, *, stream: TextIO | None = None) -> str:
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if text and coloured(stream or sys.stdout) else text
 

@@ -50,11 +50,8 @@ async def approve(
     """
     async with hub() as access:
         grant = await access.hub.people.approve(access.viewer, platform, code, operator=operator)
-    if json:
-        output.json(grant)
-    else:
-        rights = " as an operator" if grant.operator else ""
-        output.write(output.plain(f"{grant.name or grant.person} may talk on {platform} now{rights}."))
+    rights = " as an operator" if grant.operator else ""
+    output.answer(f"{grant.name or grant.person} may talk on {platform} now{rights}.", grant, json)
 
 
 @app.command
@@ -85,10 +82,7 @@ async def clear(
     """
     async with hub() as access:
         count = await access.hub.people.clear(access.viewer, platform)
-    if json:
-        output.json({"forgotten": count})
-    else:
-        output.write(f"{count} forgotten.")
+    output.answer(f"{count} forgotten.", {"forgotten": count}, json)
 
 
 @app.command
@@ -119,7 +113,4 @@ def _print(found: Doorway) -> None:
 
 
 def _done(platform: str, person: str, text: str, json: bool) -> None:
-    if json:
-        output.json({"platform": platform, "person": person, "result": text})
-    else:
-        output.write(output.plain(text))
+    output.answer(text, {"platform": platform, "person": person, "result": text}, json)

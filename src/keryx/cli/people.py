@@ -157,7 +157,4 @@ def _ways(person: Person) -> str:
 
 
 def _done(who: str, text: str, json: bool) -> None:
-    if json:
-        output.json({"person": who, "result": text})
-    else:
-        output.write(output.plain(text))
+    output.answer(text, {"person": who, "result": text}, json)

@@ -6,7 +6,6 @@ from cyclopts import App, Parameter
 
 from keryx.cli import output, transcript
 from keryx.cli.access import Json, Ref, Yes, confirm, hub
-from keryx.store.projects import Project
 
 app = App(name="projects", help="Named groups of conversations.")
 
@@ -43,7 +42,7 @@ async def add(name: _Name, /, *, colour: _Colour = "", json: Json = False) -> No
     """
     async with hub() as access:
         project = await access.hub.projects.add(access.viewer, name, colour=colour)
-    _done(project, f"Made {project.name}.", json)
+    output.answer(f"Made {project.name}.", project, json)
 
 
 @app.command
@@ -58,7 +57,7 @@ async def rename(
     """
     async with hub() as access:
         project = await access.hub.projects.change(access.viewer, name, new_name=new, colour=None)
-    _done(project, f"Now called {project.name}.", json)
+    output.answer(f"Now called {project.name}.", project, json)
 
 
 @app.command
@@ -71,7 +70,7 @@ async def colour(name: _Name, colour: _Colour, /, *, json: Json = False) -> None
     """
     async with hub() as access:
         project = await access.hub.projects.change(access.viewer, name, new_name=None, colour=colour)
-    _done(project, f"{project.name} is {project.colour or 'without a colour'} now.", json)
+    output.answer(f"{project.name} is {project.colour or 'without a colour'} now.", project, json)
 
 
 @app.command
@@ -90,7 +89,7 @@ async def instruct(
     """
     async with hub() as access:
         project = await access.hub.projects.instruct(access.viewer, name, text)
-    _done(project, "Told from the next message on." if text else "No instructions any more.", json)
+    output.answer("Told from the next message on." if text else "No instructions any more.", project, json)
 
 
 @app.command
@@ -105,7 +104,7 @@ async def remove(name: _Name, /, *, yes: Yes = False, json: Json = False) -> Non
         project = await access.hub.projects.find(access.viewer, name)
         confirm(f"Remove {project.name}? Its {transcript.count(project.sessions, 'session')} stay.", yes)
         await access.hub.projects.remove(access.viewer, name)
-    _done(project, f"Removed {project.name}.", json)
+    output.answer(f"Removed {project.name}.", project, json)
 
 
 @app.command
@@ -119,14 +118,8 @@ async def assign(ref: Ref, project: _Name, /, *, json: Json = False) -> None:
     async with hub() as access:
         id_ = await access.id(ref)
         await access.hub.projects.assign(access.viewer, id_, None if project == "none" else project)
-    if json:
-        output.json({"session": id_, "project": None if project == "none" else project})
-    else:
-        output.write("In no project now." if project == "none" else f"Now in {output.plain(project)}.")
-
-
-def _done(project: Project, text: str, json: bool) -> None:
-    if json:
-        output.json(project)
-    else:
-        output.write(output.plain(text))
+    output.answer(
+        "In no project now." if project == "none" else f"Now in {project}.",
+        {"session": id_, "project": None if project == "none" else project},
+        json,
+    )

@@ -58,10 +58,7 @@ async def answer(
     """
     async with hub() as access:
         asked = await access.hub.questions.answer(access.viewer, QuestionId(question), answer)
-    if json:
-        output.json(asked)
-    else:
-        output.write(output.plain(confirmed(asked), one_line=True))
+    output.answer(output.plain(confirmed(asked), one_line=True), asked, json)
 
 
 def _print_list(found: list[Asked]) -> None:

@@ -139,7 +139,6 @@ async def model(
         if name is not None:
             settings = msgspec.structs.replace(settings, model=None if name == "default" else name)
             await access.hub.configure(access.viewer, session.id, settings)
-    if json:
-        output.json({"session": session.id, "model": settings.model})
-    else:
-        output.write(f"Model: {output.plain(settings.model or 'default')}.")
+    output.answer(
+        f"Model: {settings.model or 'default'}.", {"session": session.id, "model": settings.model}, json
+    )

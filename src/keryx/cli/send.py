@@ -119,7 +119,7 @@ async def _addressed(app: App, access: Access, inbound: Inbound, to: str | None)
     """The message with the place that its answer is sent to, checked before anything is said."""
     if to is None:
         return inbound
-    targets = await access.hub.targets(access.viewer, to, accounts=app.accounts)
+    targets = await access.hub.deliveries.targets(access.viewer, to, accounts=app.accounts)
     if len(targets) != 1:
         raise Invalid(f"{to[:80]!r} names several targets: give one")
     return msgspec.structs.replace(inbound, reply=targets[0])

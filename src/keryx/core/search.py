@@ -1,4 +1,4 @@
-"""What a query finds in one text: whether it matches, and the passage that shows why."""
+"""What a query finds in one text: the passage that shows why it matches."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from keryx.core.query import And, Expr, Not, Or, Phrase, Prefix, Query, Term
-from keryx.core.tokens import Document, Token, cjk, located
+from keryx.core.tokens import Token, cjk, located
 
 SCANNED = 10_000
 
@@ -25,14 +25,6 @@ class Snippet:
     spans: tuple[tuple[int, int], ...] = ()
 
 
-def matches(query: Query, document: Document) -> bool:
-    """Whether the words of the query fit the document. Filters are not looked at: they are about more than text.
-
-    Slow and plain: the model that every index has to agree with.
-    """
-    return query.expr is None or _holds(query.expr, document)
-
-
 def highlight(text: str, query: Query, *, width: int = 160) -> Snippet:
     """The passage of about `width` characters with the most different hits, or the beginning if there are none.
 
@@ -46,30 +38,6 @@ def highlight(text: str, query: Query, *, width: int = 160) -> Snippet:
     begin, end = _window(text, first, last, width)
     inside = [(max(b, begin), min(e, end)) for b, e, _ in hits if b < end and e > begin]
     return _snippet(text, begin, end, inside)
-
-
-def _holds(expr: Expr, document: Document) -> bool:
-    match expr:
-        case And(items):
-            return all(_holds(item, document) for item in items)
-        case Or(items):
-            return any(_holds(item, document) for item in items)
-        case Not(item):
-            return not _holds(item, document)
-        case Term(words, mark):
-            return mark in document.marks or _side_by_side(words, document.words)
-        case Phrase(words):
-            return _side_by_side(words, document.words)
-        case Prefix(words):
-            return _side_by_side(words, document.words, open_end=True)
-        case _:
-            assert_never(expr)
-
-
-def _side_by_side(wanted: tuple[str, ...], words: list[str], *, open_end: bool = False) -> bool:
-    if not wanted:
-        return False
-    return any(_begins(wanted, words[i : i + len(wanted)], open_end) for i in range(len(words)))
 
 
 def _begins(wanted: tuple[str, ...], words: list[str], open_end: bool) -> bool:

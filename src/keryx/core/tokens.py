@@ -67,12 +67,6 @@ class Token(NamedTuple):
     mark: bool = False
 
 
-def tokens(text: str) -> list[str]:
-    """All words in order, then all marks."""
-    found = document(text)
-    return found.words + found.marks
-
-
 def document(text: str) -> Document:
     """Any text gives a document, in time linear in its length."""
     folded = fold(text)

@@ -176,7 +176,7 @@ class BuiltinTools:
 
     async def _send(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
         asked = _given(arguments, Send)
-        sent = await self._hub.post(
+        sent = await self._hub.deliveries.post(
             _viewer(context), context.turn, asked.target, asked.text, alone=_confines(context) is None
         )
         return f"It is on its way to {', '.join(map(str, sent))}."

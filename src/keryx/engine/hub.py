@@ -1,33 +1,30 @@
 """Hub: the facade. Three verbs for every surface, and small commands beside them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
 from keryx.core.changes import Change
 from keryx.core.connections import ClosedGate, Connection
-from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import NotFound, Unavailable
-from keryx.core.ids import Cursor, DeliveryId, SessionId, TurnId
+from keryx.core.ids import Cursor, SessionId, TurnId
 from keryx.core.messages import Message, Parts, split_id
 from keryx.core.ports import Clock, Inbound, Receipt
 from keryx.core.sessions import EndReason, Listed, Listing, Session, Settings, TitleBy, Viewer
-from keryx.core.shapes import Reach
 from keryx.core.turns import Turn
 from keryx.engine import (
     branches,
     commands,
     control,
-    homes,
-    posts,
     revisions,
     router,
     snapshot,
     story,
     worker,
 )
+from keryx.engine.deliveries import Deliveries
 from keryx.engine.desk import Desk
 from keryx.engine.feed import Feed
 from keryx.engine.jobs import Jobs
@@ -46,7 +43,6 @@ from keryx.store import (
     changes,
     connections,
     cursors,
-    deliveries,
     gates,
     gauges,
     listings,
@@ -62,6 +58,7 @@ from keryx.store.search import Hit, Index
 from keryx.store.workers import Worker
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Exporter: TypeAlias = Callable[[Database, Viewer, list[SessionId]], Awaitable[object]]
 
 NODE = "serve"
@@ -88,6 +85,7 @@ class Hub:
         self.people = People(database, clock, policy=policy)
         self.projects = Projects(database, clock)
         self.lanes = Lanes(database, clock, policy=policy)
+        self.deliveries = Deliveries(database, clock, policy=policy)
         self.jobs = Jobs(database, clock, policy=policy)
 
     async def receive(self, inbound: Inbound) -> Receipt:
@@ -174,39 +172,28 @@ class Hub:
     async def rename(self, viewer: Viewer, session: SessionId, title: str) -> str:
         now = self._clock.now()
         return await self._change(
-            "rename", viewer, session, lambda tx, s: sessions.rename(tx, s, title, by=TitleBy.PERSON, now=now)
+            "rename", viewer, session, sessions.rename, title, by=TitleBy.PERSON, now=now
         )
 
     async def pin(self, viewer: Viewer, session: SessionId, pinned: bool) -> None:
-        now = self._clock.now()
-        await self._change("pin", viewer, session, lambda tx, s: sessions.set_pinned(tx, s, pinned, now=now))
+        await self._change("pin", viewer, session, sessions.set_pinned, pinned, now=self._clock.now())
 
     async def archive(self, viewer: Viewer, session: SessionId, archived: bool) -> None:
-        now = self._clock.now()
-        await self._change(
-            "archive", viewer, session, lambda tx, s: sessions.set_archived(tx, s, archived, now=now)
-        )
+        await self._change("archive", viewer, session, sessions.set_archived, archived, now=self._clock.now())
 
     async def end(self, viewer: Viewer, session: SessionId, reason: EndReason | None) -> None:
         """End a session with a reason, or reopen it with `None`."""
-        now = self._clock.now()
-        await self._change("end", viewer, session, lambda tx, s: sessions.end(tx, s, reason, now=now))
+        await self._change("end", viewer, session, sessions.end, reason, now=self._clock.now())
 
     async def configure(self, viewer: Viewer, session: SessionId, settings: Settings) -> None:
-        now = self._clock.now()
         await self._change(
-            "configure", viewer, session, lambda tx, s: sessions.set_settings(tx, s, settings, now=now)
+            "configure", viewer, session, sessions.set_settings, settings, now=self._clock.now()
         )
 
     async def delete(self, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:
         """Hide a session now and erase it after the grace period; with `erase`, erase it at once."""
         now, grace = self._clock.now(), self._policy.keep.erase
-        await self._change(
-            "delete",
-            viewer,
-            session,
-            lambda tx, s: control.delete(tx, s, grace=grace, now=now, erase=erase),
-        )
+        await self._change("delete", viewer, session, control.delete, grace=grace, now=now, erase=erase)
 
     async def undelete(self, viewer: Viewer, session: SessionId) -> None:
         now = self._clock.now()
@@ -228,15 +215,8 @@ class Hub:
         cwd: str | None = None,
     ) -> Session:
         """An independent copy up to a message, by default up to the last complete turn, in the same folder or another."""
-        now = self._clock.now()
-        return await self._change(
-            "fork",
-            viewer,
-            session,
-            lambda tx, s: revisions.fork(
-                tx, s, viewer=viewer, surface=surface, through=through, title=title, cwd=cwd, now=now
-            ),
-        )
+        copy = partial(revisions.fork, viewer=viewer, surface=surface, through=through, title=title, cwd=cwd)
+        return await self._change("fork", viewer, session, copy, now=self._clock.now())
 
     async def branch(
         self,
@@ -249,23 +229,9 @@ class Hub:
         title: str | None = None,
     ) -> Receipt:
         """Fork, and say something to the copy, all or nothing; a repeated event gives the first receipt."""
+        copy = partial(branches.branch, viewer=viewer, surface=surface, through=through, title=title)
         now = self._clock.now()
-        return await self._change(
-            "branch",
-            viewer,
-            session,
-            lambda tx, s: branches.branch(
-                tx,
-                s,
-                inbound,
-                viewer=viewer,
-                surface=surface,
-                through=through,
-                title=title,
-                policy=self._policy,
-                now=now,
-            ),
-        )
+        return await self._change("branch", viewer, session, copy, inbound, policy=self._policy, now=now)
 
     async def export(self, viewer: Viewer, session: SessionId, exporter: Exporter) -> None:
         """Give a session to `exchange.export`, bound to a format, which only those load who ask for it."""
@@ -273,23 +239,14 @@ class Hub:
         await exporter(self._database, viewer, [session])
 
     async def undo(self, viewer: Viewer, session: SessionId, count: int = 1) -> str:
-        now = self._clock.now()
-        return await self._change(
-            "undo", viewer, session, lambda tx, s: revisions.undo(tx, s, count, now=now)
-        )
+        return await self._change("undo", viewer, session, revisions.undo, count, now=self._clock.now())
 
     async def redo(self, viewer: Viewer, session: SessionId) -> int:
-        now = self._clock.now()
-        return await self._change("redo", viewer, session, lambda tx, s: revisions.redo(tx, s, now=now))
+        return await self._change("redo", viewer, session, revisions.redo, now=self._clock.now())
 
     async def retry(self, viewer: Viewer, session: SessionId, *, surface: str) -> Receipt:
-        now = self._clock.now()
-        return await self._change(
-            "retry",
-            viewer,
-            session,
-            lambda tx, s: revisions.retry(tx, s, asker=viewer.principal, surface=surface, now=now),
-        )
+        retry = partial(revisions.retry, asker=viewer.principal, surface=surface)
+        return await self._change("retry", viewer, session, retry, now=self._clock.now())
 
     async def stop(self, viewer: Viewer, session: SessionId, *, queue: bool = False) -> Turn | None:
         """Ask the running turn to stop; with `queue`, drop what waits too. With nothing running, nothing happens."""
@@ -342,75 +299,23 @@ class Hub:
             "active", lambda tx: turns.active(tx, profile=viewer.profile, owner=viewer.owner)
         )
 
-    async def deliveries(
-        self, viewer: Viewer, *, states: Sequence[DeliveryState] | None = None, limit: int = 100
-    ) -> list[Delivery]:
-        return await self._database.read(
-            "deliveries", lambda tx: deliveries.page(tx, viewer, states=states, limit=limit)
-        )
-
-    async def decide(self, viewer: Viewer, delivery: DeliveryId, state: DeliveryState) -> None:
-        """Retry (`READY`) or discard (`DISCARDED`) a delivery that failed, died or is in doubt."""
-        now = self._clock.now()
-        await self._database.write(
-            "delivery.decide",
-            lambda tx: deliveries.decide(tx, deliveries.get(tx, delivery, viewer=viewer), state, now=now),
-        )
-
-    async def targets(
-        self,
-        viewer: Viewer,
-        text: str,
-        *,
-        origin: Target | None = None,
-        accounts: Mapping[str, Reach] | None = None,
-    ) -> list[Target]:
-        """The places that a text names as targets, each complete. `accounts` are the connected platforms, by default those
-        of this process. `Invalid` says which target cannot be reached, and why."""
-        known = accounts or self._policy.reach or None
-        return await self._database.read(
-            "targets",
-            lambda tx: homes.resolve(tx, text, profile=viewer.profile, origin=origin, accounts=known),
-        )
-
-    async def post(
-        self, viewer: Viewer, turn: TurnId, target: str, text: str, *, alone: bool = True
-    ) -> list[Target]:
-        """Send a text in the name of a running turn; gives where it goes. `Invalid` for a place that is not the viewer's;
-        without `alone`, only the place that asked is allowed."""
-        now = self._clock.now()
-        return await self._database.write(
-            "post",
-            lambda tx: posts.post(
-                tx, turns.get(tx, turn), viewer, target, text, reach=self._policy.reach, alone=alone, now=now
-            ),
-        )
-
     async def why(self, viewer: Viewer, message: str) -> Story:
         """The whole story of one message."""
         session, seq = split_id(message)
-        return await self._read("why", viewer, session, lambda tx, s: story.tell(tx, s, seq))
+        return await self._read("why", viewer, session, story.tell, seq)
 
     async def nodes(self) -> list[Worker]:
         """The processes that run every turn and are alive, as far as can be told."""
-        lease = self._policy.limits.lease
-        earliest = self._clock.now() - lease
-
-        def alive(tx: Transaction) -> list[Worker]:
-            nodes = [w for w in workers.every(tx) if w.kind == NODE]
-            return [w for w in nodes if w.seen_at >= earliest and not worker.dead(w)]
-
-        return await self._database.read("nodes", alive)
+        return [w for w in await self._database.read("nodes", self._alive) if w.kind == NODE]
 
     async def connections(self) -> list[Connection]:
         """How each process that is alive stands with each platform."""
-        earliest = self._clock.now() - self._policy.limits.lease
 
-        def alive(tx: Transaction) -> list[Connection]:
-            there = {w.id for w in workers.every(tx) if w.seen_at >= earliest and not worker.dead(w)}
+        def work(tx: Transaction) -> list[Connection]:
+            there = {w.id for w in self._alive(tx)}
             return [c for c in connections.every(tx) if c.worker in there]
 
-        return await self._database.read("connections", alive)
+        return await self._database.read("connections", work)
 
     async def closed_gates(self) -> list[ClosedGate]:
         """The chats and accounts that nothing is sent to now, and until when."""
@@ -438,14 +343,32 @@ class Hub:
         except Unavailable as exc:
             return f"Search does not work now: {exc}."
 
+    def _alive(self, tx: Transaction) -> list[Worker]:
+        earliest = self._clock.now() - self._policy.limits.lease
+        return [w for w in workers.every(tx) if w.seen_at >= earliest and not worker.dead(w)]
+
     async def _read(
-        self, label: str, viewer: Viewer, session: SessionId, work: Callable[[Transaction, Session], T]
+        self,
+        label: str,
+        viewer: Viewer,
+        session: SessionId,
+        work: Callable[Concatenate[Transaction, Session, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
-        return await self._database.read(label, lambda tx: work(tx, sessions.get(tx, session, viewer=viewer)))
+        return await self._database.read(
+            label, lambda tx: work(tx, sessions.get(tx, session, viewer=viewer), *args, **kwargs)
+        )
 
     async def _change(
-        self, label: str, viewer: Viewer, session: SessionId, work: Callable[[Transaction, Session], T]
+        self,
+        label: str,
+        viewer: Viewer,
+        session: SessionId,
+        work: Callable[Concatenate[Transaction, Session, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         return await self._database.write(
-            label, lambda tx: work(tx, sessions.get(tx, session, viewer=viewer))
+            label, lambda tx: work(tx, sessions.get(tx, session, viewer=viewer), *args, **kwargs)
         )

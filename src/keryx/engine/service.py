@@ -8,6 +8,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from keryx.core.deliveries import Idempotency
 from keryx.core.errors import KeryxError
 from keryx.core.ports import Adapter, Clock
 from keryx.engine import homes
@@ -66,19 +67,9 @@ class Service:
         self.worker = this(kind, now=clock.now())
         self.connections = Connections(database, clock, worker=self.worker.id)
         self.roles = Roles(self._adapters, policy.access, clock)
-        self._previews = Previews(
-            database,
-            clock,
-            adapters=self._adapters,
-            worker=self.worker.id,
-            connections=self.connections,
-            look_again=self._look_again,
-        )
-        self.runner = Runner(
-            database,
-            clock,
-            worker=self.worker.id,
-            driver=Driver(
+        self._previews = self._showing()
+        self.runner = self._working(
+            Driver(
                 database,
                 clock,
                 choose=choose,
@@ -89,37 +80,15 @@ class Service:
                 rules=policy.access,
                 roles=self.roles,
                 budgets=policy.budgets,
-            ),
-            limits=policy.limits,
-            watcher=self._previews,
-            scoped=not everything,
+            )
         )
-        self.leases = Leases(
-            database,
-            clock,
-            me=self.worker,
-            policy=policy,
-            idempotency={a.platform: a.capabilities.idempotency for a in adapters},
-            held=self._held,
-            look_again=self._look_again,
-        )
+        self.leases = self._leasing({a.platform: a.capabilities.idempotency for a in adapters})
         self._listening = {
             adapter_key(a): Listening(self.hub, clock, a, connections=self.connections, roles=self.roles)
             for a in self._adapters
         }
         self._scheduler = Scheduler(database, clock, policy=policy)
-        self._dispatchers = [
-            Dispatcher(
-                database,
-                clock,
-                adapter,
-                worker=self.worker.id,
-                policy=policy,
-                media=self.hub.media,
-                connections=self.connections,
-            )
-            for adapter in self._adapters
-        ]
+        self._dispatchers = [self._sending(a) for a in self._adapters]
 
     @asynccontextmanager
     async def running(self, *, drain: float = 0) -> AsyncGenerator[Hub]:
@@ -168,6 +137,49 @@ class Service:
         """Whether an adapter can be given events now."""
         found = self._listening.get(adapter_key(adapter))
         return found is not None and found.now
+
+    def _showing(self) -> Previews:
+        return Previews(
+            self._database,
+            self._clock,
+            adapters=self._adapters,
+            worker=self.worker.id,
+            connections=self.connections,
+            look_again=self._look_again,
+        )
+
+    def _working(self, driver: Driver) -> Runner:
+        return Runner(
+            self._database,
+            self._clock,
+            worker=self.worker.id,
+            driver=driver,
+            limits=self._policy.limits,
+            watcher=self._previews,
+            scoped=not self._everything,
+        )
+
+    def _leasing(self, idempotency: dict[str, Idempotency]) -> Leases:
+        return Leases(
+            self._database,
+            self._clock,
+            me=self.worker,
+            policy=self._policy,
+            idempotency=idempotency,
+            held=self._held,
+            look_again=self._look_again,
+        )
+
+    def _sending(self, adapter: Adapter) -> Dispatcher:
+        return Dispatcher(
+            self._database,
+            self._clock,
+            adapter,
+            worker=self.worker.id,
+            policy=self._policy,
+            media=self.hub.media,
+            connections=self.connections,
+        )
 
     def _held(self) -> Held:
         sending = frozenset(delivery for d in self._dispatchers for delivery in d.held)

@@ -7,9 +7,9 @@ from functools import partial
 import msgspec
 
 from keryx.core.changes import Change, Kind, Piece
-from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import CursorExpired
-from keryx.core.ids import Cursor, DeliveryId, SessionId
+from keryx.core.ids import Cursor, SessionId
 from keryx.core.lanes import Sharing
 from keryx.core.messages import Message, Text, ToolCall
 from keryx.core.questions import Asked
@@ -166,11 +166,6 @@ class Views:
             return {s.id: s.title for s in found if viewer.sees(s.profile, s.owner)}
 
         return await self._database.read("view.titles", work)
-
-    async def delivery(self, viewer: Viewer, delivery: DeliveryId) -> Delivery:
-        return await self._database.read(
-            "view.delivery", lambda tx: deliveries.get(tx, delivery, viewer=viewer)
-        )
 
     async def check(self, cursor: Cursor) -> None:
         """Raise `Invalid` for what is no cursor. One that is too old passes: whoever follows it is told."""

@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -21,6 +20,7 @@ from psycopg.pq import TransactionStatus
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate, statements
+from keryx.store.crew import Crew
 from keryx.store.database import LONG_WORK, NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
 from keryx.store.statements import Result
 from keryx.store.wake import Wake
@@ -100,7 +100,7 @@ class PostgresDatabase:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(self._connections, thread_name_prefix="keryx-pg")
+        self._threads = Crew(self._connections, "keryx-pg", self._loop)
         await asyncio.to_thread(self._open)
         self._listener = threading.Thread(target=self._listen_forever, name="keryx-listen", daemon=True)
         self._listener.start()
@@ -114,11 +114,11 @@ class PostgresDatabase:
 
     async def write(self, label: str, work: Work[T]) -> T:
         self._check_open()
-        return await self._loop.run_in_executor(self._threads, self._write, label, work)
+        return await self._threads.run(lambda: self._write(label, work))
 
     async def read(self, label: str, work: Work[T]) -> T:
         self._check_open()
-        return await self._loop.run_in_executor(self._threads, self._read, label, work)
+        return await self._threads.run(lambda: self._read(label, work))
 
     def _check_open(self) -> None:
         if self._closing.is_set():
@@ -151,7 +151,7 @@ class PostgresDatabase:
         return {"options": f"{_GIVE_UP} {said.get('options', '')} {path}".strip(), **ours}
 
     def _close(self) -> None:
-        self._threads.shutdown()
+        self._threads.close()
         # A notification lets the listener see at once that it is over.
         with (
             suppress(psycopg.Error, psycopg_pool.PoolTimeout),

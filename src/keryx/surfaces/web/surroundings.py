@@ -84,7 +84,7 @@ async def reset_lane(ask: Ask) -> wire.Lane:
 async def deliveries(ask: Ask) -> wire.Deliveries:
     query = ask.query(forms.DeliveryQuery)
     states = (query.state,) if query.state else _OPEN
-    found = await ask.hub.deliveries(ask.viewer, states=states, limit=query.limit)
+    found = await ask.hub.deliveries.page(ask.viewer, states=states, limit=query.limit)
     return wire.Deliveries(deliveries=[show.delivery(d) for d in found])
 
 
@@ -137,8 +137,7 @@ async def revoke_grant(ask: Ask) -> None:
 
 async def _decide(ask: Ask, state: DeliveryState) -> wire.Delivery:
     id_ = DeliveryId(ask.path("delivery"))
-    await ask.hub.decide(ask.viewer, id_, state)
-    return show.delivery(await ask.hub.views.delivery(ask.viewer, id_))
+    return show.delivery(await ask.hub.deliveries.decide(ask.viewer, id_, state))
 
 
 def _hit(hit: Hit) -> wire.Hit:

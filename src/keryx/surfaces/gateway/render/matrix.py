@@ -7,9 +7,9 @@ from typing import assert_never
 
 import msgspec
 
+from keryx.surfaces.gateway.render import plain
 from keryx.surfaces.gateway.render.measure import inked
 from keryx.surfaces.gateway.render.parser import parse
-from keryx.surfaces.gateway.render.part import PLAIN
 from keryx.surfaces.gateway.render.split import split
 from keryx.surfaces.gateway.render.tree import (
     Block,
@@ -45,10 +45,6 @@ class Rendered(msgspec.Struct, frozen=True):
     body: str
     formatted_body: str
 
-    @property
-    def plain(self) -> str:
-        return self.body
-
 
 def parts(markdown: str, budget: int = BUDGET) -> list[Rendered]:
     """Parts that show something, in order; none if the whole shows nothing."""
@@ -64,7 +60,7 @@ def size(part: Rendered) -> int:
 
 
 def _render(document: Document) -> Rendered:
-    return Rendered(PLAIN.render(document), _blocks(document.blocks))
+    return Rendered(plain.render(document), _blocks(document.blocks))
 
 
 def _blocks(blocks: Iterable[Block]) -> str:

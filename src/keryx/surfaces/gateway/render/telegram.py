@@ -7,10 +7,9 @@ from typing import assert_never
 
 import msgspec
 
-from keryx.surfaces.gateway.render import table
+from keryx.surfaces.gateway.render import plain, table
 from keryx.surfaces.gateway.render.measure import Limit, Unit, inked, length
 from keryx.surfaces.gateway.render.parser import parse
-from keryx.surfaces.gateway.render.part import PLAIN
 from keryx.surfaces.gateway.render.split import split
 from keryx.surfaces.gateway.render.tree import (
     Block,
@@ -75,7 +74,7 @@ def render(document: Document) -> Rendered:
     entities = sorted(
         (entity for entity in kept if entity.length > 0), key=lambda one: (one.offset, -one.length)
     )
-    return Rendered(text, tuple(entities), PLAIN.render(document))
+    return Rendered(text, tuple(entities), plain.render(document))
 
 
 def _trimmed(entity: Entity, end: int) -> Entity:
@@ -154,7 +153,7 @@ class _Writer:
                     self.write("\n" if index else "")
                     self.item(item)
             case Rule():
-                self.write(PLAIN.rule)
+                self.write(plain.RULE)
             case _:
                 assert_never(block)
 

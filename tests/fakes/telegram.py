@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from email import message_from_bytes, policy
 from typing import Any, Self
 
+from tests.fakes.loopback import Loopback, Request, Response, as_json
+
 from keryx.testing.faults import Faults
-from keryx.testing.loopback import Loopback, Request, Response, as_json
 
 TOKEN = "424242:test-token"
 BOT = {

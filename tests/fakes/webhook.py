@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tests.fakes.loopback import Loopback, Request, Response, as_json
+
 from keryx.core import ports
 from keryx.core.errors import KeryxError
 from keryx.testing.faults import Faults
-from keryx.testing.loopback import Loopback, Request, Response, as_json
 
 KEY = b"a secret of thirty-two bytes ..."
 SECRET = f"whsec_{base64.b64encode(KEY).decode()}"

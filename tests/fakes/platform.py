@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 import httpx
+from tests.fakes.loopback import Loopback, Request, Response, as_json
 
 from keryx.core.deliveries import AGAIN, Idempotency, Target
 from keryx.core.errors import NotSent, Refused, Throttled, Uncertain
@@ -21,7 +22,6 @@ from keryx.core.messages import words
 from keryx.core.ports import Capabilities, Door, Inbound, Link, Parcel
 from keryx.core.source import Source
 from keryx.testing.faults import Faults
-from keryx.testing.loopback import Loopback, Request, Response, as_json
 
 PLATFORM = "fake"
 _POLL_SECONDS = 1.0

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from urllib.parse import unquote
 
+from tests.fakes.loopback import Loopback, Request, Response, as_json
+
 from keryx.testing.faults import Faults
-from keryx.testing.loopback import Loopback, Request, Response, as_json
 
 TOKEN = "syt_test_token"
 USER = "@keryx:fake.test"

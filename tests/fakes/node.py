@@ -1,4 +1,4 @@
-"""A node for fault tests, as a process of its own: `python -m keryx.testing.node PLATFORM_URL`.
+"""A node for fault tests, as a process of its own: `python -m tests.fakes.node PLATFORM_URL`.
 
 Configured like any node by KERYX_ variables. KERYX_TEST_FAULT=label:before|after:n kills the process with -9 at
 the n-th unit of work with that label.
@@ -10,6 +10,7 @@ import signal
 import sys
 
 import msgspec
+from tests.fakes.platform import PLATFORM, PlatformAdapter
 
 from keryx import config
 from keryx.app import App
@@ -17,7 +18,6 @@ from keryx.base import configure_logging, open_database
 from keryx.core.access import EVERYBODY, Rule
 from keryx.core.errors import KeryxError
 from keryx.testing.database import CrashingDatabase, Fault, When
-from keryx.testing.platform import PLATFORM, PlatformAdapter
 
 
 async def main(url: str) -> None:
