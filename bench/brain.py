@@ -48,7 +48,7 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
                 for at_once in _AT_ONCE:
                     size = f"{at_once}, {pace}"
                     rounds = (
-                        1 if pause and stage.quick else max(2, stage.count(2 if pause else 200) // at_once)
+                        1 if pause and stage.quick else max(2, stage.count(4 if pause else 200) // at_once)
                     )
                     if not pause and not stage.dsn:
                         async for found in _at_agent(agent, client, size, rounds, at_once):
@@ -87,7 +87,9 @@ async def _said(agent: LlmAgent) -> Run:
 async def _through_node(
     stage: Stage, agent: LlmAgent, client: openai.AsyncOpenAI, size: str, rounds: int, at_once: int
 ) -> AsyncIterator[Line]:
-    """From a message received to what its reader sees, each in a conversation of its own, for the next prompt is longer."""
+    """From a message received to what its reader sees, each in a conversation of its own, for the next prompt is longer.
+    The first ones do what a process does once, such as to connect to the endpoint, and are not counted if there are
+    others. The first word takes three commits more than a bare call: the message, the claim of its turn, and the word."""
     place = stage.place()
     ours: list[Run] = []
     floor: list[Run] = []
@@ -100,7 +102,7 @@ async def _through_node(
                 ours += await streams.together([_exchange(hub, n, filled[n]) for n in lanes])
                 floor += await streams.together([streams.bare(client) for _ in lanes])
             drafts = (_drafts(database) - before) / len(ours) / WORDS
-    for found in streams.lines("node", size, ours, floor):
+    for found in streams.lines("node", size, ours[at_once:] or ours, floor[at_once:] or floor):
         yield found
     yield line("node: commits per word", size, drafts, "")
 

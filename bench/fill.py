@@ -1,23 +1,27 @@
-"""Fill: many lanes, sessions, messages, turns and deliveries, written in big units of work."""
+"""Fill: many lanes, sessions, messages, turns and deliveries, each a copy of one that the product made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from bench import copies
+from bench.copies import Sample, Value
 from keryx.core import ids, lanes
 from keryx.core.deliveries import Target
-from keryx.core.ids import DEFAULT_PROFILE, LaneKey, PrincipalId, SessionId, TurnId
+from keryx.core.ids import DEFAULT_PROFILE, DeliveryId, LaneKey, PrincipalId, SessionId, TurnId
 from keryx.core.messages import Role, words
 from keryx.core.ports import Receipt
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.store import deliveries, inbox, messages, principals, sessions, turns
 from keryx.store import lanes as lane_store
-from keryx.store.database import Database, Transaction
+from keryx.store.database import Database, Transaction, micros
 
 PLATFORM, ACCOUNT = "bench", "bot"
 _UNIT = 2000
+# Numbers that stand for those of a copy: nothing else in a row may look like them.
+_NUMBER, _SEQ = 987_654_321, 456_789_123
 # A short while ago: a lane that was silent for a day gets a new session with its next message, which costs more.
 _START = datetime.now(UTC) - timedelta(minutes=10)
 _STEP = timedelta(milliseconds=5)
@@ -46,84 +50,136 @@ def target(n: int) -> Target:
 async def lanes_with_sessions(database: Database, count: int) -> list[Filled]:
     """People with a lane, a session and one message each, and the inbox that remembers the messages."""
     found: list[Filled] = []
-    await _in_units(database, count, lambda tx, n: found.append(_lane(tx, n)))
+    key = lanes.address(source(_NUMBER)).key
+
+    def marks(tx: Transaction) -> Mapping[str, Value]:
+        made = lane(tx, _NUMBER)
+        return {**_numbered(_NUMBER), "session": made.session, "owner": made.owner}
+
+    def copy(n: int) -> tuple[Value, ...]:
+        made = Filled(
+            LaneKey(key.replace(str(_NUMBER), str(n))), SessionId(ids.new(at(n))), PrincipalId(ids.new(at(n)))
+        )
+        found.append(made)
+        return *_numbered(n).values(), made.session, made.owner
+
+    await _in_units(database, await copies.sampled(marks), range(count), copy)
     return found
 
 
 async def session_with_messages(database: Database, count: int) -> SessionId:
     """One session of many messages, question and answer in turns."""
-    made = await database.write("fill", lambda tx: _session(tx, 0))
-    await _in_units(database, count, lambda tx, n: _said(tx, made, n))
+    made = await database.write("fill", lambda tx: session(tx, 0))
+
+    def marks(tx: Transaction) -> Mapping[str, Value]:
+        said(tx, made, _NUMBER)
+        return {**_numbered(_NUMBER), "seq": _SEQ, "role": _role(_NUMBER), "turn": _NUMBER // 2}
+
+    def copy(n: int) -> tuple[Value, ...]:
+        return *_numbered(n).values(), n + 1, _role(n), n // 2
+
+    samples = await copies.sampled(marks, after=lambda tx: _long(tx, made), without=("sessions",))
+    await _in_units(database, samples, range(count), copy)
+    await database.write("fill", lambda tx: _grown(tx, made, count))
     return made
 
 
 async def sessions_with_turns(database: Database, count: int) -> None:
     """One waiting turn in each of many sessions of many people."""
-    await _in_units(database, count, lambda tx, n: _turn(tx, _session(tx, n), n))
+
+    def marks(tx: Transaction) -> Mapping[str, Value]:
+        made = session(tx, _NUMBER)
+        return {**_numbered(_NUMBER), "session": made, "turn": turn(tx, made, _NUMBER)}
+
+    def copy(n: int) -> tuple[Value, ...]:
+        return *_numbered(n).values(), ids.new(at(n)), ids.new(at(n))
+
+    await _in_units(database, await copies.sampled(marks), range(count), copy)
 
 
 async def turns_in_one_session(database: Database, count: int) -> SessionId:
     """Many waiting turns of one session, asked by different people."""
-    made = await database.write("fill", lambda tx: _session(tx, 0))
-    await _in_units(database, count, lambda tx, n: _turn(tx, made, n))
+    made = await database.write("fill", lambda tx: session(tx, 0))
+    await database.write("fill", lambda tx: turn(tx, made, 0))
+
+    def before(tx: Transaction) -> None:
+        _long(tx, made, waiting=True)
+
+    def marks(tx: Transaction) -> Mapping[str, Value]:
+        return {"turn": turn(tx, made, _NUMBER), **_numbered(_NUMBER), "seq": _SEQ}
+
+    def copy(n: int) -> tuple[Value, ...]:
+        return ids.new(at(n)), *_numbered(n).values(), n + 1
+
+    samples = await copies.sampled(marks, after=before, without=("sessions",))
+    await _in_units(database, samples, range(1, count), copy)
+    await database.write("fill", lambda tx: _grown(tx, made, count))
     return made
 
 
 async def ready_deliveries(database: Database, count: int, *, targets: range) -> None:
     """Deliveries that wait, spread over the chats in turns."""
-    await _in_units(database, count, lambda tx, n: _delivery(tx, n, targets[n % len(targets)]))
+
+    def marks(tx: Transaction) -> Mapping[str, Value]:
+        return {"id": delivery(tx, _NUMBER), **_numbered(_NUMBER)}
+
+    def copy(n: int) -> tuple[Value, ...]:
+        return ids.new(at(n)), targets[n % len(targets)], micros(at(n))
+
+    await _in_units(database, await copies.sampled(marks), range(count), copy)
 
 
-async def _in_units(database: Database, count: int, one: Callable[[Transaction, int], object]) -> None:
-    def work(tx: Transaction, first: int) -> None:
-        for n in range(first, min(first + _UNIT, count)):
-            one(tx, n)
-
-    for first in range(0, count, _UNIT):
-        await database.write("fill", lambda tx, first=first: work(tx, first))
+def at(n: int) -> datetime:
+    """When the thing with this number was made; the one that is copied is made with the first."""
+    return _START + (n if n < _NUMBER else 0) * _STEP
 
 
-def _at(n: int) -> datetime:
-    return _START + n * _STEP
-
-
-def _lane(tx: Transaction, n: int) -> Filled:
-    at = _at(n)
-    said = source(n)
+def lane(tx: Transaction, n: int) -> Filled:
+    """One lane with its session and message, as the product makes them."""
+    now = at(n)
+    place = source(n)
     owner = principals.resolve(
-        tx, profile=said.profile, platform=PLATFORM, person=str(n), name=f"Person {n}", now=at
+        tx, profile=place.profile, platform=PLATFORM, person=str(n), name=f"Person {n}", now=now
     )
-    lane = lane_store.ensure(tx, lanes.address(said), said, owner=owner, now=at)
-    session = sessions.create(tx, profile=said.profile, owner=owner, surface=PLATFORM, origin=said, now=at)
-    lane_store.move(tx, lane, session, why="first message", now=at)
-    seq = messages.append(tx, session, Role.USER, words(_SAID), now=at, surface=PLATFORM)
-    receipt = Receipt(duplicate=False, session=session, seq=seq)
-    inbox.record(tx, receipt, platform=PLATFORM, account=ACCOUNT, event=f"fill-{n}", now=at)
-    return Filled(lane.key, session, owner)
+    found = lane_store.ensure(tx, lanes.address(place), place, owner=owner, now=now)
+    made = sessions.create(tx, profile=place.profile, owner=owner, surface=PLATFORM, origin=place, now=now)
+    lane_store.move(tx, found, made, why="first message", now=now)
+    seq = messages.append(tx, made, Role.USER, words(_SAID), now=now, surface=PLATFORM)
+    receipt = Receipt(duplicate=False, session=made, seq=seq)
+    inbox.record(tx, receipt, platform=PLATFORM, account=ACCOUNT, event=f"fill-{n}", now=now)
+    return Filled(found.key, made, owner)
 
 
-def _session(tx: Transaction, n: int) -> SessionId:
+def session(tx: Transaction, n: int, id: SessionId | None = None) -> SessionId:
+    """A session without messages."""
     return sessions.create(
-        tx, profile=DEFAULT_PROFILE, owner=PrincipalId(f"person-{n}"), surface=PLATFORM, now=_at(n)
+        tx, id=id, profile=DEFAULT_PROFILE, owner=PrincipalId(f"person-{n}"), surface=PLATFORM, now=at(n)
     )
 
 
-def _said(tx: Transaction, session: SessionId, n: int) -> None:
-    role = Role.ASSISTANT if n % 2 else Role.USER
+def said(tx: Transaction, session: SessionId, n: int) -> None:
+    """One message of a session; questions and answers take turns."""
     messages.append(
-        tx, session, role, words(f"{n}: {_SAID}"), now=_at(n), turn=TurnId(f"turn-{n // 2}"), surface=PLATFORM
+        tx,
+        session,
+        _role(n),
+        words(f"{n}: {_SAID}"),
+        now=at(n),
+        turn=TurnId(f"turn-{n // 2}"),
+        surface=PLATFORM,
     )
 
 
-def _turn(tx: Transaction, session: SessionId, n: int) -> None:
-    at = _at(n)
-    turn = TurnId(ids.new(at))
-    seq = messages.append(tx, session, Role.USER, words(_SAID), now=at, turn=turn, surface=PLATFORM)
+def turn(tx: Transaction, session: SessionId, n: int) -> TurnId:
+    """One turn that waits in a session."""
+    now = at(n)
+    made = TurnId(ids.new(now))
+    seq = messages.append(tx, session, Role.USER, words(_SAID), now=now, turn=made, surface=PLATFORM)
     person = f"person-{n}"
     turns.enqueue(
         tx,
         session,
-        id=turn,
+        id=made,
         profile=DEFAULT_PROFILE,
         owner=person,
         asker=person,
@@ -131,9 +187,43 @@ def _turn(tx: Transaction, session: SessionId, n: int) -> None:
         input_seq=seq,
         mode=BusyMode.QUEUE,
         reply=target(n),
-        now=at,
+        now=now,
     )
+    return made
 
 
-def _delivery(tx: Transaction, n: int, chat: int) -> None:
-    deliveries.enqueue(tx, target(chat), _SAID, profile=DEFAULT_PROFILE, owner="operator", now=_at(n))
+def delivery(tx: Transaction, n: int) -> DeliveryId:
+    """One delivery that waits for a chat."""
+    return deliveries.enqueue(tx, target(n), _SAID, profile=DEFAULT_PROFILE, owner="operator", now=at(n))
+
+
+async def _in_units(
+    database: Database, samples: list[Sample], numbers: range, copy: Callable[[int], tuple[Value, ...]]
+) -> None:
+    for first in range(0, len(numbers), _UNIT):
+        unit = [copy(n) for n in numbers[first : first + _UNIT]]
+        await database.write("fill", lambda tx, unit=unit: copies.write(tx, samples, unit))
+
+
+def _numbered(n: int) -> dict[str, Value]:
+    """What differs between things that were made for different people, at different times."""
+    return {"n": n, "at": micros(at(n))}
+
+
+def _role(n: int) -> Role:
+    return Role.ASSISTANT if n % 2 else Role.USER
+
+
+def _long(tx: Transaction, id: SessionId, *, waiting: bool = False) -> None:
+    """The same session, so long that the number of its next message is like no other."""
+    session(tx, 0, id)
+    if waiting:
+        turn(tx, id, 0)
+    tx.run("update sessions set last_seq = :last", {"last": _SEQ - 1})
+
+
+def _grown(tx: Transaction, id: SessionId, count: int) -> None:
+    tx.run(
+        "update sessions set last_seq = :count, messages = :count, active_at = :at where id = :id",
+        {"id": id, "count": count, "at": micros(at(count - 1))},
+    )

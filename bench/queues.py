@@ -9,7 +9,7 @@ from bench.spread import Spread, ms, spread
 from bench.stage import Stage
 from bench.table import Line, line
 from keryx.core.ids import SessionId, WorkerId
-from keryx.store import claims, deliveries, gates
+from keryx.store import claims, gates, outbox
 from keryx.store.database import Database, Transaction
 
 Fill = Callable[[Database, int], Awaitable[object]]
@@ -62,7 +62,7 @@ async def _measure(stage: Stage, claim: Claim, case: tuple[str, Fill, int]) -> S
 
     def timed(tx: Transaction) -> None:
         began = time.perf_counter()
-        assert claim(tx) is not None
+        assert claim(tx)
         times.append(time.perf_counter() - began)
 
     async with stage.place().database() as database:
@@ -108,11 +108,12 @@ def _claim_turn(tx: Transaction, only: SessionId | None = None) -> object:
 
 
 def _claim_delivery(tx: Transaction) -> object:
-    return deliveries.claim(
+    return outbox.claim(
         tx,
+        most=1,
         platform=fill.PLATFORM,
         account=fill.ACCOUNT,
         worker=_WORKER,
         now=datetime.now(UTC),
         lease=_LEASE,
-    )
+    ).held

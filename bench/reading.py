@@ -12,22 +12,20 @@ from bench.table import Line, line
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.sessions import Listing, Viewer
 from keryx.engine.hub import Hub
-from keryx.store.messages import COLUMNS
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
-_MESSAGES = (
-    f"select {', '.join(COLUMNS)} from messages where session = :session and seq > :after order by seq"
-)
-_LATEST = f"""
-select {", ".join(COLUMNS)} from messages where session = :session order by seq desc limit 50
+_COLUMNS = """
+session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact
 """
+_MESSAGES = f"select {_COLUMNS} from messages where session = :session and seq > :after order by seq"
+_LATEST = f"select {_COLUMNS} from messages where session = :session order by seq desc limit 50"
 _SESSION = "select * from sessions where id = :session"
 _PAGE = """
 select * from sessions
 where profile = :profile and archived = 0 and deleted_at is null and (pinned, active_at, id) < (:pinned, :at, :last)
 order by pinned desc, active_at desc, id desc limit 51
 """
-_PARTS = COLUMNS.index("parts")
+_PARTS = 3
 _PAGE_SIZE = 50
 
 

@@ -43,12 +43,13 @@ class Case(msgspec.Struct, frozen=True):
         """Messages per second of many callers, each waiting for its own."""
         each = count // CALLERS
 
-        async def caller(first: int) -> None:
-            for n in range(first, first + each):
-                await self.hub.receive(inbound(self.pick(n)[0], time.monotonic_ns()))
+        async def caller(name: int) -> None:
+            for n in range(name * each, (name + 1) * each):
+                index, _ = self.pick(n)
+                await self.hub.receive(inbound(index, time.monotonic_ns(), reader=f"reader-{name}"))
 
         began = time.perf_counter()
-        await asyncio.gather(*(caller(c * each) for c in range(CALLERS)))
+        await asyncio.gather(*map(caller, range(CALLERS)))
         return CALLERS * each / (time.perf_counter() - began)
 
 

@@ -109,15 +109,18 @@ async def hub_of(place: Place) -> AsyncGenerator[tuple[Hub, MeteredDatabase]]:
         yield Hub(database, clock, policy=OPEN, feed=Feed(database, clock)), database
 
 
-def inbound(n: int, event: int | str, text: str = "how long does this take?") -> Inbound:
-    """A message as a platform's adapter hands it over, in the lane of person `n`."""
+def inbound(
+    n: int, event: int | str, text: str = "how long does this take?", *, reader: str = fill.ACCOUNT
+) -> Inbound:
+    """A message as a platform's adapter hands it over, in the lane of person `n`. Whoever reads from the platform has
+    a cursor of its own, which moves with its messages one after the other."""
     return Inbound(
         event=str(event),
         source=fill.source(n),
         parts=words(text),
         surface=fill.PLATFORM,
         reply=fill.target(n),
-        cursor=(f"{fill.PLATFORM}:{fill.ACCOUNT}", str(event)),
+        cursor=(f"{fill.PLATFORM}:{reader}", str(event)),
     )
 
 

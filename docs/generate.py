@@ -71,6 +71,9 @@ _COMMANDS = """\
 
 The same in every place you talk from. A line that begins with `/` and a word is a command; a path such as `/etc/hosts` is speech.
 
+With an argument, `/model`, `/effort`, `/personality`, `/agent`, `/tools`, `/busy`, `/title`, `/project`, `/queue` and `/steer` may come before the first
+message: they begin the conversation.
+
 | command | what it does | also |
 |---|---|---|
 {rows}

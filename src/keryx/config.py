@@ -164,6 +164,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
+            models=self.choices,
             agents=self.agent_names,
             agent_rules={name: a.rules for name, a in self.agents.items()},
         )

@@ -212,6 +212,18 @@ def test_options_are_checked_kept_and_restored(home: Path, start: Start) -> None
     assert options(other.call("session/fork", sessionId=session, cwd="/tmp", mcpServers=[])) == want
 
 
+def test_a_command_may_come_before_the_first_prompt(start: Start) -> None:
+    zed = start()
+    session = zed.new()
+    zed.call("session/set_mode", sessionId=session, modeId="auto")
+    assert zed.prompt(session, "/effort high") == "end_turn"
+    assert zed.prompt(session, "hello") == "end_turn"
+    assert zed.texts(session) == "Effort: high.hello"
+    assert zed.texts(session, "agent_thought_chunk") == ""
+    chosen = options(start().load(session))
+    assert (chosen["mode"], chosen["effort"]) == ("auto", "high")
+
+
 def test_a_setting_changed_elsewhere_is_told(start: Start) -> None:
     zed, other = start(), start()
     session = zed.new()

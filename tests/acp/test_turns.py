@@ -2,10 +2,13 @@
 
 import base64
 import time
+from pathlib import Path
 
 import pytest
+from tests.acp.brain import thinking
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, story
+from tests.fakes.endpoint import answer, finish, says
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -74,6 +77,18 @@ def test_a_failure_is_an_error_and_no_text_of_the_answer(start: Start) -> None:
     with pytest.raises(Refused, match="failed"):
         zed.prompt(session, "!crash")
     assert zed.prompt(session, "still here") == "end_turn"
+
+
+def test_an_answer_that_was_cut_ends_with_its_reason_and_says_so_after_a_load(home: Path) -> None:
+    cut = [*says("A long"), *finish("length")]
+    with thinking(home, cut, answer("more")) as (zed, _):
+        session = zed.new()
+        assert zed.prompt(session, "tell me everything") == "max_tokens"
+        assert zed.prompt(session, "go on") == "end_turn"
+        since = zed.mark()
+        zed.load(session)
+        told = [u["content"]["text"] for u in zed.updates(session, since=since) if "content" in u]
+        assert told[1] == "A long […]" and told[2].startswith("The answer ends here")
 
 
 def test_an_empty_answer_is_told(start: Start) -> None:

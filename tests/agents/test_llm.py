@@ -45,7 +45,18 @@ from keryx.agents.retry import Retry
 from keryx.agents.tools import Output
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Audio, File, Image, Message, Reasoning, Role, ToolCall, ToolResult, view
-from keryx.core.ports import Attached, Attachment, Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.ports import (
+    Attached,
+    Attachment,
+    Called,
+    Event,
+    Noted,
+    Returned,
+    Said,
+    Thought,
+    TurnContext,
+    Used,
+)
 from keryx.core.sessions import Settings
 from keryx.core.turns import Usage
 from keryx.testing import FakeClock
@@ -494,11 +505,61 @@ async def test_an_unknown_model_id_names_the_id_and_the_endpoint() -> None:
     )
 
 
-async def test_an_unreachable_endpoint_says_so() -> None:
-    async with an_agent("http://user:secret@127.0.0.1:9/v1", retry=ONCE) as agent:
-        with pytest.raises(AgentFailed, match=r"\(127.0.0.1\) cannot be reached") as caught:
-            await collect(agent, a_context())
+async def test_an_endpoint_here_where_nothing_listens_is_tried_twice_and_says_what_to_start(
+    clock: FakeClock,
+) -> None:
+    async with an_agent("http://user:secret@localhost:9/v1") as agent:
+        running = asyncio.ensure_future(collect(agent, a_context(clock=clock)))
+        await until(lambda: clock.sleepers == 1)
+        clock.advance(2)
+        with pytest.raises(AgentFailed, match=r"Nothing listens at localhost:9.*start its server") as caught:
+            await running
     assert "secret" not in str(caught.value)
+
+
+async def test_an_endpoint_that_speaks_no_tls_is_given_up_at_once() -> None:
+    with Endpoint(answer("no")) as endpoint:
+        async with an_agent(endpoint.base_url.replace("http:", "https:")) as agent:
+            with pytest.raises(AgentFailed, match=r"No safe connection to 127.0.0.1.*http://"):
+                await collect(agent, a_context())
+
+
+async def test_who_waits_is_told_once_that_the_model_is_tried_again(clock: FakeClock) -> None:
+    with Endpoint(DOWN, DOWN, DOWN, answer("At last.")) as endpoint:
+        async with an_agent(endpoint) as agent:
+            running = asyncio.ensure_future(collect(agent, a_context(clock=clock)))
+            for wait in (1.3, 2.6, 5.1):
+                await until(lambda: clock.sleepers == 1)
+                clock.advance(wait)
+            events = await running
+    told = [e for e in events if isinstance(e, Noted)]
+    assert [(e.kind, e.text.partition(":")[0]) for e in told] == [
+        ("warning", "The provider of model 'test' has trouble")
+    ]
+    assert told[0].text.endswith("Trying again …")
+    assert spoken(events) == "At last."
+
+
+async def test_a_short_trouble_is_not_told(clock: FakeClock) -> None:
+    with Endpoint(DOWN, answer("Here.")) as endpoint:
+        async with an_agent(endpoint) as agent:
+            running = asyncio.ensure_future(collect(agent, a_context(clock=clock)))
+            await until(lambda: clock.sleepers == 1)
+            clock.advance(1.3)
+            assert not [e for e in await running if isinstance(e, Noted)]
+
+
+async def test_a_long_wait_that_a_provider_asks_for_is_told_at_once(clock: FakeClock) -> None:
+    with Endpoint(throttled("60"), answer("Here.")) as endpoint:
+        async with an_agent(endpoint) as agent:
+            events: list[Event] = []
+            running = asyncio.ensure_future(collect(agent, a_context(clock=clock), events))
+            await until(lambda: clock.sleepers == 1)
+            assert [e.text for e in events if isinstance(e, Noted)] == [
+                "The provider of model 'test' asks to wait for 60 seconds: too many requests. Trying again …"
+            ]
+            clock.advance(60)
+            await running
 
 
 async def test_a_model_that_stands_still_runs_into_the_network_timeout() -> None:
@@ -566,7 +627,9 @@ async def test_a_cancel_reaches_the_tools() -> None:
 async def test_an_answer_that_reached_its_length_shows_that_it_was_cut() -> None:
     with Endpoint([*says("A long"), *finish("length")]) as endpoint:
         async with an_agent(endpoint) as agent:
-            assert spoken(await collect(agent, a_context())) == f"A long{CUT}"
+            events = await collect(agent, a_context())
+    assert spoken(events) == f"A long{CUT}"
+    assert isinstance(events[-1], Noted) and events[-1].kind == "max_tokens"
 
 
 async def test_nothing_more_to_say_after_tools_is_no_failure() -> None:

@@ -1,12 +1,16 @@
 """Named models, their keys, and the waits between tries."""
 
+import socket
+import ssl
 from datetime import timedelta
 from pathlib import Path
 
+import httpx2
 import msgspec
+import openai
 import pytest
 
-from keryx.agents import retry
+from keryx.agents import failures, retry
 from keryx.agents.models import Model, Models, resolve
 from keryx.agents.retry import Retry
 from keryx.core.errors import AgentFailed, Invalid
@@ -80,3 +84,30 @@ def test_the_wait_that_a_provider_asks_for(
 ) -> None:
     found = retry.asked(milliseconds, seconds, now=START)
     assert found == (None if wait is None else timedelta(seconds=wait))
+
+
+NEAR = Model(name="m", base_url="http://[::1]:11434/v1", id="x")
+FAR = Model(name="m", base_url="https://models.example/v1", id="x")
+
+
+@pytest.mark.parametrize(
+    ("model", "cause", "transient", "sentence"),
+    [
+        (NEAR, ConnectionRefusedError(), True, "start Ollama with `ollama serve`"),
+        (FAR, ConnectionRefusedError(), True, "(models.example) cannot be reached; check its base_url"),
+        (FAR, socket.gaierror(socket.EAI_NONAME, "no"), False, "There is no host 'models.example'"),
+        (FAR, socket.gaierror(socket.EAI_AGAIN, "later"), True, "cannot be reached"),
+        (FAR, ssl.SSLCertVerificationError(), False, "cannot be trusted: self-signed certificate."),
+        (FAR, ssl.SSLEOFError(), True, "cannot be reached"),
+    ],
+)
+def test_what_somebody_must_mend_first_is_not_waited_for(
+    model: Model, cause: OSError, transient: bool, sentence: str
+) -> None:
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        cause.verify_message = "self-signed certificate"
+    error = openai.APIConnectionError(request=httpx2.Request("POST", model.base_url))
+    error.__cause__ = ExceptionGroup("all attempts failed", [cause])
+    failure = failures.of(error, model)
+    assert failure.transient is transient
+    assert sentence in str(failure.error)

@@ -13,7 +13,7 @@ from tests.faults.node import Node
 
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, WorkerId
-from keryx.store import deliveries
+from keryx.store import deliveries, outbox
 from keryx.store.database import Transaction
 from keryx.store.sqlite import SqliteDatabase
 
@@ -46,12 +46,17 @@ async def refused(path: Path, *texts: str) -> None:
         for chat, text in enumerate(texts):
             target = Target(PLATFORM, "", str(chat))
             deliveries.enqueue(tx, target, text, profile=DEFAULT_PROFILE, owner=OPERATOR, now=now)
-        for _ in texts:
-            claimed = deliveries.claim(
-                tx, platform=PLATFORM, account="", worker=WorkerId("w"), now=now, lease=timedelta(minutes=1)
-            )
-            assert claimed
-            deliveries.settle(tx, *claimed, DeliveryState.FAILED, now=now, error="no such chat")
+        claimed = outbox.claim(
+            tx,
+            most=len(texts),
+            platform=PLATFORM,
+            account="",
+            worker=WorkerId("w"),
+            now=now,
+            lease=timedelta(minutes=1),
+        )
+        for held in claimed.held:
+            deliveries.settle(tx, *held, DeliveryState.FAILED, now=now, error="no such chat")
 
     async with SqliteDatabase(path) as database:
         await database.write("test", work)

@@ -73,6 +73,13 @@ def test_commands_lead_elsewhere(keryx: Cli) -> None:
     assert texts == {"Oslo": ["one", "three"], "two": ["two"], "Oslo #2": ["one", "three", "four"]}
 
 
+def test_a_setting_may_come_before_the_first_message(keryx: Cli) -> None:
+    done = keryx.ok("chat", stdin="/model large\nhello\n")
+    assert done.out.splitlines() == ["Model: large.", "hello"]
+    (session,) = keryx.json("sessions", "list")["sessions"]
+    assert session["session"]["settings"]["model"] == "large"
+
+
 def test_an_unknown_command_says_so(keryx: Cli) -> None:
     assert "There is no command /dance" in keryx.ok("chat", stdin="/dance\n").out
 
@@ -111,6 +118,13 @@ def test_a_talk_at_a_terminal(keryx: Cli) -> None:
         assert terminal.exit() == 0
     assert "hello there" in (keryx.home / "history").read_text()
     assert (keryx.home / "history").stat().st_mode & 0o077 == 0
+
+
+def test_a_narrow_terminal_breaks_replies_between_words(keryx: Cli) -> None:
+    with keryx.terminal("chat", COLUMNS="40") as terminal:
+        terminal.see("commands, Ctrl-D leaves.")
+        terminal.type("/tools on nothing\r")
+        terminal.see("Write /tools on or /tools off and one of\n  keryx.")
 
 
 def test_ctrl_c_stops_the_answer_then_clears_the_line_then_leaves(keryx: Cli) -> None:

@@ -15,6 +15,18 @@ def test_the_next_line_of_a_pipe_answers(keryx: Cli) -> None:
     assert result.err.count(HOW) == 2 and "rm x" in result.err
 
 
+def test_what_was_always_allowed_is_listed_and_taken_back(keryx: Cli) -> None:
+    assert keryx.ok("permissions", "list").out == "Nothing was allowed or denied for good.\n"
+    keryx.ok("chat", stdin="!ask rm x\n/always\n")
+    (kept,) = keryx.json("permissions", "list")["permissions"]
+    shown = keryx.ok("permissions", "list", "--session", kept["session"]).out
+    assert kept["tool"] in shown and "allowed" in shown
+    assert keryx("permissions", "forget", kept["session"], "nothing").code
+    gone = keryx.ok("permissions", "forget", kept["session"], kept["tool"]).out
+    assert gone == f"The agent asks again for {kept['tool']}.\n"
+    assert keryx.json("permissions", "list") == {"permissions": []}
+
+
 def test_a_question_is_answered_at_the_terminal_that_shows_it(keryx: Cli) -> None:
     with keryx.terminal("chat") as terminal:
         terminal.type("!ask rm x\r")

@@ -1,5 +1,7 @@
 """Every command, through the door that every message takes."""
 
+from datetime import timedelta
+
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Pause, World, inbound
@@ -7,11 +9,13 @@ from tests.engine.world import FAKE, OPERATORS, Pause, World, inbound
 from keryx.core.ids import PrincipalId
 from keryx.core.messages import Text, words
 from keryx.core.ports import Said
-from keryx.core.sessions import Listing, TitleBy
+from keryx.core.resets import ResetMode, ResetPolicy, Resets
+from keryx.core.sessions import Listing, Settings, TitleBy
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands
 from keryx.engine.commands import COMMANDS, Who
+from keryx.engine.policy import Policy
 from keryx.store import sessions
 from keryx.testing import ScriptedAgent
 
@@ -24,11 +28,78 @@ async def test_every_command_answers_in_a_conversation_and_outside_one(world: Wo
     for command in COMMANDS:
         outside = await world.say(f"/{command.name}", chat="empty", user=command.name)
         assert outside.reply, command.name
-        if command.session:
+        if command.session and not command.begins:
             assert outside.reply == "There is no conversation here yet: say something first."
         await world.ask("hello", chat=command.name, user=command.name)
         inside = await world.say(f"/{command.name}", chat=command.name, user=command.name)
         assert inside.reply or inside.turn, command.name
+
+
+@pytest.mark.parametrize(
+    ("text", "reply", "settings"),
+    [
+        ("/model large", "Model: large.", Settings(model="large")),
+        ("/effort high", "Effort: high.", Settings(effort="high")),
+        ("/personality a pirate", "Personality: a pirate", Settings(personality="a pirate")),
+        ("/busy steer", "While a turn runs, messages: steer.", Settings(busy="steer")),
+        ("/title Oslo", "Now called “Oslo”.", Settings()),
+        ("/project none", "In no project now.", Settings()),
+    ],
+)
+async def test_a_setting_begins_the_conversation_that_the_next_message_goes_on_with(
+    world: World, text: str, reply: str, settings: Settings
+) -> None:
+    receipt = await world.say(text)
+    assert receipt.reply == reply and receipt.session
+    turn = await world.ask("hello")
+    assert turn.session == receipt.session
+    session = await world.read(sessions.get, turn.session)
+    assert session.settings == settings
+    assert session.title == ("Oslo" if "Oslo" in text else "hello")
+    assert await world.transcript(turn.session) == [f"notice: {reply}", "user: hello", "assistant: hello"]
+    assert await world.sent(2) == [reply, "hello"]
+
+
+@pytest.mark.parametrize("text", ["/queue hello", "/steer hello"])
+async def test_what_is_to_be_queued_or_considered_may_come_first(world: World, text: str) -> None:
+    receipt = await world.say(text)
+    assert (await world.settle(receipt)).state is TurnState.DONE
+    assert await world.transcript(receipt.session) == ["user: hello", "assistant: hello"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/model", "/effort", "/effort most", "/tools on nothing", "/agent x", "/project nowhere", "/title"],
+)
+async def test_what_is_only_asked_or_refused_begins_nothing(world: World, text: str) -> None:
+    assert "say something first" not in await world.command(text) or text == "/title"
+    assert await count_sessions(world) == 0
+
+
+async def test_a_model_that_is_not_set_up_is_told(begin: Begin) -> None:
+    world = await begin(policy=Policy(models=("small", "large")))
+    assert await world.command("/model") == "Model: default. There are: small, large."
+    assert await world.command("/model larg") == "Model: larg. It is none of those set up here: small, large."
+    assert await world.command("/model large") == "Model: large."
+    assert await world.command("/model default") == "Model: default."
+
+
+async def test_a_title_that_is_taken_begins_nothing(world: World) -> None:
+    await world.command("/title Oslo")
+    assert "already: choose another title" in await world.command("/title oslo", chat="2")
+    assert await count_sessions(world) == 1
+
+
+async def test_a_setting_after_a_long_silence_is_for_the_new_conversation(begin: Begin) -> None:
+    idle = ResetPolicy(mode=ResetMode.IDLE, idle=timedelta(hours=1))
+    world = await begin(policy=Policy(resets=Resets(default=idle)))
+    old = await world.ask("hello")
+    world.advance(timedelta(hours=2))
+    reply = await world.command("/model large")
+    assert "Started a new conversation after a long silence." in reply and reply.endswith("Model: large.")
+    turn = await world.ask("good morning")
+    assert turn.session != old.session
+    assert (await world.read(sessions.get, turn.session)).settings.model == "large"
 
 
 async def test_the_reply_of_a_command_is_delivered_where_it_was_given(world: World) -> None:
@@ -39,6 +110,7 @@ async def test_the_reply_of_a_command_is_delivered_where_it_was_given(world: Wor
 async def test_an_unknown_command_says_so_and_makes_no_session(world: World) -> None:
     assert await world.command("/frobnicate now") == "There is no command /frobnicate. /help lists them."
     assert await count_sessions(world) == 0
+    assert "Did you mean /model? " in await world.command("/modle large")
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,31 @@ async def test_a_lasting_consent_is_not_asked_for_again(world: World) -> None:
     assert await answer(world, other) == "assistant: Asking. Answered: deny"
 
 
+async def test_a_lasting_consent_can_be_seen_and_taken_back(world: World) -> None:
+    receipt, _ = await asked(world)
+    assert await world.command("/permissions") == "Nothing is allowed or denied for good here."
+    await world.command("/always")
+    await world.settle(receipt)
+    (kept,) = await world.hub.questions.lasting(viewer("ann"), receipt.session)
+    assert (kept.session, kept.word) == (receipt.session, "allowed")
+    assert f"{kept.tool}: always allowed, since " in await world.command("/permissions")
+    refused = await world.command("/permissions forget nothing")
+    assert refused == f"No permission 'nothing' is kept: there are {kept.tool}."
+    assert await world.command("/permissions forget all") == f"The agent asks again for {kept.tool}."
+    assert await world.hub.questions.lasting(viewer("ann")) == []
+    await asked(world)
+
+
+async def test_nobody_takes_back_what_is_not_theirs(world: World) -> None:
+    receipt, _ = await asked(world)
+    await world.command("/always")
+    await world.settle(receipt)
+    assert receipt.session
+    with pytest.raises(NotFound):
+        await world.hub.questions.forget(viewer("bob"), receipt.session, "all")
+    assert await world.hub.questions.lasting(viewer("bob")) == []
+
+
 async def test_nobody_answers_in_time(begin: Begin) -> None:
     limits = AT_ONCE.limits.__class__(
         settle=timedelta(0), question=timedelta(minutes=30), silence=timedelta(minutes=1)

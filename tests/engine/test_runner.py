@@ -13,8 +13,8 @@ from tests.engine.world import OPERATORS, Pause, Scenes, World
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import PrincipalId, WorkerId
 from keryx.core.messages import Reasoning, Role, ToolCall, ToolResult
-from keryx.core.ports import Called, Event, Returned, Said, Thought, TurnContext, Used
-from keryx.core.turns import BusyMode, Limits, TurnState, Usage
+from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, TurnContext, Used
+from keryx.core.turns import BusyMode, Ending, Limits, TurnState, Usage
 from keryx.engine.clock import SystemClock
 from keryx.engine.policy import Policy
 from keryx.engine.record import NO_ANSWER
@@ -96,6 +96,22 @@ async def test_a_waiting_question_is_not_shown_to_the_model_of_the_running_turn(
     await world.settle(second)
     assert [m.text for m in agent.histories[0]] == ["a"]
     assert first.turn == agent.contexts[0].turn
+
+
+async def test_why_an_answer_ends_early_is_told_below_it(begin: Begin) -> None:
+    pause = Pause()
+    ended = Noted("It ends here.", Ending.LENGTH)
+    world = await begin(agent=ScriptedAgent([Said("A long"), pause, Said(" one"), ended]))
+    receipt = await world.say("all of it")
+    await world.drafted(receipt, "A long")
+    pause.go_on()
+    assert (await world.settle(receipt)).state is TurnState.DONE
+    assert await world.transcript(receipt.session) == [
+        "user: all of it",
+        "assistant: A long one",
+        "notice: It ends here.",
+    ]
+    assert await world.sent() == ["A long one"]
 
 
 async def test_what_was_shown_is_stored_before_it_is_published(begin: Begin) -> None:

@@ -198,6 +198,8 @@ class Endpoint:
 def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # The first word would wait for the client to confirm the headers, which takes it 40 ms on a connection in use.
+        disable_nagle_algorithm = True
 
         def handle(self) -> None:
             # A client that was killed resets its connections.

@@ -25,6 +25,7 @@ from keryx.core.questions import Consent, Question, QuestionState
 from keryx.core.turns import TurnState
 from keryx.store import (
     changes,
+    consents,
     copying,
     messages,
     principals,
@@ -53,7 +54,7 @@ def filled(tx: Transaction) -> None:
         tx, turn, Question(key="1", title=ODD_TEXTS[0]), shared=False, expires_at=after(9), now=NOW
     )
     questions.close(tx, asked, QuestionState.ANSWERED, now=NOW, answer=ODD_TEXTS[1], by=session.owner)
-    questions.remember(tx, session.id, "tool", Consent.ALLOW_ALWAYS, by=session.owner, now=NOW)
+    consents.put(tx, session.id, "tool", Consent.ALLOW_ALWAYS, by=session.owner, now=NOW)
     turns.finish(tx, turn, TurnState.DONE, now=after(1))
     for text in ODD_TEXTS:
         messages.append(tx, session.id, Role.USER, words(text), now=NOW, author=text, exact=text)

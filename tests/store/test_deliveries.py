@@ -25,7 +25,7 @@ from keryx.core.changes import Kind
 from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
-from keryx.store import changes, deliveries, feed, gates
+from keryx.store import changes, deliveries, feed, gates, outbox
 from keryx.store.database import Transaction
 
 Held = tuple[Delivery, LeaseToken]
@@ -34,9 +34,10 @@ Held = tuple[Delivery, LeaseToken]
 def claim(
     tx: Transaction, *, worker: WorkerId = WORKER, seconds: float = 0, account: str = "bot"
 ) -> Held | None:
-    return deliveries.claim(
-        tx, platform="telegram", account=account, worker=worker, now=after(seconds), lease=LEASE
+    found = outbox.claim(
+        tx, most=1, platform="telegram", account=account, worker=worker, now=after(seconds), lease=LEASE
     )
+    return found.held[0] if found.held else None
 
 
 async def claimed(store: Store, *, worker: WorkerId = WORKER, seconds: float = 0) -> Held:
@@ -99,9 +100,9 @@ async def test_accounts_and_platforms_send_their_own_only(store: Store) -> None:
     await store.write(a_delivery)
     assert await store.write(claim, account="other") is None
     found = await store.write(
-        deliveries.claim, platform="slack", account="bot", worker=WORKER, now=NOW, lease=LEASE
+        outbox.claim, most=1, platform="slack", account="bot", worker=WORKER, now=NOW, lease=LEASE
     )
-    assert found is None
+    assert found == ([], False)
 
 
 async def test_a_delivery_that_failed_lets_the_next_one_pass(store: Store) -> None:
@@ -118,10 +119,10 @@ async def test_a_delivery_that_is_held_back_holds_its_target(store: Store) -> No
     held = await claimed(store)
     await store.write(deliveries.settle, *held, DeliveryState.READY, now=NOW, not_before=after(30))
     assert await store.write(claim, seconds=29) is None
-    assert await store.read(deliveries.next_at, now=after(29)) == after(30)
+    assert await store.read(outbox.next_at, now=after(29)) == after(30)
     again = await claimed(store, seconds=30)
     assert (again[0].text, again[0].attempts) == ("a", 2)
-    assert await store.read(deliveries.next_at, now=after(30)) is None
+    assert await store.read(outbox.next_at, now=after(30)) is None
 
 
 @pytest.mark.parametrize("key", [TELEGRAM.key, TELEGRAM.account_key])
@@ -146,10 +147,9 @@ async def test_everybody_behind_a_chat_that_holds_up_very_much_gets_a_turn(store
         gates.close(tx, chat(0).key, until=after(30), reason="")
 
     def send(tx: Transaction, last: str) -> str:
-        held = deliveries.claim(
-            tx, platform="telegram", account="bot", worker=WORKER, now=NOW, lease=LEASE, after=last
+        (held,), _ = outbox.claim(
+            tx, most=1, platform="telegram", account="bot", worker=WORKER, now=NOW, lease=LEASE, after=last
         )
-        assert held
         settle(tx, held, DeliveryState.SENT)
         return held[0].target.key
 
@@ -167,8 +167,7 @@ async def test_parts_are_recorded_under_the_lease(store: Store) -> None:
     delivery, lease = await claimed(store)
     await store.write(deliveries.part_sent, delivery, lease, receipt="m1")
     delivery = await store.read(deliveries.get, delivery.id)
-    await store.write(deliveries.part_sent, delivery, lease, receipt="m2")
-    await store.write(deliveries.settle, delivery, lease, DeliveryState.SENT, now=after(3))
+    await store.write(deliveries.all_sent, delivery, lease, receipt="m2", now=after(3))
     sent = await store.read(deliveries.get, delivery.id)
     assert (sent.parts_sent, sent.receipts, sent.sent_at) == (2, ("m1", "m2"), after(3))
 
@@ -181,6 +180,8 @@ async def test_a_late_sender_cannot_record_anything(store: Store) -> None:
     for held in (late, (current[0], LeaseToken("wrong"))):
         with pytest.raises(LeaseLost):
             await store.write(deliveries.part_sent, *held, receipt="x")
+        with pytest.raises(LeaseLost):
+            await store.write(deliveries.all_sent, *held, receipt="x", now=NOW)
         with pytest.raises(LeaseLost):
             await store.write(settle, held, DeliveryState.SENT)
     assert await store.read(deliveries.get, late[0].id) == current[0]

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from tests.builders import ANN, NOW, ODD_TEXTS, Store, a_message, a_session, after
 
@@ -99,6 +101,26 @@ async def test_a_message_keeps_everything_it_was_given(store: Store) -> None:
         observed=True,
         exact="raw",
     )
+
+
+async def test_each_detail_of_a_message_is_kept_among_plain_ones(store: Store) -> None:
+    session = await store.write(a_session)
+    details: list[dict[str, Any]] = [
+        {"author": "Ann"},
+        {"platform_id": "p:1"},
+        {"mark": Mark.CANCELLED},
+        {"observed": True},
+        {"exact": "raw"},
+        {"exact": ""},
+    ]
+    expected: list[Message] = []
+    for n, detail in enumerate(details):
+        for more in ({}, detail):
+            seq = await store.write(
+                messages.append, session.id, Role.USER, words(f"word {n}"), now=NOW, **more
+            )
+            expected.append(Message(session.id, seq, Role.USER, words(f"word {n}"), NOW, **more))
+    assert await store.read(messages.following, session.id, after=0) == expected
 
 
 async def test_any_text_survives_in_every_place_of_a_message(store: Store, subtests: pytest.Subtests) -> None:

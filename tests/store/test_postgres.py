@@ -48,7 +48,8 @@ async def test_units_that_block_each_other_are_run_again(postgres: str, schema: 
         store = Store(database)
         pair = [(await store.write(a_session)).id for _ in range(2)]
         await asyncio.gather(store.write(unit, 1, pair), store.write(unit, 2, pair[::-1]))
-    assert len(runs) == 3
+    assert set(runs) == {1, 2}
+    assert len(runs) > 2
 
 
 async def test_a_race_that_is_never_won_ends_as_a_conflict(postgres: str, schema: str) -> None:

@@ -6,7 +6,7 @@ from keryx.core.ids import WorkerId
 from keryx.core.questions import Asked, Consent, Question, QuestionState
 from keryx.core.sessions import Session
 from keryx.core.turns import Turn, TurnState
-from keryx.store import questions, sessions, turns
+from keryx.store import consents, questions, sessions, turns
 from keryx.store.database import Transaction
 from keryx.store.verify import verify
 
@@ -72,15 +72,20 @@ async def test_others_do_not_see_a_question(store: Store) -> None:
 async def test_a_lasting_consent_is_of_one_session_and_one_tool(store: Store) -> None:
     turn = await store.write(a_running_turn)
     for given in (Consent.ALLOW_ALWAYS, Consent.DENY_ALWAYS):
-        await store.write(questions.remember, turn.session, "shell", given, by=ANN, now=NOW)
-        assert await store.read(questions.consent, turn.session, "shell") is given
-    assert await store.read(questions.consent, turn.session, "mail") is None
+        await store.write(consents.put, turn.session, "shell", given, by=ANN, now=NOW)
+        assert await store.read(consents.find, turn.session, "shell") is given
+    assert await store.read(consents.find, turn.session, "mail") is None
+    assert [c.tool for c in await store.read(consents.page, ANNS)] == ["shell"]
+    assert await store.read(consents.page, BOBS) == []
+    assert await store.write(consents.forget, turn.session, "shell")
+    assert not await store.write(consents.forget, turn.session, "shell")
+    assert await store.read(consents.find, turn.session, "shell") is None
 
 
 async def test_erasing_a_session_takes_its_questions_along(store: Store) -> None:
     turn = await store.write(a_running_turn)
     asked = await store.write(put, turn)
-    await store.write(questions.remember, turn.session, "shell", Consent.ALLOW_ALWAYS, by=ANN, now=NOW)
+    await store.write(consents.put, turn.session, "shell", Consent.ALLOW_ALWAYS, by=ANN, now=NOW)
 
     def erase(tx: Transaction) -> Session:
         found = sessions.get(tx, turn.session)
@@ -90,7 +95,7 @@ async def test_erasing_a_session_takes_its_questions_along(store: Store) -> None
     await store.write(erase)
     with pytest.raises(NotFound):
         await store.read(questions.get, asked.id)
-    assert await store.read(questions.consent, turn.session, "shell") is None
+    assert await store.read(consents.find, turn.session, "shell") is None
 
 
 async def test_a_question_whose_turn_is_over_is_named_by_verify(store: Store) -> None:

@@ -36,6 +36,16 @@ async def test_a_send_that_is_repeated_takes_effect_once(site: Site) -> None:
     assert len((await site.get("/api/sessions"))["sessions"]) == 1
 
 
+async def test_a_setting_begins_a_conversation(site: Site, world: World) -> None:
+    sent = await site.post("/api/sessions", {"text": "/model large"})
+    found = await site.get(f"/api/sessions/{sent['session']}")
+    assert sent["reply"] == "Model: large."
+    assert found["session"]["settings"] == {"model": "large"}
+    assert [m["parts"][0]["text"] for m in found["messages"]] == ["Model: large."]
+    await site.post(f"/api/sessions/{sent['session']}/messages", {"text": "hello"})
+    assert len((await site.get("/api/sessions"))["sessions"]) == 1
+
+
 async def test_a_slash_command_is_answered_in_the_reply(site: Site, world: World) -> None:
     session = await begun(site, world)
     sent = await site.post(f"/api/sessions/{session}/messages", {"text": "/title Trip to Oslo"})

@@ -97,6 +97,11 @@ class Answer:
         return history.sealed(self._details, self._model) if self._details else ""
 
     @property
+    def cut(self) -> bool:
+        """Whether it reached the length that the model may write."""
+        return self.finish == "length"
+
+    @property
     def called(self) -> bool:
         return bool(self._calls)
 

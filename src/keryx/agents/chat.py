@@ -12,13 +12,13 @@ from openai.types.chat import ChatCompletionChunk
 
 from keryx.agents import failures, usage
 from keryx.agents.answer import Answer
-from keryx.agents.failures import Broken, Empty
+from keryx.agents.failures import Broken, Empty, Failure
 from keryx.agents.media import Json
 from keryx.agents.models import LOCAL, Endpoint, Model, resolve
 from keryx.agents.retry import Retry
 from keryx.agents.tools import Spec
 from keryx.core.errors import AgentFailed, KeryxError
-from keryx.core.ports import Clock, Event, Said
+from keryx.core.ports import WARNING, Clock, Event, Noted, Said
 from keryx.core.turns import Usage
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 CUT = " […]"
 """Stands at the end of an answer that reached the length the model may write."""
 
-_EMPTY_TRIES = 2
+_UNTOLD_SECONDS = 2.0
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 60.0
 
@@ -82,7 +82,7 @@ class Chat:
     async def stream(self, request: Request, answer: Answer, clock: Clock) -> AsyncGenerator[Event, None]:
         """Fill `answer` and give what it shows as it comes. Raises `AgentFailed` with a sentence for the person."""
         endpoint = await self._endpoint(request.model)
-        tries = 0
+        tries, began, told = 0, clock.monotonic(), False
         while True:
             tries += 1
             answer.begin()
@@ -92,8 +92,12 @@ class Chat:
                         yield event
                 return
             except (openai.APIError, Broken, Empty) as exc:
-                wait = self._wait(exc, request.model, answer, endpoint, tries, clock)
-            await clock.sleep(wait.total_seconds())
+                failure = failures.of(exc, request.model, secret=endpoint.key, now=clock.now())
+                wait = self._wait(exc, failure, request.model, answer, tries).total_seconds()
+            if not told and clock.monotonic() - began + wait >= _UNTOLD_SECONDS:
+                told = True
+                yield Noted(f"{failure.what}. Trying again …", WARNING)
+            await clock.sleep(wait)
 
     async def _attempt(
         self, request: Request, answer: Answer, endpoint: Endpoint
@@ -117,18 +121,16 @@ class Chat:
             except ValueError as exc:
                 raise Broken from exc
         _check(answer, request)
-        if answer.finish == "length":
+        if answer.cut:
             yield Said(CUT)
 
-    def _wait(
-        self, exc: Exception, model: Model, answer: Answer, endpoint: Endpoint, tries: int, clock: Clock
-    ) -> timedelta:
+    def _wait(self, exc: Exception, failure: Failure, model: Model, answer: Answer, tries: int) -> timedelta:
         """How long to wait before the next try; raises when there is to be none."""
-        failure = failures.of(exc, model, secret=endpoint.key, now=clock.now())
         if answer.said and failure.transient:
             raise failures.broke_off(model) from exc
-        wait = self._retry.wait(tries, failure.after) if failure.transient else None
-        if wait is None or (isinstance(exc, Empty) and tries >= _EMPTY_TRIES):
+        worth = failure.transient and (failure.tries is None or tries < failure.tries)
+        wait = self._retry.wait(tries, failure.after) if worth else None
+        if wait is None:
             raise failure.error from exc
         log.info("model %s: try %d failed (%s), again in %s", model.name, tries, type(exc).__name__, wait)
         return wait

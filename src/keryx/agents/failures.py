@@ -1,6 +1,9 @@
 """Failures: the errors of providers, each as one sentence for a person. The only reader of their error forms."""
 
 import re
+import socket
+import ssl
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -14,6 +17,10 @@ from keryx.core.errors import AgentFailed
 from keryx.core.titles import capped, line
 
 LONGEST_DETAIL = 240
+
+_FEW = 2
+_OLLAMA = 11434
+_UNKNOWN_HOST = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 _OVERFLOW = re.compile(
     r"context[ _](length|size|window)|maximum context|too many (input )?tokens|prompt is too long"
@@ -35,11 +42,14 @@ class ContextFull(AgentFailed):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """`transient`: the same request may succeed later, not before `after`."""
+    """`transient`: the same request may succeed later, not before `after`; more than `tries` are not worth it. `what` went
+    wrong, without what to do about it, for a request that is sent again."""
 
     error: AgentFailed
     transient: bool = False
     after: timedelta | None = None
+    tries: int | None = None
+    what: str = ""
 
 
 class Broken(Exception):
@@ -55,19 +65,17 @@ def of(exc: Exception, model: Model, *, secret: str = "", now: datetime | None =
     name = f"model {model.name!r}"
     match exc:
         case openai.APITimeoutError():
-            return _later(f"The endpoint of {name} ({model.host}) did not answer in time; /retry asks again.")
+            return _later(f"The endpoint of {name} ({model.host}) did not answer in time")
         case openai.APIConnectionError():
-            return _later(
-                f"The endpoint of {name} ({model.host}) cannot be reached; check its base_url and the network."
-            )
+            return _unreached(exc, model)
         case openai.APIStatusError():
             return _status(exc, exc.status_code, model, _detail(exc, secret), now)
         case openai.APIError():
             return _streamed(exc, model, _detail(exc, secret))
         case Empty():
-            return _later(f"The answer of {name} was empty; /retry asks again.")
+            return _later(f"The answer of {name} was empty", tries=_FEW)
         case Broken():
-            return _later(f"The answer of {name} broke off before it was complete; /retry asks again.")
+            return _later(f"The answer of {name} broke off before it was complete")
         case _:
             raise exc
 
@@ -75,6 +83,49 @@ def of(exc: Exception, model: Model, *, secret: str = "", now: datetime | None =
 def broke_off(model: Model) -> AgentFailed:
     """The end of an answer that was partly shown and cannot be begun again without saying it twice."""
     return AgentFailed(f"The connection to model {model.name!r} broke in mid-answer; /retry asks again.")
+
+
+def _unreached(exc: openai.APIConnectionError, model: Model) -> Failure:
+    """No connection came about. What somebody has to mend first is not waited for."""
+    name = f"model {model.name!r}"
+    for cause in _causes(exc):
+        match cause:
+            case ssl.SSLCertVerificationError():
+                return _final(
+                    f"The certificate of {model.host}, the endpoint of {name}, cannot be trusted: {cause.verify_message.rstrip('.')}."
+                )
+            case ssl.SSLError() if not isinstance(cause, ssl.SSLEOFError):
+                return _final(
+                    f"No safe connection to {model.host}, the endpoint of {name}, is possible; is its base_url meant to begin with http://?"
+                )
+            case socket.gaierror() if cause.errno in _UNKNOWN_HOST:
+                return _final(
+                    f"There is no host {model.host!r}, the endpoint of {name}; check its base_url and the network, then /retry."
+                )
+            case ConnectionRefusedError() if model.near:
+                start = "Ollama with `ollama serve`" if model.port == _OLLAMA else "its server"
+                advice = f"start {start}, or check its base_url, then /retry"
+                return _later(
+                    f"Nothing listens at {model.host}:{model.port}, the endpoint of {name}",
+                    advice,
+                    tries=_FEW,
+                )
+            case _:
+                pass
+    return _later(
+        f"The endpoint of {name} ({model.host}) cannot be reached", "check its base_url and the network"
+    )
+
+
+def _causes(exc: BaseException) -> Iterator[BaseException]:
+    """An error and what lies behind it, through groups of errors too."""
+    yield exc
+    if isinstance(exc, BaseExceptionGroup):
+        for one in cast(BaseExceptionGroup[BaseException], exc).exceptions:
+            yield from _causes(one)
+    behind = exc.__cause__ or exc.__context__
+    if behind is not None:
+        yield from _causes(behind)
 
 
 def _status(
@@ -109,13 +160,9 @@ def _classed(
         return Failure(error=error)
     if status == 429:
         wait = f" for {_span(after)}" if after else ""
-        return _later(
-            f"The provider of {name} asks to wait{wait}: too many requests; /retry asks again.", after
-        )
+        return _later(f"The provider of {name} asks to wait{wait}: too many requests", after=after)
     if status == 0 or status >= 500 or status in (408, 409, 425):
-        return _later(
-            f"The provider of {name} has trouble{told or f' (status {status})'}; /retry asks again.", after
-        )
+        return _later(f"The provider of {name} has trouble{told or f' (status {status})'}", after=after)
     if _NO_TOOLS.search(text):
         return _final(
             f"The endpoint takes no tools for {name}: set `tools = false` for it in keryx.toml, or switch them off with /tools off."
@@ -154,8 +201,16 @@ def _detail(exc: openai.APIError, secret: str) -> str:
     return capped(text, LONGEST_DETAIL).rstrip(". ")
 
 
-def _later(text: str, after: timedelta | None = None) -> Failure:
-    return Failure(error=AgentFailed(text), transient=True, after=after)
+def _later(
+    what: str,
+    advice: str = "/retry asks again",
+    *,
+    after: timedelta | None = None,
+    tries: int | None = None,
+) -> Failure:
+    return Failure(
+        error=AgentFailed(f"{what}; {advice}."), transient=True, after=after, tries=tries, what=what
+    )
 
 
 def _final(text: str) -> Failure:

@@ -30,8 +30,11 @@ from keryx.core.ports import (
     TurnContext,
     Used,
 )
-from keryx.core.turns import Usage
+from keryx.core.turns import Ending, Usage
 
+_TOO_LONG = (
+    "The answer ends here: it has reached the length that the model may write. Say “go on” for the rest."
+)
 Events: TypeAlias = AsyncGenerator[Event, None]
 
 
@@ -243,6 +246,8 @@ class _Work:
         calls = answer.calls(self._known, prefix=prefix, taken=self._taken)
         self._append(Role.ASSISTANT, answer.parts(calls))
         if not calls:
+            if answer.cut:
+                yield Noted(_TOO_LONG, Ending.LENGTH)
             self.done = True
             return
         yield Called(calls)

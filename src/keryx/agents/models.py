@@ -1,6 +1,7 @@
 """Models: what is known of each named model, and how its key is found when it is needed."""
 
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -56,6 +57,19 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def host(self) -> str:
         """The endpoint as it may be shown: without a path, a user name or a password."""
         return urlsplit(self.base_url).hostname or self.base_url
+
+    @property
+    def port(self) -> int:
+        url = urlsplit(self.base_url)
+        return url.port or (443 if url.scheme == "https" else 80)
+
+    @property
+    def near(self) -> bool:
+        """Whether the endpoint is on this machine."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 class Endpoint(msgspec.Struct, frozen=True):

@@ -107,7 +107,10 @@ async def _at_terminal(app: App, talk: Conversation, first: str) -> int:
     if not talk.session and not first:
         output.write(
             output.styled(
-                f"New conversation with {app.settings.brain}. /help lists commands, Ctrl-D leaves.", "dim"
+                output.folded(
+                    f"New conversation with {app.settings.brain}. /help lists commands, Ctrl-D leaves."
+                ),
+                "dim",
             )
         )
     watch = _Interrupts(talk)
@@ -119,7 +122,8 @@ async def _at_terminal(app: App, talk: Conversation, first: str) -> int:
                 await _exchange(talk, watch, text)
             text = None if watch.leaving else await _typed(line, talk)
     if talk.session:
-        output.write(output.styled(f"keryx chat --resume {talk.session} comes back here.", "dim"))
+        back = output.folded(f"keryx chat --resume {talk.session} comes back here.")
+        output.write(output.styled(back, "dim"))
     return INTERRUPTED if watch.leaving else 0
 
 

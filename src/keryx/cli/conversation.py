@@ -59,13 +59,13 @@ class Conversation:
         async with self._showing:
             cursor = await self.hub.now()
             receipt = await self.hub.receive(self._inbound(text))
-            if receipt.session and receipt.turn and receipt.session == self.session and receipt.seq:
+            if receipt.session and receipt.session == self.session and receipt.seq:
                 self.stream.own(receipt.seq)
         if receipt.reply:
             self.stream.say(receipt.reply)
         if self.asking:
             await self._look_for_questions()
-        if receipt.turn is None or receipt.session is None:
+        if receipt.seq is None or receipt.session is None:
             await self._go_where_the_lane_went()
         elif receipt.session != self.session:
             self._leave()

@@ -41,6 +41,7 @@ for place in (
     "deliveries:app",
     "gateway:app",
     "questions:app",
+    "permissions:app",
     "usage:usage",
     "tools:app",
     "agents:app",

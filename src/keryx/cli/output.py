@@ -74,6 +74,28 @@ def width() -> int:
     return max(_NARROW, shutil.get_terminal_size((80, 24)).columns)
 
 
+def folded(text: str) -> str:
+    """On a terminal, broken between words where a line does not fit; what goes on stands a little to the right."""
+    if not sys.stdout.isatty():
+        return text
+    size = shutil.get_terminal_size((80, 24)).columns
+    return "\n".join(row for line in text.split("\n") for row in _fold(line, size))
+
+
+def _fold(line: str, size: int) -> list[str]:
+    if cell_len(line) <= size:
+        return [line]
+    words = line.split(" ")
+    rows = [words[0]]
+    for word in words[1:]:
+        longer = f"{rows[-1]} {word}"
+        if cell_len(longer) <= size:
+            rows[-1] = longer
+        else:
+            rows.append(_GAP + word)
+    return rows
+
+
 def cut(text: str, size: int) -> str:
     """One line of at most `size` columns."""
     line = plain(text, one_line=True)

@@ -117,7 +117,7 @@ class _Picker:
     async def run(self) -> Session | None:
         prompt = Window(FormattedTextControl("Go on with: "), dont_extend_width=True, height=1)
         typed = Window(BufferControl(self._filter), height=1)
-        found = Window(FormattedTextControl(self._lines), dont_extend_height=True)
+        found = Window(FormattedTextControl(self._lines), dont_extend_height=True, wrap_lines=True)
         application: Application[Session | None] = Application(
             layout=Layout(HSplit([VSplit([prompt, typed]), found])),
             key_bindings=self._keys(),

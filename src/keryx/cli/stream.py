@@ -76,7 +76,7 @@ class Stream:
     def say(self, text: str) -> None:
         """A line of Keryx itself."""
         self.close_line()
-        output.write(output.plain(text))
+        output.write(output.folded(output.plain(text)))
         sys.stdout.flush()
 
     def notice(self, text: str) -> None:
@@ -85,7 +85,7 @@ class Stream:
         if self._bare:
             output.warn(text)
         else:
-            output.write(output.styled(f"! {output.plain(text)}", "mark"))
+            output.write(output.styled(output.folded(f"! {output.plain(text)}"), "mark"))
             sys.stdout.flush()
 
     def close_line(self) -> None:

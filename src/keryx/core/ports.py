@@ -77,7 +77,7 @@ class Used(msgspec.Struct, frozen=True):
 
 class Noted(msgspec.Struct, frozen=True):
     """Something a person should know that is no part of the answer: shown as a notice, never given to the model. With
-    the kind `WARNING` it is also sent to the place that asked."""
+    the kind `WARNING` it is also sent to the place that asked. With one of `turns.ENDINGS` nothing of the answer follows."""
 
     text: str
     kind: str = ""

@@ -36,6 +36,21 @@ class Consent(StrEnum):
         return self in (Consent.ALLOW_ALWAYS, Consent.DENY_ALWAYS)
 
 
+class Lasting(msgspec.Struct, frozen=True, kw_only=True):
+    """A consent that holds for a tool in a session until it is taken back."""
+
+    session: SessionId
+    title: str
+    tool: str
+    consent: Consent
+    given_by: PrincipalId
+    given_at: datetime
+
+    @property
+    def word(self) -> str:
+        return "allowed" if self.consent.allows else "denied"
+
+
 class Option(msgspec.Struct, frozen=True):
     id: str
     label: str

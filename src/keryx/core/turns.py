@@ -56,6 +56,16 @@ class BusyMode(StrEnum):
     INTERRUPT = "interrupt"
 
 
+class Ending(StrEnum):
+    """Why an answer ends before it is complete, as editors call it: the kind of the notice that tells it."""
+
+    LENGTH = "max_tokens"
+    STEPS = "max_turn_requests"
+
+
+ENDINGS = frozenset(Ending)
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Five token classes and a cost in millionths of the currency, `None` when unknown."""
 

@@ -34,9 +34,9 @@ class Draft(msgspec.Struct, frozen=True):
     tool: str = ""
 
 
-def given(tx: Transaction, turn: Turn) -> Answer:
-    """This turn's answer: every step of it, without what an interrupted attempt had begun."""
-    steps = [m for m in _written(tx, turn) if m.mark is None]
+def given(entries: Iterable[Message]) -> Answer:
+    """The answer among the messages of a turn: every step of it, without what an interrupted attempt had begun."""
+    steps = [m for m in entries if m.role is Role.ASSISTANT and m.mark is None]
     files = [p for m in steps for p in media.of(m.parts)]
     return Answer(_joined(m.text for m in steps), tuple(dict.fromkeys(files)))
 

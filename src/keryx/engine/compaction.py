@@ -5,7 +5,7 @@ from datetime import datetime
 from keryx.core import ids
 from keryx.core.compaction import ASKED, DONE, FAILED, marker
 from keryx.core.ids import TurnId
-from keryx.core.messages import Notice, Role
+from keryx.core.messages import Message, Notice, Role
 from keryx.core.ports import Compacted, NotCompacted, Receipt
 from keryx.core.sessions import Session
 from keryx.core.turns import Turn
@@ -33,10 +33,10 @@ def ask(tx: Transaction, session: Session, asked: Question, focus: str, *, now: 
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
 
 
-def focus(tx: Transaction, turn: Turn) -> str | None:
-    """What a turn that is to compact should keep above all, perhaps nothing; `None` for any other turn."""
-    parts = messages.get(tx, turn.session, turn.input_seq).parts
-    return next((p.text for p in parts if isinstance(p, Notice) and p.kind == ASKED), None)
+def focus(asked: Message) -> str | None:
+    """What a turn that was asked for by this message should keep above all, perhaps nothing; `None` if it is not to
+    compact."""
+    return next((p.text for p in asked.parts if isinstance(p, Notice) and p.kind == ASKED), None)
 
 
 def begin(tx: Transaction, turn: Turn, event: Compacted, *, now: datetime) -> None:
@@ -47,7 +47,7 @@ def begin(tx: Transaction, turn: Turn, event: Compacted, *, now: datetime) -> No
         return
     epochs.begin(tx, turn.session, first_seq=event.first, summary=event.summary, now=now)
     messages.append(tx, turn.session, Role.NOTICE, (Notice(event.summary, DONE),), now=now, turn=turn.id)
-    if event.tell and focus(tx, turn) is None:
+    if event.tell and focus(messages.get(tx, turn.session, turn.input_seq)) is None:
         _tell(tx, turn, marker(event.summary), now=now)
 
 

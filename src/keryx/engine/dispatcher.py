@@ -10,7 +10,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.core.changes import Change, Kind
-from keryx.core.deliveries import Delivery, Idempotency
+from keryx.core.deliveries import Delivery, DeliveryState, Idempotency
 from keryx.core.errors import Gone, KeryxError, LeaseLost, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
@@ -23,7 +23,7 @@ from keryx.engine.media import Media
 from keryx.engine.parcels import Piece
 from keryx.engine.policy import Policy
 from keryx.store import buttons as button_store
-from keryx.store import deliveries, gates, previews
+from keryx.store import deliveries, gates, outbox, previews
 from keryx.store.database import Database, Transaction
 from keryx.store.wake import Wake
 
@@ -66,6 +66,7 @@ class Dispatcher:
         self._connections = connections
         self._sending: set[DeliveryId] = set()
         self._draining = False
+        self._waiting = True
         self._last = ""
         self._work = Wake()
 
@@ -94,11 +95,18 @@ class Dispatcher:
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
         async for change in changes:
             if change.kind is Kind.DELIVERY:
-                self._work.signal()
+                self._moved(DeliveryState(change.note))
+
+    def _moved(self, state: DeliveryState) -> None:
+        """What is ready is looked for at once. The end of one lets others go only if some wait."""
+        if state is DeliveryState.READY or self._waiting:
+            self._work.signal()
 
     async def _send_forever(self, group: TaskGroup) -> None:
         while True:
             seen = self._work.count
+            # An end that comes while we look may come too late for the look; without a look nobody knows.
+            self._waiting = True
             free = 0 if self._draining else AT_ONCE - len(self._sending)
             claimed, at = await self._claim(free) if free > 0 else ([], None)
             for each in claimed:
@@ -109,31 +117,31 @@ class Dispatcher:
     async def _claim(self, most: int) -> tuple[list[Claimed], datetime | None]:
         """Lease what may go now, and tell when to look again for what waits for a moment rather than for an event."""
         try:
-            return await self._database.write("delivery.claim", partial(self._claim_all, most=most))
+            found, self._waiting, at = await self._database.write(
+                "delivery.claim", partial(self._claim_all, most=most)
+            )
         except KeryxError as exc:
             log.warning("cannot claim a delivery now: %s", exc)
             await self._clock.sleep(0.5)
             self._work.signal()
             return [], None
+        self._last = found[-1].delivery.target.key if found else self._last
+        return found, at
 
-    def _claim_all(self, tx: Transaction, *, most: int) -> tuple[list[Claimed], datetime | None]:
+    def _claim_all(self, tx: Transaction, *, most: int) -> tuple[list[Claimed], bool, datetime | None]:
         now = self._clock.now()
-        found: list[Claimed] = []
-        while len(found) < most:
-            claimed = deliveries.claim(
-                tx,
-                platform=self._adapter.platform,
-                account=self._adapter.account,
-                worker=self._worker,
-                now=now,
-                lease=self._policy.limits.lease,
-                after=self._last,
-            )
-            if claimed is None:
-                return found, _next_at(tx, now)
-            self._last = claimed[0].target.key
-            found.append(self._claimed(tx, *claimed))
-        return found, None
+        found = outbox.claim(
+            tx,
+            most=most,
+            platform=self._adapter.platform,
+            account=self._adapter.account,
+            worker=self._worker,
+            now=now,
+            lease=self._policy.limits.lease,
+            after=self._last,
+        )
+        at = _next_at(tx, now) if found.waiting and len(found.held) < most else None
+        return [self._claimed(tx, *held) for held in found.held], found.waiting, at
 
     def _claimed(self, tx: Transaction, delivery: Delivery, lease: LeaseToken) -> Claimed:
         preview = previews.replaced_by(tx, delivery)
@@ -153,7 +161,8 @@ class Dispatcher:
             log.exception("delivery %s could not be recorded; its lease will run out", delivery.id)
         finally:
             self._sending.discard(delivery.id)
-            self._work.signal()
+            if self._waiting or self._draining:
+                self._work.signal()
 
     async def _send_parts(self, claimed: Claimed) -> None:
         """Send the parts that are left. Each is recorded as it arrives; the last one together with the end."""
@@ -172,19 +181,16 @@ class Dispatcher:
                     receipt = await self._send_piece(current, number, found[number], None, offered)
                 self._connections.count(self._adapter, "sent")
                 if number + 1 == len(found):
-                    await self._database.write(
-                        "delivery.settle",
-                        partial(
-                            self._all_sent, delivery=current, lease=lease, receipt=receipt, offered=offered
-                        ),
-                    )
+                    end = partial(self._all_sent, claimed=claimed, receipt=receipt, offered=offered)
+                    await self._database.write("delivery.settle", end)
                     return
                 await self._database.write(
-                    "delivery.part", partial(self._part_sent, delivery=current, lease=lease, receipt=receipt)
+                    "delivery.part", partial(self._part_sent, claimed=claimed, receipt=receipt)
                 )
                 current = msgspec.structs.replace(
                     current, parts_sent=number + 1, receipts=(*current.receipts, receipt), again=False
                 )
+                claimed = msgspec.structs.replace(claimed, delivery=current)
         except SendError as exc:
             self._connections.count(self._adapter, "throttled" if isinstance(exc, Throttled) else "failed")
             await self._settle(current, lease, self._failed(current, exc, preview, edits=bool(claimed.edits)))
@@ -260,12 +266,26 @@ class Dispatcher:
     async def _send(self, parcel: Parcel) -> str:
         return await foreign.send(self._adapter, parcel, self._policy.send_timeout)
 
-    def _part_sent(self, tx: Transaction, *, delivery: Delivery, lease: LeaseToken, receipt: str) -> None:
-        """Record the part and, where the platform has a rate, close its gates for a moment."""
-        deliveries.part_sent(tx, delivery, lease, receipt=receipt)
-        if not delivery.parts_sent:
+    def _part_sent(self, tx: Transaction, *, claimed: Claimed, receipt: str) -> None:
+        deliveries.part_sent(tx, claimed.delivery, claimed.lease, receipt=receipt)
+        self._arrived(tx, claimed)
+
+    def _all_sent(
+        self, tx: Transaction, *, claimed: Claimed, receipt: str, offered: tuple[Button, ...] = ()
+    ) -> None:
+        delivery, now = claimed.delivery, self._clock.now()
+        if offered:
+            buttons.lock(tx, delivery)
+        deliveries.all_sent(tx, delivery, claimed.lease, receipt=receipt, now=now)
+        self._arrived(tx, claimed)
+        if offered:
+            buttons.shown(tx, delivery, receipt, now=now)
+
+    def _arrived(self, tx: Transaction, claimed: Claimed) -> None:
+        """The first part has taken the place of the preview. Where the platform has a rate, gates close for a moment."""
+        delivery, able = claimed.delivery, self._adapter.capabilities
+        if claimed.preview is not None and not delivery.parts_sent:
             previews.replace(tx, delivery)
-        able = self._adapter.capabilities
         for key, interval in (
             (delivery.target.key, able.chat_interval),
             (delivery.target.account_key, able.account_interval),
@@ -273,24 +293,8 @@ class Dispatcher:
             if interval > timedelta(0):
                 gates.close(tx, key, until=self._clock.now() + interval, reason="rate")
 
-    def _all_sent(
-        self,
-        tx: Transaction,
-        *,
-        delivery: Delivery,
-        lease: LeaseToken,
-        receipt: str,
-        offered: tuple[Button, ...] = (),
-    ) -> None:
-        if offered:
-            buttons.lock(tx, delivery)
-        self._part_sent(tx, delivery=delivery, lease=lease, receipt=receipt)
-        outcome.settle(tx, delivery=delivery, lease=lease, step=outcome.SENT, now=self._clock.now())
-        if offered:
-            buttons.shown(tx, delivery, receipt, now=self._clock.now())
-
     def _edited(self, tx: Transaction, *, claimed: Claimed) -> None:
-        self._all_sent(tx, delivery=claimed.delivery, lease=claimed.lease, receipt=claimed.edits)
+        self._all_sent(tx, claimed=claimed, receipt=claimed.edits)
         button_store.remove(tx, claimed.delivery.id)
 
 
@@ -306,5 +310,5 @@ def _parcel(delivery: Delivery, number: int, piece: Piece) -> Parcel:
 
 
 def _next_at(tx: Transaction, now: datetime) -> datetime | None:
-    moments = [m for m in (deliveries.next_at(tx, now=now), gates.next_opening(tx, now=now)) if m]
+    moments = [m for m in (outbox.next_at(tx, now=now), gates.next_opening(tx, now=now)) if m]
     return min(moments, default=None)

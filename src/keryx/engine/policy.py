@@ -71,6 +71,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     give_up: timedelta = timedelta(hours=24)
     final_tries: int = 5
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
+    models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     agent_rules: Places = {}
     reach: Mapping[str, Reach] = {}

@@ -10,21 +10,22 @@ import anyio
 
 from keryx.core import modes
 from keryx.core import questions as core
-from keryx.core.errors import Conflict, Forbidden, Invalid
+from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
 from keryx.core.ids import DeliveryId, QuestionId, SessionId, TurnId
 from keryx.core.messages import Parts, Text
 from keryx.core.modes import Mode
 from keryx.core.ports import Clock
-from keryx.core.questions import Asked, Consent, Question, QuestionState
-from keryx.core.sessions import JOB_SURFACE, Viewer
+from keryx.core.questions import Asked, Consent, Lasting, Question, QuestionState
+from keryx.core.sessions import JOB_SURFACE, Session, Viewer
 from keryx.core.turns import Turn
 from keryx.engine.alarm import signal_or_moment
-from keryx.store import deliveries, sessions, turns
+from keryx.store import consents, deliveries, sessions, turns
 from keryx.store import questions as store
 from keryx.store.database import Database, Transaction, Work
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
+EVERY = "all"
 _FROM_A_JOB = "A scheduled run asks this: write /jobs continue first, then the answer."
 
 
@@ -61,6 +62,30 @@ class Questions:
 
         return await self._database.write("question.answer", work)
 
+    async def lasting(self, viewer: Viewer, session: SessionId | None = None) -> list[Lasting]:
+        """What was allowed or denied for good, in one session or in all that the viewer may see, the newest first."""
+        return await self._database.read("consents", lambda tx: consents.page(tx, viewer, session=session))
+
+    async def forget(self, viewer: Viewer, session: SessionId, tool: str) -> list[str]:
+        """Take back what was allowed or denied for good, `EVERY` for all of it; gives the tools. `NotFound` if there is none."""
+
+        def work(tx: Transaction) -> list[str]:
+            return forgotten(tx, sessions.get(tx, session, viewer=viewer), tool)
+
+        return await self._database.write("consents.forget", work)
+
+
+def forgotten(tx: Transaction, session: Session, tool: str) -> list[str]:
+    """Take lasting consents of a session back; gives their tools."""
+    kept = [c.tool for c in consents.page(tx, Viewer(session.profile, session.owner), session=session.id)]
+    gone = [name for name in kept if tool in (name, EVERY)]
+    for name in gone:
+        consents.forget(tx, session.id, name)
+    if not gone:
+        there = f"there are {', '.join(kept)}" if kept else "nothing is allowed or denied for good here"
+        raise NotFound(f"no permission {tool[:80]!r} is kept: {there}")
+    return gone
+
 
 def answered(tx: Transaction, asked: Asked, viewer: Viewer, answer: str, *, now: datetime) -> Asked:
     """Answer a question in somebody's name; what is to last is remembered. Gives the question as it is now."""
@@ -77,7 +102,7 @@ def answered(tx: Transaction, asked: Asked, viewer: Viewer, answer: str, *, now:
     store.close(tx, asked, QuestionState.ANSWERED, now=now, answer=chosen, by=viewer.principal)
     given = core.consent(asked.question, chosen)
     if given.lasts and asked.question.tool:
-        store.remember(tx, asked.session, asked.question.tool, given, by=viewer.principal, now=now)
+        consents.put(tx, asked.session, asked.question.tool, given, by=viewer.principal, now=now)
     return store.get(tx, asked.id)
 
 
@@ -189,7 +214,7 @@ class Interview:
     def _consent(self, tx: Transaction, question: Question) -> Consent | None:
         """What was decided beforehand: by the mode of the session, or for this tool in this session."""
         session = sessions.get(tx, self._turn.session, deleted=True)
-        lasting = store.consent(tx, session.id, question.tool) if question.tool else None
+        lasting = consents.find(tx, session.id, question.tool) if question.tool else None
         match modes.of(session.settings.mode):
             case Mode.READ:
                 return Consent.DENY_ONCE

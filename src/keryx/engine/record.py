@@ -28,7 +28,7 @@ from keryx.core.ports import (
 )
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.source import Source
-from keryx.core.turns import BusyMode, Turn, TurnState, Usage
+from keryx.core.turns import ENDINGS, BusyMode, Turn, TurnState, Usage
 from keryx.engine import access, answers, compaction, place, questions
 from keryx.engine.mailbox import Kept, Recordable
 from keryx.engine.place import Surroundings
@@ -58,6 +58,8 @@ class Written(msgspec.Struct, frozen=True):
                     count += 1
                 case Kept():
                     draft += 1
+                case Noted(_, kind) if kind in ENDINGS:
+                    count, draft = count + bool(draft), 0
                 case Used() | Noted() | Compacted() | NotCompacted() | Bound():
                     pass
         return Written(count, draft)
@@ -98,19 +100,21 @@ def read(
     tx: Transaction, turn: Turn, *, now: datetime, rules: Rules = NO_RULES, asked: Authors = NO_AUTHORS
 ) -> Reading:
     """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
-    access.recheck(tx, asked.get(turn.id) or turns.author(tx, turn.id), rules)
+    standing = turns.standing(tx, turn.id)
+    access.recheck(tx, asked.get(turn.id) or standing.author, rules)
     session = sessions.get(tx, turn.session, deleted=True)
     around = place.look(tx, session, turn)
     epoch = epochs.current(tx, turn.session)
+    entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
     return Reading(
         session,
-        core_messages.view(messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)),
+        core_messages.view(entries),
         epoch.summary if epoch else "",
         around,
-        turns.get(tx, turn.id).cancelling,
+        standing.cancelling,
         _written(tx, turn) if turn.interrupted_at else Written(),
         questions.taken(tx, turn.id) if turn.interrupted_at else frozenset(),
-        compaction.focus(tx, turn),
+        compaction.focus(entries[0]),
         epochs.may_begin(tx, turn.session, now=now),
         bindings.of_session(tx, turn.session),
     )
@@ -176,13 +180,14 @@ def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[Recor
     """The last events, the answer, the end of the turn, the delivery and the title: all or nothing."""
     turns.hold(tx, turn)
     _keep_draft(tx, turn, None, now, _steps(tx, turn, events, now))
-    compacted = compaction.focus(tx, turn) is not None
-    answer = answers.Answer(compaction.told(tx, turn)) if compacted else answers.given(tx, turn)
+    entries = messages.of_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    compacted = compaction.focus(entries[0]) is not None
+    answer = answers.Answer(compaction.told(tx, turn)) if compacted else answers.given(entries)
     if not answers.silent(turn, answer):
         _answer(tx, turn, answer, now=now)
     # Whoever follows the feed takes this entry for the end of the turn: all that belongs to it comes before.
     turns.finish(tx, turn, TurnState.DONE, now=now)
-    _give_title(tx, turn, now)
+    _give_title(tx, turn, now, entries[0])
 
 
 def _answer(tx: Transaction, turn: Turn, answer: answers.Answer, *, now: datetime) -> None:
@@ -332,6 +337,10 @@ def _steps(
             case Used(used, task):
                 usage.add(tx, turn, used, now=now, task=task)
             case Noted(text, kind):
+                if kind in ENDINGS:
+                    # It stands below what it is about.
+                    _keep_draft(tx, turn, None, now, fresh)
+                    fresh.clear()
                 _note(tx, turn, text, kind, now=now)
             case Bound(binding):
                 bindings.put(tx, turn.session, binding, now=now)
@@ -380,8 +389,8 @@ def entitle(tx: Transaction, turn: Turn, title: str, used: Usage, *, now: dateti
         sessions.rename(tx, session, title, by=TitleBy.MODEL, now=now)
 
 
-def _give_title(tx: Transaction, turn: Turn, now: datetime) -> None:
+def _give_title(tx: Transaction, turn: Turn, now: datetime, asked: Message | None = None) -> None:
     session = sessions.get(tx, turn.session, deleted=True)
     if session.title_by is None:
-        question = messages.get(tx, turn.session, turn.input_seq)
+        question = asked or messages.get(tx, turn.session, turn.input_seq)
         sessions.rename(tx, session, titles.automatic(question.text), by=TitleBy.RULE, now=now)

@@ -1,6 +1,7 @@
 """Router: what one inbound event does to the store, as one unit of work."""
 
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -319,8 +320,10 @@ def _command(
     now: datetime,
     found: str | None,
 ) -> Receipt:
-    current: SessionId | None = lane.session if lane else None
-    session = sessions.get(tx, current) if current else None
+    notice = None
+    if lane and asked.text and asked.command and asked.command.begins:
+        lane, notice = _reset_if_due(tx, lane, policy, now)
+    session = sessions.get(tx, lane.session) if lane and lane.session else None
     if inbound.session:
         session = _named(tx, inbound, viewer)
     call = commands.Call(
@@ -332,9 +335,33 @@ def _command(
         policy=policy,
         now=now,
         text=asked.text,
+        begin=partial(_session, tx, inbound, lane, viewer, policy, now),
         found=found,
     )
     done = commands.run(asked, call)
+    if session is None:
+        done = _keep_beginning(tx, inbound, done, viewer, now)
+    if notice:
+        done = msgspec.structs.replace(done, reply="\n\n".join(filter(None, (notice, done.reply))))
     viewer = Viewer(viewer.profile, done.asker or viewer.principal)
     _reply(tx, inbound, done.reply, viewer, done.session, now, secret=commands.secret(inbound))
     return Receipt(duplicate=False, session=done.session, turn=done.turn, seq=done.seq, reply=done.reply)
+
+
+def _keep_beginning(
+    tx: Transaction, inbound: Inbound, done: commands.Done, viewer: Viewer, now: datetime
+) -> commands.Done:
+    """A conversation that a command began, begins with what the command replied: none is ever empty."""
+    if done.session is None or sessions.get(tx, done.session, deleted=True).last_seq:
+        return done
+    seq = messages.append(
+        tx,
+        done.session,
+        Role.NOTICE,
+        (Notice(done.reply),),
+        now=now,
+        surface=inbound.surface,
+        platform_id=ids.plain(inbound.source.message or ""),
+        said_by=viewer.principal,
+    )
+    return msgspec.structs.replace(done, seq=seq)

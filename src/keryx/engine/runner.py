@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _HAND_BACK_SECONDS = 5
 _PASSED_OVER_SECONDS = 0.005
-_NOTHING = Claimed([], False)
+_UNKNOWN = Claimed([], passed_over=False, waiting=True)
 _AWAY = timedelta(seconds=0.5)
 
 
@@ -71,6 +71,7 @@ class Runner:
         self._running: dict[TurnId, Mailbox] = {}
         self._claiming = False
         self._draining = False
+        self._waiting = True
         self._work = Wake()
         self._began = clock.monotonic()
 
@@ -114,18 +115,26 @@ class Runner:
 
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
         async for change in changes:
-            if change.kind is Kind.TURN and change.note != TurnState.RUNNING.value:
-                self._work.signal()
+            if change.kind is Kind.TURN:
+                self._moved(TurnState(change.note))
             elif change.kind is Kind.CANCEL and change.turn and change.turn in self._running:
                 self._running[change.turn].put(Cancelled())
             elif change.kind is Kind.QUESTION and change.turn and change.turn in self._running:
                 self._running[change.turn].answers.signal()
 
+    def _moved(self, state: TurnState) -> None:
+        """A new turn is looked for at once. The end of one lets others run only if some wait."""
+        if state is TurnState.QUEUED or (state.finished and self._waiting):
+            self._work.signal()
+
     async def _claim_forever(self, group: TaskGroup) -> None:
         while True:
             seen = self._work.count
+            # An end that comes while we look may come too late for the look.
+            self._waiting = True
             free = 0 if self._draining else self._limits.at_once - self.busy
-            claimed, at = await self._claim(free) if free > 0 else (_NOTHING, None)
+            claimed, at = await self._claim(free) if free > 0 else (_UNKNOWN, None)
+            self._waiting = claimed.waiting
             for turn in claimed.turns:
                 mailbox = self._running[turn.id] = Mailbox()
                 if self._draining:
@@ -144,7 +153,7 @@ class Runner:
             return await self._database.write("turn.claim", partial(self._claim_all, most=most))
         except KeryxError as exc:
             log.warning("cannot claim a turn now: %s", exc)
-            return _NOTHING, self._clock.now() + _AWAY
+            return _UNKNOWN, self._clock.now() + _AWAY
         finally:
             self._claiming = False
             if self._draining:
@@ -164,8 +173,10 @@ class Runner:
             session=self._session,
             settled=settled <= now,
         )
+        if not claimed.waiting or len(claimed.turns) == most:
+            return claimed, None
         moments = [m for m in (claims.next_at(tx, now=now), settled) if m and m > now]
-        return claimed, min(moments, default=None) if len(claimed.turns) < most else None
+        return claimed, min(moments, default=None)
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
@@ -183,4 +194,5 @@ class Runner:
             # A turn that was lost to a sweep may run here again by now, under another lease.
             if self._running.get(turn.id) is mailbox:
                 del self._running[turn.id]
-            self._work.signal()
+            if self._waiting or self._draining:
+                self._work.signal()

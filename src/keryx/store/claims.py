@@ -14,13 +14,16 @@ from keryx.store.turns import COLUMNS, SELECT, from_row
 
 # SQLite knows no alias in a returning clause.
 _RETURNED = COLUMNS.replace("t.", "")
+_CANDIDATES = 8
 
 
 class Claimed(NamedTuple):
-    """Turns that a worker got. `passed_over`: another waits whose session somebody else was just writing to."""
+    """Turns that a worker got. `passed_over`: another waits whose session somebody else was just writing to.
+    `waiting`: some turn, of whomever, is left in the queue."""
 
     turns: list[Turn]
     passed_over: bool
+    waiting: bool
 
 
 def claim_many(
@@ -41,16 +44,15 @@ def claim_many(
     here, before any work. A scoped worker takes only turns of `session`, and those pinned to it. A worker runs
     one suspect at a time, and while it is not `settled` none that has been blamed."""
     found: list[Turn] = []
-    passed_over = False
-    while len(found) < most:
-        turn, busy = _claim(
-            tx, _candidates(tx, worker, now, per_principal, scoped, session, settled), worker, now, lease
-        )
+    passed_over, more = False, True
+    while more and len(found) < most:
+        candidates = _candidates(tx, worker, now, per_principal, scoped, session, settled)
+        turn, looked_at, busy = _claim(tx, candidates, worker, now, lease)
+        found += [turn] if turn else []
         passed_over = passed_over or busy
-        if turn is None:
-            break
-        found.append(turn)
-    return Claimed(found, passed_over)
+        # A turn that begins lets no other begin, so a short list that was looked through has nothing more to give.
+        more = looked_at < len(candidates) or (turn is not None and looked_at == _CANDIDATES)
+    return Claimed(found, passed_over, _waiting(tx))
 
 
 def renew(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, until: datetime) -> int:
@@ -94,6 +96,12 @@ def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
     return maybe_moment(row[0]) if row else None
 
 
+def _waiting(tx: Transaction) -> bool:
+    # In the order of an index, so that an engine which believes that many wait does not look for one in the table.
+    row = tx.row("select 1 from turns where state = 'queued' order by session, position limit 1")
+    return row is not None
+
+
 def _candidates(
     tx: Transaction,
     worker: WorkerId,
@@ -126,7 +134,7 @@ def _candidates(
             select count(*) from turns r where r.profile = t.profile and r.asker = t.asker and r.state = 'running'
           ) < :per_principal
         order by t.ready_at, t.position
-        limit 8
+        limit :candidates
         """,
         {
             "worker": worker,
@@ -137,6 +145,7 @@ def _candidates(
             "most": MOST_TRIES,
             "suspect": TRIES - 1,
             "settled": int(settled),
+            "candidates": _CANDIDATES,
         },
     )
     _sort(tx, True)
@@ -151,19 +160,26 @@ def _sort(tx: Transaction, allowed: bool) -> None:
 
 def _claim(
     tx: Transaction, candidates: list[Row], worker: WorkerId, now: datetime, lease: timedelta
-) -> tuple[Turn | None, bool]:
-    """Take the first candidate whose session is free; and whether one was passed over."""
+) -> tuple[Turn | None, int, bool]:
+    """Take the first candidate whose session is free; how many were looked at, and whether one was passed over."""
     passed_over = False
-    for candidate, session in candidates:
-        if not tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session}):
+    for number, (candidate, session) in enumerate(candidates, start=1):
+        if not _free(tx, session):
             passed_over = True
             continue
         turn = _take(tx, candidate, worker, now, lease)
         if turn:
             sessions.count_turn(tx, turn.session, now=now)
             turns.note(tx, turn, TurnState.RUNNING.value, now)
-            return _collected(tx, turn, now), passed_over
-    return None, passed_over
+            return _collected(tx, turn, now), number, passed_over
+    return None, len(candidates), passed_over
+
+
+def _free(tx: Transaction, session: SessionId) -> bool:
+    """Lock a session, unless somebody else has."""
+    return not tx.skip_locked or bool(
+        tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session})
+    )
 
 
 def _take(tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease: timedelta) -> Turn | None:

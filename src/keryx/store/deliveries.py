@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from keryx.core import ids, wire
@@ -13,7 +13,7 @@ from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.store import changes
-from keryx.store.database import Params, Row, Transaction, maybe_moment, micros, moment
+from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
 from keryx.store.indexing import AMONG_NAMES
 
 _COLUMNS = """
@@ -21,10 +21,8 @@ _COLUMNS = """
   d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.media, d.lease
 """
 # SQLite knows no alias in a returning clause.
-_RETURNED = _COLUMNS.replace("d.", "")
+RETURNED = _COLUMNS.replace("d.", "")
 _SELECT = f"select {_COLUMNS} from deliveries d"
-_OLDEST = 64
-_TARGETS = 16
 
 
 def enqueue(
@@ -87,7 +85,7 @@ def get(tx: Transaction, delivery: DeliveryId, *, viewer: Viewer | None = None) 
     row = tx.row(f"{_SELECT} where d.id = :id", {"id": delivery})
     if row is None or (viewer and not viewer.sees(row[1], row[2])):
         raise NotFound(f"there is no delivery {delivery!r}: `keryx deliveries list` shows them")
-    return _delivery(row)
+    return from_row(row)
 
 
 def page(
@@ -105,55 +103,24 @@ def page(
         """,
         {"profile": viewer.profile, "owner": viewer.owner, "states": f",{','.join(wanted)},", "limit": limit},
     )
-    return [_delivery(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 def of_session(tx: Transaction, session: SessionId, *, unfinished: bool = False) -> list[Delivery]:
     clause = "and d.state not in ('sent', 'discarded')" if unfinished else ""
     rows = tx.rows(f"{_SELECT} where d.session = :session {clause} order by d.position", {"session": session})
-    return [_delivery(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 def among(tx: Transaction, deliveries: Iterable[str]) -> list[Delivery]:
     """Those of these deliveries that exist, in no order."""
     rows = tx.rows(f"{_SELECT} where d.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(deliveries))})
-    return [_delivery(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 def of_turn(tx: Transaction, turn: TurnId) -> list[Delivery]:
     rows = tx.rows(f"{_SELECT} where d.turn = :turn order by d.position", {"turn": turn})
-    return [_delivery(row) for row in rows]
-
-
-def claim(
-    tx: Transaction,
-    *,
-    platform: str,
-    account: str,
-    worker: WorkerId,
-    now: datetime,
-    lease: timedelta,
-    after: str = "",
-) -> tuple[Delivery, LeaseToken] | None:
-    """Lease the next delivery of an account: the first of its target, with both gates open. When very much is held
-    up, targets take turns: the one behind the target `after` comes next."""
-    params = {
-        "platform": ids.plain(platform),
-        "account": ids.plain(account),
-        "gate": Target(platform, account).account_key,
-        "now": micros(now),
-        "oldest": _OLDEST,
-        "targets": _TARGETS,
-        "after": after,
-    }
-    if tx.row("select 1 from gates where key = :gate and not_before > :now", params):
-        return None
-    for candidates in (_among_oldest, _among_targets):
-        for candidate in candidates(tx, params):
-            taken = _take(tx, candidate, worker, now, lease)
-            if taken:
-                return taken
-    return None
+    return [from_row(row) for row in rows]
 
 
 def part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str) -> None:
@@ -163,8 +130,23 @@ def part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt
         delivery,
         lease,
         "parts_sent = :parts, receipts = :receipts, again = 0",
-        {"parts": delivery.parts_sent + 1, "receipts": wire.dumps([*delivery.receipts, receipt])},
+        _arrived(delivery, receipt),
     )
+
+
+def all_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str, now: datetime) -> None:
+    """Record that the last part has arrived, and with it the delivery."""
+    _fenced(
+        tx,
+        delivery,
+        lease,
+        """
+        parts_sent = :parts, receipts = :receipts, again = 0, state = 'sent', lease = null, lease_until = null,
+        error = null, not_before = 0, sent_at = :now, body = case when secret = 1 then '""' else body end
+        """,
+        {**_arrived(delivery, receipt), "now": micros(now)},
+    )
+    _note(tx, delivery, DeliveryState.SENT.value, now)
 
 
 def settle(
@@ -207,7 +189,7 @@ def abandoned(
         f"select {_COLUMNS}, d.worker, d.lease_until from deliveries d where d.state = 'sending' order by d.position",
     )
     gone = [row for row in rows if row[-1] < micros(now) or row[-2] in workers]
-    return [(_delivery(row[:-2]), LeaseToken(row[-3])) for row in gone[:limit]]
+    return [(from_row(row[:-2]), LeaseToken(row[-3])) for row in gone[:limit]]
 
 
 def renew(tx: Transaction, worker: WorkerId, deliveries: Iterable[DeliveryId], *, until: datetime) -> None:
@@ -245,109 +227,8 @@ def cap_waits(tx: Transaction, *, until: datetime) -> None:
     )
 
 
-def next_at(tx: Transaction, *, now: datetime) -> datetime | None:
-    """When the next delivery that is held back may go."""
-    row = tx.row(
-        "select min(not_before) from deliveries where state = 'ready' and not_before > 0 and not_before > :now",
-        {"now": micros(now)},
-    )
-    return maybe_moment(row[0]) if row else None
-
-
-def _among_oldest(tx: Transaction, params: Params) -> list[str]:
-    """What may go, among the oldest: enough, unless very much waits for a place that is held up."""
-    rows = tx.rows(
-        """
-        select oldest.id
-        from (
-          select id, target_key, position, not_before from deliveries
-          where state = 'ready' and platform = :platform and account = :account
-          order by position
-          limit :oldest
-        ) oldest
-        where oldest.not_before <= :now
-          and not exists (
-            select 1 from deliveries e
-            where e.target_key = oldest.target_key and e.state in ('ready', 'sending') and e.position < oldest.position
-          )
-          and coalesce((select g.not_before from gates g where g.key = oldest.target_key), 0) <= :now
-        order by oldest.position
-        limit 8
-        """,
-        params,
-    )
-    return [row[0] for row in rows]
-
-
-def _among_targets(tx: Transaction, params: Params) -> list[str]:
-    """What may go among the next targets, when more waits than the oldest: each costs one step, whatever waits behind."""
-    if not tx.row(
-        """
-        select 1 from deliveries
-        where state = 'ready' and platform = :platform and account = :account
-        order by position limit 1 offset :oldest
-        """,
-        params,
-    ):
-        return []
-    for after in dict.fromkeys((params["after"], "")):
-        while walked := _walk(tx, {**params, "after": after}):
-            if found := sorted(row[1] for row in walked if row[1]):
-                return found
-            after = walked[-1][0]
-    return []
-
-
-def _walk(tx: Transaction, params: Params) -> list[Row]:
-    """The next targets in order of their keys, each with its first delivery if that may go. What a subquery gives
-    cannot be joined in another order, so the plan is the same whatever the engine believes about the table."""
-    return tx.rows(
-        """
-        with recursive targets (key, n) as (
-          select min(target_key), 1 from deliveries where state in ('ready', 'sending') and target_key > :after
-          union all
-          select (
-            select min(e.target_key) from deliveries e
-            where e.state in ('ready', 'sending') and e.target_key > targets.key
-          ), n + 1
-          from targets where targets.key is not null and n < :targets
-        )
-        select targets.key, (
-          select d.id from deliveries d
-          where d.position = (
-              select min(e.position) from deliveries e
-              where e.target_key = targets.key and e.state in ('ready', 'sending')
-            )
-            and d.state = 'ready' and d.platform = :platform and d.account = :account and d.not_before <= :now
-            and coalesce((select g.not_before from gates g where g.key = d.target_key), 0) <= :now
-        )
-        from targets where targets.key is not null
-        """,
-        params,
-    )
-
-
-def _take(
-    tx: Transaction, delivery: str, worker: WorkerId, now: datetime, lease: timedelta
-) -> tuple[Delivery, LeaseToken] | None:
-    # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
-    if not tx.row(
-        f"select 1 from deliveries where id = :id and state || '' = 'ready'{tx.skip_locked}", {"id": delivery}
-    ):
-        return None
-    row = tx.row(
-        f"""
-        update deliveries as d
-        set state = 'sending', attempts = d.attempts + 1, worker = :worker, lease = :lease, lease_until = :until
-        where d.id = :id and d.state || '' = 'ready' and not exists (
-          select 1 from deliveries e
-          where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
-        )
-        returning {_RETURNED}
-        """,
-        {"id": delivery, "worker": worker, "lease": ids.token(), "until": micros(now + lease)},
-    )
-    return None if row is None else (_delivery(row), LeaseToken(row[-1]))
+def _arrived(delivery: Delivery, receipt: str) -> dict[str, Any]:
+    return {"parts": delivery.parts_sent + 1, "receipts": wire.dumps([*delivery.receipts, receipt])}
 
 
 def _fenced(
@@ -375,7 +256,7 @@ def _note(tx: Transaction, delivery: Delivery, note: str, now: datetime) -> None
     )
 
 
-def _delivery(row: Row) -> Delivery:
+def from_row(row: Row) -> Delivery:
     (
         id_, profile, owner, session, turn, target, body, state, attempts, created_at, not_before,
         parts_sent, again, receipts, error, sent_at, media, _lease,

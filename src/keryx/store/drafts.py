@@ -61,10 +61,11 @@ def piece(n: int, body: str, thought: int, media: str | None) -> Piece:
 def take(tx: Transaction, turn: TurnId) -> Parts:
     """Empty the draft and give what it held, to become a message in the same transaction."""
     rows = tx.rows(
-        "select body, thought, opaque, media from pieces where turn = :turn order by n", {"turn": turn}
+        "delete from pieces where turn = :turn returning n, body, thought, opaque, media", {"turn": turn}
     )
-    tx.run("delete from pieces where turn = :turn", {"turn": turn})
-    return join(_part(wire.loads(body, str), thought, opaque, media) for body, thought, opaque, media in rows)
+    return join(
+        _part(wire.loads(body, str), *rest) for _, body, *rest in sorted(rows, key=lambda row: row[0])
+    )
 
 
 def _part(text: str, thought: int, opaque: str, media: str | None) -> Part:

@@ -8,7 +8,7 @@ from keryx.store.database import Engine, Row, Transaction, moment
 
 _COLUMNS = f"""
   c.at, c.kind, c.profile, c.owner, c.subject, c.session, c.turn, c.n, c.note,
-  p.body, p.thought, p.media, {messages.prefixed("m")}
+  p.body, p.thought, p.media, {messages.columns("m")}
 """
 _JOINS = """
 left join messages m on c.kind = 'message' and m.session = c.session and m.seq = c.n

@@ -272,10 +272,11 @@ def _append(tx: Transaction, place: Place, fresh: Sequence[MessageRecord]) -> No
         tx.run(
             """
             insert into messages
-              (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact)
+              (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
+               plain)
             values
               (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed,
-               :undone, :exact)
+               :undone, :exact, :plain)
             """,
             _message(message),
         )
@@ -291,7 +292,8 @@ def _replace(tx: Transaction, message: MessageRecord) -> None:
         """
         update messages
         set role = :role, parts = :parts, at = :at, turn = :turn, epoch = :epoch, author = :author, surface = :surface,
-            platform_id = :platform_id, mark = :mark, observed = :observed, undone = :undone, exact = :exact
+            platform_id = :platform_id, mark = :mark, observed = :observed, undone = :undone, exact = :exact,
+            plain = :plain
         where session = :session and seq = :seq
         """,
         _message(message),
@@ -314,6 +316,16 @@ def _message(message: MessageRecord) -> dict[str, str | int | None]:
         "observed": int(message.observed),
         "undone": message.undone,
         "exact": None if message.exact is None else wire.dumps(message.exact),
+        "plain": int(
+            not (
+                message.author
+                or message.platform_id
+                or message.mark
+                or message.observed
+                or message.undone
+                or message.exact is not None
+            )
+        ),
     }
 
 

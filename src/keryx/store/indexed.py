@@ -38,7 +38,7 @@ def _differing(ids: set[int], held: set[int]) -> set[tuple[int, str]]:
 def _lost_words(tx: Transaction, backend: Backend, *, every: int) -> set[tuple[int, str]]:
     rows = tx.rows("select id from messages where id % :every = 0 order by id", {"every": every})
     rows = tx.rows(
-        f"select m.id, {messages.prefixed('m')} from messages m where m.id {AMONG_IDS[tx.engine]}",
+        f"select m.id, {messages.columns('m')} from messages m where m.id {AMONG_IDS[tx.engine]}",
         {"ids": json.dumps([row[0] for row in rows])},
     )
     said = messages.from_rows([row[1:] for row in rows])

@@ -195,7 +195,7 @@ def _rows_after(tx: Transaction, filled: int, until: int) -> list[Row]:
             break
         last = id_
     return tx.rows(
-        f"select m.id, {messages.prefixed('m')} from messages m where m.id > :filled and m.id <= :last order by m.id",
+        f"select m.id, {messages.columns('m')} from messages m where m.id > :filled and m.id <= :last order by m.id",
         {"filled": filled, "last": last},
     )
 

@@ -1,7 +1,8 @@
 """Lines: the sessions of one owner whose titles share a base, and which title of a line is free."""
 
 from keryx.core import titles
-from keryx.core.sessions import Session
+from keryx.core.ids import SessionId
+from keryx.core.sessions import Session, Viewer
 from keryx.store.database import Transaction
 
 
@@ -12,14 +13,19 @@ def keys(title: str) -> dict[str, str | None]:
 
 def taken(tx: Transaction, session: Session, title: str) -> bool:
     """Whether another session of the owner has this title."""
+    return holder(tx, Viewer(session.profile, session.owner), title) not in (None, session.id)
+
+
+def holder(tx: Transaction, owner: Viewer, title: str) -> SessionId | None:
+    """The session of an owner that has this title."""
     row = tx.row(
         """
-        select 1 from sessions
-        where profile = :profile and owner = :owner and title_key = :key and id <> :id and deleted_at is null
+        select id from sessions
+        where profile = :profile and owner = :owner and title_key = :key and deleted_at is null
         """,
-        {"profile": session.profile, "owner": session.owner, "key": title.casefold(), "id": session.id},
+        {"profile": owner.profile, "owner": owner.principal, "key": title.casefold()},
     )
-    return row is not None
+    return SessionId(row[0]) if row else None
 
 
 def free(tx: Transaction, session: Session, title: str) -> str:

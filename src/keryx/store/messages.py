@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from keryx.core import wire
 from keryx.core.changes import Kind
 from keryx.core.errors import Invalid, NotFound
@@ -15,22 +17,6 @@ from keryx.store.database import Row, Transaction, micros, moments
 CLOSED = """not exists (
   select 1 from turns where turns.id = messages.turn and turns.state in ('queued', 'running')
 )"""
-COLUMNS = (
-    "session",
-    "seq",
-    "role",
-    "parts",
-    "at",
-    "turn",
-    "epoch",
-    "author",
-    "surface",
-    "platform_id",
-    "mark",
-    "observed",
-    "undone",
-    "exact",
-)
 
 
 class UndoGroup(NamedTuple):
@@ -38,12 +24,31 @@ class UndoGroup(NamedTuple):
     first_seq: int
 
 
-def prefixed(table: str) -> str:
-    return ", ".join(f"{table}.{column}" for column in COLUMNS)
+class _Details(msgspec.Struct, frozen=True, array_like=True):
+    """What few messages have, as it stands in a row."""
+
+    author: str
+    platform_id: str
+    mark: Mark | None
+    observed: int
+    undone: int
+    exact: str | None
+
+
+def columns(table: str, *, session: bool = True) -> str:
+    """What `from_rows` reads. Of a plain message the details are not even looked at."""
+    return f"""
+      {f"{table}.session" if session else "null"}, {table}.seq, {table}.role, {table}.parts, {table}.at, {table}.turn,
+      {table}.epoch, {table}.surface, case {table}.plain when 1 then null else
+        '[' || coalesce(nullif({table}.author, ''), '""') || ',' || coalesce(nullif({table}.platform_id, ''), '""')
+        || ',' || coalesce('"' || {table}.mark || '"', 'null') || ',' || {table}.observed || ',' || {table}.undone
+        || ',' || coalesce({table}.exact, 'null') || ']'
+      end
+    """
 
 
 # Whoever reads one session knows its id: thousands of copies of it are not made.
-_SELECT = f"select null, {', '.join(COLUMNS[1:])} from messages"
+_SELECT = f"select {columns('messages', session=False)} from messages"
 _AT_ONCE = 250
 # Looking a member up in a table is many times faster than calling the enum.
 _ROLES = {role.value: role for role in Role}
@@ -84,10 +89,11 @@ def append(
     tx.run(
         """
         insert into messages
-          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, exact, said_by)
+          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, exact, said_by,
+           plain)
         values
           (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :exact,
-           :said_by)
+           :said_by, :plain)
         """,
         {
             "session": session,
@@ -104,6 +110,7 @@ def append(
             "observed": int(observed),
             "exact": None if exact is None else wire.dumps(exact),
             "said_by": said_by,
+            "plain": int(not (author or platform_id or mark or observed or exact is not None)),
         },
     )
     media.link(tx, session, parts, profile=profile, owner=owner)
@@ -166,9 +173,10 @@ def last_of_platform(
     """The newest message with a platform's id, among the last few hundred."""
     rows = tx.rows(
         f"""
-        select * from ({_SELECT} where session = :session order by seq desc limit :among) recent
-        where platform_id = :platform_id
-        limit 1
+        {_SELECT}
+        where session = :session and platform_id = :platform_id
+          and seq > (select last_seq from sessions where id = :session) - :among
+        order by seq desc limit 1
         """,
         {"session": session, "platform_id": wire.dumps(platform_id), "among": among},
     )
@@ -183,7 +191,7 @@ def rewrite(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -
     _update(
         tx,
         message,
-        "parts = :parts, mark = :mark, exact = :exact",
+        "parts = :parts, mark = :mark, exact = :exact, plain = 0",
         {
             "parts": wire.dumps(parts),
             "mark": Mark.EDITED.value,
@@ -222,7 +230,7 @@ def set_undone(tx: Transaction, session: SessionId, turn: TurnId, *, first: int,
     """Make the messages of a turn inactive as part of an undo group; gives how many."""
     return tx.run(
         """
-        update messages set undone = :group
+        update messages set undone = :group, plain = 0
         where session = :session and seq >= :first and turn = :turn and undone = 0
         """,
         {"session": session, "turn": turn, "group": group, "first": first},
@@ -266,9 +274,9 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
         f"""
         insert into messages
           (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
-           said_by)
+           said_by, plain)
         select :target, row_number() over (order by seq), role, parts, at, turn, epoch, author, surface, platform_id,
-          mark, observed, undone, exact, said_by
+          mark, observed, undone, exact, said_by, plain
         from messages
         where session = :source and seq <= :through and {CLOSED}
         order by seq
@@ -292,32 +300,30 @@ def from_rows(rows: Sequence[Row], session: SessionId | None = None) -> list[Mes
 
 
 def _decoded(rows: Sequence[Row], known: SessionId | None) -> list[Message]:
+    details = [n for n, row in enumerate(rows) if row[8] is not None]
     try:
         parts = wire.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])
+        told = wire.loads(f"[{','.join([rows[n][8] for n in details])}]", list[_Details])
     except Invalid as exc:
         raise Invalid(f"a message of session {known or rows[0][0]} is damaged: {exc}") from exc
     # In the order of the fields: a third faster than by name.
-    return [
-        Message(
-            known or session,
-            seq,
-            _ROLES[role],
-            said,
-            at,
-            turn,
-            epoch,
-            author and wire.loads(author, str),
-            surface,
-            platform_id and wire.loads(platform_id, str),
-            mark and Mark(mark),
-            observed != 0,
-            undone,
-            exact and wire.loads(exact, str),
+    found = [
+        Message(known or session, seq, _ROLES[role], said, at, turn, epoch, "", surface)
+        for (session, seq, role, _, _, turn, epoch, surface, _), said, at in zip(
+            rows, parts, moments([row[4] for row in rows]), strict=True
         )
-        for (
-            session, seq, role, _, _, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
-        ), said, at in zip(rows, parts, moments([row[4] for row in rows]), strict=True)
-    ]  # fmt: skip
+    ]
+    for n, more in zip(details, told, strict=True):
+        found[n] = msgspec.structs.replace(
+            found[n],
+            author=more.author,
+            platform_id=more.platform_id,
+            mark=more.mark,
+            observed=more.observed != 0,
+            undone=more.undone,
+            exact=more.exact,
+        )
+    return found
 
 
 def _update(

@@ -7,10 +7,8 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar, cast
 
@@ -18,10 +16,13 @@ import psycopg
 import psycopg_pool
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
-from keryx.store import migrate
+from keryx.store import migrate, statements
+from keryx.store.crew import Crew
 from keryx.store.database import LONG_WORK, NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
+from keryx.store.statements import Result
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
@@ -43,7 +44,6 @@ _MIGRATION_LOCK = 0x6B65727978
 _RACE = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 # A connection that fails carries no code, only the words of the server.
 _REFUSAL = re.compile(r"does not exist|authentication failed|pg_hba\.conf|no password supplied")
-_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class PostgresTransaction:
@@ -53,26 +53,28 @@ class PostgresTransaction:
     skip_locked = " for no key update skip locked"
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._cursor = connection.cursor()
+        self._statements = statements.of(connection)
         self.noted = False
 
     def run(self, sql: str, params: Params = NOTHING) -> int:
-        return self._execute(sql, params).rowcount
+        return self._execute(sql, params).count
 
     def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
-        return self._execute(sql, params).fetchall()
+        return self._execute(sql, params).rows()
 
     def row(self, sql: str, params: Params = NOTHING) -> Row | None:
-        return self._execute(sql, params).fetchone()
+        found = self._execute(sql, params).rows(0, 1)
+        return found[0] if found else None
 
     def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
-        found = self._execute(sql, params)
-        while batch := found.fetchmany(size):
+        found, first = self._execute(sql, params), 0
+        while batch := found.rows(first, first + size):
             yield batch
+            first += size
 
-    def _execute(self, sql: str, params: Params) -> psycopg.Cursor[Any]:
+    def _execute(self, sql: str, params: Params) -> Result:
         try:
-            return self._cursor.execute(_placeholders(sql), params)
+            return self._statements.execute(sql, params)
         except UnicodeEncodeError as exc:
             raise Invalid(UNSTORABLE) from exc
         except psycopg.DataError as exc:
@@ -92,11 +94,13 @@ class PostgresDatabase:
         self._schema = schema
         self._connections = connections
         self._channel = f"{CHANNEL}_{schema}" if schema else CHANNEL
+        # In one message: others may wait for what this transaction holds.
+        self._told = f'notify "{self._channel}"; commit'.encode()
         self._closing = threading.Event()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(self._connections, thread_name_prefix="keryx-pg")
+        self._threads = Crew(self._connections, "keryx-pg", self._loop)
         await asyncio.to_thread(self._open)
         self._listener = threading.Thread(target=self._listen_forever, name="keryx-listen", daemon=True)
         self._listener.start()
@@ -110,11 +114,11 @@ class PostgresDatabase:
 
     async def write(self, label: str, work: Work[T]) -> T:
         self._check_open()
-        return await self._loop.run_in_executor(self._threads, self._write, label, work)
+        return await self._threads.run(lambda: self._write(label, work))
 
     async def read(self, label: str, work: Work[T]) -> T:
         self._check_open()
-        return await self._loop.run_in_executor(self._threads, self._read, label, work)
+        return await self._threads.run(lambda: self._read(label, work))
 
     def _check_open(self) -> None:
         if self._closing.is_set():
@@ -131,6 +135,7 @@ class PostgresDatabase:
             raise translate(exc) from exc
         self._pool = psycopg_pool.ConnectionPool(
             self._dsn,
+            connection_class=statements.Connection,
             kwargs=self._options(),
             min_size=min(2, self._connections),
             max_size=self._connections,
@@ -146,7 +151,7 @@ class PostgresDatabase:
         return {"options": f"{_GIVE_UP} {said.get('options', '')} {path}".strip(), **ours}
 
     def _close(self) -> None:
-        self._threads.shutdown()
+        self._threads.close()
         # A notification lets the listener see at once that it is over.
         with (
             suppress(psycopg.Error, psycopg_pool.PoolTimeout),
@@ -173,8 +178,8 @@ class PostgresDatabase:
         with self._pool.connection() as connection:
             tx = PostgresTransaction(connection)
             result = work(tx)
-            if tx.noted:
-                connection.execute("select pg_notify(%s, '')", (self._channel,))
+            if connection.info.transaction_status is TransactionStatus.INTRANS:
+                connection.statements.command(self._told if tx.noted else b"commit")
         _report_slow(label, started)
         return result
 
@@ -182,7 +187,7 @@ class PostgresDatabase:
         started = time.monotonic()
         try:
             with self._pool.connection() as connection:
-                connection.execute("set transaction isolation level repeatable read read only")
+                connection.statements.command(b"begin isolation level repeatable read read only")
                 return work(PostgresTransaction(connection))
         except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
             raise translate(exc) from exc
@@ -236,12 +241,6 @@ def translate(exc: Exception) -> KeryxError:
             return StoreBroken(f"PostgreSQL refused a statement: {_line(exc)}")
         case _:
             return Unavailable(f"PostgreSQL failed: {_line(exc)}")
-
-
-@cache
-def _placeholders(sql: str) -> LiteralString:
-    """`:name` becomes `%(name)s`. The text comes from literals in store modules only."""
-    return cast(LiteralString, _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")))
 
 
 def _line(exc: Exception) -> str:

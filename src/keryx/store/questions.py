@@ -1,4 +1,4 @@
-"""Questions: what agents ask people, with the answers, and the consents that last for a session."""
+"""Questions: what agents ask people, with the answers."""
 
 import json
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from keryx.core import ids, wire
 from keryx.core.changes import Kind
 from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import PrincipalId, QuestionId, SessionId, TurnId
-from keryx.core.questions import Asked, Consent, Question, QuestionState
+from keryx.core.questions import Asked, Question, QuestionState
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import buttons, changes
@@ -204,36 +204,6 @@ def leave(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
 def _open(tx: Transaction, turn: TurnId) -> list[Asked]:
     rows = tx.rows(f"{_SELECT} where q.turn = :turn and q.state = 'open'", {"turn": turn})
     return [_asked(row) for row in rows]
-
-
-def consent(tx: Transaction, session: SessionId, tool: str) -> Consent | None:
-    """What a person has decided about a tool for as long as the session lasts."""
-    row = tx.row(
-        "select consent from consents where session = :session and tool = :tool",
-        {"session": session, "tool": ids.plain(tool)},
-    )
-    return None if row is None else Consent(row[0])
-
-
-def remember(
-    tx: Transaction, session: SessionId, tool: str, given: Consent, *, by: PrincipalId, now: datetime
-) -> None:
-    """Keep a lasting consent; a later one takes its place."""
-    tx.run(
-        """
-        insert into consents (session, tool, consent, given_by, given_at)
-        values (:session, :tool, :consent, :by, :now)
-        on conflict (session, tool) do update
-        set consent = excluded.consent, given_by = excluded.given_by, given_at = excluded.given_at
-        """,
-        {
-            "session": session,
-            "tool": ids.plain(tool),
-            "consent": given.value,
-            "by": by,
-            "now": micros(now),
-        },
-    )
 
 
 def _note(tx: Transaction, asked: Asked, state: QuestionState, now: datetime) -> None:

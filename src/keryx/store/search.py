@@ -335,7 +335,7 @@ def _neighbours(tx: Transaction, ids: list[int]) -> dict[int, tuple[int, int, in
 
 def _messages(tx: Transaction, ids: set[int]) -> dict[int, Message]:
     rows = tx.rows(
-        f"select m.id, {messages.prefixed('m')} from messages m where m.id {AMONG_IDS[tx.engine]}",
+        f"select m.id, {messages.columns('m')} from messages m where m.id {AMONG_IDS[tx.engine]}",
         {"ids": json.dumps(list(ids))},
     )
     found = messages.from_rows([row[1:] for row in rows])

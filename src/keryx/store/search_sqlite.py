@@ -237,6 +237,7 @@ def _open(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path))
     try:
         connection.set_busy_timeout(BUSY_MILLISECONDS)
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # as in the store: nothing is compiled twice
         if connection.pragma("journal_mode") != "wal":
             connection.pragma("journal_mode", "wal")
         connection.execute("pragma synchronous = normal")

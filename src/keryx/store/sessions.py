@@ -106,14 +106,21 @@ def children(tx: Transaction, session: SessionId) -> list[Session]:
 def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: datetime) -> str:
     """Set a title; gives the one that was set. A person's title must be free and is never overwritten by
     another; any other title takes the next free number."""
-    wanted = titles.clean(title)
-    if by is not TitleBy.PERSON:
-        if session.title_by is TitleBy.PERSON:
-            return session.title
-        wanted = lines.free(tx, session, wanted)
-    elif lines.taken(tx, session, wanted):
-        raise Invalid(f"you have a session called {wanted!r} already: choose another title")
+    if by is TitleBy.PERSON:
+        wanted = free_title(tx, Viewer(session.profile, session.owner), title, but=session.id)
+    elif session.title_by is TitleBy.PERSON:
+        return session.title
+    else:
+        wanted = lines.free(tx, session, titles.clean(title))
     _set_title(tx, session, wanted, by, now)
+    return wanted
+
+
+def free_title(tx: Transaction, owner: Viewer, title: str, *, but: SessionId | None = None) -> str:
+    """A person's title as it would be kept. `Invalid` if a session of this owner has it, `but` this one."""
+    wanted = titles.clean(title)
+    if lines.holder(tx, owner, wanted) not in (None, but):
+        raise Invalid(f"you have a session called {wanted!r} already: choose another title")
     return wanted
 
 

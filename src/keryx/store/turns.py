@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from keryx.core import source as sources
 from keryx.core import wire
@@ -23,6 +23,13 @@ COLUMNS = """
   t.asker, t.lease_until, t.blame, t.also
 """
 SELECT = f"select {COLUMNS} from turns t"
+
+
+class Standing(NamedTuple):
+    """Who asked for a turn, if it came in through a platform, and whether somebody wants it stopped by now."""
+
+    author: Source | None
+    cancelling: bool
 
 
 def enqueue(
@@ -96,10 +103,15 @@ def find(tx: Transaction, turn: TurnId) -> Turn | None:
     return None if row is None else from_row(row)
 
 
+def standing(tx: Transaction, turn: TurnId) -> Standing:
+    row = tx.row("select source, cancelling from turns where id = :id", {"id": turn})
+    if row is None:
+        raise NotFound(f"there is no turn {turn!r}")
+    return Standing(sources.decode(row[0]) if row[0] else None, bool(row[1]))
+
+
 def author(tx: Transaction, turn: TurnId) -> Source | None:
-    """Who asked and where, for a turn that came in through a platform."""
-    row = tx.row("select source from turns where id = :id", {"id": turn})
-    return sources.decode(row[0]) if row and row[0] else None
+    return standing(tx, turn).author
 
 
 def running(tx: Transaction, session: SessionId) -> Turn | None:

@@ -14,6 +14,7 @@ from keryx.agents.acp.rpc import Answered, Asked, Ended, Gone, Incoming, Json, S
 from keryx.agents.acp.telling import Telling
 from keryx.core.errors import AgentFailed
 from keryx.core.ports import WARNING, Clock, Event, Noted
+from keryx.core.turns import ENDINGS
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +140,8 @@ class Conversation:
             if not self._spoken:
                 raise AgentFailed(told)
             return [*events, Noted(told)]
-        return [*events, Noted(_ENDINGS[reason])] if reason in _ENDINGS else events
+        kind = reason if reason in ENDINGS else ""
+        return [*events, Noted(_ENDINGS[reason], kind)] if reason in _ENDINGS else events
 
     async def _watch(self) -> None:
         """Tell once for each silence; while a person is asked something, silence is to be expected."""

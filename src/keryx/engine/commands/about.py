@@ -13,50 +13,51 @@ _LONGEST_PERSONALITY = 4000
 
 
 def _agent(call: Call) -> Done:
-    session, known = call.current, call.policy.agents
+    session, known = call.session, call.policy.agents
     if not call.text:
         there = f" There are: {', '.join(known)}." if known else ""
-        name = call.policy.agent(session, place.where(session, call.lane)) or "default"
-        chosen = "" if session.settings.agent else " (not chosen here)"
-        return Done(f"Agent: {name}{chosen}.{there}", session.id)
+        name = call.policy.agent(session, place.where(session, call.lane)) if session else call.settings.agent
+        chosen = "" if call.settings.agent else " (not chosen here)"
+        return Done(f"Agent: {name or 'default'}{chosen}.{there}", call.id)
     if not call.operates:
         raise Forbidden("choosing an agent is for operators: see [access] in the settings")
     if call.text != "default" and call.text not in known:
         raise NotFound(f"there is no agent {call.text[:80]!r}: there are {', '.join(known) or 'none'}")
     agent = None if call.text == "default" else call.text
-    call.configure(msgspec.structs.replace(session.settings, agent=agent))
-    return Done(f"Agent: {agent or 'default'}. It answers from the next message on.", session.id)
+    changed = call.configure(msgspec.structs.replace(call.settings, agent=agent))
+    return Done(f"Agent: {agent or 'default'}. It answers from the next message on.", changed)
 
 
 def _model(call: Call) -> Done:
-    session = call.current
+    known = ", ".join(call.policy.models)
     if not call.text:
-        return Done(f"Model: {session.settings.model or 'default'}.", session.id)
+        there = f" There are: {known}." if known else ""
+        return Done(f"Model: {call.settings.model or 'default'}.{there}", call.id)
     model = None if call.text == "default" else call.text[:200]
-    call.configure(msgspec.structs.replace(session.settings, model=model))
-    return Done(f"Model: {model or 'default'}.", session.id)
+    changed = call.configure(msgspec.structs.replace(call.settings, model=model))
+    # An agent that is a program of its own may have models that nobody here knows.
+    unknown = f" It is none of those set up here: {known}." if known and model else ""
+    return Done(f"Model: {model or 'default'}.{'' if model in call.policy.models else unknown}", changed)
 
 
 def _effort(call: Call) -> Done:
-    session = call.current
     if not call.text:
-        return Done(f"Effort: {session.settings.effort or 'default'}.", session.id)
+        return Done(f"Effort: {call.settings.effort or 'default'}.", call.id)
     if call.text not in (*EFFORTS, "default"):
         raise Invalid(f"{call.text[:80]!r} is no effort: write {', '.join(EFFORTS)} or default")
     effort = None if call.text == "default" else call.text
-    call.configure(msgspec.structs.replace(session.settings, effort=effort))
-    return Done(f"Effort: {effort or 'default'}.", session.id)
+    changed = call.configure(msgspec.structs.replace(call.settings, effort=effort))
+    return Done(f"Effort: {effort or 'default'}.", changed)
 
 
 def _personality(call: Call) -> Done:
-    session = call.current
     if not call.text:
-        return Done(_spoken(session.settings.personality), session.id)
+        return Done(_spoken(call.settings.personality), call.id)
     text = None if call.text in ("off", "none", "default") else call.text
     if text and len(text) > _LONGEST_PERSONALITY:
         raise Invalid(f"a personality has at most {_LONGEST_PERSONALITY:,} characters: shorten it")
-    call.configure(msgspec.structs.replace(session.settings, personality=text))
-    return Done(_spoken(text), session.id)
+    changed = call.configure(msgspec.structs.replace(call.settings, personality=text))
+    return Done(_spoken(text), changed)
 
 
 def _spoken(personality: str | None) -> str:
@@ -64,17 +65,17 @@ def _spoken(personality: str | None) -> str:
 
 
 def _tools(call: Call) -> Done:
-    session, known = call.current, call.policy.tools
-    chosen = known if session.settings.tools is None else session.settings.tools
+    known = call.policy.tools
+    chosen = known if call.settings.tools is None else call.settings.tools
     word, _, name = call.text.partition(" ")
     if not call.text:
         listed = [f"{n}: {'on' if n in chosen else 'off'}" for n in known]
-        return Done("\n".join(listed) or "There are no tools.", session.id)
+        return Done("\n".join(listed) or "There are no tools.", call.id)
     if word not in ("on", "off") or name not in known:
         raise NotFound(f"write /tools on or /tools off and one of {', '.join(known) or 'no tools at all'}")
     now = tuple(n for n in known if (n in chosen and n != name) or (n == name and word == "on"))
-    call.configure(msgspec.structs.replace(session.settings, tools=None if now == known else now))
-    return Done(f"{name}: {word}.", session.id)
+    changed = call.configure(msgspec.structs.replace(call.settings, tools=None if now == known else now))
+    return Done(f"{name}: {word}.", changed)
 
 
 def _status(call: Call) -> Done:

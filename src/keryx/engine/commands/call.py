@@ -20,7 +20,7 @@ from keryx.store.lanes import Lane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a command may know and touch."""
+    """What a command may know and touch. `begin` makes the conversation of this place, as a first message does."""
 
     tx: Transaction
     inbound: Inbound
@@ -30,6 +30,7 @@ class Call:
     policy: Policy
     now: datetime
     text: str
+    begin: Callable[[], Session]
     found: str | None = None
 
     @property
@@ -46,9 +47,30 @@ class Call:
             raise NotFound("there is no conversation here yet: say something first")
         return self.session
 
-    def configure(self, settings: Settings) -> None:
+    @property
+    def id(self) -> SessionId | None:
+        return self.session.id if self.session else None
+
+    @property
+    def owner(self) -> Viewer:
+        """Whoever has the conversation, or will have it."""
+        owned = self.session or self.lane
+        return Viewer(owned.profile, owned.owner) if owned else self.viewer
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the conversation, or what it would begin with."""
+        return self.session.settings if self.session else self.inbound.settings or Settings()
+
+    def opened(self) -> Session:
+        """The conversation, begun if there is none. Called once, when nothing can be refused any more."""
+        return self.session or self.begin()
+
+    def configure(self, settings: Settings) -> SessionId:
         """Keep other settings for the conversation."""
-        sessions.set_settings(self.tx, self.current, settings, now=self.now)
+        session = self.opened()
+        sessions.set_settings(self.tx, session, settings, now=self.now)
+        return session.id
 
     @property
     def place(self) -> Lane:

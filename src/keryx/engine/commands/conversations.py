@@ -1,7 +1,7 @@
 """Commands on a conversation: which one this chat has, what it is called and where it is kept."""
 
 from keryx.core.errors import Invalid, NotFound
-from keryx.core.sessions import Listing, Session, TitleBy, Viewer
+from keryx.core.sessions import Listing, Session, TitleBy
 from keryx.engine import control, revisions
 from keryx.engine.commands.call import Call, Done, Run, counted, label, sentence
 from keryx.store import lanes as lane_store
@@ -54,8 +54,11 @@ def _sessions(call: Call) -> Done:
 def _title(call: Call) -> Done:
     if not call.text:
         return Done(f"This is {label(call.current)}.", call.current.id)
-    title = sessions.rename(call.tx, call.current, call.text, by=TitleBy.PERSON, now=call.now)
-    return Done(f"Now called “{title}”.", call.current.id)
+    if call.session is None:
+        sessions.free_title(call.tx, call.owner, call.text)
+    named = call.opened()
+    title = sessions.rename(call.tx, named, call.text, by=TitleBy.PERSON, now=call.now)
+    return Done(f"Now called “{title}”.", named.id)
 
 
 def _fork(call: Call) -> Done:
@@ -92,18 +95,18 @@ def _archive(call: Call) -> Done:
 
 
 def _project(call: Call) -> Done:
-    viewer = Viewer(call.current.profile, call.current.owner)
     if not call.text:
-        names = [p.name for p in projects.every(call.tx, viewer)]
+        names = [p.name for p in projects.every(call.tx, call.owner)]
         return Done(
             f"Projects: {', '.join(names)}."
             if names
             else "There are no projects yet: the page and `keryx projects` make them.",
-            call.current.id,
+            call.id,
         )
-    chosen = None if call.text == "none" else projects.find(call.tx, viewer, call.text)
-    sessions.set_project(call.tx, call.current, chosen.id if chosen else None, now=call.now)
-    return Done(f"Now in {chosen.name}." if chosen else "In no project now.", call.current.id)
+    chosen = None if call.text == "none" else projects.find(call.tx, call.owner, call.text)
+    put = call.opened()
+    sessions.set_project(call.tx, put, chosen.id if chosen else None, now=call.now)
+    return Done(f"Now in {chosen.name}." if chosen else "In no project now.", put.id)
 
 
 def _delete(call: Call) -> Done:

@@ -7,8 +7,8 @@ from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import QuestionId
 from keryx.core.questions import Asked
 from keryx.engine.commands.call import Call, Done, Run
-from keryx.engine.questions import answered
-from keryx.store import questions
+from keryx.engine.questions import EVERY, answered, forgotten
+from keryx.store import consents, questions
 
 
 def _answer(call: Call) -> Done:
@@ -60,9 +60,23 @@ def _give(call: Call, asked: Asked, text: str) -> Done:
     return Done(core.confirmed(closed), closed.session)
 
 
+def _permissions(call: Call) -> Done:
+    verb, _, tool = call.text.partition(" ")
+    if not call.text:
+        kept = consents.page(call.tx, call.owner, session=call.current.id)
+        lines = [f"{p.tool}: always {p.word}, since {p.given_at:%Y-%m-%d %H:%M} UTC" for p in kept]
+        told = "\n".join([*lines, "", "/permissions forget <name or all> takes it back."])
+        return Done(told if lines else "Nothing is allowed or denied for good here.", call.id)
+    if verb != "forget" or not tool:
+        raise Invalid(f"write /permissions forget and a name, or {EVERY}")
+    gone = forgotten(call.tx, call.current, tool.strip())
+    return Done(f"The agent asks again for {', '.join(gone)}.", call.id)
+
+
 RUN: dict[str, Run] = {
     "answer": _answer,
     "allow": _word("allow"),
     "always": _word("always"),
     "deny": _word("deny"),
+    "permissions": _permissions,
 }

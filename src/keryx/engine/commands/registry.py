@@ -1,5 +1,7 @@
 """Registry: the function of every command, found by its name and run if it may be given now."""
 
+from difflib import get_close_matches
+
 from keryx.core.errors import Conflict, Forbidden, KeryxError, NotFound
 from keryx.core.ids import SessionId
 from keryx.core.source import ChatType
@@ -29,17 +31,23 @@ def run(asked: Asked, call: Call) -> Done:
     try:
         command = asked.command
         if command is None:
-            raise NotFound(f"There is no command /{asked.name}. /help lists them.")
+            raise NotFound(f"There is no command /{asked.name}. {_meant(asked.name)}/help lists them.")
         _check(command, call)
         return _RUN[command.name](call)
     except KeryxError as exc:
         return Done(sentence(str(exc)), call.session.id if call.session else None)
 
 
+def _meant(name: str) -> str:
+    """What somebody may have meant to write."""
+    near = get_close_matches(name, _RUN, n=1)
+    return f"Did you mean /{near[0]}? " if near else ""
+
+
 def _check(command: Command, call: Call) -> None:
     _check_person(command, call)
     _check_place(command, call)
-    if command.session:
+    if command.session and not command.begins:
         _ = call.current
     if not command.busy and call.session and _at_work(call.tx, call.session.id):
         raise Conflict(

@@ -30,8 +30,8 @@ class Direct(StrEnum):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """`busy`: may be given while a turn runs. `session`: has a meaning only within a conversation. `secret`: its
-    reply is not kept."""
+    """`busy`: may be given while a turn runs. `session`: has a meaning only within a conversation. `begins`: with an
+    argument it begins one where there is none. `secret`: its reply is not kept."""
 
     name: str
     help: str
@@ -39,6 +39,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     busy: bool = True
     session: bool = True
+    begins: bool = False
     who: Who = Who.EVERYONE
     direct: Direct = Direct.ANYWHERE
     secret: bool = False
@@ -63,7 +64,7 @@ COMMANDS = (
     ),
     Command(name="undo-reset", help="Go back to the conversation before the last reset.", session=False),
     Command(name="sessions", help="List your last conversations.", session=False, direct=Direct.ALONE),
-    Command(name="title", usage="[text]", help="Show or set the title."),
+    Command(name="title", usage="[text]", help="Show or set the title.", begins=True),
     Command(name="fork", usage="[title]", help="Go on in a copy of this conversation."),
     Command(name="undo", usage="[n]", help="Take back the last turns.", busy=False),
     Command(name="redo", help="Bring back what the last undo took.", busy=False),
@@ -74,16 +75,25 @@ COMMANDS = (
     ),
     Command(name="retry", help="Ask the last question again.", busy=False),
     Command(name="stop", help="Stop the running answer; what was said so far stays."),
-    Command(name="queue", usage="[clear | text]", help="Show what waits, clear it, or add to it."),
-    Command(name="steer", usage="text", help="Give the running turn something to consider."),
+    Command(
+        name="queue", usage="[clear | text]", help="Show what waits, clear it, or add to it.", begins=True
+    ),
+    Command(name="steer", usage="text", help="Give the running turn something to consider.", begins=True),
     Command(
         name="busy",
         usage="[queue | steer | collect | interrupt]",
         help="What a message does while a turn runs.",
+        begins=True,
     ),
     Command(name="allow", help="Let the agent do what it asks for."),
     Command(name="always", help="Let it, now and whenever it asks for the same here."),
     Command(name="deny", help="Do not let it."),
+    Command(
+        name="permissions",
+        usage="[forget name | forget all]",
+        help="Show or take back what the agent may always do here.",
+        who=Who.OWNER,
+    ),
     Command(
         name="answer", usage="[number or id] answer", help="Answer a question of the agent.", session=False
     ),
@@ -93,6 +103,7 @@ COMMANDS = (
         name="project",
         usage="[name | none]",
         help="Put this conversation into a project.",
+        begins=True,
         who=Who.OWNER,
         direct=Direct.BARE,
     ),
@@ -141,20 +152,30 @@ COMMANDS = (
         name="agent",
         usage="[name | default]",
         help="Show who answers here; an operator can set it.",
+        begins=True,
     ),
-    Command(name="model", usage="[name | default]", help="Show or set the model of this conversation."),
+    Command(
+        name="model",
+        usage="[name | default]",
+        help="Show or set the model of this conversation.",
+        begins=True,
+    ),
     Command(
         name="effort",
         usage=f"[{' | '.join(EFFORTS)} | default]",
         help="Show or set how hard the model thinks here.",
+        begins=True,
     ),
     Command(
         name="personality",
         usage="[words | off]",
         help="Show or set how the agent speaks here.",
+        begins=True,
         who=Who.OWNER,
     ),
-    Command(name="tools", usage="[on | off name]", help="Show the sets of tools here, or switch one."),
+    Command(
+        name="tools", usage="[on | off name]", help="Show the sets of tools here, or switch one.", begins=True
+    ),
     Command(name="status", help="What this conversation is and does.", session=False),
     Command(name="usage", help="Tokens and cost of this conversation."),
     Command(

@@ -70,8 +70,8 @@ def _steer(call: Call) -> Done:
 
 
 def _say(call: Call, mode: BusyMode) -> Done:
-    receipt = ask(call.tx, call.current, _question(call, mode), now=call.now)
-    return Done("", call.current.id, receipt.turn, receipt.seq)
+    receipt = ask(call.tx, call.opened(), _question(call, mode), now=call.now)
+    return Done("", receipt.session, receipt.turn, receipt.seq)
 
 
 def _question(call: Call, mode: BusyMode) -> Question:
@@ -88,15 +88,12 @@ def _question(call: Call, mode: BusyMode) -> Question:
 
 
 def _busy(call: Call) -> Done:
-    session = call.current
     if not call.text:
-        return Done(
-            f"While a turn runs, messages: {session.settings.busy or call.policy.busy.value}.", session.id
-        )
+        return Done(f"While a turn runs, messages: {call.settings.busy or call.policy.busy.value}.", call.id)
     if call.text not in {m.value for m in BusyMode}:
         raise NotFound(f"choose one of {', '.join(m.value for m in BusyMode)}")
-    call.configure(msgspec.structs.replace(session.settings, busy=call.text))
-    return Done(f"While a turn runs, messages: {call.text}.", session.id)
+    changed = call.configure(msgspec.structs.replace(call.settings, busy=call.text))
+    return Done(f"While a turn runs, messages: {call.text}.", changed)
 
 
 def _number(text: str, default: int) -> int:

@@ -13,10 +13,10 @@ from keryx.core import compaction, ids
 from keryx.core.changes import Change, Kind
 from keryx.core.errors import Conflict, CursorExpired, KeryxError, NotFound, Retryable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
-from keryx.core.messages import Message, Parts, Role
+from keryx.core.messages import Message, Notice, Parts
 from keryx.core.questions import QuestionState
 from keryx.core.sessions import Session, Settings
-from keryx.core.turns import TurnState
+from keryx.core.turns import ENDINGS, TurnState
 from keryx.engine.snapshot import Snapshot
 from keryx.surfaces.acp import about, options
 from keryx.surfaces.acp.about import About
@@ -176,7 +176,7 @@ class Opened:
         receipt = await desk.hub.receive(
             desk.inbound(self.id, parts, key=prompt.key, cwd=self.cwd, begin=begin)
         )
-        if cursor and receipt.turn:
+        if cursor and receipt.session:
             self.stored = True
             self._follow(cursor)
         if receipt.reply:
@@ -288,13 +288,16 @@ class Opened:
 
     async def _message(self, message: Message) -> None:
         self._seq = message.seq
+        for part in message.parts:
+            if message.turn and isinstance(part, Notice) and part.kind in ENDINGS:
+                self._prompts.cut(message.turn, part.kind)
         if not await self._own(message) and not self._prompts.closed(message.turn):
             await self._update(self._shown.message(message))
 
     async def _own(self, message: Message) -> bool:
         """Whether this editor wrote a message, and shows it already."""
-        if message.role is Role.USER:
-            return self._prompts.own(message.platform_id)
+        if self._prompts.own(message.platform_id):
+            return True
         if not compaction.asks(message.parts):
             return False
         async with self._order:  # Whoever asks holds it until the turn of the command is known.

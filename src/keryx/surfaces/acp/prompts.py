@@ -52,6 +52,7 @@ class Prompts:
         self._desk = desk
         self._waiting: list[Prompt] = []
         self._ended: Recent[TurnId, TurnState] = Recent()
+        self._endings: Recent[TurnId, str] = Recent()
         self._closed: Recent[TurnId | None, None] = Recent()
         self._keys: Recent[str, None] = Recent()
 
@@ -94,6 +95,10 @@ class Prompts:
         """Note how a turn ended."""
         self._ended.note(turn, state)
 
+    def cut(self, turn: TurnId, reason: str) -> None:
+        """Note why the answer of a turn ends before it is complete."""
+        self._endings.note(turn, reason)
+
     async def answer(self, turn: TurnId) -> None:
         """Answer the prompts of a turn that has ended, once everything of it has been shown."""
         for prompt in [p for p in self.waiting if p.turn == turn]:
@@ -118,7 +123,7 @@ class Prompts:
         self._closed.note(turn, None)
         match state:
             case TurnState.DONE:
-                await prompt.stop(END)
+                await prompt.stop(self._endings.get(turn, END))
             case TurnState.CANCELLED:
                 await prompt.stop(CANCELLED)
             case _:

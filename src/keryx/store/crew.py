@@ -1,0 +1,79 @@
+"""A crew: a few threads that do blocking work for the tasks of one loop.
+
+The thread pool of the standard library does the same, for twice the time of a small read.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Job(Generic[T]):
+    __slots__ = ("call", "error", "future", "result")
+
+    def __init__(self, call: Callable[[], T], future: asyncio.Future[T]) -> None:
+        self.call = call
+        self.future = future
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+    def attempt(self) -> None:
+        try:
+            self.result = self.call()
+        except Exception as exc:  # noqa: BLE001 raised in the task that waits
+            self.error = exc
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
+
+
+class Crew:
+    """Another thread starts only while all that run are busy."""
+
+    def __init__(self, size: int, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._size = size
+        self._name = name
+        self._loop = loop
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unsettled = 0
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """What the call gives or raises. If the task is cancelled meanwhile, the call is made all the same."""
+        job = _Job(call, self._loop.create_future())
+        self._unsettled += 1
+        if len(self._threads) < min(self._unsettled, self._size):
+            self._start()
+        self._jobs.put(job)
+        return await job.future
+
+    def close(self) -> None:
+        """Wait until all that was asked is done. Not to be called in the loop, which has to take the answers."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+        self._threads[-1].start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.attempt()
+            self._loop.call_soon_threadsafe(self._settle, job)
+            del job  # or an idle thread would keep what it read last
+
+    def _settle(self, job: _Job[Any]) -> None:
+        self._unsettled -= 1
+        job.settle()

@@ -1,0 +1,135 @@
+"""What an exchange asks of the store, and that nothing is missed by not asking more."""
+
+import asyncio
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+from tests.engine.conftest import Begin
+from tests.engine.world import AT_ONCE, FAKE, SECONDS, Pause, Scenes
+
+from keryx.core.deliveries import Target
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
+from keryx.core.ports import Parcel, Said
+from keryx.core.turns import TurnState
+from keryx.store import deliveries
+from keryx.store.database import Database, Transaction, Work
+from keryx.store.metered import MeteredDatabase
+from keryx.testing import RecordingAdapter
+
+T = TypeVar("T")
+
+
+class Slow:
+    """A database whose answers to one kind of unit come late, once the test says so."""
+
+    def __init__(self, inner: Database, label: str) -> None:
+        self._inner = inner
+        self._label = label
+        self.engine = inner.engine
+        self.wake = inner.wake
+        self._slow = False
+        self._reached, self._open = asyncio.Event(), asyncio.Event()
+
+    def hold(self) -> None:
+        self._slow = True
+
+    async def held(self) -> None:
+        async with asyncio.timeout(SECONDS):
+            await self._reached.wait()
+
+    def let_go(self) -> None:
+        self._open.set()
+
+    async def write(self, label: str, work: Work[T]) -> T:
+        answer = await self._inner.write(label, work)
+        if self._slow and label == self._label:
+            self._reached.set()
+            await self._open.wait()
+        return answer
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        return await self._inner.read(label, work)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class Patient(RecordingAdapter):
+    """Sends nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__(FAKE)
+        self.may = asyncio.Event()
+        self.begun = asyncio.Event()
+
+    async def send(self, parcel: Parcel) -> str:
+        self.begun.set()
+        await self.may.wait()
+        return await super().send(parcel)
+
+
+async def test_an_exchange_takes_six_units_of_work(begin: Begin, database: Database) -> None:
+    metered = MeteredDatabase(database)
+    world = await begin(database=metered)
+    await world.ask("hello")
+    await world.delivered(1)
+    before = {label: meter.units for label, meter in metered.meters.items()}
+    for n in range(2, 7):
+        await world.ask("hello")
+        await world.delivered(n)
+    asked = {
+        label: meter.units - before.get(label, 0)
+        for label, meter in metered.meters.items()
+        if label.startswith(("receive", "turn", "deliver"))
+    }
+    assert asked == dict.fromkeys(
+        ("receive", "turn.claim", "turn.read", "turn.finish", "delivery.claim", "delivery.settle"), 5
+    )
+
+
+async def test_a_turn_that_ends_while_the_next_is_looked_for_lets_it_run(
+    begin: Begin, database: Database
+) -> None:
+    slow, pause = Slow(database, "turn.claim"), Pause()
+    policy = msgspec.structs.replace(AT_ONCE, limits=msgspec.structs.replace(AT_ONCE.limits, per_principal=1))
+    world = await begin(agent=Scenes({"first": (pause, Said("one"))}), database=slow, policy=policy)
+    first = await world.say("first")
+    await pause.reached()
+    slow.hold()
+    second = await world.say("second", chat="2")
+    await slow.held()
+    pause.go_on()
+    await world.settle(first)
+    await world.sent(1)
+    slow.let_go()
+    assert (await world.settle(second)).state is TurnState.DONE
+
+
+async def test_a_delivery_that_ends_while_the_next_is_looked_for_lets_it_go(
+    begin: Begin, database: Database
+) -> None:
+    slow, adapter = Slow(database, "delivery.claim"), Patient()
+    world = await begin(adapters=[adapter], database=slow)
+
+    def post(tx: Transaction, text: str) -> None:
+        deliveries.enqueue(
+            tx, Target(FAKE, chat="1"), text, profile=DEFAULT_PROFILE, owner=OPERATOR, now=world.clock.now()
+        )
+
+    await world.write(post, "a")
+    async with asyncio.timeout(SECONDS):
+        await adapter.begun.wait()
+    slow.hold()
+    await world.write(post, "b")
+    await slow.held()
+    adapter.may.set()
+    await world.delivered(1)
+    slow.let_go()
+    await world.delivered(2)
+    assert adapter.texts == ["a", "b"]

@@ -1,0 +1,86 @@
+"""A crew: blocking work of many tasks, done by a few threads."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import AsyncIterator
+
+import pytest
+
+from keryx.store.crew import Crew
+
+
+@pytest.fixture
+async def crew() -> AsyncIterator[Crew]:
+    made = Crew(2, "crew", asyncio.get_running_loop())
+    yield made
+    await asyncio.to_thread(made.close)
+
+
+class Gate:
+    """A call that tells its thread and waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.open = threading.Event()
+
+    def __call__(self) -> str:
+        self.entered.release()
+        assert self.open.wait(10)
+        return threading.current_thread().name
+
+
+async def test_a_call_gives_its_result_and_raises_its_error(crew: Crew) -> None:
+    assert await crew.run(lambda: 7) == 7
+    with pytest.raises(ValueError, match="no number"):
+        await crew.run(lambda: int("no number"))
+    assert await crew.run(lambda: 8) == 8
+
+
+async def test_calls_in_turn_share_one_thread(crew: Crew) -> None:
+    names = {await crew.run(lambda: threading.current_thread().name) for _ in range(20)}
+    assert names == {"crew-0"}
+
+
+async def test_no_more_threads_run_than_the_crew_has(crew: Crew) -> None:
+    gate = Gate()
+    asked = [asyncio.ensure_future(crew.run(gate)) for _ in range(5)]
+    for _ in range(2):
+        assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    assert not gate.entered.acquire(blocking=False)
+    gate.open.set()
+    assert set(await asyncio.gather(*asked)) == {"crew-0", "crew-1"}
+
+
+async def test_a_call_whose_task_was_cancelled_is_made_all_the_same(crew: Crew) -> None:
+    gate = Gate()
+    made: list[str] = []
+    asked = asyncio.ensure_future(crew.run(lambda: made.append(gate())))
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    gate.open.set()
+    assert await crew.run(lambda: 1) == 1
+    await asyncio.to_thread(crew.close)
+    assert made == ["crew-0"]
+
+
+async def test_closing_waits_for_what_was_asked() -> None:
+    crew = Crew(1, "crew", asyncio.get_running_loop())
+    asked = [asyncio.ensure_future(crew.run(lambda n=n: n)) for n in range(10)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(crew.close)
+    assert await asyncio.gather(*asked) == list(range(10))
+
+
+async def test_an_idle_thread_keeps_nothing_of_what_it_read(crew: Crew) -> None:
+    class Read:
+        pass
+
+    read = weakref.ref(await crew.run(Read))
+    async with asyncio.timeout(10):
+        while read() is not None:
+            gc.collect()
+            await asyncio.sleep(0)
