@@ -1,86 +1,13 @@
-// Conversation: one session as it happens. Orders what is known into items, shows the visible ones, and keeps the place
-// of what is being read.
+// Conversation: one session as it happens. Shows the visible items of its transcript, and keeps the place of what is
+// being read.
 
 import { composer, said } from "./composer.js";
 import { h, icon, iconButton, List, patch } from "./dom.js";
-import { badge, cut, dayName, dayOf, draftView, isPlan, messageView, pendingView, plural, questionView, surfaceName } from "./format.js";
+import { badge, cut, dayName, draftView, items, messageView, pendingView, plural, questionView, surfaceName } from "./format.js";
 import { OPENING, Problem } from "./link.js";
 import { lostLink, nameOf } from "./sidebar.js";
 
 const STEP = 100;
-
-// The order of reading: each turn's messages stand together, even when the next question came before its answer.
-function ordered(messages) {
-  const first = new Map();
-  for (const m of messages) if (m.turn && !first.has(m.turn)) first.set(m.turn, m.seq);
-  const place = (m) => (m.turn ? first.get(m.turn) : m.seq);
-  return messages.slice().sort((a, b) => place(a) - place(b) || a.seq - b.seq);
-}
-
-// What stands in the transcript, from top to bottom. `shown` holds the runs of undone messages that are unfolded.
-export function items(open, shown) {
-  const waiting = new Set(open.queue.map((w) => w.turn.input_seq));
-  const idle = !open.running;
-  if (idle && open.queue.length === 1) waiting.clear();
-  const results = new Map();
-  const calls = new Set();
-  for (const m of open.messages) for (const p of m.parts) {
-    if (p.type === "tool_result") results.set(p.id, { part: p, message: m });
-    if (p.type === "tool_call") calls.add(p.id);
-  }
-  const plans = new Map();
-  for (const m of open.messages) if (isPlan(m)) plans.set(m.turn, m.seq);
-  const out = [];
-  let day = null;
-  let before = null;
-  let epoch = open.messages[0]?.epoch ?? 0;
-  let fold = null;
-  for (const m of ordered(open.messages)) {
-    if (waiting.has(m.seq) || (isPlan(m) && plans.get(m.turn) !== m.seq)) continue;
-    if (m.role === "tool" && m.parts.every((p) => p.type === "tool_result" && calls.has(p.id))) continue;
-    if (dayOf(m.at) !== day) {
-      day = dayOf(m.at);
-      out.push({ key: `d${day}`, kind: "day", at: m.at, loose: true });
-      before = null;
-    }
-    if ((m.epoch ?? 0) > epoch) {
-      epoch = m.epoch;
-      const found = open.epochs.find((e) => e.number === epoch);
-      // The notice of a compaction is its marker, and carries the summary to a page that was open at the time.
-      const notice = m.parts[0]?.kind === "compacted" ? m : null;
-      out.push({ key: notice ? `m${m.seq}` : `e${epoch}`, kind: "epoch", epoch: found, notice });
-      before = null;
-      if (notice) continue;
-    }
-    if (m.undone && !(fold && shown.has(fold.key))) {
-      if (fold && out[out.length - 1] === fold) {
-        fold.messages.push(m);
-        continue;
-      }
-      fold = { key: `u${m.seq}`, kind: "fold", messages: [m] };
-      out.push(fold);
-      if (!shown.has(fold.key)) {
-        before = null;
-        continue;
-      }
-    } else if (m.undone) fold.messages.push(m);
-    else fold = null;
-    const parts = m.parts.filter((p) => p.type === "tool_call").map((p) => results.get(p.id)).filter(Boolean);
-    const head = !before || before.role !== m.role || before.turn !== m.turn || m.role === "user";
-    out.push({ key: `m${m.seq}`, kind: "message", message: m, results, parts, head });
-    before = m;
-    if (open.session.parent && m.seq === open.session.parent_seq) {
-      out.push({ key: "fork", kind: "fork", parent: open.session.parent });
-      before = null;
-    }
-  }
-  if (open.draft?.parts.length || open.running) out.push({ key: "draft", kind: "draft", draft: open.draft, running: open.running, head: before?.turn !== open.running?.id || before?.role === "user" });
-  for (const question of open.questions) out.push({ key: `q${question.id}`, kind: "question", question });
-  if (idle && !open.later && open.session.activity === "failed") out.push({ key: "failure", kind: "failure" });
-  for (const reply of open.replies) out.push({ key: `r${reply.client}`, kind: "reply", reply });
-  for (const pending of open.pending) out.push({ key: `p${pending.client}`, kind: "pending", pending });
-  return out;
-}
 
 export function conversation(root, app, id, seq) {
   let list = null;

@@ -3,7 +3,7 @@
 
 import { h, icon, patch } from "./dom.js";
 import { api, EMPTY, OPENING, Problem, reduce, Stream } from "./link.js";
-import { sidebar } from "./sidebar.js";
+import { shelf, sidebar } from "./sidebar.js";
 
 const SCREENS = {
   board: ["./board.js", "Board"],
@@ -136,65 +136,6 @@ const app = {
     return open;
   },
 
-  async load(filter) {
-    const asked = {};
-    if (filter.archived) asked.archived = "yes";
-    for (const name of ["project", "activity", "surface"]) if (filter[name]) asked[name] = filter[name];
-    await app.act(() => app.caught(() => api.sessions(asked), (page) => app.dispatch({ type: "page", page, filter })));
-  },
-
-  async more() {
-    const { next, filter } = app.state;
-    if (!next || app.paging === next) return;
-    app.paging = next;
-    const asked = { after: next, limit: 200 };
-    if (filter.archived) asked.archived = "yes";
-    for (const name of ["project", "activity", "surface"]) if (filter[name]) asked[name] = filter[name];
-    const page = await app.act(() => api.sessions(asked));
-    if (page && app.paging === next && app.state.next === next) app.dispatch({ type: "page", page });
-    app.paging = null;
-  },
-
-  change: (id, change) =>
-    app.act(async () => {
-      const session = await api.change(id, change);
-      app.dispatch({ type: "session", session });
-      return session;
-    }),
-
-  async archive(session) {
-    const archived = !session.archived;
-    if ((await app.change(session.id, { archived })) === undefined) return;
-    app.toast(archived ? "Archived." : "Back in the list.", { action: "Undo", onclick: () => app.change(session.id, { archived: !archived }) });
-  },
-
-  pin: (session) => app.change(session.id, { pinned: !session.pinned }),
-
-  async remove(session) {
-    const sure = await app.ask({ title: "Delete this conversation?", text: "It disappears now and is erased after the grace period.", yes: "Delete", danger: true });
-    if (!sure || (await app.act(() => api.remove(session.id))) === undefined) return;
-    app.dispatch({ type: "gone", session: session.id });
-    if (route.id === session.id) app.go("/");
-    app.toast("Deleted.", {
-      action: "Undo",
-      onclick: () => app.act(async () => app.dispatch({ type: "session", session: await api.undelete(session.id) })),
-    });
-  },
-
-  async project(session) {
-    const { chooseProject } = await import("./dialogs.js");
-    const chosen = await chooseProject(app, session);
-    if (chosen !== undefined) await app.change(session.id, { project: chosen });
-  },
-
-  async undo(id) {
-    const undone = await app.act(() => api.undo(id));
-    if (undone) app.toast("Taken back.", { action: "Redo", onclick: () => app.act(() => api.redo(id)) });
-    return undone;
-  },
-
-  retry: (id) => app.act(() => api.retry(id)),
-
   // What is typed before the palette is there is meant for it, not for the field that still has the focus.
   async palette() {
     if (early !== null) return;
@@ -209,6 +150,7 @@ const app = {
 
   draw,
 };
+Object.assign(app, shelf(app));
 
 const stream = new Stream({
   tell,

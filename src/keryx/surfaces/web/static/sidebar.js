@@ -267,3 +267,62 @@ function mark() {
     h("rect", { width: "20", height: "20", rx: "5", fill: "currentColor" }),
     h("path", { class: "letter", d: "M6 4.5v11M6 10.5l7.5-6M8.5 9l5.5 6.5" }));
 }
+
+// What the server is asked for so that the list shows what a filter lets through.
+const query = ({ archived, project, activity, surface }) => ({ archived: archived ? "yes" : null, project, activity, surface });
+
+// What can be done with the list and with each conversation in it.
+export const shelf = (app) => ({
+  async load(filter) {
+    await app.act(() => app.caught(() => app.api.sessions(query(filter)), (page) => app.dispatch({ type: "page", page, filter })));
+  },
+
+  async more() {
+    const { next, filter } = app.state;
+    if (!next || app.paging === next) return;
+    app.paging = next;
+    const page = await app.act(() => app.api.sessions({ ...query(filter), after: next, limit: 200 }));
+    if (page && app.paging === next && app.state.next === next) app.dispatch({ type: "page", page });
+    app.paging = null;
+  },
+
+  change: (id, change) =>
+    app.act(async () => {
+      const session = await app.api.change(id, change);
+      app.dispatch({ type: "session", session });
+      return session;
+    }),
+
+  async archive(session) {
+    const archived = !session.archived;
+    if ((await app.change(session.id, { archived })) === undefined) return;
+    app.toast(archived ? "Archived." : "Back in the list.", { action: "Undo", onclick: () => app.change(session.id, { archived: !archived }) });
+  },
+
+  pin: (session) => app.change(session.id, { pinned: !session.pinned }),
+
+  async remove(session) {
+    const sure = await app.ask({ title: "Delete this conversation?", text: "It disappears now and is erased after the grace period.", yes: "Delete", danger: true });
+    if (!sure || (await app.act(() => app.api.remove(session.id))) === undefined) return;
+    app.dispatch({ type: "gone", session: session.id });
+    if (app.route.id === session.id) app.go("/");
+    app.toast("Deleted.", {
+      action: "Undo",
+      onclick: () => app.act(async () => app.dispatch({ type: "session", session: await app.api.undelete(session.id) })),
+    });
+  },
+
+  async project(session) {
+    const { chooseProject } = await import("./dialogs.js");
+    const chosen = await chooseProject(app, session);
+    if (chosen !== undefined) await app.change(session.id, { project: chosen });
+  },
+
+  async undo(id) {
+    const undone = await app.act(() => app.api.undo(id));
+    if (undone) app.toast("Taken back.", { action: "Redo", onclick: () => app.act(() => app.api.redo(id)) });
+    return undone;
+  },
+
+  retry: (id) => app.act(() => app.api.retry(id)),
+});
