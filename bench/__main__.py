@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from bench import (
 )
 from bench.stage import Stage
 from bench.table import Line
+from keryx.cli.entry import COLLECT_AFTER
 
 Benchmark = Callable[[Stage], AsyncIterator[Line]]
 
@@ -58,6 +60,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 def main() -> None:
     asked = _arguments()
+    gc.set_threshold(*COLLECT_AFTER)  # as in the program itself
     lines = _on(asked.benchmarks, quick=asked.quick)
     if asked.postgres == "start":
         lines += _on_started(asked.benchmarks, quick=asked.quick)

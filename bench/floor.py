@@ -28,7 +28,6 @@ class Floor(Protocol):
 class SqliteFloor:
     def __init__(self, path: Path) -> None:
         self._connection = apsw.Connection(str(path), statementcachesize=400)
-        self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for setting in (
             "foreign_keys = on",
             "synchronous = full",

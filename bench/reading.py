@@ -81,7 +81,7 @@ async def load(stage: Stage) -> AsyncIterator[Line]:
 
         async with hub_of(place) as (hub, _):
             ours, plain, with_json = await beside(
-                stage.count(100),
+                stage.count(400),
                 lambda _, hub=hub, session=session, count=count: hub.messages(_VIEWER, session, limit=count),
                 rows,
                 parsed,

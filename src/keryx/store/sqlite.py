@@ -35,6 +35,7 @@ READER_CACHE_KILOBYTES = 4000
 PROBE_SECONDS = 0.02
 BUSY_MILLISECONDS = 15_000
 SLOW_SECONDS = 0.5
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
 _FSYNC_FAILURES = {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC}
 
 
@@ -243,7 +244,8 @@ class SqliteDatabase:
 
 
 def connect(path: Path) -> apsw.Connection:
-    connection = apsw.Connection(str(path), statementcachesize=400)
+    # One thread at a time uses a connection, so SQLite need not lock it for every column that is read.
+    connection = apsw.Connection(str(path), flags=_FLAGS, statementcachesize=400)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     # A plan does not depend on the values that are bound. Else half of our statements are compiled anew at every run.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
