@@ -23,6 +23,7 @@ from keryx.agents.models import Model, Models
 from keryx.core.changes import Kind
 from keryx.core.ids import DEFAULT_PROFILE, SessionId, TurnId
 from keryx.core.messages import Message, Role, words
+from keryx.core.moments import micros
 from keryx.core.ports import Said, TurnContext
 from keryx.core.sessions import Settings, Viewer
 from keryx.core.turns import Limits, TurnState
@@ -150,14 +151,14 @@ async def _prompts(stage: Stage) -> AsyncIterator[Line]:
 
 
 def _conversation(size: int) -> Sequence[Message]:
-    now = SystemClock().now()
+    now = micros(SystemClock().now())
     return [
         Message(
             session=SessionId("s"),
             seq=n,
             role=Role.USER if n % 2 else Role.ASSISTANT,
             parts=words(f"message {n}: some words that somebody said about something"),
-            at=now,
+            micros=now,
             turn=TurnId(f"t{(n + 1) // 2}"),
         )
         for n in range(1, size + 1)

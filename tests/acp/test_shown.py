@@ -23,6 +23,7 @@ from keryx.core.messages import (
     join,
     words,
 )
+from keryx.core.moments import micros
 from keryx.core.plans import Priority, Step, StepState
 from keryx.core.titles import line
 from keryx.surfaces.acp import toolcalls
@@ -39,7 +40,7 @@ answers = st.lists(st.tuples(pieces, st.integers(0, 2)), min_size=1, max_size=4)
 def a_message(
     seq: int, role: Role, *parts: Part, turn: TurnId | None = TURN, mark: Mark | None = None
 ) -> Message:
-    return Message(session=SESSION, seq=seq, role=role, parts=parts, at=NOW, turn=turn, mark=mark)
+    return Message(session=SESSION, seq=seq, role=role, parts=parts, micros=micros(NOW), turn=turn, mark=mark)
 
 
 def part(text: str, thought: bool) -> Text | Reasoning:
@@ -117,7 +118,7 @@ def test_ids_of_calls_that_are_used_twice_stay_apart() -> None:
 
 
 def test_what_was_undone_is_left_out_and_only_the_last_plan_is_replayed() -> None:
-    gone = Message(session=SESSION, seq=1, role=Role.USER, parts=words("gone"), at=NOW, undone=1)
+    gone = Message(session=SESSION, seq=1, role=Role.USER, parts=words("gone"), micros=micros(NOW), undone=1)
     plan = [
         a_message(seq, Role.NOTICE, Notice(plans.text([Step("build", state)]), plans.KIND))
         for seq, state in enumerate((StepState.PENDING, StepState.COMPLETED), start=2)

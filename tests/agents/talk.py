@@ -12,6 +12,7 @@ from keryx.agents.models import Model, Models
 from keryx.agents.tools import Output, Spec, ToolFailed
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Mark, Message, Part, Role, ToolCall, ToolResult, words
+from keryx.core.moments import micros
 from keryx.core.ports import Agent, Clock, Event, Fetch, Said, TurnContext, nothing
 from keryx.core.sessions import Settings
 from keryx.testing import START, FakeClock
@@ -32,7 +33,9 @@ class Conversation:
     def add(self, role: Role, *parts: Part, **fields: Any) -> "Conversation":
         seq = len(self.messages) + 1
         fields = {"turn": self.turn, **fields}
-        self.messages.append(Message(session=SESSION, seq=seq, role=role, parts=parts, at=START, **fields))
+        self.messages.append(
+            Message(session=SESSION, seq=seq, role=role, parts=parts, micros=micros(START), **fields)
+        )
         return self
 
     def ask(self, text: str, *parts: Part, turn: str = "", **fields: Any) -> "Conversation":

@@ -34,6 +34,7 @@ from keryx.core.messages import (
     ToolResult,
     view,
 )
+from keryx.core.moments import micros
 from keryx.core.ports import Called, Event, Returned, Said, Thought
 from keryx.testing import START
 
@@ -198,7 +199,7 @@ def test_no_history_whatever_makes_a_request_that_is_refused(
             seq=n,
             role=role,
             parts=tuple(parts),
-            at=START,
+            micros=micros(START),
             mark=mark,
             turn=TurnId(turn),
             exact=exact,

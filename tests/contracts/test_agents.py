@@ -11,6 +11,7 @@ from keryx.core import ids
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Message, Role, words
+from keryx.core.moments import micros
 from keryx.core.ports import Bound, Called, Event, Returned, Said, Thought, TurnContext, Used
 from keryx.core.questions import Ask, Question
 from keryx.core.questions import nobody as silence
@@ -35,7 +36,12 @@ async def nobody() -> Sequence[Message]:
 def context(question: str, *, before: Sequence[Message] = (), ask: Ask = silence) -> TurnContext:
     session, turn = SessionId(ids.new(START)), TurnId(ids.new(START))
     asked = Message(
-        session=session, seq=len(before) + 1, role=Role.USER, parts=words(question), at=START, turn=turn
+        session=session,
+        seq=len(before) + 1,
+        role=Role.USER,
+        parts=words(question),
+        micros=micros(START),
+        turn=turn,
     )
     return TurnContext(
         session=session,

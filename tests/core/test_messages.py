@@ -24,6 +24,7 @@ from keryx.core.messages import (
     split_id,
     view,
 )
+from keryx.core.moments import micros
 from keryx.testing import START
 
 A, B = TurnId("a"), TurnId("b")
@@ -39,7 +40,7 @@ def conversation(
             role=entry[0],
             turn=entry[1],
             parts=entry[2],
-            at=START + timedelta(seconds=seq),
+            micros=micros(START + timedelta(seconds=seq)),
             mark=entry[3] if len(entry) == 4 else None,
         )
         for seq, entry in enumerate(entries, start=1)

@@ -21,6 +21,7 @@ from keryx.core.messages import (
     ToolResult,
     words,
 )
+from keryx.core.moments import micros
 from keryx.core.sessions import Session
 from keryx.store import changes, feed, messages, sessions
 from keryx.store.database import Transaction
@@ -92,7 +93,7 @@ async def test_a_message_keeps_everything_it_was_given(store: Store) -> None:
         seq=1,
         role=Role.ASSISTANT,
         parts=parts,
-        at=NOW,
+        micros=micros(NOW),
         turn=TURN,
         author="Ann",
         surface="gateway",
@@ -119,7 +120,7 @@ async def test_each_detail_of_a_message_is_kept_among_plain_ones(store: Store) -
             seq = await store.write(
                 messages.append, session.id, Role.USER, words(f"word {n}"), now=NOW, **more
             )
-            expected.append(Message(session.id, seq, Role.USER, words(f"word {n}"), NOW, **more))
+            expected.append(Message(session.id, seq, Role.USER, words(f"word {n}"), micros(NOW), **more))
     assert await store.read(messages.following, session.id, after=0) == expected
 
 

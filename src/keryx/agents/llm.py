@@ -18,6 +18,7 @@ from keryx.agents.tools import NoTools, Spec, Toolbox
 from keryx.core.compaction import Compaction
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Mark, Message, Parts, Role, ToolCall, ToolResult
+from keryx.core.moments import micros
 from keryx.core.ports import (
     Attached,
     Called,
@@ -298,7 +299,7 @@ class _Work:
                 seq=last.seq + 1 if last else 1,
                 role=role,
                 parts=parts,
-                at=context.clock.now(),
+                micros=micros(context.clock.now()),
                 turn=context.turn,
             )
         )

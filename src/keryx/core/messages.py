@@ -9,6 +9,7 @@ import msgspec
 
 from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId, TurnId
+from keryx.core.moments import moment
 
 MessageId = NewType("MessageId", str)
 
@@ -89,13 +90,14 @@ Parts: TypeAlias = tuple[Part, ...]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One entry of a session. `seq` rises by one within it and is never reused."""
+    """One entry of a session. `seq` rises by one within it and is never reused. `micros` is when it was said, as it is
+    stored: of thousands that are read, few are shown with their time."""
 
     session: SessionId
     seq: int
     role: Role
     parts: Parts
-    at: datetime
+    micros: int
     turn: TurnId | None = None
     epoch: int = 0
     author: str = ""
@@ -109,6 +111,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def id(self) -> MessageId:
         return MessageId(f"{self.session}.{self.seq}")
+
+    @property
+    def at(self) -> datetime:
+        return moment(self.micros)
 
     @property
     def text(self) -> str:

@@ -179,7 +179,9 @@ def decode(line: bytes) -> Record:
 
 
 def of_message(message: Message) -> MessageRecord:
-    return MessageRecord(**msgspec.structs.asdict(message))
+    fields = msgspec.structs.asdict(message)
+    del fields["micros"]
+    return MessageRecord(**fields, at=message.at)
 
 
 def lost(session: SessionId, seq: int, *, at: datetime, epoch: int) -> MessageRecord:

@@ -1,23 +1,18 @@
 """The seam: what a transaction offers to store functions, and what a database offers to the engine."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-import msgspec
-
+from keryx.core.moments import micros, moment
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
 Row = Sequence[Any]
 Params = Mapping[str, Any]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-# Up to here, in the year 2242, a float of seconds names every microsecond.
-_EXACT = (1 << 33) * 1_000_000
 NOTHING: Params = {}
 # Labels of work that a person asked for and knows to be long: no reason to warn.
 LONG_WORK = frozenset({"backup", "copy", "export", "stats", "verify"})
@@ -78,24 +73,8 @@ class Database(Protocol):
     ) -> None: ...
 
 
-def micros(moment: datetime) -> int:
-    """A moment as the store keeps it: whole microseconds since 1970, UTC."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
 def maybe_micros(moment: datetime | None) -> int | None:
     return None if moment is None else micros(moment)
-
-
-def moment(value: int) -> datetime:
-    return _EPOCH + _MICROSECOND * value
-
-
-def moments(values: Sequence[int]) -> list[datetime]:
-    """Many moments at once, three times faster than one by one."""
-    if values and (min(values) < -_EXACT or max(values) > _EXACT):
-        return [moment(value) for value in values]
-    return msgspec.convert([value / 1_000_000 for value in values], list[datetime], strict=False)
 
 
 def maybe_moment(value: int | None) -> datetime | None:

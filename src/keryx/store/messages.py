@@ -12,7 +12,7 @@ from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId
 from keryx.core.messages import Mark, Message, Parts, Role, spoken
 from keryx.store import changes, media
-from keryx.store.database import Row, Transaction, micros, moments
+from keryx.store.database import Row, Transaction, micros
 
 CLOSED = """not exists (
   select 1 from turns where turns.id = messages.turn and turns.state in ('queued', 'running')
@@ -309,9 +309,7 @@ def _decoded(rows: Sequence[Row], known: SessionId | None) -> list[Message]:
     # In the order of the fields: a third faster than by name.
     found = [
         Message(known or session, seq, _ROLES[role], said, at, turn, epoch, "", surface)
-        for (session, seq, role, _, _, turn, epoch, surface, _), said, at in zip(
-            rows, parts, moments([row[4] for row in rows]), strict=True
-        )
+        for (session, seq, role, _, at, turn, epoch, surface, _), said in zip(rows, parts, strict=True)
     ]
     for n, more in zip(details, told, strict=True):
         found[n] = msgspec.structs.replace(

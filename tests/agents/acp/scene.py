@@ -16,6 +16,7 @@ from keryx.core import ids
 from keryx.core.bindings import Binding
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Message, Role, words
+from keryx.core.moments import micros
 from keryx.core.ports import Bound, Clock, Event, Noted, Said, TurnContext
 from keryx.core.questions import Ask, nobody
 from keryx.core.sessions import Settings
@@ -77,7 +78,9 @@ class Talk:
     def add(self, role: Role, text: str, turn: TurnId | None = None) -> None:
         seq = len(self.history) + 1
         self.history.append(
-            Message(session=self.session, seq=seq, role=role, parts=words(text), at=START, turn=turn)
+            Message(
+                session=self.session, seq=seq, role=role, parts=words(text), micros=micros(START), turn=turn
+            )
         )
 
     async def events(self, agent: AcpAgent, question: str, **fields: Any) -> list[Event]:
