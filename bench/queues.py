@@ -40,6 +40,13 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
         _claim_delivery,
         (f"{_FEW} ready", _in_many_chats, _FEW),
         (f"{many:,} ready", _in_many_chats, many),
+    ):
+        yield found
+    async for found in _compare(
+        stage,
+        "claim a delivery p50",
+        _claim_delivery,
+        (f"{_FEW} in a closed chat", _in_a_closed_chat, _FEW),
         (f"{many:,} in a closed chat", _in_a_closed_chat, many),
     ):
         yield found

@@ -86,12 +86,12 @@ def _among_oldest(tx: Transaction, params: Params) -> list[str]:
           limit :oldest
         ) oldest
         where oldest.not_before <= :now
+          and coalesce((select a.not_before from gates a where a.key = :gate), 0) <= :now
+          and coalesce((select g.not_before from gates g where g.key = oldest.target_key), 0) <= :now
           and not exists (
             select 1 from deliveries e
             where e.target_key = oldest.target_key and e.state in ('ready', 'sending') and e.position < oldest.position
           )
-          and coalesce((select g.not_before from gates g where g.key = oldest.target_key), 0) <= :now
-          and coalesce((select a.not_before from gates a where a.key = :gate), 0) <= :now
         order by oldest.position
         limit :candidates
         """,
