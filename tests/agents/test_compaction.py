@@ -354,7 +354,6 @@ async def test_a_title_that_cannot_be_made_leaves_the_one_by_rule(begin: Begin) 
 
 async def test_a_title_of_a_person_is_never_replaced(begin: Begin) -> None:
     world, endpoint = await begin(answer("Oslo."), answer("Trip to Oslo"), titles=True)
-    await world.say("/title mine")
     turn = await world.ask("where?")
     await world.hub.rename(OPERATORS, turn.session, "mine")
     await world.eventually(lambda: len(endpoint.requests) == 2)

@@ -1,6 +1,8 @@
 import asyncio
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -10,7 +12,7 @@ from tests.builders import NOW, Store
 from keryx.core.errors import DiskFull, Retryable, StoreBroken
 from keryx.store import cursors
 from keryx.store.database import Transaction
-from keryx.store.sqlite import APPLICATION_ID, SqliteDatabase, SqliteTransaction, connect, translate
+from keryx.store.sqlite import APPLICATION_ID, SqliteDatabase, SqliteTransaction, connect, prepare, translate
 
 
 def move(tx: Transaction, name: str) -> None:
@@ -157,3 +159,16 @@ async def test_a_full_store_refuses_the_write_and_goes_on_when_there_is_room(tmp
         await store.write(limit, 1_000_000)
         await store.write(cursors.move, "big", "x" * 1_000_000, now=NOW)
         assert len(await store.read(cursors.get, "big") or "") == 1_000_000
+
+
+def test_whoever_begins_with_the_same_new_file_waits_for_the_others(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(6) as threads:
+        for n in range(10):
+            start = threading.Barrier(6)
+
+            def begin(path: Path, start: threading.Barrier = start) -> str:
+                start.wait()
+                with closing(prepare(path)) as connection:
+                    return str(SqliteTransaction(connection).row("pragma journal_mode"))
+
+            assert set(threads.map(begin, [tmp_path / f"{n}.db"] * 6)) == {"('wal',)"}

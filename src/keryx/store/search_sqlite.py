@@ -18,7 +18,7 @@ from keryx.store import entries
 from keryx.store.database import Transaction
 from keryx.store.entries import Entry
 from keryx.store.indexing import Ask, Batch, Damaged, Page
-from keryx.store.sqlite import BUSY_MILLISECONDS, translate
+from keryx.store.sqlite import BUSY_MILLISECONDS, translate, use_wal
 
 # Tokens come ready-made: only blanks part them, so every other printable character belongs to one.
 _SCHEMA = """
@@ -238,8 +238,7 @@ def _open(path: Path) -> apsw.Connection:
     try:
         connection.set_busy_timeout(BUSY_MILLISECONDS)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # as in the store: nothing is compiled twice
-        if connection.pragma("journal_mode") != "wal":
-            connection.pragma("journal_mode", "wal")
+        use_wal(connection)
         connection.execute("pragma synchronous = normal")
         connection.execute("pragma temp_store = memory")
         connection.execute("pragma cache_size = -16000")

@@ -256,14 +256,25 @@ def connect(path: Path) -> apsw.Connection:
     return connection
 
 
+def use_wal(connection: apsw.Connection) -> None:
+    """Let a file have a write-ahead log. SQLite does not wait by itself while another process does the same."""
+    until = time.monotonic() + BUSY_MILLISECONDS / 1000
+    while connection.pragma("journal_mode") != "wal":
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+
+
 def prepare(path: Path) -> apsw.Connection:
     """Open the file for writing, creating and migrating it as needed; refuse what is not ours."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = connect(path)
         _check_ours(connection, path)
-        if connection.pragma("journal_mode") != "wal":
-            connection.pragma("journal_mode", "wal")
+        use_wal(connection)
         connection.execute("begin immediate")
         try:
             migrate.apply(SqliteTransaction(connection), now=datetime.now(UTC))
