@@ -52,11 +52,12 @@ LABELS = (
 @pytest.mark.parametrize("nth", [1, 3])
 @pytest.mark.parametrize("label", LABELS)
 def test_the_process_dies_at_a_commit(tmp_path: Path, label: str, nth: int, when: str) -> None:
-    said = [f"message {n}{BETWEEN_PARTS}more of {n}" for n in range(5)]
-    expected = [part for text in said for part in text.split(BETWEEN_PARTS)]
+    answers = [f"message {n}{BETWEEN_PARTS}more of {n}" for n in range(5)]
+    expected = [part for text in answers for part in text.split(BETWEEN_PARTS)]
     with Platform() as platform, Node(platform.url, tmp_path) as node:
-        for text in said:
-            platform.say("chat", text)
+        for text in answers:
+            # What comes at once is stored with the end of its turn; only a slow answer makes progress before.
+            platform.say("chat", f"slow 0.5 {text}")
         node.start(wait=False, KERYX_TEST_FAULT=f"{label}:{when}:{nth}")
         node.end()
         assert node.process.returncode == -9, f"the fault at {label} never struck"
