@@ -138,6 +138,9 @@ def _trimmed(piece: str) -> tuple[str, int]:
 
 def _cut(piece: str) -> Iterator[Token]:
     """The tokens of one piece, as `document` finds them, with their places in the piece."""
+    if piece.isalnum() and piece < _FIRST_CJK:
+        yield Token(piece[:LONGEST], 0, len(piece))
+        return
     if cjk(piece):
         yield from (Token(piece[i : i + 2], i, min(i + 2, len(piece))) for i in range(len(piece)))
         return
