@@ -56,10 +56,7 @@ async def forget(
     """
     async with hub() as access:
         gone = await access.hub.questions.forget(access.viewer, await access.id(session), tool)
-    if json:
-        output.json({"forgotten": gone})
-    else:
-        output.write(output.plain(f"The agent asks again for {', '.join(gone)}.", one_line=True))
+    output.answer(f"The agent asks again for {', '.join(gone)}.", {"forgotten": gone}, json)
 
 
 def _print_list(found: list[Lasting]) -> None:

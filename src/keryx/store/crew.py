@@ -12,28 +12,38 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class _Job(Generic[T]):
-    __slots__ = ("call", "error", "future", "result")
+class Outcome(Generic[T]):
+    """What a thread has found for a task that waits: a result or an error."""
 
-    def __init__(self, call: Callable[[], T], future: asyncio.Future[T]) -> None:
-        self.call = call
-        self.future = future
+    __slots__ = ("error", "future", "result")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[T] = loop.create_future()
         self.result: T | None = None
         self.error: Exception | None = None
 
-    def attempt(self) -> None:
-        try:
-            self.result = self.call()
-        except Exception as exc:  # noqa: BLE001 raised in the task that waits
-            self.error = exc
-
     def settle(self) -> None:
+        """Tell the task; to be called in its loop."""
         if self.future.done():
             return
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
+
+
+class _Job(Outcome[T]):
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.call = call
+
+    def attempt(self) -> None:
+        try:
+            self.result = self.call()
+        except Exception as exc:  # noqa: BLE001 raised in the task that waits
+            self.error = exc
 
 
 class Crew:
@@ -49,7 +59,7 @@ class Crew:
 
     async def run(self, call: Callable[[], T]) -> T:
         """What the call gives or raises. If the task is cancelled meanwhile, the call is made all the same."""
-        job = _Job(call, self._loop.create_future())
+        job = _Job(call, self._loop)
         self._unsettled += 1
         if len(self._threads) < min(self._unsettled, self._size):
             self._start()

@@ -1,5 +1,7 @@
 """The seam: what a transaction offers to store functions, and what a database offers to the engine."""
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -10,12 +12,14 @@ from keryx.core.moments import micros, moment
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 Row = Sequence[Any]
 Params = Mapping[str, Any]
 
 NOTHING: Params = {}
+_SLOW_SECONDS = 0.5
 # Labels of work that a person asked for and knows to be long: no reason to warn.
-LONG_WORK = frozenset({"backup", "copy", "export", "stats", "verify"})
+_LONG_WORK = frozenset({"backup", "copy", "export", "stats", "verify"})
 UNSTORABLE = "this text has characters that a database cannot keep (NUL, half an emoji): remove them"
 
 
@@ -79,3 +83,10 @@ def maybe_micros(moment: datetime | None) -> int | None:
 
 def maybe_moment(value: int | None) -> datetime | None:
     return None if value is None else moment(value)
+
+
+def report_slow(label: str, started: float) -> None:
+    """Warn of a unit of work that began at this reading of the monotonic clock and took long."""
+    seconds = time.monotonic() - started
+    if seconds > _SLOW_SECONDS and label not in _LONG_WORK:
+        log.warning("slow transaction %s: %.3f s", label, seconds)

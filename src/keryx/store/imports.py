@@ -301,7 +301,7 @@ def _replace(tx: Transaction, message: MessageRecord) -> None:
 
 
 def _message(message: MessageRecord) -> dict[str, str | int | None]:
-    return {
+    row = {
         "session": message.session,
         "seq": message.seq,
         "role": message.role.value,
@@ -316,17 +316,8 @@ def _message(message: MessageRecord) -> dict[str, str | int | None]:
         "observed": int(message.observed),
         "undone": message.undone,
         "exact": None if message.exact is None else wire.dumps(message.exact),
-        "plain": int(
-            not (
-                message.author
-                or message.platform_id
-                or message.mark
-                or message.observed
-                or message.undone
-                or message.exact is not None
-            )
-        ),
     }
+    return {**row, "plain": messages.plain(row)}
 
 
 def _note(tx: Transaction, place: Place, note: str, now: datetime) -> None:

@@ -1,8 +1,8 @@
 """Messages: appended with the next number of their session, read in windows, never rewritten but for marks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,11 @@ class _Details(msgspec.Struct, frozen=True, array_like=True):
     observed: int
     undone: int
     exact: str | None
+
+
+def plain(row: Mapping[str, Any]) -> int:
+    """1 if a row, as it is stored, has none of the details that few have."""
+    return int(not any(row.get(name) for name in _Details.__struct_fields__))
 
 
 def columns(table: str, *, session: bool = True) -> str:
@@ -72,7 +77,7 @@ def append(
 ) -> int:
     """Add a message at the end of its session and note it; gives its number. Locks the session. `said_by` is the
     person whose words they are, wherever they stand."""
-    row = tx.row(
+    moved = tx.row(
         """
         update sessions
         set last_seq = last_seq + 1,
@@ -83,9 +88,25 @@ def append(
         """,
         {"session": session, "now": micros(now)},
     )
-    if row is None:
+    if moved is None:
         raise NotFound(f"session {session} does not exist")
-    seq, epoch, profile, owner = row
+    seq, epoch, profile, owner = moved
+    row = {
+        "session": session,
+        "seq": seq,
+        "role": role.value,
+        "parts": wire.dumps(parts),
+        "at": micros(now),
+        "turn": turn,
+        "epoch": epoch,
+        "author": wire.dumps(author) if author else "",
+        "surface": surface,
+        "platform_id": wire.dumps(platform_id) if platform_id else "",
+        "mark": mark and mark.value,
+        "observed": int(observed),
+        "exact": None if exact is None else wire.dumps(exact),
+        "said_by": said_by,
+    }
     tx.run(
         """
         insert into messages
@@ -95,23 +116,7 @@ def append(
           (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :exact,
            :said_by, :plain)
         """,
-        {
-            "session": session,
-            "seq": seq,
-            "role": role.value,
-            "parts": wire.dumps(parts),
-            "at": micros(now),
-            "turn": turn,
-            "epoch": epoch,
-            "author": wire.dumps(author) if author else "",
-            "surface": surface,
-            "platform_id": wire.dumps(platform_id) if platform_id else "",
-            "mark": mark and mark.value,
-            "observed": int(observed),
-            "exact": None if exact is None else wire.dumps(exact),
-            "said_by": said_by,
-            "plain": int(not (author or platform_id or mark or observed or exact is not None)),
-        },
+        {**row, "plain": plain(row)},
     )
     media.link(tx, session, parts, profile=profile, owner=owner)
     changes.note(

@@ -21,7 +21,7 @@ from psycopg.pq import TransactionStatus
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate, statements
 from keryx.store.crew import Crew
-from keryx.store.database import LONG_WORK, NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
+from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.statements import Result
 from keryx.store.wake import Wake
 
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS = 10
 RACES = 12
-SLOW_SECONDS = 0.5
 CHANNEL = "keryx"
 # The server lets go of what a node holds that it no longer hears from, so that another one can take over.
 _GIVE_UP = "-c idle_in_transaction_session_timeout=5s"
@@ -180,7 +179,7 @@ class PostgresDatabase:
             result = work(tx)
             if connection.info.transaction_status is TransactionStatus.INTRANS:
                 connection.statements.command(self._told if tx.noted else b"commit")
-        _report_slow(label, started)
+        report_slow(label, started)
         return result
 
     def _read(self, label: str, work: Work[T]) -> T:
@@ -192,7 +191,7 @@ class PostgresDatabase:
         except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
             raise translate(exc) from exc
         finally:
-            _report_slow(label, started)
+            report_slow(label, started)
 
     def _listen_forever(self) -> None:
         """Turn notifications into wake-ups. After a lost connection, wake once: something may have been missed."""
@@ -246,12 +245,6 @@ def translate(exc: Exception) -> KeryxError:
 def _line(exc: Exception) -> str:
     text = str(exc).strip()
     return text.splitlines()[0] if text else type(exc).__name__
-
-
-def _report_slow(label: str, started: float) -> None:
-    seconds = time.monotonic() - started
-    if seconds > SLOW_SECONDS and label not in LONG_WORK:
-        log.warning("slow transaction %s: %.3f s", label, seconds)
 
 
 _: type[Transaction] = PostgresTransaction

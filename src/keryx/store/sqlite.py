@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import apsw
 
 from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate
-from keryx.store.crew import Crew
-from keryx.store.database import LONG_WORK, NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work
+from keryx.store.crew import Crew, Outcome
+from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
@@ -34,7 +34,6 @@ READERS = 4
 READER_CACHE_KILOBYTES = 4000
 PROBE_SECONDS = 0.02
 BUSY_MILLISECONDS = 15_000
-SLOW_SECONDS = 0.5
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
 _FSYNC_FAILURES = {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC}
 
@@ -72,26 +71,15 @@ class SqliteTransaction:
             raise Invalid(UNSTORABLE) from exc
 
 
-class _Unit(Generic[T]):
-    """A unit of work on its way through the writer, and the future of the task that waits for it."""
+class _Unit(Outcome[T]):
+    """A unit of work on its way through the writer."""
 
-    __slots__ = ("error", "future", "label", "loop", "result", "work")
+    __slots__ = ("label", "work")
 
     def __init__(self, label: str, work: Work[T], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
         self.label = label
         self.work = work
-        self.loop = loop
-        self.future: asyncio.Future[T] = loop.create_future()
-        self.result: T | None = None
-        self.error: Exception | None = None
-
-    def settle(self) -> None:
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
 
 
 class SqliteDatabase:
@@ -155,7 +143,7 @@ class SqliteDatabase:
         except apsw.Error as exc:
             raise translate(exc) from exc
         finally:
-            _report_slow(label, started)
+            report_slow(label, started)
 
     def _reader(self) -> apsw.Connection:
         if not hasattr(self._local, "connection"):
@@ -209,7 +197,7 @@ class SqliteDatabase:
                 unit.error = translate(exc)
             return False
         finally:
-            _report_slow("+".join(u.label for u in batch[:5]), started)
+            report_slow("+".join(u.label for u in batch[:5]), started)
         return noted
 
     def _attempt(self, unit: _Unit[Any], *, alone: bool) -> bool:
@@ -325,12 +313,6 @@ def _check_ours(connection: apsw.Connection, path: Path) -> None:
         raise StoreBroken(
             f"{path} belongs to another program: move the file away, or set KERYX_HOME elsewhere"
         )
-
-
-def _report_slow(label: str, started: float) -> None:
-    seconds = time.monotonic() - started
-    if seconds > SLOW_SECONDS and label not in LONG_WORK:
-        log.warning("slow transaction %s: %.3f s", label, seconds)
 
 
 def _end_process(reason: str) -> None:
