@@ -28,6 +28,17 @@ class Engine(StrEnum):
     POSTGRES = "postgres"
 
 
+# How a statement takes many numbers, or many names, as one parameter.
+AMONG_IDS = {
+    Engine.SQLITE: "in (select value from json_each(:ids))",
+    Engine.POSTGRES: "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))",
+}
+AMONG_NAMES = {
+    Engine.SQLITE: "in (select value from json_each(:names))",
+    Engine.POSTGRES: "in (select value from json_array_elements_text(cast(:names as json)))",
+}
+
+
 class Transaction(Protocol):
     """One transaction. SQL uses `:name` parameters on both engines.
 

@@ -13,8 +13,7 @@ from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.store import changes
-from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
 
 _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,

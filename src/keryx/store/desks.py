@@ -11,8 +11,7 @@ from keryx.core.changes import Kind
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
 from keryx.store import changes
-from keryx.store.database import Transaction, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Transaction, micros, moment
 
 
 class Composed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

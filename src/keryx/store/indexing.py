@@ -15,22 +15,12 @@ from keryx.core.messages import Message
 from keryx.core.query import Expr
 from keryx.core.sessions import Session
 from keryx.store import changes, cursors, entries, feed, messages, sessions
-from keryx.store.database import Engine, Row, Transaction
+from keryx.store.database import AMONG_IDS, Engine, Row, Transaction
 from keryx.store.entries import Entry
 
 FORMAT = 1
 BATCH = 500
 BATCH_BYTES = 4_000_000
-
-# How a statement takes many numbers, or many names, as one parameter.
-AMONG_IDS = {
-    Engine.SQLITE: "in (select value from json_each(:ids))",
-    Engine.POSTGRES: "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))",
-}
-AMONG_NAMES = {
-    Engine.SQLITE: "in (select value from json_each(:names))",
-    Engine.POSTGRES: "in (select value from json_array_elements_text(cast(:names as json)))",
-}
 
 
 class Damaged(Exception):

@@ -16,8 +16,7 @@ from keryx.core.lanes import Address
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.store import changes
-from keryx.store.database import Row, Transaction, maybe_micros, maybe_moment, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_micros, maybe_moment, micros, moment
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,7 @@ from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId
 from keryx.core.sessions import Viewer
 from keryx.store import changes
-from keryx.store.database import Row, Transaction, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, micros, moment
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):

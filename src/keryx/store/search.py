@@ -21,8 +21,8 @@ from keryx.core.query import Filters, Is, Not, Query, parse
 from keryx.core.search import Snippet, highlight
 from keryx.core.sessions import Session, Viewer
 from keryx.store import entries, feed, indexed, indexing, messages, sessions
-from keryx.store.database import Database, Engine, Transaction, micros
-from keryx.store.indexing import AMONG_IDS, AMONG_NAMES, Ask, Backend, Batch, Damaged
+from keryx.store.database import AMONG_IDS, AMONG_NAMES, Database, Engine, Transaction, micros
+from keryx.store.indexing import Ask, Backend, Batch, Damaged
 from keryx.store.search_postgres import PostgresSearch
 from keryx.store.search_sqlite import SqliteSearch
 

@@ -14,8 +14,7 @@ from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.source import Source
 from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
-from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
 
 COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
