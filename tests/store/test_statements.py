@@ -5,7 +5,7 @@ import pytest
 
 from keryx.store import statements
 from keryx.store.database import NOTHING
-from keryx.store.statements import KEPT, OFTEN, Connection
+from keryx.store.statements import KEPT, OFTEN, PLANNED_ANEW, Connection
 
 _PREPARED = "select count(*) from pg_prepared_statements where name like 'keryx%'"
 
@@ -31,6 +31,12 @@ def test_a_statement_that_comes_again_is_prepared_once_for_each_kind_of_values(
     for n in (*range(3), *range(1 << 40, (1 << 40) + OFTEN + 1)):
         assert connection.statements.execute("select :n + 1", {"n": n}).rows() == [(n + 1,)]
     assert prepared(connection) == 2
+
+
+def test_a_statement_whose_plan_depends_on_its_values_is_never_prepared(connection: Connection) -> None:
+    for n in range(2 * OFTEN):
+        assert connection.statements.execute(f"{PLANNED_ANEW} select :n + 1", {"n": n}).rows() == [(n + 1,)]
+    assert prepared(connection) == 0
 
 
 def test_what_was_prepared_goes_when_it_becomes_too_much(connection: Connection) -> None:

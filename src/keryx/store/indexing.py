@@ -122,6 +122,19 @@ def step(tx: Transaction, seen: str | None) -> Batch | None:
     return _take(tx, seen, changed) if changed else None
 
 
+def current(tx: Transaction, seen: str | None) -> bool:
+    """Whether an index in the state `seen` has everything, and nothing waits for a transaction to end."""
+    state = _decoded(seen)
+    if state is None or state.filled is not None or state.titled is not None:
+        return False
+    if state.witness != _witness(tx, state.cursor, state.witness):
+        return False
+    try:
+        return not feed.after(tx, state.cursor, limit=1) and not feed.held_back(tx)
+    except (CursorExpired, Invalid):
+        return False
+
+
 def restart(tx: Transaction, seen: str | None) -> Batch:
     """Empty the index and fill it from the messages that there are. What comes meanwhile is in the feed."""
     cursor = changes.head(tx)
@@ -196,7 +209,7 @@ def _fill_titles(tx: Transaction, seen: str | None, state: State, titled: Sessio
         {"titled": titled, "limit": BATCH},
     )
     following = msgspec.structs.replace(state, titled=rows[-1][0] if rows else None)
-    titles = [entries.of_title(sessions.get(tx, row[0], deleted=True)) for row in rows]
+    titles = [entries.of_title(session) for session in sessions.among(tx, [row[0] for row in rows])]
     return Batch(seen=seen, state=wire.dumps(following), titles=titles, complete=not rows)
 
 

@@ -14,6 +14,7 @@ from keryx.store import cursors
 from keryx.store.database import AMONG_IDS, Database, Transaction
 from keryx.store.entries import Entry
 from keryx.store.indexing import Ask, Batch, Page
+from keryx.store.statements import PLANNED_ANEW
 
 NAME = "search"
 _LONGEST = 8_000
@@ -43,9 +44,9 @@ class PostgresSearch:
 
     def messages(self, tx: Transaction, ask: Ask, *, below: int, limit: int) -> Page:
         # The plan depends on how common the words are.
-        tx.run("set local plan_cache_mode = force_custom_plan")
         rows = tx.rows(
-            """
+            f"""
+            {PLANNED_ANEW}
             select id, split, ts_rank(vector, cast(:words as tsquery), 1)
             from (
               select id, split, vector from search

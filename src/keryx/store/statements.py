@@ -21,7 +21,10 @@ from keryx.store.database import Params, Row
 
 # A plan is worth its while from here on, and so many are kept by each connection.
 OFTEN, KEPT = 5, 500
+# A statement with this remark is never prepared: its best plan depends on its values.
+PLANNED_ANEW = "/* planned anew */"
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_ANEW = PLANNED_ANEW.encode()
 _numbers = count()
 _Key = tuple[bytes, tuple[int, ...]]
 
@@ -81,6 +84,8 @@ class Statements:
         """The name of a prepared statement; none for one that is rare."""
         if name := self._prepared.get(key):
             return name
+        if _ANEW in key[0]:
+            return None
         self._uses[key] += 1
         if self._uses[key] <= OFTEN:
             return None
