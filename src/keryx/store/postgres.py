@@ -1,4 +1,4 @@
-"""PostgreSQL: pooled connections in threads, row locks, retries of lost races, and LISTEN/NOTIFY as the wake-up."""
+"""PostgreSQL: pooled connections in threads, row locks, and retries of lost races."""
 
 import asyncio
 import logging
@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar, cast
@@ -20,6 +19,7 @@ from psycopg.pq import TransactionStatus
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate, statements
+from keryx.store.bell import Bell
 from keryx.store.crew import Crew
 from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.statements import Result
@@ -93,16 +93,13 @@ class PostgresDatabase:
         self._schema = schema
         self._connections = connections
         self._channel = f"{CHANNEL}_{schema}" if schema else CHANNEL
-        # In one message: others may wait for what this transaction holds.
-        self._told = f'notify "{self._channel}"; commit'.encode()
         self._closing = threading.Event()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._threads = Crew(self._connections, "keryx-pg", self._loop)
         await asyncio.to_thread(self._open)
-        self._listener = threading.Thread(target=self._listen_forever, name="keryx-listen", daemon=True)
-        self._listener.start()
+        self._bell = Bell(self._dsn, self._options(), self._channel, self.wake, self._loop)
         return self
 
     async def __aexit__(
@@ -151,14 +148,8 @@ class PostgresDatabase:
 
     def _close(self) -> None:
         self._threads.close()
-        # A notification lets the listener see at once that it is over.
-        with (
-            suppress(psycopg.Error, psycopg_pool.PoolTimeout),
-            self._pool.connection(timeout=1) as connection,
-        ):
-            connection.execute("select pg_notify(%s, '')", (self._channel,))
+        self._bell.close()
         self._pool.close()
-        self._listener.join()
 
     def _write(self, label: str, work: Work[T]) -> T:
         """Run the unit in a transaction of its own; a race lost to another one is run again."""
@@ -178,7 +169,9 @@ class PostgresDatabase:
             tx = PostgresTransaction(connection)
             result = work(tx)
             if connection.info.transaction_status is TransactionStatus.INTRANS:
-                connection.statements.command(self._told if tx.noted else b"commit")
+                connection.statements.command(b"commit")
+        if tx.noted:
+            self._bell.ring()
         report_slow(label, started)
         return result
 
@@ -192,29 +185,6 @@ class PostgresDatabase:
             raise translate(exc) from exc
         finally:
             report_slow(label, started)
-
-    def _listen_forever(self) -> None:
-        """Turn notifications into wake-ups. After a lost connection, wake once: something may have been missed."""
-        delay = 0.1
-        while not self._closing.is_set():
-            try:
-                with psycopg.connect(
-                    self._dsn, autocommit=True, connect_timeout=5, **self._options()
-                ) as connection:
-                    connection.execute(cast(LiteralString, f'listen "{self._channel}"'))
-                    self._signal()
-                    delay = 0.1
-                    while not self._closing.is_set():
-                        if list(connection.notifies(timeout=0.25, stop_after=1)):
-                            self._signal()
-            except psycopg.Error as exc:
-                log.warning("lost the wake-up connection, trying again: %s", exc)
-                self._closing.wait(delay)
-                delay = min(delay * 2, 2)
-
-    def _signal(self) -> None:
-        if not self._closing.is_set():
-            self._loop.call_soon_threadsafe(self.wake.signal)
 
 
 def translate(exc: Exception) -> KeryxError:
