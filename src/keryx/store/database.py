@@ -50,7 +50,11 @@ class Transaction(Protocol):
     skip_locked: str
     noted: bool
 
-    def run(self, sql: str, params: Params = NOTHING) -> int:
+    def run(self, sql: str, params: Params = NOTHING) -> None:
+        """Execute, at the latest with the next statement, which may be the one that fails then."""
+        ...
+
+    def count(self, sql: str, params: Params = NOTHING) -> int:
         """Execute; gives the number of rows changed."""
         ...
 

@@ -204,7 +204,7 @@ def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: da
     """A person retries or discards a delivery."""
     if state not in MOVES[delivery.state]:
         raise Conflict(f"delivery {delivery.id} is {delivery.state}: it cannot become {state}")
-    changed = tx.run(
+    changed = tx.count(
         """
         update deliveries
         set state = :state, attempts = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end,
@@ -233,7 +233,7 @@ def _arrived(delivery: Delivery, receipt: str) -> dict[str, Any]:
 def _fenced(
     tx: Transaction, delivery: Delivery, lease: LeaseToken, assignment: str, params: dict[str, Any]
 ) -> None:
-    changed = tx.run(
+    changed = tx.count(
         f"update deliveries set {assignment} where id = :id and lease = :held and state = 'sending'",
         {**params, "id": delivery.id, "held": lease},
     )

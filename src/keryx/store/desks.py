@@ -23,7 +23,7 @@ class Composed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def read(tx: Transaction, viewer: Viewer, session: Session, seq: int, *, now: datetime) -> bool:
     """Move a read mark forward, never back, and note it; gives whether it moved."""
-    moved = tx.run(
+    moved = tx.count(
         """
         insert into reads (profile, principal, session, seq) values (:profile, :principal, :session, :seq)
         on conflict (profile, principal, session) do update set seq = excluded.seq where reads.seq < excluded.seq

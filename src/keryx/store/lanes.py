@@ -279,7 +279,7 @@ def expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:
 
 def drop_idle(tx: Transaction, *, before: datetime) -> int:
     """Forget lanes that nobody used since `before`; their sessions stay."""
-    return tx.run("delete from lanes where active_at < :before", {"before": micros(before)})
+    return tx.count("delete from lanes where active_at < :before", {"before": micros(before)})
 
 
 def _locked(tx: Transaction, key: LaneKey) -> Lane | None:

@@ -15,13 +15,12 @@ import psycopg
 import psycopg_pool
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate, statements
 from keryx.store.bell import Bell
 from keryx.store.crew import Crew
-from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work, report_slow
+from keryx.store.database import NOTHING, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.statements import Result
 from keryx.store.wake import Wake
 
@@ -39,6 +38,7 @@ _LIVENESS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+_READING = b"begin isolation level repeatable read read only"
 _MIGRATION_LOCK = 0x6B65727978
 _RACE = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 # A connection that fails carries no code, only the words of the server.
@@ -51,11 +51,15 @@ class PostgresTransaction:
     for_update = " for no key update"
     skip_locked = " for no key update skip locked"
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], begin: bytes = b"begin") -> None:
         self._statements = statements.of(connection)
+        self._statements.begin(begin)
         self.noted = False
 
-    def run(self, sql: str, params: Params = NOTHING) -> int:
+    def run(self, sql: str, params: Params = NOTHING) -> None:
+        self._statements.put_off(sql, params)
+
+    def count(self, sql: str, params: Params = NOTHING) -> int:
         return self._execute(sql, params).count
 
     def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
@@ -71,15 +75,11 @@ class PostgresTransaction:
             yield batch
             first += size
 
+    def commit(self) -> None:
+        self._statements.commit()
+
     def _execute(self, sql: str, params: Params) -> Result:
-        try:
-            return self._statements.execute(sql, params)
-        except UnicodeEncodeError as exc:
-            raise Invalid(UNSTORABLE) from exc
-        except psycopg.DataError as exc:
-            if exc.sqlstate is None:  # the driver refused it: text with NUL
-                raise Invalid(UNSTORABLE) from exc
-            raise
+        return self._statements.execute(sql, params)
 
 
 class PostgresDatabase:
@@ -126,7 +126,9 @@ class PostgresDatabase:
                 connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 if self._schema:
                     connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
-                migrate.apply(PostgresTransaction(connection), now=datetime.now(UTC))
+                tx = PostgresTransaction(connection)
+                migrate.apply(tx, now=datetime.now(UTC))
+                tx.commit()
         except psycopg.Error as exc:
             raise translate(exc) from exc
         self._pool = psycopg_pool.ConnectionPool(
@@ -168,8 +170,7 @@ class PostgresDatabase:
         with self._pool.connection() as connection:
             tx = PostgresTransaction(connection)
             result = work(tx)
-            if connection.info.transaction_status is TransactionStatus.INTRANS:
-                connection.statements.command(b"commit")
+            tx.commit()
         if tx.noted:
             self._bell.ring()
         report_slow(label, started)
@@ -179,8 +180,10 @@ class PostgresDatabase:
         started = time.monotonic()
         try:
             with self._pool.connection() as connection:
-                connection.statements.command(b"begin isolation level repeatable read read only")
-                return work(PostgresTransaction(connection))
+                tx = PostgresTransaction(connection, _READING)
+                result = work(tx)
+                tx.commit()
+                return result
         except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
             raise translate(exc) from exc
         finally:

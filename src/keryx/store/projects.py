@@ -35,7 +35,7 @@ from projects p
 
 def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str, now: datetime) -> Project:
     project = ProjectId(ids.new(now))
-    added = tx.run(
+    added = tx.count(
         """
         insert into projects (id, profile, owner, name, colour, created_at)
         values (:id, :profile, :owner, :name, :colour, :now)

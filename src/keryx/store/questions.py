@@ -159,7 +159,7 @@ def close(
     by: PrincipalId | None = None,
 ) -> None:
     """End an open question. `Conflict` if it was closed meanwhile."""
-    changed = tx.run(
+    changed = tx.count(
         """
         update questions set state = :state, answer = :answer, answered_by = :by, closed_at = :now
         where id = :id and state = 'open'

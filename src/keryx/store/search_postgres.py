@@ -39,7 +39,7 @@ class PostgresSearch:
         titles = wire.dumps([row for entry in batch.titles for row in _rows(entry)])
         done = await self._database.write("search.put", lambda tx: _put(tx, batch, rows, titles))
         if done and batch.complete:
-            await self._database.write("search.analyse", lambda tx: tx.run("analyze search"))
+            await self._database.write("search.analyse", lambda tx: tx.count("analyze search"))
         return done
 
     def messages(self, tx: Transaction, ask: Ask, *, below: int, limit: int) -> Page:
@@ -217,7 +217,7 @@ def _advance(tx: Transaction, batch: Batch) -> bool:
         sql = "insert into cursors (name, value, moved_at) values (:name, :state, 0) on conflict do nothing"
     else:
         sql = "update cursors set value = :state where name = :name and value = :seen"
-    return tx.run(sql, params) == 1
+    return tx.count(sql, params) == 1
 
 
 def _insert(tx: Transaction, number: str, rows: str) -> None:

@@ -190,7 +190,7 @@ def finish(
     left: bool = False,
 ) -> None:
     """End a running turn under its lease. With `left` its open questions stay, for its worker is going away."""
-    changed = tx.run(
+    changed = tx.count(
         """
         update turns
         set state = :state, lease = null, lease_until = null, finished_at = :now, error = :error
@@ -348,7 +348,7 @@ def _move(
 ) -> None:
     if state not in MOVES[turn.state]:
         raise Conflict(f"turn {turn.id} is {turn.state}: it cannot become {state}")
-    changed = tx.run(
+    changed = tx.count(
         f"""
         update turns
         set state = :state, lease = null, lease_until = null, ready_at = null, {extra}
