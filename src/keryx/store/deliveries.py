@@ -75,9 +75,14 @@ def enqueue(
         at=now,
         session=session,
         turn=turn,
-        note=DeliveryState.READY.value,
+        note=noted(DeliveryState.READY, target),
     )
     return delivery
+
+
+def noted(state: DeliveryState, target: Target) -> str:
+    """How the feed tells that a delivery has moved: its state, and whose sender it concerns."""
+    return f"{state.value} {target.account_key}"
 
 
 def get(tx: Transaction, delivery: DeliveryId, *, viewer: Viewer | None = None) -> Delivery:
@@ -145,7 +150,7 @@ def all_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt:
         """,
         {**_arrived(delivery, receipt), "now": micros(now)},
     )
-    _note(tx, delivery, DeliveryState.SENT.value, now)
+    _note(tx, delivery, DeliveryState.SENT, now)
 
 
 def settle(
@@ -177,7 +182,7 @@ def settle(
             "sent_at": micros(now) if state is DeliveryState.SENT else None,
         },
     )
-    _note(tx, delivery, state.value, now)
+    _note(tx, delivery, state, now)
 
 
 def abandoned(
@@ -215,7 +220,7 @@ def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: da
     )
     if not changed:
         raise Conflict(f"delivery {delivery.id} has moved on: look again")
-    _note(tx, delivery, state.value, now)
+    _note(tx, delivery, state, now)
 
 
 def cap_waits(tx: Transaction, *, until: datetime) -> None:
@@ -241,7 +246,7 @@ def _fenced(
         raise LeaseLost(f"delivery {delivery.id} belongs to another worker now")
 
 
-def _note(tx: Transaction, delivery: Delivery, note: str, now: datetime) -> None:
+def _note(tx: Transaction, delivery: Delivery, state: DeliveryState, now: datetime) -> None:
     changes.note(
         tx,
         Kind.DELIVERY,
@@ -251,7 +256,7 @@ def _note(tx: Transaction, delivery: Delivery, note: str, now: datetime) -> None
         at=now,
         session=delivery.session,
         turn=delivery.turn,
-        note=note,
+        note=noted(state, delivery.target),
     )
 
 
