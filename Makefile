@@ -26,7 +26,7 @@ format: .venv/.dev
 	.venv/bin/ruff format .
 
 faults: .venv/.dev
-	.venv/bin/pytest -m "faults or not faults" tests/faults
+	.venv/bin/pytest -m "faults or not faults" tests/faults tests/engine/test_commits.py
 	.venv/bin/python -m tests.faults.storm --kills 500
 	.venv/bin/python -m tests.faults.telegram_storm --kills 300
 	.venv/bin/python -m tests.faults.brain_storm --kills 150

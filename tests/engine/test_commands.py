@@ -156,6 +156,14 @@ async def test_resume_finds_only_what_the_asker_owns(world: World) -> None:
     assert "Oslo" in await world.command("/resume")
 
 
+async def test_to_resume_where_one_is_already_moves_nothing(world: World) -> None:
+    mine = await world.ask("Oslo hotels")
+    (lane,) = await world.hub.lanes.page(OPERATORS)
+    assert "Back in" in await world.command(f"/resume {mine.session}")
+    _, moves = await world.hub.lanes.show(OPERATORS, lane.key)
+    assert [move.session for move in moves] == [mine.session]
+
+
 async def test_nobody_brings_a_private_session_of_another_into_a_shared_thread(world: World) -> None:
     """The thread's lane belongs to whoever spoke first; what another asks for is looked up as that other."""
     await world.ask("my secret plan")

@@ -38,6 +38,7 @@ from keryx.engine.exchange.export import Format, export
 from keryx.engine.exchange.load import Report, load
 from keryx.store import desks, epochs, imported, lookup, messages, projects, sessions, turns, usage
 from keryx.store.database import Database, Transaction
+from keryx.store.search import Index
 from keryx.store.sqlite import SqliteDatabase
 from keryx.store.verify import verify
 from keryx.testing import FakeClock
@@ -131,6 +132,22 @@ async def test_what_is_imported_counts_as_read(store: Store, tmp_path: Path) -> 
             marks = await other.read("test", lambda tx, here=here: desks.marks(tx, OPERATORS, [here]))
             assert marks[session.id] == here.last_seq > at // 10
             await store.write(an_answer, session, "more", at=at + 10)
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["at once", "after a look"])
+async def test_what_is_imported_is_found(store: Store, between: bool) -> None:
+    """Also where the index knew the same session before it was erased."""
+    session = await store.write(a_rich_session)
+    text, index = await exported(store.database, session), Index(store.database)
+    await index.catch_up()
+    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, session), now=NOW))
+    if between:
+        await index.catch_up()
+    await loaded(store.database, text)
+    hits = await index.search(OPERATORS, "bold", now=NOW)
+    assert [hit.session.id for hit in hits] == [session]
+    assert await verify(store.database) == []
+    index.close()
 
 
 async def test_a_longer_export_adds_what_is_new(store: Store, tmp_path: Path) -> None:

@@ -100,13 +100,14 @@ def begin(tx: Transaction, lane: Lane, *, now: datetime) -> Session | None:
 
 
 def switch(tx: Transaction, lane: Lane, session: Session, *, why: str, now: datetime) -> None:
-    """Let a lane go on with another session of its owner, reopened if it had ended."""
+    """Let a lane go on with a session of its owner, reopened if it had ended. One that it is in already is no move."""
     if lane.profile != session.profile or lane.owner != session.owner:
         raise Invalid("a lane can only go on with a session of the same owner and profile")
     if session.ended_at is not None:
         sessions.end(tx, session, None, now=now)
         finals.remove(tx, session.id)
-    lanes.move(tx, lane, session.id, why=why, now=now)
+    if session.ended_at is not None or lane.suspended or lane.session != session.id:
+        lanes.move(tx, lane, session.id, why=why, now=now)
     # A person asked for it, so the silence is over; the expiry sweep sets the right moment to look again.
     lanes.touch(tx, lane, now=now, expires_at=now)
 

@@ -148,8 +148,11 @@ class Leases:
             log.info("%s: somebody was faster", label)
 
     async def leave(self) -> None:
-        """Say good-bye, so that nobody waits for this worker."""
-        await self._database.write("workers.remove", lambda tx: workers.remove(tx, self._me.id))
+        """Say good-bye, so that nobody waits for this worker. If the store is away, the others forget it in time."""
+        try:
+            await self._database.write("workers.remove", lambda tx: workers.remove(tx, self._me.id))
+        except KeryxError as exc:
+            log.warning("this worker leaves without a word: %s", exc)
 
 
 def _renew(tx: Transaction, *, me: Worker, held: Held, now: datetime, lease: timedelta) -> None:

@@ -94,7 +94,7 @@ def add_messages(
         _read(tx, place, now)
     missing = _link(tx, place, here)
     if fresh or mended:
-        _note(tx, place, "changed", now)
+        _note(tx, place, sessions.IMPORTED, now)
     place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
     return place, Added(messages=len(fresh) + mended, kept=kept, missing=missing)
 

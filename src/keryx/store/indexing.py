@@ -21,6 +21,8 @@ from keryx.store.entries import Entry
 FORMAT = 1
 BATCH = 500
 BATCH_BYTES = 4_000_000
+# After these, a session is taken in anew: every entry names its owner, and the feed does not name what an import brings.
+_WHOLE = frozenset({sessions.GIVEN, sessions.IMPORTED})
 
 
 class Damaged(Exception):
@@ -222,11 +224,9 @@ def _take(tx: Transaction, seen: str | None, changed: list[Change]) -> Batch:
     for change in changed:
         if change.kind is Kind.SESSION and change.note == "created":
             found |= {(m.session, m.seq): m for m in _copied(tx, known.get(change.session))}
-        elif change.kind is Kind.SESSION and change.note == sessions.GIVEN and known.get(change.session):
-            # Every entry of it names its owner.
-            found |= {
-                (m.session, m.seq): m for m in messages.following(tx, SessionId(change.subject), after=0)
-            }
+    whole = {c.session for c in changed if c.session and c.kind is Kind.SESSION and c.note in _WHOLE}
+    for session in filter(known.get, whole):
+        found |= {(m.session, m.seq): m for m in messages.following(tx, session, after=0)}
     state = State(format=FORMAT, cursor=cursor, witness=_witness(tx, cursor, ""))
     made = [known.entry(id_, message) for id_, message in _numbered(tx, found.values())]
     return Batch(
@@ -234,7 +234,7 @@ def _take(tx: Transaction, seen: str | None, changed: list[Change]) -> Batch:
         state=wire.dumps(state),
         entries=[entry for entry in made if entry],
         titles=[entries.of_title(s) for s in map(known.get, touched) if s],
-        gone=[id_ for id_ in touched if known.get(id_) is None],
+        gone=[id_ for id_ in touched if id_ in whole or known.get(id_) is None],
     )
 
 

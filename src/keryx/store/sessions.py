@@ -32,6 +32,8 @@ COLUMNS = """
 SELECT = f"select {COLUMNS} from sessions s"
 GIVEN = "given"
 """How the feed notes that a session belongs to somebody else now."""
+IMPORTED = "imported"
+"""How the feed notes that messages, which it does not name, were brought into a session."""
 REVISED = "revised"
 
 

@@ -1,0 +1,70 @@
+"""Setting: where verbs are done, with something to do them to.
+
+What must stay as it is arranged, beside a node at work, is held by another worker."""
+
+from itertools import count
+
+from tests.builders import OPERATORS, Store, a_running_turn, a_session, a_turn
+from tests.engine.world import FAKE, inbound
+
+from keryx.core.deliveries import Target
+from keryx.core.ports import Inbound, Said
+from keryx.core.sessions import Session
+from keryx.core.source import Source
+from keryx.core.turns import Turn
+from keryx.engine import record
+from keryx.engine.hub import Hub
+from keryx.store import sessions
+from keryx.store.database import Database, Transaction
+from keryx.testing import FakeClock
+
+CLOSED = "closed"
+_names = count(1)
+
+
+def fresh() -> str:
+    """A name that nothing has yet."""
+    return f"n{next(_names)}"
+
+
+class Setting(Store):
+    """Where verbs are done: a hub, its store and its clock."""
+
+    def __init__(self, database: Database, hub: Hub, clock: FakeClock) -> None:
+        super().__init__(database)
+        self.hub = hub
+        self.clock = clock
+
+    async def talked(self) -> Session:
+        """A conversation of one question and its answer."""
+        return await self.write(self._talked)
+
+    async def busy(self) -> tuple[Turn, Turn]:
+        """A conversation in which a turn runs and another waits."""
+        return await self.write(self._busy)
+
+    async def lane(self) -> tuple[str, Inbound]:
+        """The key of a lane in which something was said, and what."""
+        said = inbound("hello", chat=fresh())
+        receipt = await self.hub.receive(said)
+        lanes = await self.hub.lanes.page(OPERATORS)
+        return next(lane.key for lane in lanes if lane.session == receipt.session), said
+
+    async def person(self, platform: str = FAKE) -> str:
+        """Somebody who has talked on a platform that is open to all, or stands at the door of one that is closed."""
+        name = fresh()
+        source = Source(platform=platform, chat=name, user=name, user_name=name)
+        target = Target(platform, chat=name)
+        await self.hub.receive(inbound("hello", source=source, reply=target, principal=None))
+        return name
+
+    def _talked(self, tx: Transaction) -> Session:
+        now = self.clock.now()
+        turn = a_running_turn(tx, a_session(tx, title=fresh(), at=now), at=now)
+        record.finish(tx, turn, events=[Said("an answer")], now=now)
+        return sessions.get(tx, turn.session)
+
+    def _busy(self, tx: Transaction) -> tuple[Turn, Turn]:
+        now = self.clock.now()
+        running = a_running_turn(tx, a_session(tx, title=fresh(), at=now), at=now)
+        return running, a_turn(tx, sessions.get(tx, running.session), at=now)

@@ -1,0 +1,202 @@
+"""A fault before and after every labelled commit: it is whole or it is not there, the store is in order, and what was
+asked for can be asked for again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import pytest
+from tests.builders import Store, a_turn
+from tests.engine import labels, test_faults
+from tests.engine.answers import ANSWERERS
+from tests.engine.chores import Unreliable
+from tests.engine.conftest import Begin
+from tests.engine.setting import Setting, fresh
+from tests.engine.sweeps import SWEEPERS
+from tests.engine.verbs import EACH, FIRST, VERBS, Act, come_and_go
+from tests.engine.witness import Rows, Witness, changed, rows
+from tests.engine.world import AT_ONCE, FAKE, SECONDS, World
+
+from keryx.core.errors import Conflict, Invalid, NotFound, Retryable
+from keryx.core.turns import TurnState
+from keryx.engine.feed import Feed
+from keryx.engine.hub import Hub
+from keryx.store import workers
+from keryx.store.copying import copy
+from keryx.store.database import Database, Engine
+from keryx.store.sqlite import SqliteDatabase
+from keryx.store.verify import verify
+from keryx.testing import CrashingDatabase, FakeClock, Fault, RecordingAdapter, When
+
+COPY = "copy"
+FAREWELL = "workers.remove"
+# Only PostgreSQL keeps its index in the store.
+OF_POSTGRES = frozenset({"search.put", "search.analyse"})
+# It leaves no rows, and without it the index is slower for a while; nobody makes up for it but PostgreSQL itself.
+WITHOUT_ROWS = frozenset({"search.analyse"})
+# What a repetition may change: the feed, the count of codes that were not good or not any more, and who is there.
+BESIDES = frozenset({"changes", "guesses", "workers"})
+
+CHORES = {**SWEEPERS, **ANSWERERS}
+NOUNS: dict[str, list[str]] = {}
+for verb in VERBS:
+    NOUNS.setdefault(verb.partition(".")[0] if "." in verb else "session", []).append(verb)
+
+
+async def seen(database: Database) -> Rows:
+    return await database.read("rows", rows)
+
+
+async def again(act: Act) -> None:
+    """Do it once more: it is done, or it says that it was done already."""
+    with suppress(Conflict, Invalid, NotFound):
+        await act()
+
+
+def test_every_label_has_its_case() -> None:
+    assert labels.written() == {*VERBS, *CHORES, *test_faults.WRITES, FAREWELL, COPY}
+
+
+@pytest.mark.parametrize("label", VERBS)
+async def test_a_verb_that_is_struck_is_done_whole_or_not_at_all(
+    database: Database, clock: FakeClock, label: str
+) -> None:
+    if label in OF_POSTGRES and database.engine is Engine.SQLITE:
+        pytest.skip("the index is no part of this store")
+    witness = Witness(database)
+    hub = Hub(witness, clock, policy=AT_ONCE, feed=Feed(witness, clock, held_up=lambda: None))
+    setting = Setting(witness, hub, clock)
+    for when in When:
+        act = await VERBS[label](setting)
+        fault = witness.strike(label, when)
+        with pytest.raises(Retryable):
+            await act()
+        assert fault.struck == 1
+        found = await witness.look()
+        assert not changed(found, witness.before if when is When.BEFORE else witness.after)
+        if when is When.BEFORE or label in FIRST:
+            await act()
+        done = await seen(database)
+        assert label in WITHOUT_ROWS or changed(witness.before, done)
+        await again(act)
+        assert label in EACH or not changed(done, await seen(database)) - BESIDES
+    assert await verify(database) == []
+    hub.close()
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+async def test_verbs_that_fail_for_a_while_are_in_nobodys_way(
+    begin: Begin, database: Database, clock: FakeClock, noun: str
+) -> None:
+    witness = Witness(database)
+    world = await begin(database=witness)
+    setting = Setting(witness, world.hub, clock)
+    for label, when in product(NOUNS[noun], When):
+        if label in OF_POSTGRES and database.engine is Engine.SQLITE:
+            continue
+        await witness.quiet()
+        act = await VERBS[label](setting)
+        await witness.quiet()
+        fault = witness.strike(label, when, sticky=True)
+        with pytest.raises(Retryable):
+            await act()
+        await witness.look()
+        if when is When.BEFORE and label not in WITHOUT_ROWS:
+            with pytest.raises(Retryable):
+                await act()
+        assert (await world.ask("are you there?", user=fresh(), chat=fresh())).state is TurnState.DONE
+        fault.heal()
+        await (act() if when is When.BEFORE else again(act))
+        world.node.check()
+    assert await verify(database) == []
+
+
+async def wait(world: World, witness: Witness, step: float, condition: Callable[[], Awaitable[bool]]) -> None:
+    """Let time pass, a step whenever nothing is left to do, until something is so."""
+    async with asyncio.timeout(SECONDS):
+        await witness.quiet()
+        while not await condition():
+            world.advance(step)
+            await witness.quiet()
+
+
+@pytest.mark.parametrize(
+    "sticky", [pytest.param(False, id="once", marks=pytest.mark.faults), pytest.param(True, id="sticky")]
+)
+@pytest.mark.parametrize("label", CHORES)
+async def test_a_chore_that_is_struck_is_done_in_the_end(
+    begin: Begin, database: Database, label: str, sticky: bool
+) -> None:
+    witness, chore = Witness(database), CHORES[label]
+    platform = RecordingAdapter(FAKE, capabilities=chore.able, limit=chore.limit)
+    world = await begin(
+        database=witness, adapters=[platform], agent=chore.agent, policy=chore.policy, hooks=[Unreliable()]
+    )
+    world.fake = platform
+    for when in When:
+        work = await chore.begin(world)
+        await witness.quiet()
+        fault = witness.strike(label, when, sticky=sticky)
+
+        async def struck(times: int = 1, fault: Fault = fault) -> bool:
+            return fault.struck >= times
+
+        await work.cause()
+        await wait(world, witness, chore.step, struck)
+        found = await witness.look()
+        assert not changed(found, witness.before if when is When.BEFORE else witness.after)
+        assert when is When.BEFORE or changed(witness.before, found)
+        if sticky:
+            if chore.retried and when is When.BEFORE:
+                await wait(world, witness, chore.step, partial(struck, 2))
+            assert (await world.ask("are you there?", user=fresh(), chat=fresh())).state is TurnState.DONE
+            fault.heal()
+        await wait(world, witness, chore.step, partial(database.read, "done", work.done))
+        world.node.check()
+    # What waits to hear of a commit that was made tries once more.
+    world.advance(chore.step)
+    await witness.quiet()
+    unmarked = [(p.delivery, p.part) for p in platform.arrived if not p.again]
+    assert len(unmarked) == len(set(unmarked))
+    assert await verify(database) == []
+
+
+@pytest.mark.parametrize("when", When)
+async def test_a_node_that_cannot_say_good_bye_ends_and_is_forgotten(
+    begin: Begin, database: Database, clock: FakeClock, when: When
+) -> None:
+    witness = Witness(database)
+    world = await begin(database=witness)
+    await witness.quiet()
+    fault = witness.strike(FAREWELL, when)
+    await come_and_go(witness, clock)
+    assert fault.struck
+    assert not changed(await witness.look(), witness.before if when is When.BEFORE else witness.after)
+    world.advance(timedelta(days=2))
+    gone = partial(database.read, "workers", lambda tx: len(workers.every(tx)) == 1)
+    await wait(world, witness, 5, gone)
+    assert (await world.ask("are you there?")).state is TurnState.DONE
+
+
+@pytest.mark.parametrize("when", When)
+@pytest.mark.parametrize("sticky", [False, True], ids=["once", "sticky"])
+async def test_a_copy_that_is_struck_is_made_again_in_an_empty_store(
+    store: Store, tmp_path: Path, when: When, sticky: bool
+) -> None:
+    await store.write(a_turn)
+    before = await seen(store.database)
+    async with SqliteDatabase(tmp_path / "struck.db") as inner:
+        fault = Fault(COPY, when, nth=3, sticky=sticky)
+        with pytest.raises(Retryable):
+            await copy(store.database, CrashingDatabase(inner, fault))
+        assert fault.struck == 1
+        with pytest.raises(Conflict, match="is not empty"):
+            await copy(store.database, inner)
+    async with SqliteDatabase(tmp_path / "new.db") as fresh_one:
+        await copy(store.database, fresh_one)
+        assert await verify(fresh_one) == []
+    assert await seen(store.database) == before

@@ -1,0 +1,347 @@
+"""Verbs: what people ask of the hub, each as a deed that causes the one write which has its label. It
+arranges something that is new, and gives the act."""
+
+import io
+import re
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+from tests.builders import ANN, ANNS, OPERATORS, a_delivery, a_job, a_session, a_turn
+from tests.engine.setting import CLOSED, Setting, fresh
+from tests.engine.world import AT_ONCE, ECHO, FAKE, Wire, inbound
+
+from keryx import config
+from keryx.app import App
+from keryx.core.deliveries import DeliveryState, Target
+from keryx.core.ids import DEFAULT_PROFILE, WorkerId
+from keryx.core.messages import words
+from keryx.core.ports import Attachment
+from keryx.core.questions import Consent, Question
+from keryx.core.sessions import EndReason, Session, Settings
+from keryx.core.turns import Turn
+from keryx.engine.exchange.export import Format, export
+from keryx.engine.exchange.load import load
+from keryx.engine.hub import Hub
+from keryx.engine.jobs import Wanted
+from keryx.engine.policy import Notices, Policy
+from keryx.engine.service import Service
+from keryx.store import consents, cursors, deliveries, homes, outbox, questions, search_postgres
+from keryx.store.database import Database, Transaction
+from keryx.store.desks import Composed
+from keryx.testing import FakeClock
+
+Act: TypeAlias = Callable[[], Awaitable[object]]
+Deed: TypeAlias = Callable[[Setting], Awaitable[Act]]
+
+
+def on_session(work: Callable[[Hub, Session], Awaitable[object]]) -> Deed:
+    async def deed(setting: Setting) -> Act:
+        session = await setting.talked()
+        return lambda: work(setting.hub, session)
+
+    return deed
+
+
+def on_turns(work: Callable[[Hub, Turn, Turn], Awaitable[object]]) -> Deed:
+    async def deed(setting: Setting) -> Act:
+        running, waiting = await setting.busy()
+        return lambda: work(setting.hub, running, waiting)
+
+    return deed
+
+
+def on_lane(work: Callable[[Hub, str], Awaitable[object]]) -> Deed:
+    async def deed(setting: Setting) -> Act:
+        key, _ = await setting.lane()
+        return lambda: work(setting.hub, key)
+
+    return deed
+
+
+def on_project(work: Callable[[Hub, str], Awaitable[object]]) -> Deed:
+    async def deed(setting: Setting) -> Act:
+        project = await setting.hub.projects.add(ANNS, fresh())
+        return lambda: work(setting.hub, project.name)
+
+    return deed
+
+
+def on_job(work: Callable[[Hub, str], Awaitable[object]]) -> Deed:
+    async def deed(setting: Setting) -> Act:
+        job = await setting.write(a_job, name=fresh())
+        return lambda: work(setting.hub, job.id)
+
+    return deed
+
+
+def on_person(work: Callable[[Hub, str], Awaitable[object]], platform: str = FAKE) -> Deed:
+    async def deed(setting: Setting) -> Act:
+        person = await setting.person(platform)
+        return lambda: work(setting.hub, person)
+
+    return deed
+
+
+def anywhere(work: Callable[[Hub, str], Awaitable[object]]) -> Deed:
+    async def deed(setting: Setting) -> Act:
+        name = fresh()
+        return lambda: work(setting.hub, name)
+
+    return deed
+
+
+async def undelete(setting: Setting) -> Act:
+    session = await setting.talked()
+    await setting.hub.delete(OPERATORS, session.id)
+    return lambda: setting.hub.undelete(OPERATORS, session.id)
+
+
+async def redo(setting: Setting) -> Act:
+    session = await setting.talked()
+    await setting.hub.undo(OPERATORS, session.id)
+    return lambda: setting.hub.redo(OPERATORS, session.id)
+
+
+async def branch(setting: Setting) -> Act:
+    session, said = await setting.talked(), inbound("and then?", chat=fresh())
+    return lambda: setting.hub.branch(OPERATORS, session.id, said, surface="web")
+
+
+async def lane_chat(setting: Setting) -> Act:
+    _, said = await setting.lane()
+    old, new = said.source.chat or "", fresh()
+    return lambda: setting.hub.lanes.move_chat(FAKE, "", old, new)
+
+
+async def lane_switch(setting: Setting) -> Act:
+    session = await setting.talked()
+    _, said = await setting.lane()
+    return lambda: setting.hub.lanes.switch(OPERATORS, said, session.id)
+
+
+async def assign(setting: Setting) -> Act:
+    session, project = await setting.talked(), await setting.hub.projects.add(ANNS, fresh())
+    return lambda: setting.hub.projects.assign(ANNS, session.id, project.name)
+
+
+async def job_resume(setting: Setting) -> Act:
+    job = await setting.write(a_job, name=fresh())
+    await setting.hub.jobs.pause(ANNS, job.id)
+    return lambda: setting.hub.jobs.resume(ANNS, job.id)
+
+
+async def answer(setting: Setting) -> Act:
+    turn, _ = await setting.busy()
+    now = setting.clock.now()
+    question = Question(key="q", title="May it?", tool="rm")
+    asked = await setting.write(
+        questions.put, turn, question, shared=False, expires_at=now + timedelta(hours=1), now=now
+    )
+    return lambda: setting.hub.questions.answer(OPERATORS, asked.id, "always")
+
+
+async def forget(setting: Setting) -> Act:
+    session = await setting.talked()
+    await setting.write(consents.put, session.id, "rm", Consent.ALLOW_ALWAYS, by=ANN, now=setting.clock.now())
+    return lambda: setting.hub.questions.forget(ANNS, session.id, "rm")
+
+
+async def decide(setting: Setting) -> Act:
+    def fail(tx: Transaction) -> str:
+        now, chat = setting.clock.now(), fresh()
+        a_delivery(tx, target=Target(CLOSED, chat=chat), session=setting_session, at=now)
+        worker = WorkerId("another")
+        lease = timedelta(hours=1)
+        found = outbox.claim(tx, most=9, platform=CLOSED, account="", worker=worker, now=now, lease=lease)
+        ((delivery, token),) = found.held
+        deliveries.settle(tx, delivery, token, DeliveryState.FAILED, now=now, error="no such chat")
+        return delivery.id
+
+    setting_session = await setting.talked()
+    failed = deliveries.DeliveryId(await setting.write(fail))
+    return lambda: setting.hub.deliveries.decide(OPERATORS, failed, DeliveryState.DISCARDED)
+
+
+async def post(setting: Setting) -> Act:
+    def ask(tx: Transaction) -> Turn:
+        now, target = setting.clock.now(), Target(FAKE, chat=fresh())
+        return a_turn(tx, a_session(tx, title=fresh(), at=now), at=now, reply=target)
+
+    turn, text = await setting.write(ask), fresh()
+    return lambda: setting.hub.deliveries.post(ANNS, turn.id, "origin", text, alone=False)
+
+
+async def see(setting: Setting) -> Act:
+    id_, secret = await setting.hub.sign_ins.begin(ANNS, browser="Firefox")
+    setting.clock.advance(timedelta(hours=2))
+    return lambda: setting.hub.sign_ins.check(id_, secret)
+
+
+async def sign_out(setting: Setting) -> Act:
+    id_, _ = await setting.hub.sign_ins.begin(ANNS, browser="Firefox")
+    return lambda: setting.hub.sign_ins.end(ANNS, id_)
+
+
+async def keep(setting: Setting) -> Act:
+    file = Attachment(name="a.txt", mime="text/plain", body=fresh().encode())
+    return lambda: setting.hub.media.keep(ANNS, file)
+
+
+async def approve(setting: Setting) -> Act:
+    person = await setting.person(CLOSED)
+    waiting = await setting.hub.deliveries.page(OPERATORS)
+    told = next(d.text for d in waiting if d.target.chat == person)
+    code = re.search(r"approve closed (\w+)", told)
+    assert code
+    return lambda: setting.hub.people.approve(OPERATORS, CLOSED, code[1])
+
+
+async def revoke(setting: Setting) -> Act:
+    grant = await (await approve(setting))()
+    assert isinstance(grant, msgspec.Struct)
+    person = str(msgspec.structs.asdict(grant)["person"])
+    return lambda: setting.hub.people.revoke(OPERATORS, CLOSED, person)
+
+
+async def link(setting: Setting) -> Act:
+    one, other = await setting.person(), await setting.person("telegram")
+    return lambda: setting.hub.people.link(OPERATORS, (FAKE, one), ("telegram", other))
+
+
+async def unlink(setting: Setting) -> Act:
+    one, other = await setting.person(), await setting.person("telegram")
+    await setting.hub.people.link(OPERATORS, (FAKE, one), ("telegram", other))
+    return lambda: setting.hub.people.unlink(OPERATORS, "telegram", other)
+
+
+async def alias(setting: Setting) -> Act:
+    one, other = await setting.person("whatsapp"), await setting.person("whatsapp")
+    return lambda: setting.hub.people.learn_alias(OPERATORS, "whatsapp", one, other)
+
+
+async def erase(setting: Setting) -> Act:
+    found = await setting.hub.people.find(OPERATORS, FAKE, await setting.person())
+    return lambda: setting.hub.people.erase(OPERATORS, found.principal.id)
+
+
+async def import_(setting: Setting) -> Act:
+    session = await setting.talked()
+    pieces: list[str] = []
+    await export(setting.database, OPERATORS, [session.id], Format.JSONL, pieces.append)
+    await setting.hub.delete(OPERATORS, session.id, erase=True)
+    data = "".join(pieces).encode()
+    return lambda: load(setting.database, setting.clock, OPERATORS, io.BytesIO(data))
+
+
+async def search(setting: Setting) -> Act:
+    """Something to find, and an index that has nothing yet."""
+    await setting.talked()
+    await setting.write(cursors.move, search_postgres.NAME, "", now=setting.clock.now())
+    return lambda: setting.hub.search(OPERATORS, "answer")
+
+
+async def restart(setting: Setting) -> Act:
+    """A node starts that tells a home channel of it."""
+    now = setting.clock.now()
+    home = partial(homes.put, profile=DEFAULT_PROFILE, name="home", by=ANN, now=now)
+    await setting.write(home, Target(CLOSED, chat=fresh()))
+    setting.clock.advance(timedelta(hours=1))
+    telling = msgspec.structs.replace(AT_ONCE, notices=Notices(restart=True))
+    return lambda: come_and_go(setting.database, setting.clock, telling)
+
+
+async def come_and_go(database: Database, clock: FakeClock, policy: Policy = AT_ONCE) -> None:
+    """A node starts and ends."""
+    service = Service(
+        database, clock, policy=policy, choose=lambda reading: ECHO, place=lambda reading, turn: "a test"
+    )
+    async with service.running():
+        pass
+
+
+async def salt(setting: Setting) -> Act:
+    """A process starts on a store that has no salt yet."""
+    await setting.write(lambda tx: tx.run("delete from cursors where name = :name", {"name": "prompt:salt"}))
+
+    async def act() -> None:
+        with tempfile.TemporaryDirectory() as home:
+            app = App(config.Settings(home=home, agent="echo"), database=Wire(setting.database))
+            async with app.service("cli"):
+                pass
+
+    return act
+
+
+VERBS: Mapping[str, Deed] = {
+    "rename": on_session(lambda hub, s: hub.rename(OPERATORS, s.id, f"better {s.title}")),
+    "pin": on_session(lambda hub, s: hub.pin(OPERATORS, s.id, True)),
+    "archive": on_session(lambda hub, s: hub.archive(OPERATORS, s.id, True)),
+    "end": on_session(lambda hub, s: hub.end(OPERATORS, s.id, EndReason.PERSON)),
+    "configure": on_session(lambda hub, s: hub.configure(OPERATORS, s.id, Settings(model="large"))),
+    "delete": on_session(lambda hub, s: hub.delete(OPERATORS, s.id)),
+    "undelete": undelete,
+    "fork": on_session(lambda hub, s: hub.fork(OPERATORS, s.id, surface="web")),
+    "branch": branch,
+    "undo": on_session(lambda hub, s: hub.undo(OPERATORS, s.id)),
+    "redo": redo,
+    "retry": on_session(lambda hub, s: hub.retry(OPERATORS, s.id, surface="web")),
+    "stop": on_turns(lambda hub, running, _: hub.stop(OPERATORS, running.session, queue=True)),
+    "cancel": on_turns(lambda hub, running, _: hub.cancel(OPERATORS, running.id)),
+    "drop": on_turns(lambda hub, _, waiting: hub.drop(OPERATORS, waiting.id)),
+    "rewrite": on_turns(
+        lambda hub, _, w: hub.rewrite(OPERATORS, f"{w.session}.{w.input_seq}", words("better"))
+    ),
+    "lane.reset": on_lane(lambda hub, key: hub.lanes.reset(OPERATORS, key)),
+    "lane.suspend": on_lane(lambda hub, key: hub.lanes.suspend(OPERATORS, key, True)),
+    "lane.instruct": on_lane(lambda hub, key: hub.lanes.instruct(OPERATORS, key, "be brief")),
+    "lane.chat": lane_chat,
+    "lane.switch": lane_switch,
+    "project.add": anywhere(lambda hub, name: hub.projects.add(ANNS, name)),
+    "project.change": on_project(lambda hub, p: hub.projects.change(ANNS, p, new_name=None, colour="red")),
+    "project.instruct": on_project(lambda hub, p: hub.projects.instruct(ANNS, p, "be brief")),
+    "project.remove": on_project(lambda hub, p: hub.projects.remove(ANNS, p)),
+    "project.assign": assign,
+    "job.add": anywhere(
+        lambda hub, name: hub.jobs.add(ANNS, Wanted(schedule="every 2h", prompt="news", name=name))
+    ),
+    "job.pause": on_job(lambda hub, job: hub.jobs.pause(ANNS, job)),
+    "job.resume": job_resume,
+    "job.run": on_job(lambda hub, job: hub.jobs.run(ANNS, job)),
+    "job.remove": on_job(lambda hub, job: hub.jobs.remove(ANNS, job)),
+    "question.answer": answer,
+    "consents.forget": forget,
+    "delivery.decide": decide,
+    "post": post,
+    "desk.read": on_session(lambda hub, s: hub.desk.read(ANNS, s.id, 1)),
+    "desk.compose": on_session(lambda hub, s: hub.desk.compose(ANNS, s.id, Composed(text="half a th"))),
+    "desk.prefer": anywhere(lambda hub, name: hub.desk.prefer(ANNS, {"theme": name})),
+    "sign_in.begin": anywhere(lambda hub, name: hub.sign_ins.begin(ANNS, browser=name)),
+    "sign_in.see": see,
+    "sign_in.end": sign_out,
+    "media.begin": keep,
+    "media.chunk": keep,
+    "media.finish": keep,
+    "people.approve": approve,
+    "people.deny": on_person(lambda hub, person: hub.people.deny(OPERATORS, CLOSED, person), CLOSED),
+    "people.clear": on_person(lambda hub, _: hub.people.clear(OPERATORS, None), CLOSED),
+    "people.revoke": revoke,
+    "people.link": link,
+    "people.unlink": unlink,
+    "people.alias": alias,
+    "people.erase": erase,
+    "cursor.begin": anywhere(lambda hub, name: hub.begin(name, "1")),
+    "import": import_,
+    "notices.restart": restart,
+    "salt": salt,
+    "search.put": search,
+    "search.analyse": search,
+}
+
+# Each call of these is another one: a second fork, a second sign-in. All others leave the store as the first left it.
+EACH = frozenset({"fork", "job.add", "post", "sign_in.begin"})
+# These writes are followed by others of the same verb.
+FIRST = frozenset({"media.begin", "media.chunk", "search.put"})
