@@ -32,20 +32,13 @@ from keryx.cli.entry import COLLECT_AFTER
 Benchmark = Callable[[Stage], AsyncIterator[Line]]
 
 
-async def _search(stage: Stage) -> AsyncIterator[Line]:
-    """Prints lines of its own: what it measures has no floor."""
-    await search.run(stage.dsn or None, stage.size(100_000))
-    return
-    yield
-
-
 BENCHMARKS: dict[str, Benchmark] = {
     "receive": receive.run,
     "exchange": exchange.run,
     "open": reading.open_session,
     "load": reading.load,
     "list": reading.list_sessions,
-    "search": _search,
+    "search": search.run,
     "queues": queues.run,
     "followers": followers.run,
     "gateway": gateway.run,

@@ -1,35 +1,32 @@
-"""How fast conversations are indexed and searched.
-
-    python -m bench.search [--size 100000] [--postgres DSN]
+"""Search: how fast conversations are indexed and searched.
 
 The messages have a Zipf-like vocabulary. One word is in all of them, one in every tenth, one in every ten
 thousandth; one in fifty is Japanese.
 """
 
-import argparse
-import asyncio
 import random
-import statistics
-import tempfile
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from typing import Any
 
+from bench.floor import Floor, PostgresFloor, SqliteFloor
+from bench.spread import beside, ms, spread
+from bench.stage import Place, Stage
+from bench.table import Line, line
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId
 from keryx.core.messages import Role, words
 from keryx.core.sessions import Viewer
 from keryx.store import messages, sessions
 from keryx.store.database import Database, Transaction
-from keryx.store.postgres import PostgresDatabase
 from keryx.store.search import Index
-from keryx.store.sqlite import SqliteDatabase
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SESSIONS = 500
 OWNERS = 20
 WORDS = 30_000
 LENGTH = 40
-ROUNDS = 40
+ROUNDS = 80
 CJK = "東京都の天気予報は明日も晴れるでしょう会議資料を確認してください"
 
 QUERIES = {
@@ -52,18 +49,33 @@ QUERIES = {
     "without": "-every",
 }
 
+# What a person waits for, in milliseconds.
+_UNDER = {"rare word": 5, "word in 100 %": 20, "CJK, two characters": 20}
+_SQLITE_HITS = "select rowid from search where search match :word and rowid > 0 order by rowid desc limit 20"
+_POSTGRES_HITS = """
+select id from search where id > 0 and vector @@ cast(:word as tsquery) order by id desc limit 20
+"""
 
-async def run(dsn: str | None, size: int) -> None:
-    """Build `size` messages in a new place, index them, and print one line per measurement."""
-    with tempfile.TemporaryDirectory() as folder:
-        schema = f"bench_search_{random.getrandbits(32):08x}"
-        database = PostgresDatabase(dsn, schema=schema) if dsn else SqliteDatabase(Path(folder) / "keryx.db")
-        print(f"search, {database.engine}, {size} messages")
-        async with database:
-            await _build(database, size)
-            await _measure(database, size)
-            if dsn:
-                await database.write("drop", lambda tx: tx.run(f'drop schema "{schema}" cascade'))
+
+async def run(stage: Stage) -> AsyncIterator[Line]:
+    """Build messages in a new place, index them, and look for words in them. The floor of a search for one word is the
+    index itself, asked for the newest twenty, without who may see them, their text, neighbours and conversations."""
+    count = stage.size(100_000)
+    place = stage.place()
+    async with place.database() as database:
+        await _build(database, count)
+        index = Index(database)
+        began = time.perf_counter()
+        await index.catch_up()
+        yield line("index filled", f"{count:,} messages", count / (time.perf_counter() - began), "/s")
+        async for found in _follow(database, index, f"{count:,} messages"):
+            yield found
+        floor = _floor(place)
+        for viewer in (Viewer(DEFAULT_PROFILE, OPERATOR), Viewer(DEFAULT_PROFILE, PrincipalId("owner7"))):
+            for name in QUERIES:
+                yield await _asked(stage, index, viewer, name, floor)
+        floor.close()
+        index.close()
 
 
 async def _build(database: Database, size: int) -> None:
@@ -103,21 +115,7 @@ def _text(dice: random.Random, n: int) -> str:
     return " ".join(chosen)
 
 
-async def _measure(database: Database, size: int) -> None:
-    index = Index(database)
-    started = time.perf_counter()
-    await index.catch_up()
-    seconds = time.perf_counter() - started
-    print(f"  index filled            {size / seconds:10,.0f} messages/s ({seconds:.1f} s)")
-    await _follow(database, index)
-    for viewer in (Viewer(DEFAULT_PROFILE, OPERATOR), Viewer(DEFAULT_PROFILE, PrincipalId("owner7"))):
-        print(f"  asked by {viewer.principal}")
-        for name, text in QUERIES.items():
-            await _time(index, viewer, name, text)
-    index.close()
-
-
-async def _follow(database: Database, index: Index) -> None:
+async def _follow(database: Database, index: Index, size: str) -> AsyncIterator[Line]:
     """New messages after the index was filled: the feed brings them."""
     dice = random.Random(2)
     now = START + timedelta(days=100)
@@ -128,40 +126,47 @@ async def _follow(database: Database, index: Index) -> None:
             messages.append(tx, session, Role.USER, words(_text(dice, n)), now=now)
 
     await database.write("messages", more)
-    started = time.perf_counter()
+    began = time.perf_counter()
     await index.catch_up()
-    seconds = time.perf_counter() - started
-    print(f"  caught up by the feed   {2_000 / seconds:10,.0f} messages/s")
+    yield line("index, 2,000 more", size, 2_000 / (time.perf_counter() - began), "/s")
     one: list[float] = []
     for _ in range(ROUNDS):
         await database.write(
             "message", lambda tx: messages.append(tx, session, Role.USER, words("a fresh word"), now=now)
         )
-        started = time.perf_counter()
+        began = time.perf_counter()
         await index.catch_up()
-        one.append(time.perf_counter() - started)
-    _print("caught up by one message", one, "")
+        one.append(time.perf_counter() - began)
+    yield line("index, one more", size, ms(spread(one).p50), "ms")
 
 
-async def _time(index: Index, viewer: Viewer, name: str, text: str) -> None:
+async def _asked(stage: Stage, index: Index, viewer: Viewer, name: str, floor: Floor) -> Line:
     now = START + timedelta(days=100)
-    times: list[float] = []
+    text = QUERIES[name]
     hits = await index.search(viewer, text, now=now)
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        hits = await index.search(viewer, text, now=now)
-        times.append(time.perf_counter() - started)
-    _print(name, times, f"{len(hits)} hits")
+
+    def bare(_: int) -> list[Any]:
+        return _hits(stage, floor, text)
+
+    floors = [bare] if name in _UNDER else []
+    ours, *plain = await beside(stage.count(ROUNDS), lambda _: index.search(viewer, text, now=now), *floors)
+    return line(
+        f"search, {name}",
+        f"{len(hits)} hits for {viewer.principal}",
+        ms(ours.p50),
+        "ms",
+        floor=ms(plain[0].p50) if plain else None,
+        under=_UNDER.get(name),
+    )
 
 
-def _print(name: str, times: list[float], note: str) -> None:
-    p50, p95 = statistics.median(times) * 1000, statistics.quantiles(times, n=20)[-1] * 1000
-    print(f"  {name:24} p50 {p50:8.2f} ms   p95 {p95:8.2f} ms   {note}".rstrip())
+def _floor(place: Place) -> Floor:
+    if place.dsn:
+        return PostgresFloor(place.dsn, place.schema)
+    return SqliteFloor(place.path.with_name(f"{place.path.stem}-search.db"))
 
 
-if __name__ == "__main__":
-    options = argparse.ArgumentParser(description="Measure indexing and searching.")
-    options.add_argument("--size", type=int, default=100_000)
-    options.add_argument("--postgres", metavar="DSN")
-    given = options.parse_args()
-    asyncio.run(run(given.postgres, given.size))
+def _hits(stage: Stage, floor: Floor, word: str) -> list[Any]:
+    if stage.dsn:
+        return floor.rows(_POSTGRES_HITS, {"word": f"'{word}'"})
+    return floor.rows(_SQLITE_HITS, {"word": f'words : "{word}"'})

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -187,3 +188,13 @@ def a_job(tx: Transaction, *, name: str = "news", prompt: str = "hello", owner: 
 
 def chat(n: int) -> Target:
     return msgspec.structs.replace(TELEGRAM, chat=str(n))
+
+
+async def quiet(database: Database) -> int:
+    """Wait until no wake-up is under way; gives the count so far."""
+    seen = database.wake.count
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(0.1):
+                seen = await database.wake.wait(seen)
+    return seen

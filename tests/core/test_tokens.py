@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keryx.core.tokens import LONGEST, document, fold, located, needle
+from keryx.core.tokens import LONGEST, Token, document, fold, located, needle
 
 AWKWARD = st.text(
     st.sampled_from(
@@ -125,7 +125,7 @@ def test_a_blank_keeps_two_texts_apart(left: str, right: str) -> None:
 
 @given(AWKWARD)
 def test_places_lie_in_the_text_and_in_order(text: str) -> None:
-    found = [token for token in located(text) if not token.mark]
+    found = [token for token in everywhere(text) if not token.mark]
     assert all(0 <= token.start < token.end <= len(text) for token in found)
     assert [token.start for token in found] == sorted(token.start for token in found)
 
@@ -133,8 +133,32 @@ def test_places_lie_in_the_text_and_in_order(text: str) -> None:
 @given(st.text(st.sampled_from("aZ9éß ./@東京🇩🇪ガ"), max_size=30))
 def test_places_go_with_the_tokens_of_the_document(text: str) -> None:
     found = document(text)
-    assert [token.text for token in located(text) if not token.mark] == found.words
-    assert {token.text for token in located(text) if token.mark} == set(found.marks)
+    assert [token.text for token in everywhere(text) if not token.mark] == found.words
+    assert {token.text for token in everywhere(text) if token.mark} == set(found.marks)
+
+
+@given(st.text(st.sampled_from("abA9é ./-@東京🇩🇪ガ"), max_size=40), st.integers(1, 4), st.data())
+def test_what_is_wanted_is_located_with_the_words_after_it(
+    text: str, length: int, data: st.DataObject
+) -> None:
+    tokens = everywhere(text)
+    wanted = data.draw(st.sampled_from(tokens)).text if tokens else "a"
+    words = [token for token in tokens if not token.mark]
+    runs = list(located(text, [wanted], length))
+    for token in tokens:
+        if token.text == wanted and token.mark:
+            assert any(token in run for run in runs)
+    for i, token in enumerate(words):
+        if token.text == wanted:
+            assert any(_holds([t for t in run if not t.mark], words[i : i + length]) for run in runs)
+
+
+def everywhere(text: str) -> list[Token]:
+    return [token for run in located(text) for token in run]
+
+
+def _holds(run: list[Token], part: list[Token]) -> bool:
+    return any(run[i : i + len(part)] == part for i in range(len(run)))
 
 
 @pytest.mark.parametrize(

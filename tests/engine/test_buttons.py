@@ -126,7 +126,7 @@ async def test_what_nobody_answers_and_what_is_stopped_loses_its_buttons(begin: 
     await fake.wait_for(1)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     world.advance(world.policy.limits.question + timedelta(seconds=1))
-    assert (await gone(world, fake)).endswith("→ Nobody answered in time.")
+    assert (await world.flow(gone(world, fake))).endswith("→ Nobody answered in time.")
     fake.arrived.clear()
     await asked(world, chat="2")
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))

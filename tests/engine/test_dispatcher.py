@@ -339,8 +339,8 @@ async def test_the_rate_of_a_chat_spaces_its_parts(begin: Begin) -> None:
     await adapter.wait_for(2)
     await asyncio.sleep(0.03)
     assert adapter.texts == ["a", "c"]
-    world.advance(10)
-    await adapter.wait_for(3)
+    world.advance(9)
+    await world.flow(adapter.wait_for(3))
     assert adapter.texts == ["a", "c", "b"]
 
 

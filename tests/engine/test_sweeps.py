@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from tests.conftest import Open
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound, viewer
 
@@ -16,8 +17,11 @@ from keryx.core.resets import ResetMode, ResetPolicy, Resets
 from keryx.core.sessions import EndReason, Listing, Session
 from keryx.core.turns import BusyMode, Limits
 from keryx.engine.expiry import Expiry
+from keryx.engine.feed import Feed
 from keryx.engine.housekeeping import Housekeeping
+from keryx.engine.hub import Hub
 from keryx.engine.policy import Policy
+from keryx.store.bell import Bell
 from keryx.testing import CrashingDatabase, Fault, RecordingAdapter, When
 
 HOUR = timedelta(hours=1)
@@ -265,3 +269,19 @@ async def test_what_waits_is_shown_in_the_snapshot(begin: Begin) -> None:
     turn = await world.ask("a")
     (delivery,) = (await world.open(turn.session)).deliveries
     assert (delivery.state, delivery.text) == (DeliveryState.READY, "a")
+
+
+async def test_a_message_whose_wake_up_was_lost_is_answered_within_a_lease(
+    begin: Begin, opener: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that took it in was killed after its commit, before it had told anybody."""
+    world = await begin()
+    there = await opener()
+    monkeypatch.setattr(Bell, "ring", Bell.close)
+    hub = Hub(there, world.clock, policy=world.policy, feed=Feed(there, world.clock))
+    await hub.receive(inbound("are you there?"))
+    monkeypatch.undo()
+    lease = world.policy.limits.lease
+    before = world.clock.now()
+    assert await world.flow(world.sent()) == ["are you there?"]
+    assert world.clock.now() - before <= lease

@@ -74,9 +74,12 @@ class Patient(RecordingAdapter):
         return await super().send(parcel)
 
 
-async def test_an_exchange_takes_six_units_of_work(begin: Begin, database: Database) -> None:
+async def test_an_exchange_takes_six_units_of_work_however_many_platforms_there_are(
+    begin: Begin, database: Database
+) -> None:
     metered = MeteredDatabase(database)
-    world = await begin(database=metered)
+    others = [RecordingAdapter("another"), RecordingAdapter("third")]
+    world = await begin(database=metered, adapters=[RecordingAdapter(FAKE), *others])
     await world.ask("hello")
     await world.delivered(1)
     before = {label: meter.units for label, meter in metered.meters.items()}

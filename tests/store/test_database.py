@@ -1,12 +1,11 @@
 import asyncio
 import threading
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import ANN, NOW, Store, a_session, after
+from tests.builders import ANN, NOW, Store, a_session, after, quiet
 from tests.conftest import Open
 
 from keryx.core.errors import Conflict, Invalid, StoreBroken, Unavailable
@@ -21,16 +20,6 @@ def move(tx: Transaction, name: str) -> None:
 
 def names(tx: Transaction) -> set[str]:
     return {str(row[0]) for row in tx.rows("select name from cursors")}
-
-
-async def quiet(database: Database) -> int:
-    """Wait until no wake-up is under way; gives the count so far."""
-    seen = database.wake.count
-    with suppress(TimeoutError):
-        while True:
-            async with asyncio.timeout(0.1):
-                seen = await database.wake.wait(seen)
-    return seen
 
 
 async def test_a_unit_that_raises_changes_nothing(store: Store) -> None:

@@ -295,10 +295,11 @@ async def test_the_deliveries_of_a_turn_are_found_in_order(store: Store) -> None
 
 async def test_every_settled_move_is_in_the_feed(store: Store) -> None:
     cursor = await store.read(changes.head)
-    await store.write(a_delivery)
+    made = await store.write(a_delivery)
     await store.write(settle, await claimed(store), DeliveryState.SENT)
     found = [c.note for c in await store.read(feed.after, cursor) if c.kind is Kind.DELIVERY]
-    assert found == ["ready", "sent"]
+    account = made.target.account_key
+    assert found == [f"ready {account}", f"sent {account}"]
 
 
 async def test_senders_that_claim_at_once_keep_each_target_in_order(store: Store) -> None:

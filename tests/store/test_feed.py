@@ -181,6 +181,13 @@ def raw(dsn: str, schema: str) -> psycopg.Connection[object]:
     return cast("psycopg.Connection[object]", psycopg.connect(dsn, options=f"-c search_path={schema}"))
 
 
+def noted(connection: psycopg.Connection[object], text: str) -> None:
+    """Note a change and leave its transaction open."""
+    tx = PostgresTransaction(connection)
+    note(tx, text)
+    tx.row("select 1")
+
+
 async def test_a_transaction_that_commits_late_is_neither_skipped_nor_repeated(
     postgres: str, schema: str
 ) -> None:
@@ -188,8 +195,8 @@ async def test_a_transaction_that_commits_late_is_neither_skipped_nor_repeated(
         store = Store(database)
         start = await store.read(changes.head)
         with raw(postgres, schema) as slow, raw(postgres, schema) as quick:
-            note(PostgresTransaction(slow), "slow")
-            note(PostgresTransaction(quick), "quick")
+            noted(slow, "slow")
+            noted(quick, "quick")
             quick.commit()
             between = await store.read(changes.head)
             early = await store.read(feed.after, start)
@@ -206,7 +213,7 @@ async def test_a_snapshot_among_late_transactions_shows_each_change_on_one_side(
         store = Store(database)
         writers = [raw(postgres, schema) for _ in range(5)]
         for n, writer in enumerate(writers):
-            note(PostgresTransaction(writer), str(n))
+            noted(writer, str(n))
         for n in (1, 3):
             writers[n].commit()
         cursor = await store.read(changes.head)
@@ -224,7 +231,7 @@ async def test_a_change_waits_until_everything_before_it_is_decided(postgres: st
         store = Store(database)
         cursor = await store.read(changes.head)
         with raw(postgres, schema) as slow:
-            note(PostgresTransaction(slow), "slow")
+            noted(slow, "slow")
             await store.write(note, "quick")
             assert await store.read(feed.after, cursor) == []
             assert await store.read(feed.held_back)

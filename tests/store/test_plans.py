@@ -143,9 +143,12 @@ class Recorder:
         self.noted = False
         self.plan: list[str] = []
 
-    def run(self, sql: str, params: Params = NOTHING) -> int:
+    def run(self, sql: str, params: Params = NOTHING) -> None:
+        self.count(sql, params)
+
+    def count(self, sql: str, params: Params = NOTHING) -> int:
         self._explain(sql, params)
-        return self._tx.run(sql, params)
+        return self._tx.count(sql, params)
 
     def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
         self._explain(sql, params)

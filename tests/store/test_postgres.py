@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 from psycopg.conninfo import make_conninfo
-from tests.builders import NOW, Store, a_session
+from tests.builders import NOW, Store, a_session, quiet
 from tests.postgres import Server, Unstartable
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
@@ -117,6 +117,23 @@ async def test_what_was_committed_survives_a_crash_and_the_store_comes_back(serv
                     sessions.create, profile=DEFAULT_PROFILE, owner=session.owner, surface="web", now=NOW
                 )
                 await asyncio.sleep(0.05)
+
+
+async def test_many_commits_wake_their_own_process_once_each_and_others_at_least_once(server: Server) -> None:
+    async with PostgresDatabase(server.dsn) as here, PostgresDatabase(server.dsn) as there:
+        own, theirs = await quiet(here), await quiet(there)
+        await asyncio.gather(*(Store(here).write(a_session) for _ in range(20)))
+        assert (await quiet(here), await quiet(there) > theirs) == (own + 20, True)
+
+
+async def test_a_process_that_ends_at_once_has_woken_the_others(server: Server) -> None:
+    async with PostgresDatabase(server.dsn) as here:
+        for _ in range(5):
+            async with PostgresDatabase(server.dsn) as there:
+                seen = await quiet(here)
+                await Store(there).write(a_session)
+            async with asyncio.timeout(10):
+                await here.wake.wait(seen)
 
 
 @pytest.mark.parametrize(

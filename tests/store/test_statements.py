@@ -1,11 +1,12 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from keryx.store import statements
 from keryx.store.database import NOTHING
-from keryx.store.statements import KEPT, OFTEN, Connection
+from keryx.store.statements import KEPT, MOST_AT_ONCE, OFTEN, PLANNED_ANEW, Connection, Statements
 
 _PREPARED = "select count(*) from pg_prepared_statements where name like 'keryx%'"
 
@@ -31,6 +32,12 @@ def test_a_statement_that_comes_again_is_prepared_once_for_each_kind_of_values(
     for n in (*range(3), *range(1 << 40, (1 << 40) + OFTEN + 1)):
         assert connection.statements.execute("select :n + 1", {"n": n}).rows() == [(n + 1,)]
     assert prepared(connection) == 2
+
+
+def test_a_statement_whose_plan_depends_on_its_values_is_never_prepared(connection: Connection) -> None:
+    for n in range(2 * OFTEN):
+        assert connection.statements.execute(f"{PLANNED_ANEW} select :n + 1", {"n": n}).rows() == [(n + 1,)]
+    assert prepared(connection) == 0
 
 
 def test_what_was_prepared_goes_when_it_becomes_too_much(connection: Connection) -> None:
@@ -77,3 +84,76 @@ def test_statements_of_other_connections_do_not_get_in_each_others_way(postgres:
             fresh = statements.of(plain)
             for n in range(OFTEN + 1):
                 assert fresh.execute("select cast(:n as bigint)", {"n": n}).rows() == [(n,)]
+
+
+@pytest.fixture
+def kept(connection: Connection) -> Statements:
+    """A table with two rows, and what is said of it."""
+    made = connection.statements
+    made.execute("create temp table kept (n bigint primary key, text text)", NOTHING)
+    made.execute("insert into kept values (1, 'one'), (2, 'two')", NOTHING)
+    made.commit()
+    return made
+
+
+def add(made: Statements, n: int, text: str = "") -> None:
+    made.put_off("insert into kept values (:n, :text)", {"n": n, "text": text})
+
+
+def numbers(made: Statements) -> list[int]:
+    return [row[0] for row in made.execute("select n from kept order by n", NOTHING).rows()]
+
+
+@pytest.mark.parametrize("count", [1, OFTEN + 3, 3 * MOST_AT_ONCE + 1])
+def test_what_is_put_off_is_there_for_the_next_statement_and_after_the_commit(
+    kept: Statements, count: int
+) -> None:
+    for n in range(count):
+        add(kept, 10 + n)
+    assert numbers(kept) == [1, 2, *range(10, 10 + count)]
+    kept.put_off("delete from kept where n >= :n", {"n": 10})
+    kept.commit()
+    assert numbers(kept) == [1, 2]
+
+
+def test_what_is_large_is_not_kept_in_memory(kept: Statements) -> None:
+    for n in range(10, 14):
+        add(kept, n, "x" * 10_000_000)
+    assert numbers(kept) == [1, 2, 10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("ask", [numbers, Statements.commit], ids=["asking", "committing"])
+def test_what_was_put_off_and_fails_fails_with_the_next_statement(
+    connection: Connection, kept: Statements, ask: Callable[[Statements], object]
+) -> None:
+    add(kept, 3)
+    add(kept, 2)
+    add(kept, 4)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        ask(kept)
+    connection.rollback()
+    assert numbers(kept) == [1, 2]
+
+
+def test_what_was_put_off_is_forgotten_with_its_transaction(connection: Connection, kept: Statements) -> None:
+    add(kept, 3)
+    connection.rollback()
+    kept.begin(b"begin")
+    assert numbers(kept) == [1, 2]
+
+
+def test_a_transaction_without_a_statement_is_none(connection: Connection) -> None:
+    connection.statements.begin(b"begin")
+    connection.statements.commit()
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+
+
+def test_a_server_that_is_lost_with_what_was_put_off_is_told(kept: Statements, postgres: str) -> None:
+    (pid,) = kept.execute("select pg_backend_pid()", NOTHING).rows()[0]
+    kept.commit()
+    add(kept, 3)
+    with psycopg.connect(postgres, autocommit=True) as other:
+        other.execute("select pg_terminate_backend(%s)", (pid,))
+    for _ in range(2):
+        with pytest.raises(psycopg.OperationalError):
+            kept.commit()

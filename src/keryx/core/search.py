@@ -75,19 +75,25 @@ def _likely(text: str, atoms: list[_Atom]) -> int:
 
 
 def _hits(text: str, atoms: list[_Atom]) -> list[tuple[int, int, _Atom]]:
-    found = list(located(text)) if atoms else []
-    marks = [token for token in found if token.mark]
-    words = [token for token in found if not token.mark]
+    wanted = {atom.words[0] for atom in atoms if atom.words}
+    wanted |= {atom.mark for atom in atoms if isinstance(atom, Term) and atom.mark is not None}
+    longest = max((len(atom.words) for atom in atoms), default=0)
+    found: set[tuple[int, int, _Atom]] = set()
+    for run in located(text, wanted, longest) if atoms else ():
+        for atom in atoms:
+            found.update(_found(run, atom))
+    return sorted(found, key=lambda hit: hit[:2])
+
+
+def _found(run: list[Token], atom: _Atom) -> Iterator[tuple[int, int, _Atom]]:
+    if isinstance(atom, Term) and atom.mark is not None:
+        yield from ((token.start, token.end, atom) for token in run if token.mark and token.text == atom.mark)
+    words = [token for token in run if not token.mark]
     names = [token.text for token in words]
-    hits: list[tuple[int, int, _Atom]] = []
-    for atom in atoms:
-        if isinstance(atom, Term) and atom.mark is not None:
-            hits += [(token.start, token.end, atom) for token in marks if token.text == atom.mark]
-        size, open_end = len(atom.words), isinstance(atom, Prefix)
-        for i in range(len(words)) if size else ():
-            if _begins(atom.words, names[i : i + size], open_end):
-                hits.append((words[i].start, _end(words[i + size - 1], atom), atom))
-    return sorted(hits, key=lambda hit: hit[:2])
+    size, open_end = len(atom.words), isinstance(atom, Prefix)
+    for i in range(len(words)) if size else ():
+        if _begins(atom.words, names[i : i + size], open_end):
+            yield words[i].start, _end(words[i + size - 1], atom), atom
 
 
 def _end(last: Token, atom: _Atom) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.core.changes import Change, Kind
-from keryx.core.deliveries import Delivery, DeliveryState, Idempotency
+from keryx.core.deliveries import Delivery, DeliveryState, Idempotency, Target
 from keryx.core.errors import Gone, KeryxError, LeaseLost, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
@@ -64,6 +64,7 @@ class Dispatcher:
         self._policy = policy
         self._media = media
         self._connections = connections
+        self._account = Target(adapter.platform, adapter.account).account_key
         self._sending: set[DeliveryId] = set()
         self._draining = False
         self._waiting = True
@@ -94,8 +95,9 @@ class Dispatcher:
 
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
         async for change in changes:
-            if change.kind is Kind.DELIVERY:
-                self._moved(DeliveryState(change.note))
+            state, _, account = change.note.partition(" ")
+            if change.kind is Kind.DELIVERY and account == self._account:
+                self._moved(DeliveryState(state))
 
     def _moved(self, state: DeliveryState) -> None:
         """What is ready is looked for at once. The end of one lets others go only if some wait."""

@@ -99,6 +99,8 @@ class Leases:
     async def sweep(self) -> None:
         """Put back what dead workers held: at once for those of this machine, else when the lease has run out."""
         now = self._clock.now()
+        # Whoever dies between its commit and its wake-up leaves others asleep beside the work.
+        self._database.wake.signal()
         gone = await self._database.read("leases.gone", _gone)
         held = await self._database.read(
             "leases.abandoned", lambda tx: claims.abandoned(tx, now=now, workers=gone)

@@ -75,4 +75,4 @@ def trim(tx: Transaction, *, before: datetime, most: int = 5000) -> int:
     if row is None or row[0] is None:
         return 0
     cursors.move(tx, TRIMMED, str(row[0]), now=before)
-    return tx.run(f"delete from changes where {column} <= :last", {"last": row[0]})
+    return tx.count(f"delete from changes where {column} <= :last", {"last": row[0]})

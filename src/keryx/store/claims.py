@@ -58,7 +58,7 @@ def claim_many(
 def renew(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, until: datetime) -> int:
     """Prolong the leases of turns that a worker runs; gives how many it still holds."""
     return sum(
-        tx.run(
+        tx.count(
             "update turns set lease_until = :until where id = :id and worker = :worker and state = 'running'",
             {"id": turn, "worker": worker, "until": micros(until)},
         )

@@ -28,6 +28,17 @@ class Engine(StrEnum):
     POSTGRES = "postgres"
 
 
+# How a statement takes many numbers, or many names, as one parameter.
+AMONG_IDS = {
+    Engine.SQLITE: "in (select value from json_each(:ids))",
+    Engine.POSTGRES: "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))",
+}
+AMONG_NAMES = {
+    Engine.SQLITE: "in (select value from json_each(:names))",
+    Engine.POSTGRES: "in (select value from json_array_elements_text(cast(:names as json)))",
+}
+
+
 class Transaction(Protocol):
     """One transaction. SQL uses `:name` parameters on both engines.
 
@@ -39,7 +50,11 @@ class Transaction(Protocol):
     skip_locked: str
     noted: bool
 
-    def run(self, sql: str, params: Params = NOTHING) -> int:
+    def run(self, sql: str, params: Params = NOTHING) -> None:
+        """Execute, at the latest with the next statement, which may be the one that fails then."""
+        ...
+
+    def count(self, sql: str, params: Params = NOTHING) -> int:
         """Execute; gives the number of rows changed."""
         ...
 

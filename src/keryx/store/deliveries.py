@@ -13,8 +13,7 @@ from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.store import changes
-from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
 
 _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
@@ -76,9 +75,14 @@ def enqueue(
         at=now,
         session=session,
         turn=turn,
-        note=DeliveryState.READY.value,
+        note=noted(DeliveryState.READY, target),
     )
     return delivery
+
+
+def noted(state: DeliveryState, target: Target) -> str:
+    """How the feed tells that a delivery has moved: its state, and whose sender it concerns."""
+    return f"{state.value} {target.account_key}"
 
 
 def get(tx: Transaction, delivery: DeliveryId, *, viewer: Viewer | None = None) -> Delivery:
@@ -146,7 +150,7 @@ def all_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt:
         """,
         {**_arrived(delivery, receipt), "now": micros(now)},
     )
-    _note(tx, delivery, DeliveryState.SENT.value, now)
+    _note(tx, delivery, DeliveryState.SENT, now)
 
 
 def settle(
@@ -178,7 +182,7 @@ def settle(
             "sent_at": micros(now) if state is DeliveryState.SENT else None,
         },
     )
-    _note(tx, delivery, state.value, now)
+    _note(tx, delivery, state, now)
 
 
 def abandoned(
@@ -205,7 +209,7 @@ def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: da
     """A person retries or discards a delivery."""
     if state not in MOVES[delivery.state]:
         raise Conflict(f"delivery {delivery.id} is {delivery.state}: it cannot become {state}")
-    changed = tx.run(
+    changed = tx.count(
         """
         update deliveries
         set state = :state, attempts = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end,
@@ -216,7 +220,7 @@ def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: da
     )
     if not changed:
         raise Conflict(f"delivery {delivery.id} has moved on: look again")
-    _note(tx, delivery, state.value, now)
+    _note(tx, delivery, state, now)
 
 
 def cap_waits(tx: Transaction, *, until: datetime) -> None:
@@ -234,7 +238,7 @@ def _arrived(delivery: Delivery, receipt: str) -> dict[str, Any]:
 def _fenced(
     tx: Transaction, delivery: Delivery, lease: LeaseToken, assignment: str, params: dict[str, Any]
 ) -> None:
-    changed = tx.run(
+    changed = tx.count(
         f"update deliveries set {assignment} where id = :id and lease = :held and state = 'sending'",
         {**params, "id": delivery.id, "held": lease},
     )
@@ -242,7 +246,7 @@ def _fenced(
         raise LeaseLost(f"delivery {delivery.id} belongs to another worker now")
 
 
-def _note(tx: Transaction, delivery: Delivery, note: str, now: datetime) -> None:
+def _note(tx: Transaction, delivery: Delivery, state: DeliveryState, now: datetime) -> None:
     changes.note(
         tx,
         Kind.DELIVERY,
@@ -252,7 +256,7 @@ def _note(tx: Transaction, delivery: Delivery, note: str, now: datetime) -> None
         at=now,
         session=delivery.session,
         turn=delivery.turn,
-        note=note,
+        note=noted(state, delivery.target),
     )
 
 

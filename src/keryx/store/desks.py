@@ -11,8 +11,7 @@ from keryx.core.changes import Kind
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
 from keryx.store import changes
-from keryx.store.database import Transaction, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Transaction, micros, moment
 
 
 class Composed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,7 +23,7 @@ class Composed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def read(tx: Transaction, viewer: Viewer, session: Session, seq: int, *, now: datetime) -> bool:
     """Move a read mark forward, never back, and note it; gives whether it moved."""
-    moved = tx.run(
+    moved = tx.count(
         """
         insert into reads (profile, principal, session, seq) values (:profile, :principal, :session, :seq)
         on conflict (profile, principal, session) do update set seq = excluded.seq where reads.seq < excluded.seq

@@ -61,4 +61,4 @@ def closed(tx: Transaction, *, now: datetime, limit: int = 100) -> list[ClosedGa
 
 
 def trim(tx: Transaction, *, now: datetime) -> int:
-    return tx.run("delete from gates where not_before <= :now", {"now": micros(now)})
+    return tx.count("delete from gates where not_before <= :now", {"now": micros(now)})

@@ -77,7 +77,7 @@ def every(tx: Transaction, profile: ProfileId) -> list[Grant]:
 
 def remove(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now: datetime) -> bool:
     """Take a grant back; gives whether there was one."""
-    removed = tx.run(
+    removed = tx.count(
         "delete from grants where profile = :profile and platform = :platform and person = :person",
         _key(profile, platform, person),
     )

@@ -45,4 +45,4 @@ def forget(tx: Transaction, key: str) -> None:
 
 
 def trim(tx: Transaction, *, before: datetime) -> int:
-    return tx.run("delete from guesses where last_at < :before", {"before": micros(before)})
+    return tx.count("delete from guesses where last_at < :before", {"before": micros(before)})

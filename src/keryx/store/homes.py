@@ -71,7 +71,7 @@ def move(tx: Transaction, home: Home, target: Target) -> None:
 
 def remove(tx: Transaction, platform: str, *, profile: ProfileId) -> bool:
     return bool(
-        tx.run(
+        tx.count(
             "delete from homes where profile = :profile and platform = :platform",
             {"profile": profile, "platform": ids.plain(platform)},
         )

@@ -30,7 +30,7 @@ def record(
 
 
 def trim(tx: Transaction, *, before: datetime) -> int:
-    return tx.run("delete from inbox where received_at < :before", {"before": micros(before)})
+    return tx.count("delete from inbox where received_at < :before", {"before": micros(before)})
 
 
 def _key(platform: str, account: str, event: str) -> dict[str, str]:

@@ -5,8 +5,8 @@ import json
 from keryx.core.ids import SessionId
 from keryx.core.query import Phrase
 from keryx.store import entries, messages
-from keryx.store.database import Transaction
-from keryx.store.indexing import AMONG_IDS, Ask, Backend
+from keryx.store.database import AMONG_IDS, Transaction
+from keryx.store.indexing import Ask, Backend
 
 _PAGE = 5_000
 _SAMPLE = 200

@@ -15,7 +15,7 @@ from keryx.core.messages import Message
 from keryx.core.query import Expr
 from keryx.core.sessions import Session
 from keryx.store import changes, cursors, entries, feed, messages, sessions
-from keryx.store.database import Engine, Row, Transaction
+from keryx.store.database import AMONG_IDS, Engine, Row, Transaction
 from keryx.store.entries import Entry
 
 FORMAT = 1
@@ -23,16 +23,6 @@ BATCH = 500
 BATCH_BYTES = 4_000_000
 # After these, a session is taken in anew: every entry names its owner, and the feed does not name what an import brings.
 _WHOLE = frozenset({sessions.GIVEN, sessions.IMPORTED})
-
-# How a statement takes many numbers, or many names, as one parameter.
-AMONG_IDS = {
-    Engine.SQLITE: "in (select value from json_each(:ids))",
-    Engine.POSTGRES: "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))",
-}
-AMONG_NAMES = {
-    Engine.SQLITE: "in (select value from json_each(:names))",
-    Engine.POSTGRES: "in (select value from json_array_elements_text(cast(:names as json)))",
-}
 
 
 class Damaged(Exception):
@@ -134,6 +124,19 @@ def step(tx: Transaction, seen: str | None) -> Batch | None:
     return _take(tx, seen, changed) if changed else None
 
 
+def current(tx: Transaction, seen: str | None) -> bool:
+    """Whether an index in the state `seen` has everything, and nothing waits for a transaction to end."""
+    state = _decoded(seen)
+    if state is None or state.filled is not None or state.titled is not None:
+        return False
+    if state.witness != _witness(tx, state.cursor, state.witness):
+        return False
+    try:
+        return not feed.after(tx, state.cursor, limit=1) and not feed.held_back(tx)
+    except (CursorExpired, Invalid):
+        return False
+
+
 def restart(tx: Transaction, seen: str | None) -> Batch:
     """Empty the index and fill it from the messages that there are. What comes meanwhile is in the feed."""
     cursor = changes.head(tx)
@@ -208,7 +211,7 @@ def _fill_titles(tx: Transaction, seen: str | None, state: State, titled: Sessio
         {"titled": titled, "limit": BATCH},
     )
     following = msgspec.structs.replace(state, titled=rows[-1][0] if rows else None)
-    titles = [entries.of_title(sessions.get(tx, row[0], deleted=True)) for row in rows]
+    titles = [entries.of_title(session) for session in sessions.among(tx, [row[0] for row in rows])]
     return Batch(seen=seen, state=wire.dumps(following), titles=titles, complete=not rows)
 
 

@@ -16,8 +16,7 @@ from keryx.core.lanes import Address
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.store import changes
-from keryx.store.database import Row, Transaction, maybe_micros, maybe_moment, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_micros, maybe_moment, micros, moment
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,7 +279,7 @@ def expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:
 
 def drop_idle(tx: Transaction, *, before: datetime) -> int:
     """Forget lanes that nobody used since `before`; their sessions stay."""
-    return tx.run("delete from lanes where active_at < :before", {"before": micros(before)})
+    return tx.count("delete from lanes where active_at < :before", {"before": micros(before)})
 
 
 def _locked(tx: Transaction, key: LaneKey) -> Lane | None:

@@ -51,4 +51,4 @@ def remove(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> No
 
 
 def trim(tx: Transaction, *, before: datetime) -> int:
-    return tx.run("delete from links where expires_at < :before", {"before": micros(before)})
+    return tx.count("delete from links where expires_at < :before", {"before": micros(before)})

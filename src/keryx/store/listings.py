@@ -10,8 +10,7 @@ from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId
 from keryx.core.sessions import JOB_SURFACE, Activity, Listed, Listing, Session, Viewer
-from keryx.store.database import Transaction, micros
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Transaction, micros
 from keryx.store.sessions import COLUMNS, from_row
 
 _RUNNING = "exists (select 1 from turns t where t.session = s.id and t.state = 'running')"

@@ -248,7 +248,7 @@ def drop(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
 
 def let_go(tx: Transaction, *, before: datetime) -> int:
     """Let go of what was brought before a moment: from now on only sessions keep it."""
-    return tx.run("delete from media_holders where created_at < :before", {"before": micros(before)})
+    return tx.count("delete from media_holders where created_at < :before", {"before": micros(before)})
 
 
 def unused(tx: Transaction, *, before: datetime, limit: int = 100) -> list[str]:

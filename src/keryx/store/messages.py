@@ -233,7 +233,7 @@ def reassign(tx: Transaction, session: SessionId, *, old: TurnId, new: TurnId, f
 
 def set_undone(tx: Transaction, session: SessionId, turn: TurnId, *, first: int, group: int) -> int:
     """Make the messages of a turn inactive as part of an undo group; gives how many."""
-    return tx.run(
+    return tx.count(
         """
         update messages set undone = :group, plain = 0
         where session = :session and seq >= :first and turn = :turn and undone = 0
@@ -266,7 +266,7 @@ def said_after(tx: Transaction, session: SessionId, seq: int) -> bool:
 
 def restore(tx: Transaction, session: SessionId, group: int) -> int:
     """Make the messages of an undo group active again; gives how many."""
-    return tx.run(
+    return tx.count(
         "update messages set undone = 0 where session = :session and undone = :group",
         {"session": session, "group": group},
     )
@@ -275,7 +275,7 @@ def restore(tx: Transaction, session: SessionId, group: int) -> int:
 def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int) -> int:
     """Copy the messages up to `through` into an empty session, without those of turns that run or wait; gives how
     many. They are numbered from one, without gaps."""
-    copied = tx.run(
+    copied = tx.count(
         f"""
         insert into messages
           (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,

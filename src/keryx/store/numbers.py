@@ -24,5 +24,5 @@ def issue_after(tx: Transaction, table: str, column: str, number: int) -> None:
             "select setval(pg_get_serial_sequence(:table, :column), greatest(:number, 1), :number > 0)",
             {**values, "column": column},
         )
-    elif not tx.run("update sqlite_sequence set seq = :number where name = :table", values) and number:
+    elif not tx.count("update sqlite_sequence set seq = :number where name = :table", values) and number:
         tx.run("insert into sqlite_sequence (name, seq) values (:table, :number)", values)

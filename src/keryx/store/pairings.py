@@ -90,7 +90,7 @@ def fitting(
 
 def remove(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> bool:
     return bool(
-        tx.run(
+        tx.count(
             "delete from pairings where profile = :profile and platform = :platform and person = :person",
             _key(profile, platform, person),
         )
@@ -99,7 +99,7 @@ def remove(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -
 
 def trim(tx: Transaction, *, before: datetime) -> int:
     """Forget strangers whose codes ended before a moment."""
-    return tx.run("delete from pairings where expires_at < :before", {"before": micros(before)})
+    return tx.count("delete from pairings where expires_at < :before", {"before": micros(before)})
 
 
 def _key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""PostgreSQL: pooled connections in threads, row locks, retries of lost races, and LISTEN/NOTIFY as the wake-up."""
+"""PostgreSQL: pooled connections in threads, row locks, and retries of lost races."""
 
 import asyncio
 import logging
@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar, cast
@@ -16,12 +15,12 @@ import psycopg
 import psycopg_pool
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate, statements
+from keryx.store.bell import Bell
 from keryx.store.crew import Crew
-from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work, report_slow
+from keryx.store.database import NOTHING, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.statements import Result
 from keryx.store.wake import Wake
 
@@ -39,6 +38,7 @@ _LIVENESS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+_READING = b"begin isolation level repeatable read read only"
 _MIGRATION_LOCK = 0x6B65727978
 _RACE = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 # A connection that fails carries no code, only the words of the server.
@@ -51,11 +51,15 @@ class PostgresTransaction:
     for_update = " for no key update"
     skip_locked = " for no key update skip locked"
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], begin: bytes = b"begin") -> None:
         self._statements = statements.of(connection)
+        self._statements.begin(begin)
         self.noted = False
 
-    def run(self, sql: str, params: Params = NOTHING) -> int:
+    def run(self, sql: str, params: Params = NOTHING) -> None:
+        self._statements.put_off(sql, params)
+
+    def count(self, sql: str, params: Params = NOTHING) -> int:
         return self._execute(sql, params).count
 
     def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
@@ -71,15 +75,11 @@ class PostgresTransaction:
             yield batch
             first += size
 
+    def commit(self) -> None:
+        self._statements.commit()
+
     def _execute(self, sql: str, params: Params) -> Result:
-        try:
-            return self._statements.execute(sql, params)
-        except UnicodeEncodeError as exc:
-            raise Invalid(UNSTORABLE) from exc
-        except psycopg.DataError as exc:
-            if exc.sqlstate is None:  # the driver refused it: text with NUL
-                raise Invalid(UNSTORABLE) from exc
-            raise
+        return self._statements.execute(sql, params)
 
 
 class PostgresDatabase:
@@ -93,16 +93,13 @@ class PostgresDatabase:
         self._schema = schema
         self._connections = connections
         self._channel = f"{CHANNEL}_{schema}" if schema else CHANNEL
-        # In one message: others may wait for what this transaction holds.
-        self._told = f'notify "{self._channel}"; commit'.encode()
         self._closing = threading.Event()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._threads = Crew(self._connections, "keryx-pg", self._loop)
         await asyncio.to_thread(self._open)
-        self._listener = threading.Thread(target=self._listen_forever, name="keryx-listen", daemon=True)
-        self._listener.start()
+        self._bell = Bell(self._dsn, self._options(), self._channel, self.wake, self._loop)
         return self
 
     async def __aexit__(
@@ -129,7 +126,9 @@ class PostgresDatabase:
                 connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 if self._schema:
                     connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
-                migrate.apply(PostgresTransaction(connection), now=datetime.now(UTC))
+                tx = PostgresTransaction(connection)
+                migrate.apply(tx, now=datetime.now(UTC))
+                tx.commit()
         except psycopg.Error as exc:
             raise translate(exc) from exc
         self._pool = psycopg_pool.ConnectionPool(
@@ -151,14 +150,8 @@ class PostgresDatabase:
 
     def _close(self) -> None:
         self._threads.close()
-        # A notification lets the listener see at once that it is over.
-        with (
-            suppress(psycopg.Error, psycopg_pool.PoolTimeout),
-            self._pool.connection(timeout=1) as connection,
-        ):
-            connection.execute("select pg_notify(%s, '')", (self._channel,))
+        self._bell.close()
         self._pool.close()
-        self._listener.join()
 
     def _write(self, label: str, work: Work[T]) -> T:
         """Run the unit in a transaction of its own; a race lost to another one is run again."""
@@ -177,8 +170,9 @@ class PostgresDatabase:
         with self._pool.connection() as connection:
             tx = PostgresTransaction(connection)
             result = work(tx)
-            if connection.info.transaction_status is TransactionStatus.INTRANS:
-                connection.statements.command(self._told if tx.noted else b"commit")
+            tx.commit()
+        if tx.noted:
+            self._bell.ring()
         report_slow(label, started)
         return result
 
@@ -186,35 +180,14 @@ class PostgresDatabase:
         started = time.monotonic()
         try:
             with self._pool.connection() as connection:
-                connection.statements.command(b"begin isolation level repeatable read read only")
-                return work(PostgresTransaction(connection))
+                tx = PostgresTransaction(connection, _READING)
+                result = work(tx)
+                tx.commit()
+                return result
         except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
             raise translate(exc) from exc
         finally:
             report_slow(label, started)
-
-    def _listen_forever(self) -> None:
-        """Turn notifications into wake-ups. After a lost connection, wake once: something may have been missed."""
-        delay = 0.1
-        while not self._closing.is_set():
-            try:
-                with psycopg.connect(
-                    self._dsn, autocommit=True, connect_timeout=5, **self._options()
-                ) as connection:
-                    connection.execute(cast(LiteralString, f'listen "{self._channel}"'))
-                    self._signal()
-                    delay = 0.1
-                    while not self._closing.is_set():
-                        if list(connection.notifies(timeout=0.25, stop_after=1)):
-                            self._signal()
-            except psycopg.Error as exc:
-                log.warning("lost the wake-up connection, trying again: %s", exc)
-                self._closing.wait(delay)
-                delay = min(delay * 2, 2)
-
-    def _signal(self) -> None:
-        if not self._closing.is_set():
-            self._loop.call_soon_threadsafe(self.wake.signal)
 
 
 def translate(exc: Exception) -> KeryxError:

@@ -78,7 +78,7 @@ def revise(tx: Transaction, turn: Turn) -> Preview:
 
 def record(tx: Transaction, preview: Preview, state: PreviewState, *, receipt: str = "") -> bool:
     """Say how a send ended, unless somebody else has taken the preview over; gives whether that was recorded."""
-    changed = tx.run(
+    changed = tx.count(
         "update previews set state = :state, receipt = :receipt where turn = :turn and token = :token",
         {
             "turn": preview.turn,
@@ -118,7 +118,7 @@ def waiting(tx: Transaction, target: Target) -> bool:
 
 def trim(tx: Transaction, *, before: datetime) -> int:
     """Forget the previews of turns that ended and whose answer was given up."""
-    return tx.run(
+    return tx.count(
         """
         delete from previews
         where at < :before

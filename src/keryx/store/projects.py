@@ -12,8 +12,7 @@ from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId
 from keryx.core.sessions import Viewer
 from keryx.store import changes
-from keryx.store.database import Row, Transaction, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, micros, moment
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +35,7 @@ from projects p
 
 def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str, now: datetime) -> Project:
     project = ProjectId(ids.new(now))
-    added = tx.run(
+    added = tx.count(
         """
         insert into projects (id, profile, owner, name, colour, created_at)
         values (:id, :profile, :owner, :name, :colour, :now)

@@ -12,8 +12,7 @@ from keryx.core.questions import Asked, Question, QuestionState
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import buttons, changes
-from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
 
 # A count, for with `exists` PostgreSQL would rather read all turns than look up a few.
 LEFT = """
@@ -160,7 +159,7 @@ def close(
     by: PrincipalId | None = None,
 ) -> None:
     """End an open question. `Conflict` if it was closed meanwhile."""
-    changed = tx.run(
+    changed = tx.count(
         """
         update questions set state = :state, answer = :answer, answered_by = :by, closed_at = :now
         where id = :id and state = 'open'

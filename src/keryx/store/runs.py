@@ -22,7 +22,7 @@ from job_runs r join jobs j on j.id = r.job left join turns t on t.id = r.turn
 def begin(tx: Transaction, job: Job, *, due_at: datetime, now: datetime) -> bool:
     """Claim a due moment of a job; false if it has been claimed before."""
     return bool(
-        tx.run(
+        tx.count(
             """
             insert into job_runs (job, due_at, profile, owner, outcome, at)
             values (:job, :due_at, :profile, :owner, 'skipped', :now)

@@ -21,8 +21,8 @@ from keryx.core.query import Filters, Is, Not, Query, parse
 from keryx.core.search import Snippet, highlight
 from keryx.core.sessions import Session, Viewer
 from keryx.store import entries, feed, indexed, indexing, messages, sessions
-from keryx.store.database import Database, Engine, Transaction, micros
-from keryx.store.indexing import AMONG_IDS, AMONG_NAMES, Ask, Backend, Batch, Damaged
+from keryx.store.database import AMONG_IDS, AMONG_NAMES, Database, Engine, Transaction, micros
+from keryx.store.indexing import Ask, Backend, Batch, Damaged
 from keryx.store.search_postgres import PostgresSearch
 from keryx.store.search_sqlite import SqliteSearch
 
@@ -81,11 +81,14 @@ class Index:
         if query == Query():
             return []
 
+        asked = partial(_search, self._backend, viewer, query, now, limit, offset)
+
         async def look() -> list[Hit]:
-            await self._advance(None)
-            return await self._database.read(
-                "search", partial(_search, self._backend, viewer, query, now, limit, offset)
-            )
+            found = await self._database.read("search", lambda tx: asked(tx) if self._current(tx) else None)
+            if found is None:
+                await self._advance(None)
+                found = await self._database.read("search", asked)
+            return found
 
         return await self._mending(look)
 
@@ -149,6 +152,9 @@ class Index:
                     count += len(batch.entries)
                     if progress and batch.progress:
                         progress(*batch.progress)
+
+    def _current(self, tx: Transaction) -> bool:
+        return indexing.current(tx, self._backend.state(tx))
 
     def _step(self, tx: Transaction) -> tuple[Batch | None, bool]:
         batch = indexing.step(tx, self._backend.state(tx))
@@ -220,6 +226,8 @@ class _Asked:
         return found, below
 
     def _visible(self, found: dict[int, float]) -> list[_Candidate]:
+        if not found:
+            return []
         facts = [_OF_MESSAGES[fact] for fact in self._query.filters.is_ if fact in _OF_MESSAGES]
         undone = "m.undone > 0" if Is.UNDONE in self._query.filters.is_ else "m.undone = 0"
         rows = self._tx.rows(
@@ -243,6 +251,8 @@ class _Asked:
         if of_messages or self._query.expr is None or isinstance(self._query.expr, Not):
             return []
         found = self._backend.titles(self._tx, self._titles_ask, limit=_TITLES)
+        if not found:
+            return []
         rows = self._tx.rows(
             f"select s.id, s.active_at from sessions s where s.id {AMONG_NAMES[self._tx.engine]} and {' and '.join(self._where)}",
             {**self._params, "names": json.dumps(list(found))},
@@ -296,9 +306,11 @@ def _ago(now: datetime, age: timedelta | None) -> datetime | None:
 
 def _hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list[Hit]:
     """The candidates with all that is shown of them."""
+    if not chosen:
+        return []
     around = _neighbours(tx, [candidate.id for candidate in chosen])
     shown = _messages(tx, {id_ for row in around.values() for id_ in row if id_})
-    known = {id_: sessions.get(tx, id_) for id_ in {candidate.session for candidate in chosen}}
+    known = {s.id: s for s in sessions.among(tx, {candidate.session for candidate in chosen})}
     hits: list[Hit] = []
     for candidate in chosen:
         session = known[candidate.session]

@@ -11,9 +11,10 @@ from keryx.core import wire
 from keryx.core.ids import SessionId
 from keryx.core.query import And, Expr, Not, Or, Phrase, Prefix, Term
 from keryx.store import cursors
-from keryx.store.database import Database, Transaction
+from keryx.store.database import AMONG_IDS, Database, Transaction
 from keryx.store.entries import Entry
-from keryx.store.indexing import AMONG_IDS, Ask, Batch, Page
+from keryx.store.indexing import Ask, Batch, Page
+from keryx.store.statements import PLANNED_ANEW
 
 NAME = "search"
 _LONGEST = 8_000
@@ -38,14 +39,14 @@ class PostgresSearch:
         titles = wire.dumps([row for entry in batch.titles for row in _rows(entry)])
         done = await self._database.write("search.put", lambda tx: _put(tx, batch, rows, titles))
         if done and batch.complete:
-            await self._database.write("search.analyse", lambda tx: tx.run("analyze search"))
+            await self._database.write("search.analyse", lambda tx: tx.count("analyze search"))
         return done
 
     def messages(self, tx: Transaction, ask: Ask, *, below: int, limit: int) -> Page:
         # The plan depends on how common the words are.
-        tx.run("set local plan_cache_mode = force_custom_plan")
         rows = tx.rows(
-            """
+            f"""
+            {PLANNED_ANEW}
             select id, split, ts_rank(vector, cast(:words as tsquery), 1)
             from (
               select id, split, vector from search
@@ -216,7 +217,7 @@ def _advance(tx: Transaction, batch: Batch) -> bool:
         sql = "insert into cursors (name, value, moved_at) values (:name, :state, 0) on conflict do nothing"
     else:
         sql = "update cursors set value = :state where name = :name and value = :seen"
-    return tx.run(sql, params) == 1
+    return tx.count(sql, params) == 1
 
 
 def _insert(tx: Transaction, number: str, rows: str) -> None:

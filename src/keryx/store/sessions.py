@@ -1,5 +1,7 @@
 """Sessions: made with their first message, named, changed, ended and erased."""
 
+import json
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +21,7 @@ from keryx.core.sessions import (
 )
 from keryx.core.source import Source
 from keryx.store import changes, lines, media
-from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
+from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
 
 COLUMNS = """
   s.id, s.profile, s.owner, s.surface, s.created_at, s.active_at, s.title, s.title_by, s.origin, s.parent, s.parent_seq,
@@ -87,6 +89,12 @@ def get(
     if found is None or hidden or (viewer and not viewer.sees(found.profile, found.owner)):
         raise NotFound(f"there is no session {session!r}: /sessions or `keryx sessions list` shows them")
     return found
+
+
+def among(tx: Transaction, sessions: Iterable[SessionId]) -> list[Session]:
+    """Those of these sessions that there are, deleted ones too, in no order."""
+    rows = tx.rows(f"{SELECT} where s.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(sessions))})
+    return [from_row(row) for row in rows]
 
 
 def exists(tx: Transaction, session: SessionId) -> bool:

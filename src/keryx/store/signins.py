@@ -68,7 +68,7 @@ def see(tx: Transaction, id_: str, *, now: datetime) -> None:
 
 
 def remove(tx: Transaction, viewer: Viewer, id_: str) -> None:
-    gone = tx.run(
+    gone = tx.count(
         "delete from sign_ins where id = :id and profile = :profile and principal = :principal",
         {"id": id_, "profile": viewer.profile, "principal": viewer.principal},
     )
@@ -78,7 +78,7 @@ def remove(tx: Transaction, viewer: Viewer, id_: str) -> None:
 
 def trim(tx: Transaction, *, now: datetime) -> int:
     """Forget sign-ins that have run out; gives how many."""
-    return tx.run("delete from sign_ins where expires_at <= :now", {"now": micros(now)})
+    return tx.count("delete from sign_ins where expires_at <= :now", {"now": micros(now)})
 
 
 def _sign_in(row: Row) -> SignIn:

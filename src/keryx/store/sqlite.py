@@ -48,7 +48,10 @@ class SqliteTransaction:
         self._cursor = connection.cursor()
         self.noted = False
 
-    def run(self, sql: str, params: Params = NOTHING) -> int:
+    def run(self, sql: str, params: Params = NOTHING) -> None:
+        self._execute(sql, params)
+
+    def count(self, sql: str, params: Params = NOTHING) -> int:
         self._execute(sql, params)
         return self._connection.changes()
 

@@ -14,8 +14,7 @@ from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.source import Source
 from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
-from keryx.store.database import Row, Transaction, maybe_moment, micros, moment
-from keryx.store.indexing import AMONG_NAMES
+from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
 
 COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
@@ -191,7 +190,7 @@ def finish(
     left: bool = False,
 ) -> None:
     """End a running turn under its lease. With `left` its open questions stay, for its worker is going away."""
-    changed = tx.run(
+    changed = tx.count(
         """
         update turns
         set state = :state, lease = null, lease_until = null, finished_at = :now, error = :error
@@ -349,7 +348,7 @@ def _move(
 ) -> None:
     if state not in MOVES[turn.state]:
         raise Conflict(f"turn {turn.id} is {turn.state}: it cannot become {state}")
-    changed = tx.run(
+    changed = tx.count(
         f"""
         update turns
         set state = :state, lease = null, lease_until = null, ready_at = null, {extra}
