@@ -124,4 +124,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     total: timedelta = timedelta(hours=2)
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)
-    settle: timedelta = timedelta(seconds=1)
+    settle: timedelta = timedelta(seconds=5)

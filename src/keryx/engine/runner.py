@@ -95,6 +95,7 @@ class Runner:
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
         """Run turns until cancelled. `changes` is the live feed: it tells of new turns and of cancels."""
+        self._began = self._clock.monotonic()
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, changes)
             await self._claim_forever(group)
