@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 _RING, _END = b"r", b"e"
 _LAST_SECONDS = 5
+# Between two rings, so that a rush of commits does not become a rush of rings.
+_PAUSE = 0.005
 
 
 class Bell:
@@ -32,6 +34,7 @@ class Bell:
         self._wake = wake
         self._loop = loop
         self._ends = threading.Event()
+        self._due = self._told = False
         self._mine, self._theirs = socket.socketpair()
         self._theirs.setblocking(False)
         self._thread = threading.Thread(target=self._forever, name="keryx-bell", daemon=True)
@@ -40,7 +43,9 @@ class Bell:
     def ring(self) -> None:
         """Signal here at once, and elsewhere very soon. From any thread."""
         self._signal()
-        self._send(_RING)
+        if not self._due:
+            self._due = True
+            self._send(_RING)
 
     def close(self) -> None:
         """End it, with a last ring if one is due."""
@@ -84,7 +89,9 @@ class Bell:
             readable, _, _ = select.select([server.socket, self._mine], [], [])
             asked = self._mine.recv(4096) if self._mine in readable else b""
             if _RING in asked:
+                self._due = False  # before the ring: whoever comes now asks for the next one
                 self._notify(connection)
+                self._ends.wait(_PAUSE)
             server.consume_input()
             heard = list(iter(server.notifies, None))
             if any(note.be_pid != server.backend_pid for note in heard):
@@ -94,5 +101,10 @@ class Bell:
         statements.of(connection).command(f'notify "{self._channel}"'.encode())
 
     def _signal(self) -> None:
-        if not self._ends.is_set():
-            self._loop.call_soon_threadsafe(self._wake.signal)
+        if not self._told and not self._ends.is_set():
+            self._told = True
+            self._loop.call_soon_threadsafe(self._wake_up)
+
+    def _wake_up(self) -> None:
+        self._told = False
+        self._wake.signal()
