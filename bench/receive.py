@@ -67,7 +67,7 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     for case, (ours, plain), rate in zip(cases, measured, rates, strict=True):
         for found in _lines(f"{case.lanes:,} lanes", ours, plain, first):
             yield found
-        yield _crowd(stage, f"{case.lanes:,} lanes", ours, plain, rate)
+        yield _crowd(f"{case.lanes:,} lanes", ours, plain, rate)
 
 
 def _lines(size: str, ours: Spread, plain: Spread, first: Spread) -> list[Line]:
@@ -83,9 +83,7 @@ def _lines(size: str, ours: Spread, plain: Spread, first: Spread) -> list[Line]:
     return lines
 
 
-def _crowd(stage: Stage, size: str, ours: Spread, plain: Spread, rate: float) -> Line:
-    """Commits are shared on SQLite. A PostgreSQL on the same cores has one caller's work on both of them already, so
-    there many callers have but what is left idle, and no target."""
+def _crowd(size: str, ours: Spread, plain: Spread, rate: float) -> Line:
     return line(
         f"receive, {CALLERS} callers",
         size,
@@ -93,7 +91,7 @@ def _crowd(stage: Stage, size: str, ours: Spread, plain: Spread, rate: float) ->
         "/s",
         floor=1 / plain.mean,
         against=1 / ours.mean,
-        least=None if stage.dsn else 2,
+        least=2,
         what="one caller",
     )
 
