@@ -5,8 +5,8 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from keryx.store import statements
-from keryx.store.database import NOTHING
-from keryx.store.statements import KEPT, MOST_AT_ONCE, OFTEN, PLANNED_ANEW, Connection, Statements
+from keryx.store.database import NOTHING, PLANNED_ANEW
+from keryx.store.statements import KEPT, MOST_AT_ONCE, OFTEN, Connection, Statements
 
 _PREPARED = "select count(*) from pg_prepared_statements where name like 'keryx%'"
 

@@ -28,6 +28,8 @@ class Engine(StrEnum):
     POSTGRES = "postgres"
 
 
+# PostgreSQL never keeps the plan of a statement with this remark: the best one depends on its values.
+PLANNED_ANEW = "/* planned anew */"
 # How a statement takes many numbers, or many names, as one parameter.
 AMONG_IDS = {
     Engine.SQLITE: "in (select value from json_each(:ids))",

@@ -11,10 +11,9 @@ from keryx.core import wire
 from keryx.core.ids import SessionId
 from keryx.core.query import And, Expr, Not, Or, Phrase, Prefix, Term
 from keryx.store import cursors
-from keryx.store.database import AMONG_IDS, Database, Transaction
+from keryx.store.database import AMONG_IDS, PLANNED_ANEW, Database, Transaction
 from keryx.store.entries import Entry
 from keryx.store.indexing import Ask, Batch, Page
-from keryx.store.statements import PLANNED_ANEW
 
 NAME = "search"
 _LONGEST = 8_000

@@ -19,14 +19,12 @@ from psycopg.pq import DiagnosticField, ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from keryx.core.errors import Invalid
-from keryx.store.database import UNSTORABLE, Params, Row
+from keryx.store.database import PLANNED_ANEW, UNSTORABLE, Params, Row
 
 # A plan is worth its while from here on, and so many are kept by each connection.
 OFTEN, KEPT = 5, 500
 MOST_AT_ONCE = 50
 _LARGE = 64_000
-# A statement with this remark is never prepared: its best plan depends on its values.
-PLANNED_ANEW = "/* planned anew */"
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _ANEW = PLANNED_ANEW.encode()
 _numbers = count()
