@@ -31,14 +31,16 @@ def test_two_tabs_and_a_terminal_see_the_same(browser: Browser, served: House) -
             expect(seen.page.get_by_text("via terminal")).to_be_visible()
 
 
-def test_a_message_from_a_chat_appears_in_every_tab(browser: Browser, served: House) -> None:
-    with Platform() as platform, tab(browser, served) as one, tab(browser, served) as two:
+def test_a_message_from_a_chat_appears_in_every_tab(browser: Browser, house: House) -> None:
+    """Either process may answer, so both have to know who may talk."""
+    serving = house.serving(KERYX_FAKE_ALLOW="*")
+    with Platform() as platform, serving, tab(browser, house) as one, tab(browser, house) as two:
         one.open()
         two.open()
         node = subprocess.Popen(
             [sys.executable, "-m", "tests.fakes.node", platform.url],
             cwd=ROOT,
-            env=served.cli.environment(),
+            env=house.cli.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
