@@ -4,7 +4,7 @@ It rings beside the transactions, for those that notify commit one after the oth
 
 import asyncio
 import logging
-import select
+import selectors
 import socket
 import threading
 from typing import Any, LiteralString, cast
@@ -67,7 +67,7 @@ class Bell:
     def _forever(self) -> None:
         """Whoever comes back after a lost connection may have missed something, and so may those who did not hear it."""
         delay = 0.1
-        while not self._ends.is_set():
+        while self._due or not self._ends.is_set():
             try:
                 with psycopg.connect(
                     self._dsn, autocommit=True, connect_timeout=5, **self._options
@@ -78,6 +78,8 @@ class Bell:
                     delay = 0.1
                     self._hear(connection)
             except psycopg.Error as exc:
+                if self._ends.is_set():
+                    return
                 log.warning("lost the wake-up connection, trying again: %s", exc)
                 self._ends.wait(delay)
                 delay = min(delay * 2, 2)
@@ -85,17 +87,20 @@ class Bell:
     def _hear(self, connection: psycopg.Connection[Any]) -> None:
         server = connection.pgconn
         asked = b""
-        while _END not in asked:
-            readable, _, _ = select.select([server.socket, self._mine], [], [])
-            asked = self._mine.recv(4096) if self._mine in readable else b""
-            if _RING in asked:
-                self._due = False  # before the ring: whoever comes now asks for the next one
-                self._notify(connection)
-                self._ends.wait(_PAUSE)
-            server.consume_input()
-            heard = list(iter(server.notifies, None))
-            if any(note.be_pid != server.backend_pid for note in heard):
-                self._signal()
+        with selectors.DefaultSelector() as either:
+            either.register(server.socket, selectors.EVENT_READ)
+            either.register(self._mine, selectors.EVENT_READ)
+            while _END not in asked:
+                readable = {key.fileobj for key, _ in either.select()}
+                asked = self._mine.recv(4096) if self._mine in readable else b""
+                if _RING in asked:
+                    self._due = False  # before the ring: whoever comes now asks for the next one
+                    self._notify(connection)
+                    self._ends.wait(_PAUSE)
+                server.consume_input()
+                heard = list(iter(server.notifies, None))
+                if any(note.be_pid != server.backend_pid for note in heard):
+                    self._signal()
 
     def _notify(self, connection: psycopg.Connection[Any]) -> None:
         statements.of(connection).command(f'notify "{self._channel}"'.encode())
