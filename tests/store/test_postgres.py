@@ -1,6 +1,9 @@
 import asyncio
+import os
+import resource
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -125,6 +128,23 @@ async def test_many_commits_wake_every_process_and_none_more_often_than_they_are
         await asyncio.gather(*(Store(here).write(a_session) for _ in range(20)))
         woken = [await quiet(database) for database in (here, there)]
         assert all(1 <= now - then <= 20 for then, now in zip(before, woken, strict=True))
+
+
+async def test_a_process_with_many_open_files_is_woken(server: Server) -> None:
+    """The old call that waits for several files knows but 1,024 of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1_200:
+        pytest.skip("so many files cannot be opened here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1_200), hard))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1_030):
+            stack.enter_context(open(os.devnull, "rb"))  # noqa: ASYNC230 it never waits
+        async with PostgresDatabase(server.dsn) as here, PostgresDatabase(server.dsn) as there:
+            seen = await quiet(here)
+            await Store(there).write(a_session)
+            async with asyncio.timeout(10):
+                await here.wake.wait(seen)
 
 
 async def test_a_commit_wakes_its_own_process_once(server: Server) -> None:
