@@ -124,9 +124,8 @@ async def wait(world: World, witness: Witness, step: float, condition: Callable[
             await witness.quiet()
 
 
-@pytest.mark.parametrize(
-    "sticky", [pytest.param(False, id="once", marks=pytest.mark.faults), pytest.param(True, id="sticky")]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize("sticky", [False, True], ids=["once", "sticky"])
 @pytest.mark.parametrize("label", CHORES)
 async def test_a_chore_that_is_struck_is_done_in_the_end(
     begin: Begin, database: Database, label: str, sticky: bool
