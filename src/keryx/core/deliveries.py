@@ -106,6 +106,17 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     media: tuple[Media, ...] = ()
 
 
+def noted(state: DeliveryState, target: Target) -> str:
+    """How the feed tells that a delivery has moved: its state, and the key of the account that sends it."""
+    return f"{state.value} {target.account_key}"
+
+
+def read_note(note: str) -> tuple[DeliveryState, str]:
+    """The state and the key of the account that `noted` wrote."""
+    state, _, account = note.partition(" ")
+    return DeliveryState(state), account
+
+
 def parse_target(text: str, *, origin: Target | None = None) -> list[Target]:
     """Read `origin`, `local`, `<platform>`, `<platform>:<chat>[:<thread>]`, or a list of these with commas. A colon or
     a comma within an id is written `%3A` or `%2C`, as `str(target)` does."""

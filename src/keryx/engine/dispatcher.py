@@ -10,7 +10,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.core.changes import Change, Kind
-from keryx.core.deliveries import Delivery, DeliveryState, Idempotency, Target
+from keryx.core.deliveries import Delivery, DeliveryState, Idempotency, Target, read_note
 from keryx.core.errors import Gone, KeryxError, LeaseLost, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.ports import Adapter, Clock, Parcel
@@ -95,9 +95,10 @@ class Dispatcher:
 
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
         async for change in changes:
-            state, _, account = change.note.partition(" ")
-            if change.kind is Kind.DELIVERY and account == self._account:
-                self._moved(DeliveryState(state))
+            if change.kind is Kind.DELIVERY:
+                state, account = read_note(change.note)
+                if account == self._account:
+                    self._moved(state)
 
     def _moved(self, state: DeliveryState) -> None:
         """What is ready is looked for at once. The end of one lets others go only if some wait."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from keryx.core import ids, wire
 from keryx.core.changes import Kind
-from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Target
+from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Target, noted
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.media import Media
@@ -78,11 +78,6 @@ def enqueue(
         note=noted(DeliveryState.READY, target),
     )
     return delivery
-
-
-def noted(state: DeliveryState, target: Target) -> str:
-    """How the feed tells that a delivery has moved: its state, and whose sender it concerns."""
-    return f"{state.value} {target.account_key}"
 
 
 def get(tx: Transaction, delivery: DeliveryId, *, viewer: Viewer | None = None) -> Delivery:

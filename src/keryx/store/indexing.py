@@ -110,8 +110,8 @@ class Backend(Protocol):
 
 def step(tx: Transaction, seen: str | None) -> Batch | None:
     """What comes next for an index in the state `seen`, or `None` if it has everything."""
-    state = _decoded(seen)
-    if state is None or state.witness != _witness(tx, state.cursor, state.witness):
+    state = _standing(tx, seen)
+    if state is None:
         return restart(tx, seen)
     if state.filled is not None:
         return _fill(tx, seen, state, state.filled)
@@ -126,10 +126,8 @@ def step(tx: Transaction, seen: str | None) -> Batch | None:
 
 def current(tx: Transaction, seen: str | None) -> bool:
     """Whether an index in the state `seen` has everything, and nothing waits for a transaction to end."""
-    state = _decoded(seen)
+    state = _standing(tx, seen)
     if state is None or state.filled is not None or state.titled is not None:
-        return False
-    if state.witness != _witness(tx, state.cursor, state.witness):
         return False
     try:
         return not feed.after(tx, state.cursor, limit=1) and not feed.held_back(tx)
@@ -145,6 +143,13 @@ def restart(tx: Transaction, seen: str | None) -> Batch:
     witness = _witness(tx, cursor, "")
     state = State(format=FORMAT, cursor=cursor, witness=witness, filled=0, until=until, titled=SessionId(""))
     return Batch(seen=seen, state=wire.dumps(state), reset=True)
+
+
+def _standing(tx: Transaction, seen: str | None) -> State | None:
+    """The state of an index that this store has made; `None` if it has to begin anew."""
+    state = _decoded(seen)
+    known = state is not None and state.witness == _witness(tx, state.cursor, state.witness)
+    return state if known else None
 
 
 def _decoded(seen: str | None) -> State | None:

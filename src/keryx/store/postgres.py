@@ -21,7 +21,6 @@ from keryx.store import migrate, statements
 from keryx.store.bell import Bell
 from keryx.store.crew import Crew
 from keryx.store.database import NOTHING, Engine, Params, Row, Transaction, Work, report_slow
-from keryx.store.statements import Result
 from keryx.store.wake import Wake
 
 T = TypeVar("T")
@@ -60,26 +59,23 @@ class PostgresTransaction:
         self._statements.put_off(sql, params)
 
     def count(self, sql: str, params: Params = NOTHING) -> int:
-        return self._execute(sql, params).count
+        return self._statements.execute(sql, params).count
 
     def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
-        return self._execute(sql, params).rows()
+        return self._statements.execute(sql, params).rows()
 
     def row(self, sql: str, params: Params = NOTHING) -> Row | None:
-        found = self._execute(sql, params).rows(0, 1)
+        found = self._statements.execute(sql, params).rows(0, 1)
         return found[0] if found else None
 
     def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
-        found, first = self._execute(sql, params), 0
+        found, first = self._statements.execute(sql, params), 0
         while batch := found.rows(first, first + size):
             yield batch
             first += size
 
     def commit(self) -> None:
         self._statements.commit()
-
-    def _execute(self, sql: str, params: Params) -> Result:
-        return self._statements.execute(sql, params)
 
 
 class PostgresDatabase:
