@@ -283,6 +283,32 @@ async def test_who_is_revoked_steers_nobody(begin: Begin) -> None:
     assert (seen, turn.state, turn.error) == ([], TurnState.CANCELLED, access.REVOKED)
 
 
+async def test_a_node_without_the_platform_goes_by_the_rule_of_the_one_that_has_it(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(policy=rules(allow=("ann",)), agent=Scenes({"slow": [pause]}))
+    receipt = await world.hub.receive(knock("slow"))
+    await pause.reached()
+    waiting = await world.hub.receive(knock("hello"))
+    world.policy, world.serves = SHUT, []
+    await world.restart()
+    pause.go_on()
+    assert [(await world.settle(r)).state for r in (receipt, waiting)] == [TurnState.DONE] * 2
+
+
+async def test_the_last_rule_of_a_platform_counts_for_nodes_without_it(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(policy=rules(allow=("ann",)), agent=Scenes({"slow": [pause]}))
+    receipt = await world.hub.receive(knock("slow"))
+    await pause.reached()
+    waiting = await world.hub.receive(knock("hello"))
+    await world.crash()
+    world.policy = rules(allow=("bob",))
+    await (await world.start()).stop()
+    world.policy, world.serves = SHUT, []
+    await world.restart()
+    assert [(await world.settle(r)).error for r in (receipt, waiting)] == [access.REVOKED] * 2
+
+
 async def test_a_local_transport_is_not_asked(begin: Begin) -> None:
     world = await begin(policy=SHUT)
     assert (await world.ask("hello")).state is TurnState.DONE

@@ -4,7 +4,7 @@ arranges something that is new, and gives the act."""
 import io
 import re
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TypeAlias
@@ -19,7 +19,7 @@ from keryx.app import App
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.ids import DEFAULT_PROFILE, WorkerId
 from keryx.core.messages import words
-from keryx.core.ports import Attachment
+from keryx.core.ports import Adapter, Attachment
 from keryx.core.questions import Consent, Question
 from keryx.core.sessions import EndReason, Session, Settings
 from keryx.core.turns import Turn
@@ -32,7 +32,7 @@ from keryx.engine.service import Service
 from keryx.store import consents, cursors, deliveries, homes, outbox, questions, search_postgres
 from keryx.store.database import Database, Transaction
 from keryx.store.desks import Composed
-from keryx.testing import FakeClock
+from keryx.testing import FakeClock, RecordingAdapter
 
 Act: TypeAlias = Callable[[], Awaitable[object]]
 Deed: TypeAlias = Callable[[Setting], Awaitable[Act]]
@@ -254,10 +254,23 @@ async def restart(setting: Setting) -> Act:
     return lambda: come_and_go(setting.database, setting.clock, telling)
 
 
-async def come_and_go(database: Database, clock: FakeClock, policy: Policy = AT_ONCE) -> None:
+async def publish(setting: Setting) -> Act:
+    """A node starts that serves a platform."""
+    platform = RecordingAdapter(fresh())
+    return lambda: come_and_go(setting.database, setting.clock, adapters=[platform])
+
+
+async def come_and_go(
+    database: Database, clock: FakeClock, policy: Policy = AT_ONCE, *, adapters: Sequence[Adapter] = ()
+) -> None:
     """A node starts and ends."""
     service = Service(
-        database, clock, policy=policy, choose=lambda reading: ECHO, place=lambda reading, turn: "a test"
+        database,
+        clock,
+        policy=policy,
+        choose=lambda reading: ECHO,
+        place=lambda reading, turn: "a test",
+        adapters=adapters,
     )
     async with service.running():
         pass
@@ -336,6 +349,7 @@ VERBS: Mapping[str, Deed] = {
     "cursor.begin": anywhere(lambda hub, name: hub.begin(name, "1")),
     "import": import_,
     "notices.restart": restart,
+    "rules.publish": publish,
     "salt": salt,
     "search.put": search,
     "search.analyse": search,

@@ -188,7 +188,7 @@ class World:
         self.fake = RecordingAdapter(FAKE)
         self.agent: Agent = agent or ECHO
         self.policy = policy
-        self._adapters = [self.fake] if adapters is None else adapters
+        self.serves: Sequence[Adapter] = [self.fake] if adapters is None else adapters
         self._hooks = hooks
         self._numbers = count(1)
         self.nodes: list[Node] = []
@@ -210,7 +210,7 @@ class World:
             policy=self.policy,
             choose=lambda reading: self.agent,
             place=lambda reading, turn: "a test",
-            adapters=self._adapters,
+            adapters=self.serves,
             hooks=self._hooks,
             kind=f"serve{next(self._numbers)}",
             everything=everything,

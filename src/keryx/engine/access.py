@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from keryx.core import access, codes, identity, ids
-from keryx.core.access import CLOSED, Rules, Verdict
+from keryx.core.access import CLOSED, Rule, Rules, Verdict
 from keryx.core.deliveries import Target
 from keryx.core.errors import Forbidden
 from keryx.core.identity import NO_ALIASES, Aliases
@@ -11,6 +11,7 @@ from keryx.core.ids import OPERATOR, ProfileId
 from keryx.core.ports import Inbound
 from keryx.core.source import Source
 from keryx.store import deliveries, grants, guesses, handles, pairings
+from keryx.store import rules as published
 from keryx.store.database import Transaction
 from keryx.store.pairings import Pairing
 
@@ -43,7 +44,7 @@ def admit(tx: Transaction, inbound: Inbound, rules: Rules, *, now: datetime) -> 
 
 def judged(tx: Transaction, source: Source, rules: Rules) -> Verdict:
     """What the rules and the grants say of a source at this moment."""
-    rule, others = rules.get(source.platform, CLOSED), _others(tx, source)
+    rule, others = _rule(tx, source, rules), _others(tx, source)
     verdict = access.judge(rule, source, granted=False, others=others)
     if verdict is Verdict.ALLOWED or _grant(tx, source) is None:
         return verdict
@@ -53,7 +54,7 @@ def judged(tx: Transaction, source: Source, rules: Rules) -> Verdict:
 def operates(tx: Transaction, source: Source, rules: Rules) -> bool:
     """Whether the author of a message has the rights of an operator."""
     grant = _grant(tx, source)
-    listed = access.listed(rules.get(source.platform, CLOSED).operators, source, _others(tx, source))
+    listed = access.listed(_rule(tx, source, rules).operators, source, _others(tx, source))
     return listed or (grant is not None and grant.operator)
 
 
@@ -87,6 +88,11 @@ def aliases(tx: Transaction, source: Source) -> Aliases:
 def identified(source: Source) -> str | None:
     """The id by which the author of a message is known."""
     return source.user_alt or source.user or source.chat
+
+
+def _rule(tx: Transaction, source: Source, rules: Rules) -> Rule:
+    """The rule of a platform: this node's own, else the one of a node that serves the platform."""
+    return rules.get(source.platform) or published.find(tx, source.platform) or CLOSED
 
 
 def _others(tx: Transaction, source: Source) -> list[str]:

@@ -102,6 +102,13 @@ def reachable(adapters: Sequence[Adapter]) -> dict[str, Reach]:
     }
 
 
+def ruled(policy: Policy, adapters: Sequence[Adapter]) -> Policy:
+    """The policy of a node that serves these platforms: one that it was told nothing of is closed here, whatever
+    other nodes were told."""
+    closed = dict.fromkeys((a.platform for a in adapters), CLOSED)
+    return msgspec.structs.replace(policy, access={**closed, **policy.access})
+
+
 def check_access(rules: Rules, adapters: Sequence[Adapter]) -> None:
     """`Invalid` for a rule that names what cannot be on its platform: it would let nobody in, and say nothing."""
     for adapter in adapters:

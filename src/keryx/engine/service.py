@@ -21,13 +21,14 @@ from keryx.engine.housekeeping import Housekeeping
 from keryx.engine.hub import Hub
 from keryx.engine.leases import Held, Leases
 from keryx.engine.listening import Listening
-from keryx.engine.policy import Policy, reachable
+from keryx.engine.policy import Policy, reachable, ruled
 from keryx.engine.previews import Previews
 from keryx.engine.roles import Roles
 from keryx.engine.runner import Runner
 from keryx.engine.scheduler import Scheduler
 from keryx.engine.worker import this
-from keryx.store.database import Database
+from keryx.store import rules
+from keryx.store.database import Database, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +56,11 @@ class Service:
         kind: str = "serve",
         everything: bool = True,
     ) -> None:
-        policy = msgspec.structs.replace(policy, reach=reachable(adapters))
+        self._adapters = adapters if everything else ()
+        policy = ruled(msgspec.structs.replace(policy, reach=reachable(adapters)), self._adapters)
         self._database = database
         self._clock = clock
         self._policy = policy
-        self._adapters = adapters if everything else ()
         self._hooks = hooks
         self._everything = everything
         self.feed = Feed(database, clock, held_up=self._look_again)
@@ -95,6 +96,8 @@ class Service:
         """Work while the block runs; at its end give running turns `drain` seconds, then hand them back."""
         await self.leases.renew()
         await self.leases.sweep()
+        if self._adapters:
+            await self._database.write("rules.publish", self._publish)
         if self._everything and self._policy.notices.restart:
             now = self._clock.now()
             await self._database.write("notices.restart", lambda tx: homes.tell_back(tx, now=now))
@@ -120,6 +123,11 @@ class Service:
                 group.cancel_scope.cancel()
         await self.leases.leave()
         self.hub.close()
+
+    def _publish(self, tx: Transaction) -> None:
+        """Tell nodes that do not serve these platforms who may talk there: they may run the turns of these people."""
+        for platform in sorted({a.platform for a in self._adapters}):
+            rules.publish(tx, platform, self._policy.access[platform], now=self._clock.now())
 
     async def _let_arrive(self) -> None:
         """Give what is on its way to a platform a moment, so that none of it is left in doubt."""

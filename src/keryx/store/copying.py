@@ -70,6 +70,7 @@ TABLES = (
     Table("preferences", ("profile", "principal")),
     Table("sign_ins", ("id",)),
     Table("cursors", ("name",)),
+    Table("rules", ("platform",)),
     Table("workers", ("id",)),
     Table("connections", ("platform", "account", "worker")),
     Table("changes", ("position",), "position"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from keryx.core import source as sources
 from keryx.core import titles, wire
+from keryx.core.access import Rule
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.media import Media
@@ -98,6 +99,7 @@ _TEXTS: tuple[tuple[str, str, str, Any], ...] = (
     ("previews", "turn", "receipt", str),
     ("buttons", "question", "receipt", str),
     ("cursors", "name", "value", str),
+    ("rules", "platform", "rule", Rule),
     ("questions", "id", "body", Question),
     ("questions", "id", "answer", str),
     ("principals", "id", "name", str),

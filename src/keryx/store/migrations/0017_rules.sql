@@ -1,0 +1,5 @@
+create table rules (
+  platform text primary key,
+  rule text not null,
+  published_at integer not null
+) strict;
