@@ -61,13 +61,14 @@ async def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
 class Store:
     """Calls store functions, each in a transaction of its own."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, place: str = "") -> None:
         self.database = database
+        self._place = place
 
     async def write(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self.database.write("test", lambda tx: work(tx, *args, **kwargs))
+        return await self.database.write("test", lambda tx: work(tx, *args, **kwargs), place=self._place)
 
     async def read(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs

@@ -64,13 +64,14 @@ class Witness(CrashingDatabase):
             await asyncio.sleep(0.001 if self._under_way else 0)
             calm = 0 if self._under_way else calm + 1
 
-    async def write(self, label: str, work: Work[T]) -> T:
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         async with asyncio.timeout(SECONDS):
             await self._one.acquire()
         struck = label == self._label and not self.faults[0].struck
         self._under_way += 1
         try:
-            return await super().write(label, await self._watched(work) if struck else work)
+            seen = await self._watched(work) if struck else work
+            return await super().write(label, seen, place=place)
         finally:
             self._under_way -= 1
             if not struck:

@@ -76,9 +76,9 @@ class Wire:
     def cut(self) -> None:
         self.dead = True
 
-    async def write(self, label: str, work: Work[T]) -> T:
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         self._check()
-        return await self._inner.write(label, work)
+        return await self._inner.write(label, work, place=place)
 
     async def read(self, label: str, work: Work[T]) -> T:
         self._check()

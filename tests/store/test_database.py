@@ -35,21 +35,31 @@ async def test_a_unit_that_raises_changes_nothing(store: Store) -> None:
     assert (await store.read(lambda tx: tx.row("select count(*) from sessions"))) in [(0,), [0]]
 
 
-async def test_many_units_at_once_are_all_kept_and_answered(store: Store) -> None:
+@pytest.mark.parametrize("places", [0, 1, 7])
+async def test_many_units_at_once_are_all_kept_and_answered(database: Database, places: int) -> None:
+    stores = [Store(database, place=str(n)) for n in range(places)] or [Store(database)]
+
     def unit(tx: Transaction, n: int) -> int:
         move(tx, str(n))
         if n % 10 == 7:
             raise ValueError(n)
         return n
 
-    outcomes = await asyncio.gather(*(store.write(unit, n) for n in range(100)), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        *(stores[n % len(stores)].write(unit, n) for n in range(100)), return_exceptions=True
+    )
     failed = {n for n, outcome in enumerate(outcomes) if isinstance(outcome, ValueError)}
     assert failed == {n for n in range(100) if n % 10 == 7}
     assert [o for o in outcomes if isinstance(o, int)] == [n for n in range(100) if n % 10 != 7]
-    assert await store.read(names) == {str(n) for n in range(100) if n % 10 != 7}
+    assert await stores[0].read(names) == {str(n) for n in range(100) if n % 10 != 7}
 
 
-async def test_a_statement_that_fails_in_one_unit_does_not_harm_the_others(store: Store) -> None:
+@pytest.mark.parametrize("place", ["", "here"])
+async def test_a_statement_that_fails_in_one_unit_does_not_harm_the_others(
+    database: Database, place: str
+) -> None:
+    store = Store(database, place=place)
+
     def broken(tx: Transaction) -> None:
         move(tx, "broken")
         tx.run("insert into nowhere (a) values (1)")

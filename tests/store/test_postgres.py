@@ -2,6 +2,7 @@ import asyncio
 import os
 import resource
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -15,9 +16,9 @@ from tests.postgres import Server, Unstartable
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE, SessionId
 from keryx.core.ports import Receipt
-from keryx.store import inbox, sessions
+from keryx.store import cursors, inbox, sessions
 from keryx.store.database import Transaction
-from keryx.store.postgres import PostgresDatabase, translate
+from keryx.store.postgres import TOGETHER, PostgresDatabase, translate
 
 
 async def opening(dsn: str) -> None:
@@ -53,6 +54,111 @@ async def test_units_that_block_each_other_are_run_again(postgres: str, schema: 
         await asyncio.gather(store.write(unit, 1, pair), store.write(unit, 2, pair[::-1]))
     assert set(runs) == {1, 2}
     assert len(runs) > 2
+
+
+class Held:
+    """A unit that keeps its place busy, so that what is asked meanwhile comes together."""
+
+    def __init__(self, store: Store) -> None:
+        self._begun, self._go_on = threading.Event(), threading.Event()
+        self._unit = asyncio.ensure_future(store.write(self._wait))
+
+    async def __aenter__(self) -> None:
+        assert await asyncio.to_thread(self._begun.wait, 10)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.sleep(0)  # for what was asked to come to the queue
+        self._go_on.set()
+        await asyncio.gather(self._unit, return_exceptions=True)
+
+    def _wait(self, tx: Transaction) -> None:
+        self._begun.set()
+        assert self._go_on.wait(10)
+
+
+def transaction(tx: Transaction) -> str:
+    """Which transaction this is."""
+    found = tx.row("select cast(pg_current_xact_id() as text)")
+    assert found
+    return str(found[0])
+
+
+async def test_units_that_wait_at_one_place_share_a_transaction(postgres: str, schema: str) -> None:
+    async with PostgresDatabase(postgres, schema=schema) as database:
+        store = Store(database, place="here")
+        async with Held(store):
+            units = [asyncio.ensure_future(store.write(transaction)) for _ in range(TOGETHER)]
+        assert len(set(await asyncio.gather(*units))) == 1
+        alone = [await store.write(transaction) for _ in range(3)]
+        assert len(set(alone)) == 3
+
+
+async def test_if_one_of_them_fails_each_has_a_transaction_of_its_own(postgres: str, schema: str) -> None:
+    runs: list[int] = []
+
+    def unit(tx: Transaction, n: int) -> str:
+        runs.append(n)
+        cursors.move(tx, str(n), "x", now=NOW)
+        if n == 3:
+            raise Invalid("not this one")
+        return transaction(tx)
+
+    async with PostgresDatabase(postgres, schema=schema) as database:
+        store = Store(database, place="here")
+        async with Held(store):
+            units = [asyncio.ensure_future(store.write(unit, n)) for n in range(5)]
+        outcomes = await asyncio.gather(*units, return_exceptions=True)
+        kept = await store.read(lambda tx: sorted(row[0] for row in tx.rows("select name from cursors")))
+    assert [type(o) for o in outcomes] == [str, str, str, Invalid, str]
+    assert len(set(map(str, outcomes))) == 5
+    assert (kept, runs) == (["0", "1", "2", "4"], [0, 1, 2, 3, 0, 1, 2, 3, 4])
+
+
+async def test_units_together_that_block_those_of_another_node_are_run_one_by_one(
+    postgres: str, schema: str
+) -> None:
+    meeting = threading.Barrier(2)
+    runs: Counter[tuple[int, SessionId]] = Counter()
+
+    def unit(tx: Transaction, node: int, session: SessionId) -> None:
+        sessions.lock(tx, session)
+        runs[node, session] += 1
+        if sum(n for (where, _), n in runs.items() if where == node) == 1:
+            meeting.wait(10)
+
+    async with (
+        PostgresDatabase(postgres, schema=schema) as here,
+        PostgresDatabase(postgres, schema=schema) as there,
+    ):
+        stores = [Store(node, place="here") for node in (here, there)]
+        pair = [(await stores[0].write(a_session)).id for _ in range(2)]
+        async with Held(stores[0]), Held(stores[1]):
+            units = [
+                asyncio.ensure_future(store.write(unit, node, session))
+                for node, store in enumerate(stores)
+                for session in pair[:: 1 - 2 * node]
+            ]
+        await asyncio.gather(*units)
+    assert len(runs) == 4
+    assert sum(runs.values()) > 4
+
+
+async def test_units_together_whose_server_dies_are_run_by_nobody_else(server: Server) -> None:
+    runs: list[int] = []
+
+    def unit(tx: Transaction, n: int) -> None:
+        runs.append(n)
+        cursors.move(tx, str(n), "x", now=NOW)
+
+    async with PostgresDatabase(server.dsn) as database:
+        store = Store(database, place="here")
+        async with Held(store):
+            units = [asyncio.ensure_future(store.write(unit, n)) for n in range(3)]
+            await asyncio.sleep(0)
+            server.kill()
+        outcomes = await asyncio.gather(*units, return_exceptions=True)
+    assert [type(o) for o in outcomes] == [Retryable] * 3
+    assert runs == [0, 1, 2]
 
 
 async def test_a_race_that_is_never_won_ends_as_a_conflict(postgres: str, schema: str) -> None:

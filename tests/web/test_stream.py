@@ -285,8 +285,8 @@ class Flaky:
         self.wake = inner.wake
         self.refuses: list[str] = []
 
-    async def write(self, label: str, work: Work[T]) -> T:
-        return await self._inner.write(label, work)
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
+        return await self._inner.write(label, work, place=place)
 
     async def read(self, label: str, work: Work[T]) -> T:
         if label in self.refuses:

@@ -96,7 +96,9 @@ class Hub:
         sought = commands.sought(inbound)
         found = await self._look_up(inbound, sought) if sought else None
         return await self._database.write(
-            "receive", partial(router.receive, inbound=inbound, policy=self._policy, now=now, found=found)
+            "receive",
+            partial(router.receive, inbound=inbound, policy=self._policy, now=now, found=found),
+            place=_place(inbound),
         )
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[Hit]:
@@ -372,3 +374,10 @@ class Hub:
         return await self._database.write(
             label, lambda tx: work(tx, sessions.get(tx, session, viewer=viewer), *args, **kwargs)
         )
+
+
+def _place(inbound: Inbound) -> str:
+    """What an event touches that others may touch at the same time, as far as it can be told beforehand."""
+    source = inbound.source
+    parts = (source.platform, source.account, source.chat or source.user, source.thread)
+    return inbound.session or " ".join(part or "" for part in parts)

@@ -22,6 +22,12 @@ class Outcome(Generic[T]):
         self.result: T | None = None
         self.error: Exception | None = None
 
+    def attempt(self, call: Callable[[], T]) -> None:
+        try:
+            self.result = call()
+        except Exception as exc:  # noqa: BLE001 raised in the task that waits
+            self.error = exc
+
     def settle(self) -> None:
         """Tell the task; to be called in its loop."""
         if self.future.done():
@@ -38,12 +44,6 @@ class _Job(Outcome[T]):
     def __init__(self, call: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.call = call
-
-    def attempt(self) -> None:
-        try:
-            self.result = self.call()
-        except Exception as exc:  # noqa: BLE001 raised in the task that waits
-            self.error = exc
 
 
 class Crew:
@@ -80,7 +80,7 @@ class Crew:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job.attempt()
+            job.attempt(job.call)
             self._loop.call_soon_threadsafe(self._settle, job)
             del job  # or an idle thread would keep what it read last
 

@@ -78,12 +78,13 @@ class Database(Protocol):
 
     `write` returns after the commit is durable. A unit that raises changes nothing. `read` sees one
     snapshot. `wake` is signalled after every commit, of any process, that noted a change. Labels name
-    units in logs, metrics and fault tests."""
+    units in logs, metrics and fault tests. A unit with a `place` is small, and one of many: those that come at once
+    may be committed together, and two of one place never run side by side."""
 
     engine: Engine
     wake: Wake
 
-    async def write(self, label: str, work: Work[T]) -> T: ...
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T: ...
 
     async def read(self, label: str, work: Work[T]) -> T: ...
 

@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -28,11 +29,11 @@ class MeteredDatabase:
         self.wake = inner.wake
         self.meters: dict[str, Meter] = defaultdict(Meter)
 
-    async def write(self, label: str, work: Work[T]) -> T:
-        return await self._count(label, work, write=True)
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
+        return await self._count(label, lambda: self._inner.write(label, work, place=place))
 
     async def read(self, label: str, work: Work[T]) -> T:
-        return await self._count(label, work, write=False)
+        return await self._count(label, lambda: self._inner.read(label, work))
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
@@ -43,11 +44,11 @@ class MeteredDatabase:
     ) -> None:
         await self._inner.__aexit__(kind, error, trace)
 
-    async def _count(self, label: str, work: Work[T], *, write: bool) -> T:
+    async def _count(self, label: str, ask: Callable[[], Awaitable[T]]) -> T:
         meter = self.meters[label]
         started = time.monotonic()
         try:
-            return await (self._inner.write if write else self._inner.read)(label, work)
+            return await ask()
         except Exception:
             meter.errors += 1
             raise

@@ -6,8 +6,9 @@ import random
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar, cast
 
@@ -20,6 +21,7 @@ from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable
 from keryx.store import migrate, statements
 from keryx.store.bell import Bell
 from keryx.store.crew import Crew
+from keryx.store.crowd import Crowd, Unit
 from keryx.store.database import NOTHING, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.wake import Wake
 
@@ -27,6 +29,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 10
+# Threads for units that may be done together, and how many of them are at once.
+CROWD, TOGETHER = 4, 16
 RACES = 12
 CHANNEL = "keryx"
 # The server lets go of what a node holds that it no longer hears from, so that another one can take over.
@@ -40,6 +44,7 @@ _LIVENESS = {
 _READING = b"begin isolation level repeatable read read only"
 _MIGRATION_LOCK = 0x6B65727978
 _RACE = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
 # A connection that fails carries no code, only the words of the server.
 _REFUSAL = re.compile(r"does not exist|authentication failed|pg_hba\.conf|no password supplied")
 
@@ -94,6 +99,7 @@ class PostgresDatabase:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._threads = Crew(self._connections, "keryx-pg", self._loop)
+        self._crowd = Crowd(CROWD, TOGETHER, "keryx-crowd", self._write_all, self._loop)
         await asyncio.to_thread(self._open)
         self._bell = Bell(self._dsn, self._options(), self._channel, self.wake, self._loop)
         return self
@@ -104,8 +110,10 @@ class PostgresDatabase:
         self._closing.set()
         await asyncio.to_thread(self._close)
 
-    async def write(self, label: str, work: Work[T]) -> T:
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         self._check_open()
+        if place:
+            return await self._crowd.run(label, work, place)
         return await self._threads.run(lambda: self._write(label, work))
 
     async def read(self, label: str, work: Work[T]) -> T:
@@ -146,8 +154,34 @@ class PostgresDatabase:
 
     def _close(self) -> None:
         self._threads.close()
+        self._crowd.close()
         self._bell.close()
         self._pool.close()
+
+    def _write_all(self, units: Sequence[Unit[Any]]) -> None:
+        """Run units in one transaction. If the work of one fails, each gets a transaction of its own."""
+        if len(units) > 1 and self._write_together(units):
+            return
+        for unit in units:
+            unit.attempt(partial(self._write, unit.label, unit.work))
+
+    def _write_together(self, units: Sequence[Unit[Any]]) -> bool:
+        """Whether it is known what became of each unit. If not, nothing was changed."""
+        try:
+            results = self._transact(units[0].label, lambda tx: [unit.work(tx) for unit in units])
+        except _LOST as exc:
+            if isinstance(exc, _RACE):
+                return False
+            # It may have been committed, so that nobody but whoever asked may run it again.
+            for unit in units:
+                unit.error = translate(exc)
+            return True
+        except Exception as exc:  # noqa: BLE001 the unit that failed does so again, by itself
+            log.debug("%d units are run one by one: %s", len(units), exc)
+            return False
+        for unit, result in zip(units, results, strict=True):
+            unit.result = result
+        return True
 
     def _write(self, label: str, work: Work[T]) -> T:
         """Run the unit in a transaction of its own; a race lost to another one is run again."""

@@ -114,7 +114,7 @@ class SqliteDatabase:
         self._units.put(None)
         await asyncio.to_thread(self._close)
 
-    async def write(self, label: str, work: Work[T]) -> T:
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         self._check_open()
         unit = _Unit(label, work, self._loop)
         self._units.put(unit)

@@ -97,8 +97,7 @@ class Statements:
         """Run a statement with the next one. Its failure is that one's."""
         ready = self._ready(sql, params)  # which may send what was put off before
         self._later.append(ready)
-        large = any(value is not None and len(value) > _LARGE for value in ready.values)
-        if large or len(self._later) >= MOST_AT_ONCE:
+        if sum(map(len, filter(None, ready.values))) > _LARGE or len(self._later) >= MOST_AT_ONCE:
             self._send(self._later.pop())
 
     def execute(self, sql: str, params: Params) -> Result:

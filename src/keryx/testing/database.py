@@ -66,10 +66,10 @@ class CrashingDatabase:
         self.faults = list(faults)
         self.labels: list[str] = []
 
-    async def write(self, label: str, work: Work[T]) -> T:
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         self.labels.append(label)
         self._meet(label, When.BEFORE)
-        result = await self._inner.write(label, work)
+        result = await self._inner.write(label, work, place=place)
         self._meet(label, When.AFTER)
         return result
 
