@@ -14,6 +14,13 @@ _JOINS = """
 left join messages m on c.kind = 'message' and m.session = c.session and m.seq = c.n
 left join pieces p on c.kind = 'draft' and p.turn = c.turn and p.n = c.n
 """
+# With counts from before a rush, PostgreSQL would rather read all messages than look for a few. The limits forbid it.
+_LOOKED_UP = """
+left join lateral (
+  select * from messages where c.kind = 'message' and session = c.session and seq = c.n limit 1
+) m on true
+left join lateral (select * from pieces where c.kind = 'draft' and turn = c.turn and n = c.n limit 1) p on true
+"""
 
 
 def after(tx: Transaction, cursor: Cursor, *, limit: int = 500) -> list[Change]:
@@ -36,8 +43,9 @@ def held_back(tx: Transaction) -> bool:
     """Whether committed entries wait for an older transaction to end before they may be read."""
     if tx.engine is Engine.SQLITE:
         return False
+    # The newest by the index: to look for one that is new enough may be to read all others.
     row = tx.row(
-        "select 1 from changes where xid >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint limit 1"
+        "select 1 where (select max(xid) from changes) >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
     )
     return row is not None
 
@@ -61,7 +69,7 @@ def _after_postgres(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]
     rows = tx.rows(
         f"""
         select c.xid, c.position, {_COLUMNS}
-        from changes c {_JOINS}
+        from changes c {_LOOKED_UP}
         where (c.xid, c.position) > (:xid, :position)
           and c.xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
           and not pg_visible_in_snapshot(c.xid::text::xid8, cast(:seen as pg_snapshot))
