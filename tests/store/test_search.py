@@ -28,7 +28,7 @@ from keryx.core.messages import (
     words,
 )
 from keryx.core.sessions import Session, TitleBy, Viewer
-from keryx.store import changes, cursors, entries, epochs, messages, projects, sessions
+from keryx.store import changes, cursors, entries, epochs, indexing, messages, projects, sessions
 from keryx.store.database import Database, Engine, Transaction
 from keryx.store.search import WINDOW, Index
 
@@ -297,6 +297,58 @@ async def test_the_messages_of_a_fork_are_found(store: Store, index: Index) -> N
     await store.write(fork)
     assert len(await index.search(ANNS, "hay", now=LATER)) == 2
     assert len(await index.search(ANNS, "grass", now=LATER)) == 1
+
+
+async def test_a_session_that_is_given_away_is_taken_in_part_by_part(
+    store: Store, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "BATCH", 4)
+    steps: list[int] = []
+    ordinary = indexing.step
+
+    def step(tx: Transaction, seen: str | None) -> indexing.Batch | None:
+        batch = ordinary(tx, seen)
+        steps.append(len(batch.entries) if batch else 0)
+        return batch
+
+    talks = [await store.write(a_talk, *(f"hay {n}" for n in range(size))) for size in (11, 1, 0, 2, 4)]
+    await index.catch_up()
+    monkeypatch.setattr(indexing, "step", step)
+    for session in talks:
+        await store.write(sessions.give, session, BOB, now=NOW)
+    assert len(await index.search(BOBS, "hay", now=LATER, limit=100)) == 18
+    assert await found(index, "hay") == set()
+    assert sum(steps) == 18
+    assert max(steps) < 8
+    assert await index.wrong() == ""
+
+
+async def test_a_session_that_is_erased_while_it_is_taken_in_is_left_out(
+    store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "BATCH", 2)
+    index = Index(database)
+    first, second = [await store.write(a_talk, *(f"hay {n}" for n in range(5))) for _ in range(2)]
+    await index.catch_up()
+    for session in (first, second):
+        await store.write(sessions.give, session, BOB, now=NOW)
+    ordinary, steps = indexing.step, iter(range(100))
+
+    def step(tx: Transaction, seen: str | None) -> indexing.Batch | None:
+        if next(steps) == 3:
+            raise RuntimeError("the process ends here")
+        return ordinary(tx, seen)
+
+    monkeypatch.setattr(indexing, "step", step)
+    with pytest.raises(RuntimeError, match="ends here"):
+        await index.search(BOBS, "hay", now=LATER)
+    index.close()
+    monkeypatch.setattr(indexing, "step", ordinary)
+    await store.write(sessions.erase, first, now=NOW)
+    again = Index(database)
+    assert len(await again.search(BOBS, "hay", now=LATER, limit=100)) == 5
+    assert await again.wrong() == ""
+    again.close()
 
 
 async def test_a_hit_has_a_snippet_and_its_neighbours(store: Store, index: Index) -> None:

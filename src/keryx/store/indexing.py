@@ -22,6 +22,7 @@ FORMAT = 1
 BATCH = 500
 BATCH_BYTES = 4_000_000
 # After these, a session is taken in anew: every entry names its owner, and the feed does not name what an import brings.
+# Nor does it name what a fork was made with.
 _WHOLE = frozenset({sessions.GIVEN, sessions.IMPORTED})
 
 
@@ -31,7 +32,8 @@ class Damaged(Exception):
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far an index has come. While it is filled, `filled` and `titled` say what it has, up to `until`;
-    after that it takes what the feed has after `cursor`. `witness` is what the feed had at the cursor."""
+    after that it takes what the feed has after `cursor`. `witness` is what the feed had at the cursor. `anew` are
+    sessions whose messages are taken in part by part, each from its first; `upto` is how far the first of them has come."""
 
     format: int
     cursor: Cursor
@@ -39,6 +41,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     filled: int | None = None
     until: int = 0
     titled: SessionId | None = None
+    anew: tuple[SessionId, ...] = ()
+    upto: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,8 @@ def step(tx: Transaction, seen: str | None) -> Batch | None:
         return _fill(tx, seen, state, state.filled)
     if state.titled is not None:
         return _fill_titles(tx, seen, state, state.titled)
+    if state.anew:
+        return _take_parts(tx, seen, state)
     try:
         changed = feed.after(tx, state.cursor, limit=BATCH)
     except (CursorExpired, Invalid):
@@ -127,7 +133,7 @@ def step(tx: Transaction, seen: str | None) -> Batch | None:
 def current(tx: Transaction, seen: str | None) -> bool:
     """Whether an index in the state `seen` has everything, and nothing waits for a transaction to end."""
     state = _standing(tx, seen)
-    if state is None or state.filled is not None or state.titled is not None:
+    if state is None or state.filled is not None or state.titled is not None or state.anew:
         return False
     try:
         return not feed.after(tx, state.cursor, limit=1) and not feed.held_back(tx)
@@ -174,40 +180,75 @@ def _witness(tx: Transaction, cursor: Cursor, expected: str) -> str:
 
 
 def _fill(tx: Transaction, seen: str | None, state: State, filled: int) -> Batch:
-    rows = _rows_after(tx, filled, state.until)
-    known = _Sessions(tx)
-    done = rows[-1][0] if rows else None
-    following = msgspec.structs.replace(state, filled=done)
-    said = messages.from_rows([row[1:] for row in rows])
-    found = [known.entry(row[0], message) for row, message in zip(rows, said, strict=True)]
-    return Batch(
-        seen=seen,
-        state=wire.dumps(following),
-        entries=[entry for entry in found if entry],
-        progress=(state.until if done is None else done, state.until),
-    )
-
-
-def _rows_after(tx: Transaction, filled: int, until: int) -> list[Row]:
-    """The rows of the next messages: as many as a batch may have, or one if that is too large already."""
     sizes = tx.rows(
         """
         select id, octet_length(parts) from messages
         where id > :filled and id <= :until
         order by id limit :limit
         """,
-        {"filled": filled, "until": until, "limit": BATCH},
+        {"filled": filled, "until": state.until, "limit": BATCH},
     )
-    last, size = filled, 0
-    for id_, length in sizes:
-        size += length
-        if size > BATCH_BYTES and last > filled:
-            break
-        last = id_
-    return tx.rows(
+    done = _last(sizes)
+    rows = tx.rows(
         f"select m.id, {messages.columns('m')} from messages m where m.id > :filled and m.id <= :last order by m.id",
-        {"filled": filled, "last": last},
+        {"filled": filled, "last": done or 0},
     )
+    return Batch(
+        seen=seen,
+        state=wire.dumps(msgspec.structs.replace(state, filled=done)),
+        entries=_entries(tx, rows),
+        progress=(state.until if done is None else done, state.until),
+    )
+
+
+def _take_parts(tx: Transaction, seen: str | None, state: State) -> Batch:
+    """The next messages of the sessions that are taken in anew: of several, if those are short."""
+    anew, upto = state.anew, state.upto
+    found: list[Entry] = []
+    size = 0
+    while anew and len(found) < BATCH and size < BATCH_BYTES:
+        sizes = tx.rows(
+            """
+            select seq, octet_length(parts) from messages
+            where session = :session and seq > :upto
+            order by seq limit :limit
+            """,
+            {"session": anew[0], "upto": upto, "limit": BATCH},
+        )
+        last = _last(sizes)
+        rows = tx.rows(
+            f"""
+            select m.id, {messages.columns("m")} from messages m
+            where m.session = :session and m.seq > :upto and m.seq <= :last
+            order by m.seq
+            """,
+            {"session": anew[0], "upto": upto, "last": last or 0},
+        )
+        found += _entries(tx, rows)
+        size += sum(length for _, length in sizes[: len(rows)])
+        ended = len(rows) == len(sizes) < BATCH
+        anew, upto = (anew[1:], 0) if ended else (anew, last or 0)
+    following = msgspec.structs.replace(state, anew=anew, upto=upto)
+    return Batch(seen=seen, state=wire.dumps(following), entries=found)
+
+
+def _last(sizes: list[Row]) -> int | None:
+    """The last of the next messages that a batch may have: as many as are not too large, and one at least."""
+    last, size = None, 0
+    for number, length in sizes:
+        size += length
+        if size > BATCH_BYTES and last is not None:
+            break
+        last = number
+    return last
+
+
+def _entries(tx: Transaction, rows: list[Row]) -> list[Entry]:
+    """What an index must know of messages, each given as the number of its row and its columns."""
+    known = _Sessions(tx)
+    said = messages.from_rows([row[1:] for row in rows])
+    found = [known.entry(row[0], message) for row, message in zip(rows, said, strict=True)]
+    return [entry for entry in found if entry]
 
 
 def _fill_titles(tx: Transaction, seen: str | None, state: State, titled: SessionId) -> Batch:
@@ -226,13 +267,10 @@ def _take(tx: Transaction, seen: str | None, changed: list[Change]) -> Batch:
     known = _Sessions(tx)
     found = {(c.message.session, c.message.seq): c.message for c in changed if c.message}
     touched = {c.session: None for c in changed if c.session and c.kind in {Kind.SESSION, Kind.SESSION_GONE}}
-    for change in changed:
-        if change.kind is Kind.SESSION and change.note == "created":
-            found |= {(m.session, m.seq): m for m in _copied(tx, known.get(change.session))}
-    whole = {c.session for c in changed if c.session and c.kind is Kind.SESSION and c.note in _WHOLE}
-    for session in filter(known.get, whole):
-        found |= {(m.session, m.seq): m for m in messages.following(tx, session, after=0)}
-    state = State(format=FORMAT, cursor=cursor, witness=_witness(tx, cursor, ""))
+    whole = {c.session: None for c in changed if c.session and c.kind is Kind.SESSION and c.note in _WHOLE}
+    forks = {c.session: None for c in changed if c.session and c.kind is Kind.SESSION and c.note == "created"}
+    anew = tuple(id_ for id_ in whole | forks if (s := known.get(id_)) and (id_ in whole or s.parent_seq))
+    state = State(format=FORMAT, cursor=cursor, witness=_witness(tx, cursor, ""), anew=anew)
     made = [known.entry(id_, message) for id_, message in _numbered(tx, found.values())]
     return Batch(
         seen=seen,
@@ -241,13 +279,6 @@ def _take(tx: Transaction, seen: str | None, changed: list[Change]) -> Batch:
         titles=[entries.of_title(s) for s in map(known.get, touched) if s],
         gone=[id_ for id_ in touched if id_ in whole or known.get(id_) is None],
     )
-
-
-def _copied(tx: Transaction, session: Session | None) -> list[Message]:
-    """The messages that a fork was made with: the feed does not name them."""
-    if session is None or not session.parent_seq:
-        return []
-    return [m for m in messages.following(tx, session.id, after=0) if m.seq <= session.parent_seq]
 
 
 def _numbered(tx: Transaction, found: Iterable[Message]) -> list[tuple[int, Message]]:
