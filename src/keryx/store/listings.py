@@ -18,8 +18,11 @@ _WAITING = "exists (select 1 from turns t where t.session = s.id and t.state = '
 _FAILED = """
 (select t.state from turns t where t.session = s.id order by t.position desc limit 1) in ('failed', 'parked', 'expired')
 """
+# Asked in this way PostgreSQL looks for each session of a page; else it might collect all that wait for this one page.
+_HAS = "(select 1 from turns t where t.session = s.id and t.state = '{}' limit 1) is not null"
 _ACTIVITY = f"""
-case when {_RUNNING} then 'running' when {_WAITING} then 'waiting' when {_FAILED} then 'failed' else 'idle' end
+case when {_HAS.format("running")} then 'running' when {_HAS.format("queued")} then 'waiting'
+  when {_FAILED} then 'failed' else 'idle' end
 """
 
 
