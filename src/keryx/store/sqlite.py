@@ -20,7 +20,8 @@ import apsw
 
 from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store import migrate
-from keryx.store.crew import Crew, Outcome
+from keryx.store.crew import Crew
+from keryx.store.crowd import Unit
 from keryx.store.database import NOTHING, UNSTORABLE, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.wake import Wake
 
@@ -74,17 +75,6 @@ class SqliteTransaction:
             raise Invalid(UNSTORABLE) from exc
 
 
-class _Unit(Outcome[T]):
-    """A unit of work on its way through the writer."""
-
-    __slots__ = ("label", "work")
-
-    def __init__(self, label: str, work: Work[T], loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
-        self.label = label
-        self.work = work
-
-
 class SqliteDatabase:
     """A store in one file. Any number of processes may use the file at once."""
 
@@ -94,7 +84,7 @@ class SqliteDatabase:
         self.path = Path(path)
         self.wake = Wake()
         self._fatal = fatal or _end_process
-        self._units: queue.SimpleQueue[_Unit[Any] | None] = queue.SimpleQueue()
+        self._units: queue.SimpleQueue[Unit[Any] | None] = queue.SimpleQueue()
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
         self._closing = threading.Event()
@@ -116,7 +106,7 @@ class SqliteDatabase:
 
     async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         self._check_open()
-        unit = _Unit(label, work, self._loop)
+        unit = Unit(label, work, place, self._loop)
         self._units.put(unit)
         return await unit.future
 
@@ -169,9 +159,9 @@ class SqliteDatabase:
                 version = self._writer.pragma("data_version")
                 self._loop.call_soon_threadsafe(self.wake.signal)
 
-    def _next_batch(self) -> tuple[list[_Unit[Any]], bool]:
+    def _next_batch(self) -> tuple[list[Unit[Any]], bool]:
         """The units that wait, and whether the end is among them. After a short while without any, none."""
-        batch: list[_Unit[Any]] = []
+        batch: list[Unit[Any]] = []
         with suppress(queue.Empty):
             unit = self._units.get(timeout=PROBE_SECONDS)
             while unit is not None:
@@ -182,7 +172,7 @@ class SqliteDatabase:
             return batch, True
         return batch, False
 
-    def _commit(self, batch: list[_Unit[Any]]) -> bool:
+    def _commit(self, batch: list[Unit[Any]]) -> bool:
         """Run the units, each in a savepoint, and commit them together. Every unit gets its own outcome."""
         started = time.monotonic()
         noted = False
@@ -203,7 +193,7 @@ class SqliteDatabase:
             report_slow("+".join(u.label for u in batch[:5]), started)
         return noted
 
-    def _attempt(self, unit: _Unit[Any], *, alone: bool) -> bool:
+    def _attempt(self, unit: Unit[Any], *, alone: bool) -> bool:
         """Run a unit, in a savepoint unless it has the transaction to itself, which then ends with its failure."""
         tx = SqliteTransaction(self._writer)
         if not alone:
@@ -220,7 +210,7 @@ class SqliteDatabase:
             self._writer.execute("release unit")
         return tx.noted
 
-    def _answer(self, batch: list[_Unit[Any]], noted: bool) -> None:
+    def _answer(self, batch: list[Unit[Any]], noted: bool) -> None:
         for unit in batch:
             unit.settle()
         if noted:
