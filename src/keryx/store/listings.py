@@ -13,13 +13,13 @@ from keryx.core.sessions import JOB_SURFACE, Activity, Listed, Listing, Session,
 from keryx.store.database import AMONG_NAMES, Transaction, micros
 from keryx.store.sessions import COLUMNS, from_row
 
-_RUNNING = "exists (select 1 from turns t where t.session = s.id and t.state = 'running')"
-_WAITING = "exists (select 1 from turns t where t.session = s.id and t.state = 'queued')"
+_TURN = "select 1 from turns t where t.session = s.id and t.state = '{}'"
+_RUNNING, _WAITING = (f"exists ({_TURN.format(state)})" for state in ("running", "queued"))
 _FAILED = """
 (select t.state from turns t where t.session = s.id order by t.position desc limit 1) in ('failed', 'parked', 'expired')
 """
 # Asked in this way PostgreSQL looks for each session of a page; else it might collect all that wait for this one page.
-_HAS = "(select 1 from turns t where t.session = s.id and t.state = '{}' limit 1) is not null"
+_HAS = f"({_TURN} limit 1) is not null"
 _ACTIVITY = f"""
 case when {_HAS.format("running")} then 'running' when {_HAS.format("queued")} then 'waiting'
   when {_FAILED} then 'failed' else 'idle' end
