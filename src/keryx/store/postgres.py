@@ -169,9 +169,9 @@ class PostgresDatabase:
         """Whether it is known what became of each unit. If not, nothing was changed."""
         try:
             results = self._transact(units[0].label, lambda tx: [unit.work(tx) for unit in units])
+        except _RACE:
+            return False
         except _LOST as exc:
-            if isinstance(exc, _RACE):
-                return False
             # It may have been committed, so that nobody but whoever asked may run it again.
             for unit in units:
                 unit.error = translate(exc)
