@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -15,7 +15,7 @@ from keryx.core.messages import Message
 from keryx.core.query import Expr
 from keryx.core.sessions import Session
 from keryx.store import changes, cursors, entries, feed, messages, sessions
-from keryx.store.database import AMONG_IDS, Engine, Row, Transaction
+from keryx.store.database import AMONG_IDS, Engine, Params, Transaction
 from keryx.store.entries import Entry
 
 FORMAT = 1
@@ -179,25 +179,22 @@ def _witness(tx: Transaction, cursor: Cursor, expected: str) -> str:
     return "" if row is None else f"{row[0]} {row[1]} {row[2]}"
 
 
+class _Part(NamedTuple):
+    """The next messages: what an index must know of them, the number of the last, their size, and whether none follow."""
+
+    entries: list[Entry]
+    last: int | None
+    size: int
+    ended: bool
+
+
 def _fill(tx: Transaction, seen: str | None, state: State, filled: int) -> Batch:
-    sizes = tx.rows(
-        """
-        select id, octet_length(parts) from messages
-        where id > :filled and id <= :until
-        order by id limit :limit
-        """,
-        {"filled": filled, "until": state.until, "limit": BATCH},
-    )
-    done = _last(sizes)
-    rows = tx.rows(
-        f"select m.id, {messages.columns('m')} from messages m where m.id > :filled and m.id <= :last order by m.id",
-        {"filled": filled, "last": done or 0},
-    )
+    part = _next(tx, "id", "m.id > :filled and m.id <= :until", {"filled": filled, "until": state.until})
     return Batch(
         seen=seen,
-        state=wire.dumps(msgspec.structs.replace(state, filled=done)),
-        entries=_entries(tx, rows),
-        progress=(state.until if done is None else done, state.until),
+        state=wire.dumps(msgspec.structs.replace(state, filled=part.last)),
+        entries=part.entries,
+        progress=(state.until if part.last is None else part.last, state.until),
     )
 
 
@@ -207,48 +204,40 @@ def _take_parts(tx: Transaction, seen: str | None, state: State) -> Batch:
     found: list[Entry] = []
     size = 0
     while anew and len(found) < BATCH and size < BATCH_BYTES:
-        sizes = tx.rows(
-            """
-            select seq, octet_length(parts) from messages
-            where session = :session and seq > :upto
-            order by seq limit :limit
-            """,
-            {"session": anew[0], "upto": upto, "limit": BATCH},
-        )
-        last = _last(sizes)
-        rows = tx.rows(
-            f"""
-            select m.id, {messages.columns("m")} from messages m
-            where m.session = :session and m.seq > :upto and m.seq <= :last
-            order by m.seq
-            """,
-            {"session": anew[0], "upto": upto, "last": last or 0},
-        )
-        found += _entries(tx, rows)
-        size += sum(length for _, length in sizes[: len(rows)])
-        ended = len(rows) == len(sizes) < BATCH
-        anew, upto = (anew[1:], 0) if ended else (anew, last or 0)
+        where = "m.session = :session and m.seq > :upto"
+        part = _next(tx, "seq", where, {"session": anew[0], "upto": upto})
+        found += part.entries
+        size += part.size
+        anew, upto = (anew[1:], 0) if part.ended else (anew, part.last or 0)
     following = msgspec.structs.replace(state, anew=anew, upto=upto)
     return Batch(seen=seen, state=wire.dumps(following), entries=found)
 
 
-def _last(sizes: list[Row]) -> int | None:
-    """The last of the next messages that a batch may have: as many as are not too large, and one at least."""
+def _next(tx: Transaction, number: str, where: str, params: Params) -> _Part:
+    """Messages in the order of a column: as many as a batch may have, or one if that is too large already."""
+    sizes = tx.rows(
+        f"select m.{number}, octet_length(m.parts) from messages m where {where} order by m.{number} limit :limit",
+        {**params, "limit": BATCH},
+    )
     last, size = None, 0
-    for number, length in sizes:
-        size += length
-        if size > BATCH_BYTES and last is not None:
+    for position, length in sizes:
+        if last is not None and size + length > BATCH_BYTES:
             break
-        last = number
-    return last
-
-
-def _entries(tx: Transaction, rows: list[Row]) -> list[Entry]:
-    """What an index must know of messages, each given as the number of its row and its columns."""
+        last = position
+        size += length
+    rows = tx.rows(
+        f"""
+        select m.id, {messages.columns("m")} from messages m
+        where {where} and m.{number} <= :last
+        order by m.{number}
+        """,
+        {**params, "last": last or 0},
+    )
     known = _Sessions(tx)
     said = messages.from_rows([row[1:] for row in rows])
     found = [known.entry(row[0], message) for row, message in zip(rows, said, strict=True)]
-    return [entry for entry in found if entry]
+    ended = len(rows) == len(sizes) < BATCH
+    return _Part([entry for entry in found if entry], last, size, ended)
 
 
 def _fill_titles(tx: Transaction, seen: str | None, state: State, titled: SessionId) -> Batch:
