@@ -14,6 +14,22 @@ SESSIONS = 10_000
 MESSAGES = 20_000
 BOUND = 80
 
+# Moves the view when older messages have come, before they are drawn, and notes what is then read and where it stands.
+STEP_AT_ARRIVAL = """
+const json = Response.prototype.json;
+Response.prototype.json = async function () {
+  const given = await json.call(this);
+  const talk = document.querySelector("[role=log]");
+  if (this.url.includes("before=") && !window.stepped) {
+    talk.scrollTop -= 400;
+    const top = talk.getBoundingClientRect().top;
+    const read = [...talk.querySelectorAll("article")].find(a => a.getBoundingClientRect().top > top);
+    window.stepped = [read.dataset.seq, read.getBoundingClientRect().top];
+  }
+  return given;
+};
+"""
+
 
 async def many_sessions(path: Path) -> None:
     async with SqliteDatabase(path) as database:
@@ -139,6 +155,22 @@ def test_the_top_of_what_is_loaded_is_kept_while_older_messages_load(browser: Br
             page.page.get_by_role("log").evaluate("e => { e.scrollTop = 0 }")
         expect(page.page.locator("article[data-seq='4969']")).to_be_attached()
         assert page.page.get_by_role("log").evaluate("e => e.scrollTop") > 3000
+
+
+def test_a_step_up_is_not_taken_back_by_older_messages_that_arrive_with_it(
+    browser: Browser, house: House
+) -> None:
+    session = apart(many_messages(house.cli.home / "keryx.db"))
+    with house.serving(), tab(browser, house) as page:
+        page.page.add_init_script(STEP_AT_ARRIVAL)
+        page.open(f"/s/{session}/5000")
+        expect(page.page.locator("article[data-seq='5000']")).to_be_in_viewport()
+        page.page.get_by_role("log").evaluate("e => { e.scrollTop = 1000 }")
+        page.page.wait_for_function("() => window.stepped")
+        expect(page.page.locator("article[data-seq='4969']")).to_be_attached()
+        seq, top = page.page.evaluate("window.stepped")
+        after = page.page.locator(f"article[data-seq='{seq}']").bounding_box()
+        assert after and abs(after["y"] - top) < 2
 
 
 def topmost(page: Tab) -> tuple[str, float]:

@@ -200,6 +200,7 @@ export class List {
     this.heights = new Map();
     this.offsets = new Float64Array(1);
     this.anchor = null;
+    this.top = 0;
     this.atEnd = follow;
     this.width = 0;
     patch(scroller, h("div", { class: "canvas", key: "canvas", own: true, ...canvas }));
@@ -212,6 +213,7 @@ export class List {
 
   // Shows these items; each has a `key` that is its own for ever. `aim` is the key of one to go to.
   set(items, aim) {
+    this.notice();
     const held = this.hold();
     this.items = items;
     this.index = new Map();
@@ -245,6 +247,7 @@ export class List {
   }
 
   toEnd() {
+    this.notice();
     this.atEnd = true;
     this.draw();
   }
@@ -286,10 +289,12 @@ export class List {
 
   restore(held) {
     this.stretch();
-    if (!this.measured && this.scroller.scrollTop < 1) return;
+    const view = this.scroller;
     const at = held ? this.index.get(held.key) : undefined;
-    const wanted = this.atEnd && this.follow ? this.scroller.scrollHeight : at === undefined ? null : this.offsets[at] - held.gap;
-    if (wanted !== null && Math.abs(this.scroller.scrollTop - wanted) > 0.5) this.scroller.scrollTop = wanted;
+    const wanted = this.atEnd && this.follow ? view.scrollHeight : at === undefined ? null : this.offsets[at] - held.gap;
+    const atTop = !this.measured && view.scrollTop < 1;
+    if (wanted !== null && !atTop && Math.abs(view.scrollTop - wanted) > 0.5) view.scrollTop = wanted;
+    this.top = view.scrollTop;
   }
 
   stretch() {
@@ -298,12 +303,23 @@ export class List {
   }
 
   scrolled() {
+    this.look();
+    this.draw();
+    this.moved();
+  }
+
+  // Takes what is read now for what is to be kept.
+  look() {
     const view = this.scroller;
+    this.top = view.scrollTop;
     if (this.follow) this.atEnd = view.scrollHeight - view.scrollTop - view.clientHeight < NEAR_END;
     this.anchor = null;
     this.anchor = this.hold();
-    this.draw();
-    this.moved();
+  }
+
+  // The reader may have moved since: the event that says so comes a frame later.
+  notice() {
+    if (Math.abs(this.scroller.scrollTop - this.top) > 0.5) this.look();
   }
 
   resized() {
@@ -315,6 +331,7 @@ export class List {
 
   draw() {
     if (!this.scroller.isConnected) return;
+    this.notice();
     for (let round = 0; round < 6; round++) {
       this.place();
       if (!this.measured || !this.measure()) break;
