@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 APPLICATION_ID = 0x4B657279
 BATCH = 256
 READERS = 4
-# Every reader fills its own cache in time: four of the writer's size would be most of the memory of the process.
-READER_CACHE_KILOBYTES = 4000
+# Every write of another connection empties a reader's cache, so a larger one is memory that no read is faster for.
+READER_CACHE_KILOBYTES = 1000
 PROBE_SECONDS = 0.02
 BUSY_MILLISECONDS = 15_000
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
