@@ -78,6 +78,8 @@ async def _measure(place: Place, messages: int) -> list[Sample]:
                 await asyncio.gather(*(caller(base + c, each) for c in range(_CALLERS)))
                 # As every minute, however long a step takes here.
                 await hub.catch_up_index()
+                # Else it depends on who caught up last how often the index is open.
+                hub.close()
                 samples.append(await _at_rest(2 * adapter.sent))
     return samples
 
@@ -87,10 +89,14 @@ async def _at_rest(messages: int) -> Sample:
     resident: list[float] = []
     files: list[int] = []
     for _ in range(_LOOKS):
-        await asyncio.sleep(_BETWEEN_LOOKS)
-        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE / 1024**2)
+        resident.append(_resident())
         files.append(len(os.listdir("/proc/self/fd")))
+        await asyncio.sleep(_BETWEEN_LOOKS)
     return Sample(messages, min(resident), min(files))
+
+
+def _resident() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE / 1024**2
 
 
 if __name__ == "__main__":
