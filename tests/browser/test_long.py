@@ -14,20 +14,24 @@ SESSIONS = 10_000
 MESSAGES = 20_000
 BOUND = 80
 
-# Moves the view when older messages have come, before they are drawn, and notes what is then read and where it stands.
-STEP_AT_ARRIVAL = """
+# The first message below the upper edge of the view, and where it stands.
+TOPMOST = """
+e => [...e.querySelectorAll("article")].map(a => [a.dataset.seq, a.getBoundingClientRect().top])
+  .find(([, top]) => top > e.getBoundingClientRect().top)
+"""
+# Moves the view when older messages have come, before they are drawn, and notes what is then read.
+STEP_AT_ARRIVAL = f"""
 const json = Response.prototype.json;
-Response.prototype.json = async function () {
+const topmost = {TOPMOST.strip()};
+Response.prototype.json = async function () {{
   const given = await json.call(this);
-  const talk = document.querySelector("[role=log]");
-  if (this.url.includes("before=") && !window.stepped) {
+  if (this.url.includes("before=") && !window.stepped) {{
+    const talk = document.querySelector("[role=log]");
     talk.scrollTop -= 400;
-    const top = talk.getBoundingClientRect().top;
-    const read = [...talk.querySelectorAll("article")].find(a => a.getBoundingClientRect().top > top);
-    window.stepped = [read.dataset.seq, read.getBoundingClientRect().top];
-  }
+    window.stepped = topmost(talk);
+  }}
   return given;
-};
+}};
 """
 
 
@@ -174,9 +178,5 @@ def test_a_step_up_is_not_taken_back_by_older_messages_that_arrive_with_it(
 
 
 def topmost(page: Tab) -> tuple[str, float]:
-    """The first message below the upper edge of the view, and where it stands."""
-    seq, top = page.page.get_by_role("log").evaluate(
-        """e => [...e.querySelectorAll("article")].map(a => [a.dataset.seq, a.getBoundingClientRect().top])
-             .find(([, top]) => top > e.getBoundingClientRect().top)"""
-    )
+    seq, top = page.page.get_by_role("log").evaluate(TOPMOST)
     return seq, top
