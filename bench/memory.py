@@ -78,14 +78,14 @@ async def _measure(place: Place, messages: int) -> list[Sample]:
                 await asyncio.gather(*(caller(base + c, each) for c in range(_CALLERS)))
                 # As every minute, however long a step takes here.
                 await hub.catch_up_index()
-                # Else it depends on who caught up last how often the index is open.
+                # It is open or not, as the last to catch up left it: then files could not be compared.
                 hub.close()
                 samples.append(await _at_rest(2 * adapter.sent))
     return samples
 
 
 async def _at_rest(messages: int) -> Sample:
-    """The least of some looks: a checkpoint that happens to be under way has files and pages of its own."""
+    """The least of some looks: what a sweep takes and gives back at this moment is not held."""
     resident: list[float] = []
     files: list[int] = []
     for _ in range(_LOOKS):
