@@ -27,7 +27,7 @@ from bench import (
 )
 from bench.stage import Stage
 from bench.table import Line
-from keryx.cli.entry import COLLECT_AFTER
+from keryx.cli.entry import GC_THRESHOLDS
 
 Benchmark = Callable[[Stage], AsyncIterator[Line]]
 
@@ -53,7 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 def main() -> None:
     asked = _arguments()
-    gc.set_threshold(*COLLECT_AFTER)  # as in the program itself
+    gc.set_threshold(*GC_THRESHOLDS)  # as in the program itself
     lines = _on(asked.benchmarks, quick=asked.quick)
     if asked.postgres == "start":
         lines += _on_started(asked.benchmarks, quick=asked.quick)

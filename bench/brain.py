@@ -16,25 +16,25 @@ from bench.spread import ms, spread
 from bench.stage import OPEN, Stage, inbound
 from bench.streams import WORDS, Run
 from bench.table import Line, line
-from keryx.agents import history
-from keryx.agents.history import Scene
-from keryx.agents.llm import LlmAgent
-from keryx.agents.models import Model, Models
-from keryx.core.changes import Kind
+from keryx.agents.llm import history
+from keryx.agents.llm.agent import LlmAgent
+from keryx.agents.llm.history import PromptContext
+from keryx.agents.llm.models import Model, Models
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import to_micros
 from keryx.core.ids import DEFAULT_PROFILE, SessionId, TurnId
-from keryx.core.messages import Message, Role, words
-from keryx.core.moments import micros
-from keryx.core.ports import Said, TurnContext
-from keryx.core.sessions import Settings, Viewer
-from keryx.core.turns import Limits, TurnState
-from keryx.engine.clock import SystemClock
-from keryx.engine.hub import Hub
-from keryx.store.metered import MeteredDatabase
-from keryx.testing.agents import recall
+from keryx.core.messages import Message, Role, text_parts
+from keryx.core.ports.agent import TextDelta, TurnContext
+from keryx.core.sessions import SessionSettings, Viewer
+from keryx.core.turns import TurnLimits, TurnState
+from keryx.engine.hub.hub import Hub
+from keryx.engine.timing import SystemClock
+from keryx.store.db.metrics import MeteredDatabase
+from keryx.testing.fakes import fixed_history
 
 _AT_ONCE = (1, 50)
 _VARIABLE = "KERYX_BENCH_KEY"
-_ALL = msgspec.structs.replace(OPEN, limits=Limits(at_once=max(_AT_ONCE)))
+_ALL = msgspec.structs.replace(OPEN, limits=TurnLimits(at_once=max(_AT_ONCE)))
 _PACES = {"at full speed": 0.0, "40 words/s": 0.025}
 
 
@@ -80,7 +80,7 @@ async def _at_agent(
 async def _said(agent: LlmAgent) -> Run:
     measured = Run()
     async for event in agent.run(_context()):
-        if isinstance(event, Said):
+        if isinstance(event, TextDelta):
             measured.word()
     return measured.end()
 
@@ -110,14 +110,14 @@ async def _through_node(
 
 async def _exchange(hub: Hub, n: int, place: Filled) -> Run:
     """Ask, and follow the conversation until the end of the turn."""
-    cursor = await hub.now()
+    cursor = await hub.head_cursor()
     measured = Run()
     await hub.receive(inbound(n, time.monotonic_ns()))
     async for change in hub.follow(Viewer(DEFAULT_PROFILE, place.owner), cursor, session=place.session):
         answered = change.message is not None and change.message.role is Role.ASSISTANT
-        if change.kind is Kind.DRAFT or answered:
+        if change.kind is ChangeKind.DRAFT or answered:
             measured.word()
-        if change.kind is Kind.TURN and TurnState(change.note).finished:
+        if change.kind is ChangeKind.TURN and TurnState(change.note).finished:
             break
     return measured.end()
 
@@ -135,7 +135,7 @@ async def _prompts(stage: Stage) -> AsyncIterator[Line]:
         times: list[float] = []
         for _ in range(stage.count(40)):
             began = time.perf_counter()
-            history.build(talk, Scene(model=_model(), system="# Where you are\n"))
+            history.build(talk, PromptContext(model=_model(), system="# Where you are\n"))
             times.append(time.perf_counter() - began)
         each = spread(times).p50 / size
         smallest = smallest or each
@@ -151,13 +151,13 @@ async def _prompts(stage: Stage) -> AsyncIterator[Line]:
 
 
 def _conversation(size: int) -> Sequence[Message]:
-    now = micros(SystemClock().now())
+    now = to_micros(SystemClock().now())
     return [
         Message(
             session=SessionId("s"),
             seq=n,
             role=Role.USER if n % 2 else Role.ASSISTANT,
-            parts=words(f"message {n}: some words that somebody said about something"),
+            parts=text_parts(f"message {n}: some words that somebody said about something"),
             micros=now,
             turn=TurnId(f"t{(n + 1) // 2}"),
         )
@@ -175,10 +175,10 @@ def _context() -> TurnContext:
         turn=TurnId("t1"),
         attempt=1,
         place="",
-        asked=_conversation(1),
-        history=recall(_conversation(1)),
-        settings=Settings(),
+        turn_messages=_conversation(1),
+        history=fixed_history(_conversation(1)),
+        settings=SessionSettings(),
         cwd="",
         clock=SystemClock(),
-        steer=_nothing,
+        fetch_new_messages=_nothing,
     )

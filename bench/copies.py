@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from keryx.store.copying import TABLES, Table
-from keryx.store.database import Engine, Row, Transaction, Work
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.admin.copy import TABLES, TableSpec
+from keryx.store.db.database import Engine, Row, Transaction, Work
+from keryx.store.db.sqlite import SqliteDatabase
 
 Value = str | int
 _VALUES = {
@@ -98,12 +98,12 @@ def _everything(tx: Transaction) -> dict[str, tuple[list[Column], list[Row]]]:
     return {table.name: _contents(tx, table) for table in TABLES}
 
 
-def _contents(tx: Transaction, table: Table) -> tuple[list[Column], list[Row]]:
+def _contents(tx: Transaction, table: TableSpec) -> tuple[list[Column], list[Row]]:
     rows = tx.rows("select name, type from pragma_table_info(:table)", {"table": table.name})
     columns = [
         Column(name, "bigint" if kind == "INTEGER" else "text")
         for name, kind in rows
-        if name != table.numbered
+        if name != table.sequence_column
     ]
     names = ", ".join(column.name for column in columns)
     return columns, tx.rows(f"select {names} from {table.name} order by {', '.join(table.key)}")

@@ -8,15 +8,16 @@ import msgspec
 from bench import copies
 from bench.copies import Sample, Value
 from keryx.core import ids, lanes
+from keryx.core.clock import to_micros
 from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, DeliveryId, LaneKey, PrincipalId, SessionId, TurnId
-from keryx.core.messages import Role, words
-from keryx.core.ports import Receipt
+from keryx.core.messages import Role, text_parts
+from keryx.core.ports.adapter import Receipt
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode
-from keryx.store import deliveries, inbox, messages, principals, sessions, turns
+from keryx.store import deliveries, inbox, messages, people, sessions, turns
 from keryx.store import lanes as lane_store
-from keryx.store.database import Database, Transaction, micros
+from keryx.store.db.database import Database, Transaction
 
 PLATFORM, ACCOUNT = "bench", "bot"
 _UNIT = 2000
@@ -50,7 +51,7 @@ def target(n: int) -> Target:
 async def lanes_with_sessions(database: Database, count: int) -> list[Filled]:
     """People with a lane, a session and one message each, and the inbox that remembers the messages."""
     found: list[Filled] = []
-    key = lanes.address(source(_NUMBER)).key
+    key = lanes.build_address(source(_NUMBER)).key
 
     def marks(tx: Transaction) -> Mapping[str, Value]:
         made = lane(tx, _NUMBER)
@@ -124,7 +125,7 @@ async def ready_deliveries(database: Database, count: int, *, targets: range) ->
         return {"id": delivery(tx, _NUMBER), **_numbered(_NUMBER)}
 
     def copy(n: int) -> tuple[Value, ...]:
-        return ids.new(at(n)), targets[n % len(targets)], micros(at(n))
+        return ids.new(at(n)), targets[n % len(targets)], to_micros(at(n))
 
     await _in_units(database, await copies.sampled(marks), range(count), copy)
 
@@ -138,13 +139,13 @@ def lane(tx: Transaction, n: int) -> Filled:
     """One lane with its session and message, as the product makes them."""
     now = at(n)
     place = source(n)
-    owner = principals.resolve(
+    owner = people.resolve(
         tx, profile=place.profile, platform=PLATFORM, person=str(n), name=f"Person {n}", now=now
     )
-    found = lane_store.ensure(tx, lanes.address(place), place, owner=owner, now=now)
+    found = lane_store.ensure(tx, lanes.build_address(place), place, owner=owner, now=now)
     made = sessions.create(tx, profile=place.profile, owner=owner, surface=PLATFORM, origin=place, now=now)
     lane_store.move(tx, found, made, why="first message", now=now)
-    seq = messages.append(tx, made, Role.USER, words(_SAID), now=now, surface=PLATFORM)
+    seq = messages.append(tx, made, Role.USER, text_parts(_SAID), now=now, surface=PLATFORM)
     receipt = Receipt(duplicate=False, session=made, seq=seq)
     inbox.record(tx, receipt, platform=PLATFORM, account=ACCOUNT, event=f"fill-{n}", now=now)
     return Filled(found.key, made, owner)
@@ -163,7 +164,7 @@ def said(tx: Transaction, session: SessionId, n: int) -> None:
         tx,
         session,
         _role(n),
-        words(f"{n}: {_SAID}"),
+        text_parts(f"{n}: {_SAID}"),
         now=at(n),
         turn=TurnId(f"turn-{n // 2}"),
         surface=PLATFORM,
@@ -174,7 +175,7 @@ def turn(tx: Transaction, session: SessionId, n: int) -> TurnId:
     """One turn that waits in a session."""
     now = at(n)
     made = TurnId(ids.new(now))
-    seq = messages.append(tx, session, Role.USER, words(_SAID), now=now, turn=made, surface=PLATFORM)
+    seq = messages.append(tx, session, Role.USER, text_parts(_SAID), now=now, turn=made, surface=PLATFORM)
     person = f"person-{n}"
     turns.enqueue(
         tx,
@@ -207,7 +208,7 @@ async def _in_units(
 
 def _numbered(n: int) -> dict[str, Value]:
     """What differs between things that were made for different people, at different times."""
-    return {"n": n, "at": micros(at(n))}
+    return {"n": n, "at": to_micros(at(n))}
 
 
 def _role(n: int) -> Role:
@@ -225,5 +226,5 @@ def _long(tx: Transaction, id: SessionId, *, waiting: bool = False) -> None:
 def _grown(tx: Transaction, id: SessionId, count: int) -> None:
     tx.run(
         "update sessions set last_seq = :count, messages = :count, active_at = :at where id = :id",
-        {"id": id, "count": count, "at": micros(at(count - 1))},
+        {"id": id, "count": count, "at": to_micros(at(count - 1))},
     )

@@ -11,13 +11,13 @@ from bench.node import node
 from bench.spread import Spread, ms, spread
 from bench.stage import OPEN, Place, Stage, inbound
 from bench.table import Line, line, none_of
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, Cursor
 from keryx.core.sessions import Viewer
-from keryx.engine.clock import SystemClock
-from keryx.engine.feed import Feed
-from keryx.engine.hub import Hub
-from keryx.store.metered import MeteredDatabase
+from keryx.engine.hub.hub import Hub
+from keryx.engine.loops.feed import Feed
+from keryx.engine.timing import SystemClock
+from keryx.store.db.metrics import MeteredDatabase
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
 _IDLE_SECONDS = 3.0
@@ -45,7 +45,7 @@ async def _followed(place: Place, followers: int, seconds: float, *, rounds: int
     async with place.database() as database, anyio.create_task_group() as group:
         feed = Feed(database, clock)
         hub = Hub(database, clock, policy=OPEN, feed=feed)
-        cursor = await hub.now()
+        cursor = await hub.head_cursor()
         group.start_soon(feed.run)
         seen: asyncio.Queue[float] = asyncio.Queue()
         for _ in range(followers):
@@ -65,7 +65,7 @@ async def _followed(place: Place, followers: int, seconds: float, *, rounds: int
 
 async def _follow(hub: Hub, cursor: Cursor, seen: asyncio.Queue[float]) -> None:
     async for change in hub.follow(_VIEWER, cursor):
-        if change.kind is Kind.MESSAGE:
+        if change.kind is ChangeKind.MESSAGE:
             seen.put_nowait(time.perf_counter())
 
 

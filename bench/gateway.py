@@ -23,17 +23,17 @@ from bench.node import node
 from bench.spread import ms, spread
 from bench.stage import Place, Stage, hub_of, scattered
 from bench.table import Line, line
-from keryx.engine.hub import Hub
-from keryx.surfaces.gateway.telegram.api import Api
-from keryx.surfaces.gateway.telegram.intake import Intake
-from keryx.surfaces.gateway.telegram.parse import Me
-from keryx.testing import RecordingDoor
+from keryx.engine.hub.hub import Hub
+from keryx.surfaces.gateway.telegram.bot_api import TelegramApi
+from keryx.surfaces.gateway.telegram.update_parser import BotIdentity
+from keryx.surfaces.gateway.telegram.updates import UpdateReceiver
+from keryx.testing import RecordingAdapterContext
 
 _LANES = (10, 100_000)
 _CHATS = 50
 _SENDERS = 16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_ME = Me(id=int(str(BOT["id"])), username="keryx_bot")
+_ME = BotIdentity(id=int(str(BOT["id"])), username="keryx_bot")
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
@@ -78,7 +78,7 @@ class _Case:
     """One store and its floor. The door of the adapter is the hub's verb, and nothing more."""
 
     def __init__(self, hub: Hub, floor: Floor, pick: Callable[[int], tuple[int, Filled]]) -> None:
-        self._intake = Intake(Api(TOKEN), RecordingDoor(receive=hub.receive), _ME)
+        self._intake = UpdateReceiver(TelegramApi(TOKEN), RecordingAdapterContext(receive=hub.receive), _ME)
         self._floor = floor
         self._pick = pick
         self.ours: list[float] = []
@@ -87,7 +87,7 @@ class _Case:
     async def __call__(self, n: int) -> None:
         wire = json.dumps([_update(n)])
         began = time.perf_counter()
-        await self._intake.take(json.loads(wire))
+        await self._intake.receive_batch(json.loads(wire))
         self.ours.append(time.perf_counter() - began)
         _, found = self._pick(n)
         began = time.perf_counter()

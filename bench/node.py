@@ -9,14 +9,15 @@ from bench.stage import OPEN
 from keryx.agents.echo import EchoAgent
 from keryx.core import prompt
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.ports import Agent, Capabilities, Door, Parcel
+from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart
+from keryx.core.ports.agent import Agent
 from keryx.core.turns import Turn
-from keryx.engine.clock import SystemClock
-from keryx.engine.hub import Hub
+from keryx.engine.hub.hub import Hub
 from keryx.engine.policy import Policy
-from keryx.engine.record import Reading
 from keryx.engine.service import Service
-from keryx.store.database import Database
+from keryx.engine.timing import SystemClock
+from keryx.engine.units.turn_writes import TurnInput
+from keryx.store.db.database import Database
 
 
 class NullAdapter:
@@ -33,7 +34,7 @@ class NullAdapter:
         self._awaited = 0
         self._reached = asyncio.Event()
 
-    async def listen(self, door: Door) -> None:
+    async def listen(self, door: AdapterContext) -> None:
         await asyncio.Event().wait()
 
     async def typing(self, target: Target) -> None:
@@ -42,7 +43,7 @@ class NullAdapter:
     def parts(self, text: str) -> Sequence[str]:
         return [text]
 
-    async def send(self, parcel: Parcel) -> str:
+    async def send(self, parcel: OutgoingPart) -> str:
         self.sent += 1
         if self.sent == self._awaited:
             self._reached.set()
@@ -83,6 +84,6 @@ async def node(
         yield hub, adapter
 
 
-def _place(reading: Reading, turn: Turn) -> str:
+def _place(reading: TurnInput, turn: Turn) -> str:
     place = prompt.Place(platform=fill.PLATFORM, chat_type="dm", connected=(fill.PLATFORM,))
-    return prompt.context(place, salt=b"bench", redact=False)
+    return prompt.build_context(place, salt=b"bench", redact=False)

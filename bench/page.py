@@ -19,8 +19,8 @@ from bench.stage import Stage, inbound
 from bench.table import Line, line
 from bench.web import HOST, answered, scope, served, site
 from keryx.core.ids import SessionId
-from keryx.engine.hub import Hub
-from keryx.store.database import Database
+from keryx.engine.hub.hub import Hub
+from keryx.store.db.database import Database
 
 _SCROLL = """async ([name, step, frames]) => {
   const box = document.querySelector(name);
@@ -125,7 +125,7 @@ async def _delays(hub: Hub, app: ASGIApp, page: Page, address: str, streams: int
     async def send(_: Message) -> None:
         pass
 
-    asked = scope("/api/stream", [*HOST, (b"last-event-id", (await hub.now()).encode())])
+    asked = scope("/api/stream", [*HOST, (b"last-event-id", (await hub.head_cursor()).encode())])
     delays: list[float] = []
     async with anyio.create_task_group() as group:
         for _ in range(streams - 1):

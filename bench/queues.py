@@ -9,8 +9,8 @@ from bench.spread import Spread, ms, spread
 from bench.stage import Stage
 from bench.table import Line, line
 from keryx.core.ids import SessionId, WorkerId
-from keryx.store import claims, gates, outbox
-from keryx.store.database import Database, Transaction
+from keryx.store import deliveries, platforms, turns
+from keryx.store.db.database import Database, Transaction
 
 Fill = Callable[[Database, int], Awaitable[object]]
 Claim = Callable[[Transaction], object]
@@ -95,13 +95,13 @@ async def _in_a_closed_chat(database: Database, count: int) -> None:
     await fill.ready_deliveries(database, count, targets=range(1))
     until = datetime.now(UTC) + timedelta(hours=1)
     await database.write(
-        "gate", lambda tx: gates.close(tx, fill.target(0).key, until=until, reason="throttled")
+        "gate", lambda tx: platforms.close_gate(tx, fill.target(0).key, until=until, reason="throttled")
     )
     await fill.ready_deliveries(database, _FEW, targets=range(1, _FEW + 1))
 
 
 def _claim_turn(tx: Transaction, only: SessionId | None = None) -> object:
-    claimed = claims.claim_many(
+    claimed = turns.claim(
         tx,
         most=1,
         worker=_WORKER,
@@ -115,7 +115,7 @@ def _claim_turn(tx: Transaction, only: SessionId | None = None) -> object:
 
 
 def _claim_delivery(tx: Transaction) -> object:
-    return outbox.claim(
+    return deliveries.claim(
         tx,
         most=1,
         platform=fill.PLATFORM,
@@ -123,4 +123,4 @@ def _claim_delivery(tx: Transaction) -> object:
         worker=_WORKER,
         now=datetime.now(UTC),
         lease=_LEASE,
-    ).held
+    ).leased

@@ -10,8 +10,8 @@ from bench.spread import Spread, beside, ms
 from bench.stage import Stage, hub_of
 from bench.table import Line, line
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
-from keryx.core.sessions import Listing, Viewer
-from keryx.engine.hub import Hub
+from keryx.core.sessions import SessionFilter, Viewer
+from keryx.engine.hub.hub import Hub
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
 _COLUMNS = """
@@ -104,7 +104,7 @@ async def list_sessions(stage: Stage) -> AsyncIterator[Line]:
             def bare(_: int, start: dict[str, Any] = start) -> list[Any]:
                 return floor.rows(_PAGE, start)
 
-            listing = Listing(limit=_PAGE_SIZE, after=after)
+            listing = SessionFilter(limit=_PAGE_SIZE, after=after)
             ours, plain = await beside(
                 stage.count(300), lambda _, listing=listing: hub.sessions(_VIEWER, listing), bare
             )
@@ -117,13 +117,13 @@ async def _cursor(hub: Hub, depth: int) -> str | None:
     """The cursor of the page that begins this deep in the list."""
     after: str | None = None
     while depth > 0:
-        _, after = await hub.sessions(_VIEWER, Listing(limit=min(depth, 500), after=after))
+        _, after = await hub.sessions(_VIEWER, SessionFilter(limit=min(depth, 500), after=after))
         depth -= 500
     return after
 
 
 async def _position(hub: Hub, after: str | None) -> dict[str, Any]:
     """Where the same page begins, for the bare statement: just above its first session."""
-    found, _ = await hub.sessions(_VIEWER, Listing(limit=1, after=after))
+    found, _ = await hub.sessions(_VIEWER, SessionFilter(limit=1, after=after))
     at = int(found[0].session.active_at.timestamp() * 1_000_000)
     return {"profile": DEFAULT_PROFILE, "pinned": 0, "at": at + 1, "last": ""}

@@ -15,11 +15,11 @@ from bench.spread import beside, ms, spread
 from bench.stage import Place, Stage
 from bench.table import Line, line
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId
-from keryx.core.messages import Role, words
+from keryx.core.messages import Role, text_parts
 from keryx.core.sessions import Viewer
 from keryx.store import messages, sessions
-from keryx.store.database import Database, Transaction
-from keryx.store.search import Index
+from keryx.store.db.database import Database, Transaction
+from keryx.store.search.index import SearchIndex
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SESSIONS = 500
@@ -64,7 +64,7 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     place = stage.place()
     async with place.database() as database:
         await _build(database, count)
-        index = Index(database)
+        index = SearchIndex(database)
         began = time.perf_counter()
         await index.catch_up()
         yield line("index filled", f"{count:,} messages", count / (time.perf_counter() - began), "/s")
@@ -99,7 +99,7 @@ def _messages(tx: Transaction, dice: random.Random, made: list[SessionId], start
     for n in range(start, end):
         role = Role.ASSISTANT if n % 2 else Role.USER
         at = START + timedelta(seconds=60 * n)
-        messages.append(tx, dice.choice(made), role, words(_text(dice, n)), now=at)
+        messages.append(tx, dice.choice(made), role, text_parts(_text(dice, n)), now=at)
 
 
 def _text(dice: random.Random, n: int) -> str:
@@ -115,7 +115,7 @@ def _text(dice: random.Random, n: int) -> str:
     return " ".join(chosen)
 
 
-async def _follow(database: Database, index: Index, size: str) -> AsyncIterator[Line]:
+async def _follow(database: Database, index: SearchIndex, size: str) -> AsyncIterator[Line]:
     """New messages after the index was filled: the feed brings them."""
     dice = random.Random(2)
     now = START + timedelta(days=100)
@@ -123,7 +123,7 @@ async def _follow(database: Database, index: Index, size: str) -> AsyncIterator[
 
     def more(tx: Transaction) -> None:
         for n in range(1, 2_001):
-            messages.append(tx, session, Role.USER, words(_text(dice, n)), now=now)
+            messages.append(tx, session, Role.USER, text_parts(_text(dice, n)), now=now)
 
     await database.write("messages", more)
     began = time.perf_counter()
@@ -132,7 +132,7 @@ async def _follow(database: Database, index: Index, size: str) -> AsyncIterator[
     one: list[float] = []
     for _ in range(ROUNDS):
         await database.write(
-            "message", lambda tx: messages.append(tx, session, Role.USER, words("a fresh word"), now=now)
+            "message", lambda tx: messages.append(tx, session, Role.USER, text_parts("a fresh word"), now=now)
         )
         began = time.perf_counter()
         await index.catch_up()
@@ -140,7 +140,7 @@ async def _follow(database: Database, index: Index, size: str) -> AsyncIterator[
     yield line("index, one more", size, ms(spread(one).p50), "ms")
 
 
-async def _asked(stage: Stage, index: Index, viewer: Viewer, name: str, floor: Floor) -> Line:
+async def _asked(stage: Stage, index: SearchIndex, viewer: Viewer, name: str, floor: Floor) -> Line:
     now = START + timedelta(days=100)
     text = QUERIES[name]
     hits = await index.search(viewer, text, now=now)

@@ -12,20 +12,20 @@ import psycopg
 
 from bench import fill
 from bench.floor import Floor, PostgresFloor, SqliteFloor
-from keryx.core.access import Rule
-from keryx.core.messages import words
-from keryx.core.ports import Inbound
-from keryx.engine.clock import SystemClock
-from keryx.engine.feed import Feed
-from keryx.engine.hub import Hub
+from keryx.core.access import AccessRule
+from keryx.core.messages import text_parts
+from keryx.core.ports.adapter import InboundMessage
+from keryx.engine.hub.hub import Hub
+from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy
-from keryx.store.database import Database
-from keryx.store.metered import MeteredDatabase
-from keryx.store.postgres import PostgresDatabase
-from keryx.store.sqlite import SqliteDatabase
+from keryx.engine.timing import SystemClock
+from keryx.store.db.database import Database
+from keryx.store.db.metrics import MeteredDatabase
+from keryx.store.db.postgres import PostgresDatabase
+from keryx.store.db.sqlite import SqliteDatabase
 
 T = TypeVar("T")
-OPEN = Policy(access={name: Rule(allow=("*",)) for name in (fill.PLATFORM, "telegram")})
+OPEN = Policy(access={name: AccessRule(allow=("*",)) for name in (fill.PLATFORM, "telegram")})
 """Everybody may talk: a stranger is turned away, and costs less."""
 
 Filler = Callable[[Database], Awaitable[T]]
@@ -111,13 +111,13 @@ async def hub_of(place: Place) -> AsyncGenerator[tuple[Hub, MeteredDatabase]]:
 
 def inbound(
     n: int, event: int | str, text: str = "how long does this take?", *, reader: str = fill.ACCOUNT
-) -> Inbound:
+) -> InboundMessage:
     """A message as a platform's adapter hands it over, in the lane of person `n`. Whoever reads from the platform has
     a cursor of its own, which moves with its messages one after the other."""
-    return Inbound(
+    return InboundMessage(
         event=str(event),
         source=fill.source(n),
-        parts=words(text),
+        parts=text_parts(text),
         surface=fill.PLATFORM,
         reply=fill.target(n),
         cursor=(f"{fill.PLATFORM}:{reader}", str(event)),

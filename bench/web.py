@@ -22,19 +22,19 @@ from bench import fill
 from bench.spread import Spread, ms, spread
 from bench.stage import Place, Stage, inbound
 from bench.table import Line, line, none_of
-from keryx.core.access import EVERYBODY, Rule
-from keryx.engine.clock import SystemClock
-from keryx.engine.feed import Feed
-from keryx.engine.hub import Hub
+from keryx.core.access import EVERYBODY, AccessRule
+from keryx.engine.hub.hub import Hub
+from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy
-from keryx.surfaces.web.server import Web
+from keryx.engine.timing import SystemClock
+from keryx.surfaces.web.server import WebApp
 
 _LIST = "/api/sessions"
 HOST = [(b"host", b"localhost")]
 _GZIP = [*HOST, (b"accept-encoding", b"gzip")]
 _REQUEST = f"GET {_LIST} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 _CONNECTIONS = 8
-_OPEN = Policy(access={fill.PLATFORM: Rule(allow=(EVERYBODY,))})
+_OPEN = Policy(access={fill.PLATFORM: AccessRule(allow=(EVERYBODY,))})
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
@@ -98,7 +98,7 @@ async def _delays(hub: Hub, app: ASGIApp, streams: int, *, rounds: int) -> Sprea
         if b'"type":"message"' in message.get("body", b""):
             seen.put_nowait(time.perf_counter())
 
-    cursor = (await hub.now()).encode()
+    cursor = (await hub.head_cursor()).encode()
     asked = scope("/api/stream", [*HOST, (b"last-event-id", cursor)])
     delays: list[float] = []
     async with anyio.create_task_group() as group:
@@ -145,7 +145,7 @@ async def _reconnects(stage: Stage) -> tuple[str, int]:
     chance = random.Random(5)
     cuts = sent = 0
     async with site(place) as (hub, app):
-        listener = Listener(app, await hub.now())
+        listener = Listener(app, await hub.head_cursor())
         while cuts < wanted:
             async with listener.connected(cut_after=chance.randrange(60, 1500)):
                 cut = await listener.cut(within=0.05)
@@ -167,8 +167,8 @@ async def site(place: Place) -> AsyncGenerator[tuple[Hub, ASGIApp]]:
         feed = Feed(database, clock)
         hub = Hub(database, clock, policy=_OPEN, feed=feed)
         await group.start(feed.run)
-        web = Web(hub, clock, operator=OPERATORS, key=KEY)
-        async with web.running() as app:
+        web = WebApp(hub, clock, operator=OPERATORS, key=KEY)
+        async with web.lifespan() as app:
             yield hub, app
         group.cancel_scope.cancel()
 

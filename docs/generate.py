@@ -7,13 +7,14 @@ from typing import get_args
 
 import msgspec
 
-from keryx.cli.errors import CODES, OTHER_CODES
+from keryx.cli.commands.config import SettingRow, format_toml, list_settings, render_example
+from keryx.cli.exit_codes import CODES, OTHER_CODES
 from keryx.cli.main import app
-from keryx.cli.settings import Row, example, rows, toml
-from keryx.engine.commands import COMMANDS, Command
-from keryx.surfaces.web import events, forms, openapi, people, talk, wire
-from keryx.surfaces.web.contract import OPERATIONS, Operation
-from keryx.surfaces.web.problems import STATUS
+from keryx.engine.commands import COMMANDS, CommandSpec
+from keryx.surfaces.web import openapi, request_schema, schema
+from keryx.surfaces.web.operations import OPERATIONS, Operation
+from keryx.surfaces.web.responses import ERROR_STATUS
+from keryx.surfaces.web.stream import events
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -133,14 +134,14 @@ def cli() -> str:
 
 
 def configuration() -> str:
-    return _CONFIGURATION.format(rows="\n".join(map(_row, rows())), example=example())
+    return _CONFIGURATION.format(rows="\n".join(map(_row, list_settings())), example=render_example())
 
 
 def commands() -> str:
     return _COMMANDS.format(rows="\n".join(map(_command, COMMANDS)))
 
 
-def _command(command: Command) -> str:
+def _command(command: CommandSpec) -> str:
     usage = f" {command.usage}".replace("|", "\\|") if command.usage else ""
     also = ", ".join(f"`/{name}`" for name in command.aliases)
     return f"| `/{command.name}{usage}` | {command.help} | {also} |"
@@ -148,15 +149,15 @@ def _command(command: Command) -> str:
 
 def http() -> str:
     return _HTTP.format(
-        errors="\n".join(f"| {status.value} | {meaning} |" for _, status, meaning in STATUS),
+        errors="\n".join(f"| {status.value} | {meaning} |" for _, status, meaning in ERROR_STATUS),
         operations="\n".join(map(_operation, OPERATIONS)),
         events="\n".join(map(_event, get_args(events.Event))),
-        types="\n\n".join(text for module in (talk, wire, people, forms) for text in _types(module)),
+        types="\n\n".join(text for module in (schema, request_schema) for text in _types(module)),
     )
 
 
 def _operation(operation: Operation) -> str:
-    query = operation.query.__name__ if operation.query is not forms.Nothing else ""
+    query = operation.query.__name__ if operation.query is not request_schema.EmptyQuery else ""
     body = operation.body.__name__ if operation.body else operation.takes
     answer = operation.answer.__name__ if operation.answer else operation.raw or "nothing"
     request = f"`{operation.method} {operation.path}`"
@@ -182,10 +183,10 @@ def _about(kind: type) -> str:
 
 
 def _fields(kind: type[msgspec.Struct]) -> str:
-    schema = openapi.schema_of(kind)
+    schema = openapi.build_type_schema(kind)
     required = schema.get("required", ())
     lines = [
-        f"| `{name}` | {openapi.worded(field)} | {'yes' if name in required else ''} |"
+        f"| `{name}` | {openapi.describe_type(field)} | {'yes' if name in required else ''} |"
         for name, field in schema["properties"].items()
     ]
     return "\n".join(("| field | type | always |", "|---|---|---|", *lines))
@@ -194,10 +195,10 @@ def _fields(kind: type[msgspec.Struct]) -> str:
 PAGES = {"http-api.md": http, "cli.md": cli, "configuration.md": configuration, "commands.md": commands}
 
 
-def _row(row: Row) -> str:
+def _row(row: SettingRow) -> str:
     kind = row.kind.replace(" | ", ", ")
     variable = f"`{row.variable}`" if row.variable else ""
-    default = f"`{toml(row.default)}`"
+    default = f"`{format_toml(row.default)}`"
     return f"| `{row.name}` | {kind} | {default} | {variable} | {row.meaning} |"
 
 

@@ -10,17 +10,17 @@ from collections.abc import AsyncGenerator
 
 from keryx.core.errors import AgentFailed
 from keryx.core.messages import Role, ToolCall, ToolResult
-from keryx.core.ports import Called, Event, Returned, Said, TurnContext
+from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
 
 
-async def agent(context: TurnContext) -> AsyncGenerator[Event, None]:
+async def agent(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
     """Count the words of the question, as if a tool did it, and say how many there are."""
-    question = next((m.text for m in reversed(context.asked) if m.role is Role.USER), "")
+    question = next((m.text for m in reversed(context.turn_messages) if m.role is Role.USER), "")
     if not question.strip():
         raise AgentFailed("There is nothing to count: send some words.")
-    yield Said("Let me count. ")
+    yield TextDelta("Let me count. ")
     call = ToolCall(f"{context.turn}-{context.attempt}", "count", "{}", repeatable=True)
-    yield Called((call,))  # stored when this line is passed; run the tool after it, never before
+    yield ToolCallEvent((call,))  # stored when this line is passed; run the tool after it, never before
     count = len(question.split())
-    yield Returned(ToolResult(call.id, call.name, str(count)))
-    yield Said("You sent one word." if count == 1 else f"You sent {count} words.")
+    yield ToolResultEvent(ToolResult(call.id, call.name, str(count)))
+    yield TextDelta("You sent one word." if count == 1 else f"You sent {count} words.")

@@ -12,13 +12,13 @@ from keryx.core import ids
 from keryx.core.deliveries import Delivery, Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, JobId, PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.jobs import Job, JobState
-from keryx.core.messages import Message, Role, words
-from keryx.core.schedules import Every, Schedule
+from keryx.core.messages import Message, Role, text_parts
+from keryx.core.schedules import IntervalRule, Schedule
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.turns import BusyMode, Turn
-from keryx.store import claims, deliveries, jobs, messages, sessions, turns
-from keryx.store.database import Database, Transaction
-from keryx.testing import START as NOW
+from keryx.store import deliveries, jobs, messages, sessions, turns
+from keryx.store.db.database import Database, Transaction
+from keryx.testing import START_TIME
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,7 +46,7 @@ ODD_TEXTS = (
 
 def after(seconds: float) -> datetime:
     """A moment this long after the start of the test."""
-    return NOW + timedelta(seconds=seconds)
+    return START_TIME + timedelta(seconds=seconds)
 
 
 async def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
@@ -77,7 +77,12 @@ class Store:
 
 
 def a_session(
-    tx: Transaction, *, title: str = "", owner: PrincipalId = ANN, at: datetime = NOW, surface: str = "web"
+    tx: Transaction,
+    *,
+    title: str = "",
+    owner: PrincipalId = ANN,
+    at: datetime = START_TIME,
+    surface: str = "web",
 ) -> Session:
     session = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface=surface, now=at)
     if title:
@@ -85,8 +90,10 @@ def a_session(
     return sessions.get(tx, session)
 
 
-def a_message(tx: Transaction, session: SessionId, text: str = "hello", *, at: datetime = NOW) -> Message:
-    return messages.get(tx, session, messages.append(tx, session, Role.USER, words(text), now=at))
+def a_message(
+    tx: Transaction, session: SessionId, text: str = "hello", *, at: datetime = START_TIME
+) -> Message:
+    return messages.get(tx, session, messages.append(tx, session, Role.USER, text_parts(text), now=at))
 
 
 def a_turn(
@@ -94,7 +101,7 @@ def a_turn(
     session: Session | None = None,
     *,
     text: str = "hello",
-    at: datetime = NOW,
+    at: datetime = START_TIME,
     mode: BusyMode = BusyMode.QUEUE,
     reply: Target | None = None,
     pin: WorkerId | None = None,
@@ -103,7 +110,7 @@ def a_turn(
     """A message with its queued turn, in a session of its own if none is given."""
     session = session or a_session(tx, at=at, owner=asker)
     turn = TurnId(ids.new(at))
-    seq = messages.append(tx, session.id, Role.USER, words(text), now=at, turn=turn)
+    seq = messages.append(tx, session.id, Role.USER, text_parts(text), now=at, turn=turn)
     turns.enqueue(
         tx,
         session.id,
@@ -125,13 +132,13 @@ def claim(
     tx: Transaction,
     *,
     worker: WorkerId = WORKER,
-    at: datetime = NOW,
+    at: datetime = START_TIME,
     per_principal: int = 100,
     session: SessionId | None = None,
     scoped: bool = False,
 ) -> Turn | None:
     """Claim as a worker of everything, or with `session` or `scoped` as one of that session and its pins."""
-    claimed = claims.claim_many(
+    claimed = turns.claim(
         tx,
         most=1,
         worker=worker,
@@ -144,7 +151,7 @@ def claim(
     return claimed.turns[0] if claimed.turns else None
 
 
-def a_running_turn(tx: Transaction, session: Session | None = None, *, at: datetime = NOW) -> Turn:
+def a_running_turn(tx: Transaction, session: Session | None = None, *, at: datetime = START_TIME) -> Turn:
     queued = a_turn(tx, session, at=at)
     turn = claim(tx, at=at, session=queued.session)
     assert turn is not None
@@ -157,7 +164,7 @@ def a_delivery(
     *,
     target: Target = TELEGRAM,
     session: Session | None = None,
-    at: datetime = NOW,
+    at: datetime = START_TIME,
     turn: TurnId | None = None,
 ) -> Delivery:
     session = session or a_session(tx, at=at)
@@ -170,19 +177,19 @@ def a_delivery(
 def a_job(tx: Transaction, *, name: str = "news", prompt: str = "hello", owner: PrincipalId = ANN) -> Job:
     """An active job that is due an hour after the start of the test."""
     job = Job(
-        id=JobId(ids.new(NOW)),
+        id=JobId(ids.new(START_TIME)),
         profile=DEFAULT_PROFILE,
         owner=owner,
         name=name,
         prompt=prompt,
-        schedule=Schedule(Every(timedelta(hours=1), NOW)),
+        schedule=Schedule(IntervalRule(timedelta(hours=1), START_TIME)),
         targets=(TELEGRAM,),
         source=None,
         project=None,
         state=JobState.ACTIVE,
         why="",
         next_at=after(3600),
-        created_at=NOW,
+        created_at=START_TIME,
     )
     return jobs.add(tx, job)
 

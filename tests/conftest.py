@@ -15,9 +15,9 @@ from hypothesis import settings
 from tests.builders import Store
 from tests.postgres import ENVIRONMENT, Server, Unstartable, own_database
 
-from keryx.store.database import Database, Engine
-from keryx.store.postgres import PostgresDatabase
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.db.database import Database, Engine
+from keryx.store.db.postgres import PostgresDatabase
+from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import FakeClock
 
 # A landing must not hang on luck: with CI set, the same examples are tried every time.

@@ -8,9 +8,9 @@ import pytest
 from bench import fill
 from bench.stage import Stage
 
-from keryx.store.copying import TABLES, Table
-from keryx.store.database import Database, Engine, Row, Transaction
-from keryx.store.verify import verify
+from keryx.store.admin.copy import TABLES, TableSpec
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database, Engine, Row, Transaction
 
 COUNT = 5
 _ID = re.compile(r"[0-9a-hjkmnp-tv-z]{18}")
@@ -99,6 +99,6 @@ def _rows(tx: Transaction) -> dict[str, list[str]]:
     return {table.name: [told(row) for row in tx.rows(_select(table))] for table in TABLES}
 
 
-def _select(table: Table) -> str:
+def _select(table: TableSpec) -> str:
     columns = _CHANGES if table.name == "changes" else "*"
     return f"select {columns} from {table.name} order by {', '.join(table.key)}"

@@ -4,20 +4,21 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.builders import NOW, OPERATORS
+from tests.builders import OPERATORS
 
-from keryx import config, roster
+from keryx import agent_registry, config
 from keryx.agents.acp.agent import AcpAgent
-from keryx.agents.configured import Kind
+from keryx.agents.agent_config import AgentKind
 from keryx.agents.echo import EchoAgent
-from keryx.agents.toolsets import ToolSets
+from keryx.agents.tools import ToolSets
 from keryx.core.errors import AgentFailed, Invalid
 from keryx.core.ids import ProfileId, SessionId
-from keryx.core.sessions import Session, Settings
+from keryx.core.sessions import Session, SessionSettings
 from keryx.core.source import Source
-from keryx.engine.clock import SystemClock
-from keryx.engine.place import Surroundings
-from keryx.engine.record import Reading
+from keryx.engine.timing import SystemClock
+from keryx.engine.units.place import PlaceFacts
+from keryx.engine.units.turn_writes import TurnInput
+from keryx.testing import START_TIME
 
 
 def read(home: Path, text: str, **variables: str) -> config.Settings:
@@ -27,17 +28,17 @@ def read(home: Path, text: str, **variables: str) -> config.Settings:
 
 def reading(
     *, profile: str = "default", agent: str | None = None, source: Source = Source(platform="web", chat="1")
-) -> Reading:
+) -> TurnInput:
     session = Session(
         id=SessionId("s"),
         profile=ProfileId(profile),
         owner=OPERATORS.principal,
         surface="web",
-        created_at=NOW,
-        active_at=NOW,
-        settings=Settings(agent=agent),
+        created_at=START_TIME,
+        active_at=START_TIME,
+        settings=SessionSettings(agent=agent),
     )
-    return Reading(session, [], "", Surroundings(source=source), False)
+    return TurnInput(session, [], "", PlaceFacts(source=source), False)
 
 
 THREE = """
@@ -55,7 +56,7 @@ agent = "two"
 
 async def test_the_session_goes_before_its_profile_and_that_before_the_default(tmp_path: Path) -> None:
     settings = read(tmp_path, THREE)
-    async with roster.opened(settings, ToolSets({}, rules={}), SystemClock()) as agents:
+    async with agent_registry.open_agents(settings, ToolSets({}, rules={}), SystemClock()) as agents:
         assert isinstance(agents.choose(reading()), EchoAgent)
         assert isinstance(agents.choose(reading(profile="work")), AcpAgent)
         assert isinstance(agents.choose(reading(profile="work", agent="one")), EchoAgent)
@@ -73,7 +74,7 @@ async def test_the_place_goes_before_the_profile_and_its_most_specific_rule_coun
     def at(chat: str, thread: str | None = None) -> Source:
         return Source(platform="telegram", chat=chat, thread=thread)
 
-    async with roster.opened(settings, ToolSets({}, rules={}), SystemClock()) as agents:
+    async with agent_registry.open_agents(settings, ToolSets({}, rules={}), SystemClock()) as agents:
         two = agents.choose(reading(agent="two"))
         three = agents.choose(reading(agent="three"))
         assert agents.choose(reading(source=at("1"))) is two
@@ -86,17 +87,17 @@ async def test_the_place_goes_before_the_profile_and_its_most_specific_rule_coun
 
 def test_an_agent_may_be_written_in_place(tmp_path: Path) -> None:
     settings = read(tmp_path, 'agent = { kind = "acp", command = ["gemini", "--acp"], stall = "30s" }')
-    assert settings.brain == config.INLINE
-    chosen = settings.agents[config.INLINE]
+    assert settings.active_agent == config.INLINE_AGENT
+    chosen = settings.agents[config.INLINE_AGENT]
     assert (chosen.kind, chosen.command, chosen.stall) == (
-        Kind.ACP,
+        AgentKind.ACP,
         ("gemini", "--acp"),
         timedelta(seconds=30),
     )
 
 
 def test_a_variable_goes_before_the_file(tmp_path: Path) -> None:
-    assert read(tmp_path, THREE, KERYX_AGENT="two").brain == "two"
+    assert read(tmp_path, THREE, KERYX_AGENT="two").active_agent == "two"
 
 
 @pytest.mark.parametrize(
@@ -122,5 +123,7 @@ def test_what_is_wrong_is_told(tmp_path: Path, text: str, told: str) -> None:
 
 async def test_an_agent_that_nobody_knows_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"the name of an \[agents\] table"):
-        async with roster.opened(read(tmp_path, 'agent = "dog"'), ToolSets({}, rules={}), SystemClock()):
+        async with agent_registry.open_agents(
+            read(tmp_path, 'agent = "dog"'), ToolSets({}, rules={}), SystemClock()
+        ):
             pass

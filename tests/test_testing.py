@@ -4,16 +4,16 @@ from datetime import timedelta
 import pytest
 from tests.builders import until
 
-from keryx.core.ports import Clock
-from keryx.testing import START, FakeClock
+from keryx.core.clock import Clock
+from keryx.testing import START_TIME, FakeClock
 
 
 async def test_time_stands_still_until_it_is_advanced(clock: FakeClock) -> None:
     same: Clock = clock
-    assert (same.now(), same.monotonic()) == (START, 0.0)
+    assert (same.now(), same.monotonic()) == (START_TIME, 0.0)
     clock.advance(1.5)
     clock.advance(timedelta(minutes=1))
-    assert (clock.now(), clock.monotonic()) == (START + timedelta(seconds=61.5), 61.5)
+    assert (clock.now(), clock.monotonic()) == (START_TIME + timedelta(seconds=61.5), 61.5)
 
 
 async def test_sleepers_wake_in_the_order_of_their_deadlines(clock: FakeClock) -> None:
@@ -38,7 +38,7 @@ async def test_a_jump_of_the_wall_clock_wakes_nobody(clock: FakeClock) -> None:
     await until(lambda: clock.sleepers == 1)
     clock.jump(timedelta(days=-1))
     clock.jump(7200)
-    assert (clock.now() - START, clock.monotonic(), clock.sleepers) == (timedelta(hours=-22), 0.0, 1)
+    assert (clock.now() - START_TIME, clock.monotonic(), clock.sleepers) == (timedelta(hours=-22), 0.0, 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

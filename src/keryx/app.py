@@ -1,29 +1,29 @@
-"""The composition root: the only module that knows everyone."""
+"""The composition root: builds the engine with agents, adapters and store from the settings."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 
-from keryx import roster
-from keryx.agents.lent import Lent
-from keryx.base import Base
+from keryx import agent_registry
+from keryx.agents.editor_tools import EditorTools
+from keryx.bootstrap import BaseApp
 from keryx.config import Settings
 from keryx.core import ids
-from keryx.core.ports import Adapter
+from keryx.core.ports.adapter import Adapter
 from keryx.core.turns import Turn
-from keryx.engine import place
-from keryx.engine.builtin import BuiltinTools
-from keryx.engine.policy import reachable
-from keryx.engine.record import Reading
+from keryx.engine.builtin_tools import BuiltinTools
+from keryx.engine.policy import map_reach
 from keryx.engine.service import Service
-from keryx.store import cursors
-from keryx.store.database import Database, Transaction
+from keryx.engine.units import place
+from keryx.engine.units.turn_writes import TurnInput
+from keryx.store import inbox
+from keryx.store.db.database import Database, Transaction
 
-_SALT = "prompt:salt"
+_SALT_KEY = "prompt:salt"
 
 
-class App(Base):
+class App(BaseApp):
     """Keryx with its parts put together by the settings."""
 
     def __init__(
@@ -34,15 +34,15 @@ class App(Base):
 
     @asynccontextmanager
     async def service(
-        self, kind: str, *, everything: bool = False, drain: float = 0, lent: Lent | None = None
+        self, kind: str, *, everything: bool = False, drain: float = 0, lent: EditorTools | None = None
     ) -> AsyncGenerator[Service]:
         """The engine at work in this process. Only a node does `everything`. `lent` is what an editor lends to turns."""
         adapters = self.all_adapters if everything else self.usable_adapters
-        policy = msgspec.structs.replace(self.settings.policy, reach=reachable(adapters))
+        policy = msgspec.structs.replace(self.settings.policy, reach=map_reach(adapters))
         async with (
             self.database,
-            self.bare_hub(policy) as hub,
-            roster.opened(self.settings, BuiltinTools(hub), self.clock, lent) as agents,
+            self.open_hub(policy) as hub,
+            agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, lent) as agents,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
@@ -50,8 +50,8 @@ class App(Base):
                 self.clock,
                 policy=policy,
                 choose=agents.choose,
-                place=self._place,
-                folder=lambda session: (lent.folder(session.id) if lent else None) or session.cwd,
+                place=self._describe_place,
+                folder=lambda session: (lent.find_cwd(session.id) if lent else None) or session.cwd,
                 adapters=adapters,
                 kind=kind,
                 everything=everything,
@@ -59,14 +59,16 @@ class App(Base):
             async with service.running(drain=drain):
                 yield service
 
-    def _place(self, reading: Reading, turn: Turn) -> str:
+    def _describe_place(self, reading: TurnInput, turn: Turn) -> str:
         """What the agent is told about its place; the same bytes for every turn of a lane."""
-        return place.describe(reading.around, self.usable_adapters, self.settings.profiles, salt=self._salt)
+        return place.describe(
+            reading.place_facts, self.usable_adapters, self.settings.profiles, salt=self._salt
+        )
 
     def _read_salt(self, tx: Transaction) -> str:
         """The salt of hashes in prompts: made once per store, so that they stay the same."""
-        salt = cursors.get(tx, _SALT)
+        salt = inbox.get_cursor(tx, _SALT_KEY)
         if salt is None:
-            salt = ids.token() + ids.token()
-            cursors.move(tx, _SALT, salt, now=self.clock.now())
+            salt = ids.new_token() + ids.new_token()
+            inbox.set_cursor(tx, _SALT_KEY, salt, now=self.clock.now())
         return salt

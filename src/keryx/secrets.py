@@ -1,4 +1,4 @@
-"""Secrets: read by reference when they are needed, from a variable or a file, and never kept."""
+"""Secrets by reference (`env:NAME`, `file:PATH`, `text:VALUE`), read when needed and never stored."""
 
 import os
 from collections.abc import Mapping
@@ -6,13 +6,13 @@ from pathlib import Path
 
 from keryx.core.errors import Invalid
 
-_KINDS = ("env:", "file:", "text:")
+_PREFIXES = ("env:", "file:", "text:")
 
 
-def check(reference: str, what: str) -> None:
+def check_reference(reference: str, what: str) -> None:
     """Refuse what is no reference, so that nobody writes a secret where a reference belongs."""
-    if not reference.startswith(_KINDS):
-        raise ValueError(f"{what}: write {' or '.join(f'{k}…' for k in _KINDS)}, not the value itself")
+    if not reference.startswith(_PREFIXES):
+        raise ValueError(f"{what}: write {' or '.join(f'{k}…' for k in _PREFIXES)}, not the value itself")
 
 
 def read(reference: str, what: str, environ: Mapping[str, str] | None = None) -> str:
@@ -28,11 +28,35 @@ def read(reference: str, what: str, environ: Mapping[str, str] | None = None) ->
     try:
         value = Path(place).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as exc:
-        raise Invalid(f"{what} cannot be read from {place}: {_why(exc)}.") from exc
+        raise Invalid(f"{what} cannot be read from {place}: {_describe_error(exc)}.") from exc
     if not value:
         raise Invalid(f"{what} is missing: {place} is empty.")
     return value
 
 
-def _why(exc: OSError | ValueError) -> str:
+def _describe_error(exc: OSError | ValueError) -> str:
     return (exc.strerror or type(exc).__name__).lower() if isinstance(exc, OSError) else "it is not text"
+
+
+class Secret:
+    """A secret by reference: `env:NAME` or `file:PATH`, or nothing. Only `reveal` gives its value."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, reference: str = "", *, what: str = "secret") -> None:
+        if reference and not reference.startswith(("env:", "file:")):
+            raise ValueError(f"write env:NAME or file:PATH here, not the {what} itself")
+        self.reference = reference
+
+    def __bool__(self) -> bool:
+        return bool(self.reference)
+
+    def __repr__(self) -> str:
+        return f"Secret({self.reference!r})"
+
+    def reveal(self, environ: Mapping[str, str] | None = None, *, what: str = "a secret") -> str:
+        """The value, without blanks around it. `Invalid` when it is missing, in which it is called `what`. Blocks while
+        a small file is read."""
+        if not self.reference:
+            raise Invalid(f"{what} is missing: no reference to it is given")
+        return read(self.reference, what, environ)

@@ -13,20 +13,20 @@ from tests.conftest import Open
 from tests.engine.world import inbound
 
 from keryx.agents.echo import EchoAgent
-from keryx.agents.lent import Lent
+from keryx.agents.editor_tools import EditorTools
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId
-from keryx.core.messages import words
-from keryx.core.ports import Inbound
-from keryx.core.sessions import Settings, Viewer
+from keryx.core.messages import text_parts
+from keryx.core.ports.adapter import InboundMessage
+from keryx.core.sessions import SessionSettings, Viewer
 from keryx.core.source import Source
 from keryx.core.turns import Turn, TurnState
-from keryx.engine.clock import SystemClock
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
-from keryx.store.database import Database, Engine, Transaction
-from keryx.store.verify import verify
-from keryx.surfaces.acp.surface import Setup, serve
-from keryx.testing import CrashingDatabase, Fault, When
+from keryx.engine.timing import SystemClock
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database, Engine, Transaction
+from keryx.surfaces.acp.editor_server import EditorServerSettings, serve
+from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
 Json = dict[str, Any]
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
@@ -107,8 +107,8 @@ async def editor(database: Database, name: str) -> AsyncGenerator[Editor]:
                 OPERATORS,
                 clock,
                 pin=service.worker.id,
-                lender=Lent(),
-                setup=Setup(version="0"),
+                lender=EditorTools(),
+                setup=EditorServerSettings(version="0"),
                 source=ours,
                 target=out,
             )
@@ -188,14 +188,14 @@ async def test_prompts_of_two_editors_run_one_after_the_other_and_a_cancel_takes
 
 async def test_a_session_begins_with_its_first_message_and_never_twice(editors: Sequence[Editor]) -> None:
     hub = editors[0].hub
-    first = Inbound(
+    first = InboundMessage(
         event="1",
         source=Source(platform="acp", chat="x", user="operator"),
-        parts=words("hello"),
+        parts=text_parts("hello"),
         surface="acp",
         session=SessionId("01jd0abcdefghjkmnp"),
         begin=True,
-        settings=Settings(effort="high"),
+        settings=SessionSettings(effort="high"),
         principal=OPERATOR,
         cwd="/work",
         pin=editors[0].service.worker.id,
@@ -213,7 +213,7 @@ async def test_a_session_begins_with_its_first_message_and_never_twice(editors: 
 
 
 async def test_a_cancel_takes_effect_though_the_store_was_away_when_it_was_asked_for(opener: Open) -> None:
-    fault = Fault("cancel", When.BEFORE)
+    fault = DatabaseFault("cancel", FaultTiming.BEFORE)
     async with editor(CrashingDatabase(await opener(), fault), "zed") as zed:
         session = (await zed.call("session/new", cwd="/", mcpServers=[]))["sessionId"]
         blocks = [{"type": "text", "text": "slow 60 one two three"}]
@@ -224,12 +224,12 @@ async def test_a_cancel_takes_effect_though_the_store_was_away_when_it_was_asked
         zed.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}})
         assert (await zed.answer(running))["result"] == {"stopReason": "cancelled"}
         ended = await over(zed, snapshot.running.id)
-        assert (ended.state, fault.struck) == (TurnState.CANCELLED, 1)
+        assert (ended.state, fault.hits) == (TurnState.CANCELLED, 1)
 
 
 async def test_what_waits_is_stopped_before_what_runs(opener: Open) -> None:
     """However long the store takes between the two: else the waiting prompt would be answered after the cancel."""
-    fault = Fault("cancel", When.BEFORE, nth=2)
+    fault = DatabaseFault("cancel", FaultTiming.BEFORE, nth=2)
     async with editor(CrashingDatabase(await opener(), fault), "zed") as zed:
         session = (await zed.call("session/new", cwd="/", mcpServers=[]))["sessionId"]
 
@@ -249,7 +249,7 @@ async def test_what_waits_is_stopped_before_what_runs(opener: Open) -> None:
 
 
 async def test_so_does_one_of_a_turn_that_another_surface_asked_for(opener: Open) -> None:
-    fault = Fault("stop", When.BEFORE)
+    fault = DatabaseFault("stop", FaultTiming.BEFORE)
     async with editor(CrashingDatabase(await opener(), fault), "zed") as zed:
         session = (await zed.call("session/new", cwd="/", mcpServers=[]))["sessionId"]
         await zed.prompt(session, "begin")
@@ -265,7 +265,7 @@ async def test_so_does_one_of_a_turn_that_another_surface_asked_for(opener: Open
         zed.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}})
         assert turn
         ended = await over(zed, turn)
-        assert (ended.state, fault.struck) == (TurnState.CANCELLED, 1)
+        assert (ended.state, fault.hits) == (TurnState.CANCELLED, 1)
 
 
 async def over(zed: Editor, turn: TurnId) -> Turn:

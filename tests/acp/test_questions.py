@@ -194,7 +194,7 @@ def test_a_question_that_nobody_answers_runs_out(home: Path) -> None:
 def agent(folder: Path, options: str) -> dict[str, str]:
     """An agent of somebody's own that asks one question."""
     (folder / "asker.py").write_text(
-        "from keryx.core.ports import Said\n"
+        "from keryx.core.ports.adapter import Said\n"
         "from keryx.core.questions import Option, Question\n"
         "async def agent(context):\n"
         f"    question = Question(key='q', title='Which colour?', detail='for the door', options={options})\n"

@@ -7,28 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.acp.driver import Json, story
 
-from keryx.core import plans
-from keryx.core.changes import Piece
+from keryx.core import messages
+from keryx.core.changes import DraftChunk
+from keryx.core.clock import to_micros
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import (
     Mark,
     Message,
     Notice,
     Part,
+    PlanPriority,
+    PlanStep,
+    PlanStepState,
     Reasoning,
     Role,
     Text,
     ToolCall,
     ToolResult,
-    join,
-    words,
+    merge_parts,
+    text_parts,
 )
-from keryx.core.moments import micros
-from keryx.core.plans import Priority, Step, StepState
-from keryx.core.titles import line
-from keryx.surfaces.acp import toolcalls
-from keryx.surfaces.acp.client import Client
-from keryx.surfaces.acp.shown import Shown
+from keryx.core.text import to_single_line
+from keryx.surfaces.acp import tool_calls
+from keryx.surfaces.acp.protocol import EditorCapabilities
+from keryx.surfaces.acp.session_updates import UpdateBuilder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SESSION, TURN = SessionId("s1"), TurnId("t1")
@@ -40,20 +42,22 @@ answers = st.lists(st.tuples(pieces, st.integers(0, 2)), min_size=1, max_size=4)
 def a_message(
     seq: int, role: Role, *parts: Part, turn: TurnId | None = TURN, mark: Mark | None = None
 ) -> Message:
-    return Message(session=SESSION, seq=seq, role=role, parts=parts, micros=micros(NOW), turn=turn, mark=mark)
+    return Message(
+        session=SESSION, seq=seq, role=role, parts=parts, micros=to_micros(NOW), turn=turn, mark=mark
+    )
 
 
 def part(text: str, thought: bool) -> Text | Reasoning:
     return Reasoning(text) if thought else Text(text)
 
 
-def said(steps: Sequence[tuple[list[tuple[str, bool]], int]]) -> list[tuple[list[Piece], list[Message]]]:
+def said(steps: Sequence[tuple[list[tuple[str, bool]], int]]) -> list[tuple[list[DraftChunk], list[Message]]]:
     """A turn of several answers, each with the pieces of its draft and the messages that follow it."""
-    out: list[tuple[list[Piece], list[Message]]] = []
+    out: list[tuple[list[DraftChunk], list[Message]]] = []
     seq = 1
     for number, (draft, calls) in enumerate(steps):
         made = [ToolCall(f"c{number}-{n}", "look", "{}") for n in range(calls)]
-        parts = (*join(part(*p) for p in draft), *made)
+        parts = (*merge_parts(part(*p) for p in draft), *made)
         messages: list[Message] = []
         if parts:
             seq += 1
@@ -61,7 +65,7 @@ def said(steps: Sequence[tuple[list[tuple[str, bool]], int]]) -> list[tuple[list
         for call in made:
             seq += 1
             messages.append(a_message(seq, Role.TOOL, ToolResult(call.id, call.name, "found")))
-        out.append(([Piece(n, *p) for n, p in enumerate(draft, start=1)], messages))
+        out.append(([DraftChunk(n, *p) for n, p in enumerate(draft, start=1)], messages))
     return out
 
 
@@ -70,16 +74,16 @@ def test_a_replay_tells_the_same_story_as_the_live_view(
     steps: list[tuple[list[tuple[str, bool]], int]], unseen: int
 ) -> None:
     """`unseen` pieces of drafts are never seen as such, as when a follower was slow: their text comes with the message."""
-    live, updates, turn = Shown(), list[Json](), said(steps)
-    for draft, messages in turn:
-        shown = draft if not messages else draft[: max(0, len(draft) - unseen)]
-        updates += live.draft(TURN, shown)
-        for message in messages:
-            updates += live.message(message)
+    live, updates, turn = UpdateBuilder(), list[Json](), said(steps)
+    for draft, stored in turn:
+        shown = draft if not stored else draft[: max(0, len(draft) - unseen)]
+        updates += live.build_draft(TURN, shown)
+        for message in stored:
+            updates += live.build_message(message)
     every = [m for _, messages in turn for m in messages]
     drafted = [p for draft, messages in turn if not messages for p in draft]
-    again = Shown()
-    replayed = [*again.replay(every, None), *again.draft(TURN, drafted)]
+    again = UpdateBuilder()
+    replayed = [*again.replay(every, None), *again.build_draft(TURN, drafted)]
     assert story(replayed) == story(updates)
 
 
@@ -89,19 +93,19 @@ def test_whoever_begins_in_the_middle_goes_on_with_the_same_ids(
 ) -> None:
     turn = said(steps)
     every = [m for _, messages in turn for m in messages]
-    whole = story([*Shown().replay(every, None)])
-    late = Shown()
+    whole = story([*UpdateBuilder().replay(every, None)])
+    late = UpdateBuilder()
     first = [*late.replay(every[:middle], TURN)]
-    rest = [u for m in every[middle:] for u in late.message(m)]
+    rest = [u for m in every[middle:] for u in late.build_message(m)]
     assert [(k, i) for k, i, _ in story([*first, *rest])] == [(k, i) for k, i, _ in whole]
 
 
 def test_a_call_without_an_answer_has_failed_unless_its_turn_runs() -> None:
     call = a_message(1, Role.ASSISTANT, ToolCall("c", "run", '{"command": "ls"}'))
-    (over,) = Shown().replay([call], None)
-    (running,) = Shown().replay([call], TURN)
+    (over,) = UpdateBuilder().replay([call], None)
+    (running,) = UpdateBuilder().replay([call], TURN)
     assert (over["status"], running["status"]) == ("failed", "in_progress")
-    assert over["content"][0]["content"]["text"] == toolcalls.INTERRUPTED
+    assert over["content"][0]["content"]["text"] == tool_calls.INTERRUPTED_OUTPUT
 
 
 def test_ids_of_calls_that_are_used_twice_stay_apart() -> None:
@@ -110,44 +114,50 @@ def test_ids_of_calls_that_are_used_twice_stay_apart() -> None:
         return [call, a_message(seq + 1, Role.TOOL, ToolResult("call_0", "look", f"found {seq}"))]
 
     messages = [*step(1), *step(3)]
-    replayed = [*Shown().replay(messages, None)]
+    replayed = [*UpdateBuilder().replay(messages, None)]
     assert [u["rawOutput"]["output"] for u in replayed] == ["found 1", "found 3"]
-    live = Shown()
-    updates = [u for m in messages for u in live.message(m)]
+    live = UpdateBuilder()
+    updates = [u for m in messages for u in live.build_message(m)]
     assert [i for _, i, _ in story(updates)] == [u["toolCallId"] for u in replayed] == ["call_0", "call_0.3"]
 
 
 def test_what_was_undone_is_left_out_and_only_the_last_plan_is_replayed() -> None:
-    gone = Message(session=SESSION, seq=1, role=Role.USER, parts=words("gone"), micros=micros(NOW), undone=1)
+    gone = Message(
+        session=SESSION, seq=1, role=Role.USER, parts=text_parts("gone"), micros=to_micros(NOW), undone=1
+    )
     plan = [
-        a_message(seq, Role.NOTICE, Notice(plans.text([Step("build", state)]), plans.KIND))
-        for seq, state in enumerate((StepState.PENDING, StepState.COMPLETED), start=2)
+        a_message(
+            seq, Role.NOTICE, Notice(messages.format_plan([PlanStep("build", state)]), messages.PLAN_KIND)
+        )
+        for seq, state in enumerate((PlanStepState.PENDING, PlanStepState.COMPLETED), start=2)
     ]
-    (shown,) = Shown(Client(notices=True)).replay([gone, *plan], None)
+    (shown,) = UpdateBuilder(EditorCapabilities(notices=True)).replay([gone, *plan], None)
     assert shown["entries"] == [{"content": "build", "priority": "medium", "status": "completed"}]
 
 
 def test_a_late_answer_does_not_take_the_id_of_the_one_that_is_being_written() -> None:
-    shown = Shown()
-    (first,) = shown.draft(TURN, [Piece(1, "one ")])
-    (late,) = shown.message(a_message(2, Role.ASSISTANT, Text("late"), mark=Mark.LATE))
-    (second,) = shown.draft(TURN, [Piece(2, "two")])
+    shown = UpdateBuilder()
+    (first,) = shown.build_draft(TURN, [DraftChunk(1, "one ")])
+    (late,) = shown.build_message(a_message(2, Role.ASSISTANT, Text("late"), mark=Mark.LATE))
+    (second,) = shown.build_draft(TURN, [DraftChunk(2, "two")])
     assert first["messageId"] == second["messageId"] != late["messageId"]
 
 
-contents = st.text(max_size=20).map(line).filter(lambda text: text != "" and text[0] not in "! ")
-steps = st.builds(Step, contents, st.sampled_from(StepState), st.sampled_from(Priority))
+contents = st.text(max_size=20).map(to_single_line).filter(lambda text: text != "" and text[0] not in "! ")
+steps = st.builds(PlanStep, contents, st.sampled_from(PlanStepState), st.sampled_from(PlanPriority))
 
 
 @given(st.lists(steps))
-def test_a_plan_is_read_back_as_it_was_written(planned: list[Step]) -> None:
-    assert plans.parse(plans.text(planned)) == planned
+def test_a_plan_is_read_back_as_it_was_written(planned: list[PlanStep]) -> None:
+    assert messages.parse_plan(messages.format_plan(planned)) == planned
 
 
 def test_a_title_shows_the_command_without_what_could_hide_it() -> None:
-    assert toolcalls.title("run", '{"command": "ls\\u202e -la\\n rm"}') == "run: ls -la rm"
-    assert toolcalls.title("look", "not json") == "look: not json"
-    assert toolcalls.title("look", "{}") == "look"
-    assert len(toolcalls.title("run", f'{{"command": "{"x" * 5000}"}}')) <= toolcalls.LONGEST_TITLE
-    assert toolcalls.kind("files_read_text") == "read"
-    assert toolcalls.kind("mystery") == "other"
+    assert tool_calls.format_title("run", '{"command": "ls\\u202e -la\\n rm"}') == "run: ls -la rm"
+    assert tool_calls.format_title("look", "not json") == "look: not json"
+    assert tool_calls.format_title("look", "{}") == "look"
+    assert (
+        len(tool_calls.format_title("run", f'{{"command": "{"x" * 5000}"}}')) <= tool_calls.MAX_TITLE_LENGTH
+    )
+    assert tool_calls.find_kind("files_read_text") == "read"
+    assert tool_calls.find_kind("mystery") == "other"

@@ -10,8 +10,8 @@ from tests.acp.brain import thinking
 from tests.acp.driver import Editor, Json, Refused, editor
 from tests.fakes.endpoint import Endpoint, answer, calls
 
+from keryx.agents.editor_tools import resolve_within
 from keryx.agents.tools import ToolFailed
-from keryx.agents.workspace import within
 
 SERVER = str(Path(__file__).parents[1] / "agents" / "tool_server.py")
 ALL: dict[str, object] = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
@@ -166,7 +166,7 @@ def test_a_tool_server_of_an_unknown_kind_is_refused(home: Path, folder: Path) -
 
 def test_the_folder_of_the_editor_is_where_a_turn_works(home: Path, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "where.py").write_text(
-        "from keryx.core.ports import Said\nasync def agent(context):\n    yield Said(context.cwd)\n"
+        "from keryx.core.ports.adapter import Said\nasync def agent(context):\n    yield Said(context.cwd)\n"
     )
     with editor(home, KERYX_AGENT="where:agent", PYTHONPATH=str(tmp_path)) as zed:
         zed.initialize()
@@ -183,8 +183,8 @@ def test_the_folder_of_the_editor_is_where_a_turn_works(home: Path, folder: Path
 def test_a_path_out_of_the_folder_is_refused_by_dots_and_by_links(folder: Path, tmp_path: Path) -> None:
     (folder / "link").symlink_to(tmp_path)
     (folder / "inside").symlink_to(folder / "a")
-    assert within(str(folder), "a/./b/../c") == str(folder / "a" / "c")
-    assert within(str(folder), str(folder / "inside")) == str(folder / "inside")
+    assert resolve_within(str(folder), "a/./b/../c") == str(folder / "a" / "c")
+    assert resolve_within(str(folder), str(folder / "inside")) == str(folder / "inside")
     for path in ("..", "/etc/passwd", "a/../../x", "link/secret"):
         with pytest.raises(ToolFailed, match="outside"):
-            within(str(folder), path)
+            resolve_within(str(folder), path)

@@ -151,7 +151,7 @@ def test_settings_lists_forks_and_deletes_hold(told: Told) -> None:
 
 
 ASKER = """
-from keryx.core.ports import Said
+from keryx.core.ports.adapter import Said
 from keryx.core.questions import Question
 async def agent(context):
     yield Said("It is " + await context.ask(Question(key="q", title="Which colour?", options=())))

@@ -17,8 +17,8 @@ from tests.agents.far import SCRIPT
 from tests.builders import until
 from tests.fakes.endpoint import answer, calls
 
-from keryx.store.database import Transaction
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.db.database import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
 
 
 def error(started: Editor, line: bytes) -> Json:
@@ -233,7 +233,7 @@ def test_a_signal_ends_it_in_good_order(start: Start, number: int) -> None:
 def test_what_a_library_prints_does_not_reach_the_editor(home: Path, tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(
         "import os, subprocess, sys\n"
-        "from keryx.core.ports import Said\n"
+        "from keryx.core.ports.adapter import Said\n"
         "print('loaded')\n"
         "os.write(1, b'raw bytes\\n')\n"
         "async def agent(context):\n"
@@ -257,7 +257,7 @@ def test_what_a_library_prints_does_not_reach_the_editor(home: Path, tmp_path: P
 def test_children_end_with_it(home: Path, tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(
         "import subprocess\n"
-        "from keryx.core.ports import Said\n"
+        "from keryx.core.ports.adapter import Said\n"
         "async def agent(context):\n"
         "    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
         "    yield Said(str(child.pid))\n"

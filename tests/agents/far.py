@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from keryx.agents.toolserver import ToolServer
+from keryx.agents.agent_config import ToolServerConfig
 
 SCRIPT = str(Path(__file__).with_name("tool_server.py"))
 
@@ -23,8 +23,8 @@ class Far:
         return f"http://127.0.0.1:{self._port}/mcp"
 
     @property
-    def server(self) -> ToolServer:
-        return ToolServer(name="far", url=self.url, headers={"Authorization": "text:Bearer x"})
+    def server(self) -> ToolServerConfig:
+        return ToolServerConfig(name="far", url=self.url, headers={"Authorization": "text:Bearer x"})
 
     def start(self) -> None:
         self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)

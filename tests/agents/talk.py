@@ -7,16 +7,16 @@ from typing import Any
 
 from tests.fakes.endpoint import MODEL, Endpoint
 
-from keryx.agents.llm import LlmAgent
-from keryx.agents.models import Model, Models
-from keryx.agents.tools import Output, Spec, ToolFailed
+from keryx.agents.llm.agent import LlmAgent
+from keryx.agents.llm.models import Model, Models
+from keryx.agents.tools import ToolFailed, ToolOutput, ToolSpec
+from keryx.core.clock import Clock, to_micros
 from keryx.core.ids import SessionId, TurnId
-from keryx.core.messages import Mark, Message, Part, Role, ToolCall, ToolResult, words
-from keryx.core.moments import micros
-from keryx.core.ports import Agent, Clock, Event, Fetch, Said, TurnContext, nothing
-from keryx.core.sessions import Settings
-from keryx.testing import START, FakeClock
-from keryx.testing.agents import recall
+from keryx.core.messages import Mark, Message, Part, Role, ToolCall, ToolResult, text_parts
+from keryx.core.ports.agent import Agent, AgentEvent, FetchMedia, TextDelta, TurnContext, fetch_nothing
+from keryx.core.sessions import SessionSettings
+from keryx.testing import START_TIME, FakeClock
+from keryx.testing.fakes import fixed_history
 
 SESSION = SessionId("s1")
 TURN = TurnId("t9")
@@ -34,16 +34,16 @@ class Conversation:
         seq = len(self.messages) + 1
         fields = {"turn": self.turn, **fields}
         self.messages.append(
-            Message(session=SESSION, seq=seq, role=role, parts=parts, micros=micros(START), **fields)
+            Message(session=SESSION, seq=seq, role=role, parts=parts, micros=to_micros(START_TIME), **fields)
         )
         return self
 
     def ask(self, text: str, *parts: Part, turn: str = "", **fields: Any) -> "Conversation":
         self.turn = TurnId(turn or f"t{len(self.messages) + 1}")
-        return self.add(Role.USER, *words(text), *parts, **fields)
+        return self.add(Role.USER, *text_parts(text), *parts, **fields)
 
     def say(self, text: str, *parts: Part, mark: Mark | None = None) -> "Conversation":
-        return self.add(Role.ASSISTANT, *words(text), *parts, mark=mark)
+        return self.add(Role.ASSISTANT, *text_parts(text), *parts, mark=mark)
 
     def call(self, *calls: ToolCall) -> "Conversation":
         return self.add(Role.ASSISTANT, *calls)
@@ -65,10 +65,10 @@ def a_context(
     *,
     clock: Clock | None = None,
     place: str = "# Where you are\n\n- a test\n",
-    settings: Settings = Settings(),
+    settings: SessionSettings = SessionSettings(),
     steer: Callable[[], Awaitable[Sequence[Message]]] = nobody,
     attempt: int = 1,
-    fetch: Fetch = nothing,
+    fetch: FetchMedia = fetch_nothing,
 ) -> TurnContext:
     past = asked() if history is None else history
     return TurnContext(
@@ -76,12 +76,12 @@ def a_context(
         turn=TURN,
         attempt=attempt,
         place=place,
-        asked=[m for m in past if m.turn == TURN],
-        history=recall(past),
+        turn_messages=[m for m in past if m.turn == TURN],
+        history=fixed_history(past),
         settings=settings,
         cwd="",
         clock=clock or FakeClock(),
-        steer=steer,
+        fetch_new_messages=steer,
         fetch=fetch,
     )
 
@@ -103,7 +103,9 @@ def an_agent(endpoint: Endpoint | str, *, model: Mapping[str, Any] | None = None
     return LlmAgent(Models([a_model(endpoint, **(model or {}))]), **fields)
 
 
-async def collect(agent: Agent, context: TurnContext, into: list[Event] | None = None) -> list[Event]:
+async def collect(
+    agent: Agent, context: TurnContext, into: list[AgentEvent] | None = None
+) -> list[AgentEvent]:
     """All events of a run, in a list that the caller may keep for the case that it fails."""
     found = [] if into is None else into
     async with aclosing(agent.run(context)) as events:
@@ -112,8 +114,8 @@ async def collect(agent: Agent, context: TurnContext, into: list[Event] | None =
     return found
 
 
-def spoken(events: Sequence[Event]) -> str:
-    return "".join(e.text for e in events if isinstance(e, Said))
+def spoken(events: Sequence[AgentEvent]) -> str:
+    return "".join(e.text for e in events if isinstance(e, TextDelta))
 
 
 class Tools:
@@ -124,17 +126,17 @@ class Tools:
         self.gate: asyncio.Event | None = None
         self.at_once = 0
 
-    async def specs(self, context: TurnContext) -> Sequence[Spec]:
+    async def specs(self, context: TurnContext) -> Sequence[ToolSpec]:
         schema = {"type": "object", "properties": {"q": {"type": "string"}}}
         return [
-            Spec(name="look", description="Look something up", parameters=schema, repeatable=True),
-            *(Spec(name=name, parameters=schema) for name in ("send", "slow", "fail", "crash")),
+            ToolSpec(name="look", description="Look something up", parameters=schema, repeatable=True),
+            *(ToolSpec(name=name, parameters=schema) for name in ("send", "slow", "fail", "crash")),
         ]
 
-    def troubles(self, context: TurnContext) -> Sequence[str]:
+    def warnings(self, context: TurnContext) -> Sequence[str]:
         return ()
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput:
         self.called.append((name, arguments))
         self.at_once += 1
         if name == "slow":
@@ -145,4 +147,4 @@ class Tools:
             raise ToolFailed("The line is dead.")
         if name == "crash":
             raise RuntimeError("a bug")
-        return Output(f"{name} found {arguments.get('q', 'nothing')}")
+        return ToolOutput(f"{name} found {arguments.get('q', 'nothing')}")

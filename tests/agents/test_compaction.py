@@ -12,22 +12,30 @@ from tests.agents.talk import TURN, Conversation, a_context, an_agent, collect, 
 from tests.engine.world import OPERATORS, World
 from tests.fakes.endpoint import DOWN, OVERFLOW, Endpoint, Script, answer
 
-from keryx.agents import compaction, titling
-from keryx.agents.history import SUMMARY
-from keryx.agents.retry import Retry
-from keryx.core.compaction import Compaction, marker
+from keryx.agents.llm import summaries
+from keryx.agents.llm.chat_client import RetryPolicy
+from keryx.agents.llm.history import SUMMARY_HEADER
+from keryx.core.compaction import CompactionPolicy, format_marker
 from keryx.core.errors import AgentFailed, Conflict, Unavailable
 from keryx.core.ids import TurnId
-from keryx.core.messages import Message, Role, ToolCall, ToolResult, remaining, view, words
-from keryx.core.ports import Compacted, NotCompacted, Used
+from keryx.core.messages import (
+    Message,
+    Role,
+    ToolCall,
+    ToolResult,
+    build_model_view,
+    drop_summarized,
+    text_parts,
+)
+from keryx.core.ports.agent import CompactionEvent, CompactionFailedEvent, UsageEvent
 from keryx.core.sessions import TitleBy
 from keryx.core.turns import TurnState
 from keryx.store import epochs, messages, sessions
-from keryx.store.database import Transaction
-from keryx.store.sqlite import SqliteDatabase
-from keryx.testing import CrashingDatabase, FakeClock, Fault, When
+from keryx.store.db.database import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
+from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming
 
-ONCE = Retry(tries=1)
+ONCE = RetryPolicy(tries=1)
 SMALL = {"context": 500}
 
 
@@ -40,21 +48,21 @@ def long_talk(turns: int, *, size: int = 200) -> Conversation:
 
 def test_the_cut_is_the_beginning_of_a_turn_and_keeps_what_fits() -> None:
     talk = long_talk(6).messages
-    first = compaction.cut(talk, most=1200)
+    first = summaries.find_cut(talk, most=1200)
     assert first is not None
     kept = [m for m in talk if m.seq >= first]
-    assert kept[0].role is Role.USER and sum(map(compaction.size, kept)) <= 1200
-    assert sum(map(compaction.size, [m for m in talk if m.seq >= first - 2])) > 1200
+    assert kept[0].role is Role.USER and sum(map(summaries.estimate_size, kept)) <= 1200
+    assert sum(map(summaries.estimate_size, [m for m in talk if m.seq >= first - 2])) > 1200
 
 
 def test_the_last_turn_is_kept_however_long_it_is() -> None:
     talk = long_talk(3).messages
-    assert compaction.cut(talk, most=1) == talk[-1].seq
+    assert summaries.find_cut(talk, most=1) == talk[-1].seq
 
 
 def test_nothing_is_cut_from_a_single_turn() -> None:
-    assert compaction.cut(Conversation().ask("a").say("b").messages, most=1) is None
-    assert compaction.cut([], most=1) is None
+    assert summaries.find_cut(Conversation().ask("a").say("b").messages, most=1) is None
+    assert summaries.find_cut([], most=1) is None
 
 
 def test_a_call_and_its_result_are_never_parted() -> None:
@@ -66,7 +74,7 @@ def test_a_call_and_its_result_are_never_parted() -> None:
             for step in range(rng.randint(0, 3)):
                 talk.call(ToolCall(f"c{n}.{step}", "look", "{}")).result(f"c{n}.{step}", "found")
             talk.say("a" * rng.randint(1, 50))
-        first = compaction.cut(talk.messages, most=rng.randint(1, 400))
+        first = summaries.find_cut(talk.messages, most=rng.randint(1, 400))
         kept = [m for m in talk.messages if first is None or m.seq >= first]
         called = {c.id for m in kept for c in m.calls}
         answered = {p.id for m in kept if m.role is Role.TOOL for p in m.parts if isinstance(p, ToolResult)}
@@ -87,22 +95,24 @@ def overlapping(count: int) -> list[Message]:
 
 def test_a_queue_that_never_empties_is_cut_and_answers_go_with_their_questions() -> None:
     everything = overlapping(9)
-    first = compaction.cut(view(everything), most=500)
+    first = summaries.find_cut(build_model_view(everything), most=500)
     assert first is not None
-    kept = view(remaining([m for m in everything if m.seq >= first]))
+    kept = build_model_view(drop_summarized([m for m in everything if m.seq >= first]))
     assert [m.text[:2] for m in kept] == ["q7", "a7", "q8", "a8"]
 
 
 def test_what_was_given_to_a_turn_while_it_ran_is_not_cut_from_it() -> None:
     talk = Conversation().ask("one", turn="t1").ask("two", turn="t2")
     talk.turn = TurnId("t1")
-    talk.add(Role.USER, *words("and this")).say("first")
-    assert compaction.cut(view(talk.messages), most=1) is None
+    talk.add(Role.USER, *text_parts("and this")).say("first")
+    assert summaries.find_cut(build_model_view(talk.messages), most=1) is None
 
 
 async def test_answers_that_came_late_are_summed_up_with_their_questions() -> None:
     talk = overlapping(9)
-    history = view([m for m in talk if m.turn != "t8"]) + Conversation().ask("now?", turn=TURN).messages
+    history = (
+        build_model_view([m for m in talk if m.turn != "t8"]) + Conversation().ask("now?", turn=TURN).messages
+    )
     history[-1] = msgspec.structs.replace(history[-1], seq=100)
     with Endpoint(answer("They spoke.")) as endpoint:
         async with an_agent(endpoint, model=SMALL) as agent:
@@ -117,12 +127,12 @@ async def test_a_conversation_that_grew_too_long_is_compacted_before_it_is_asked
         async with an_agent(endpoint, model={"context": 1000}) as agent:
             events = await collect(agent, a_context(long_talk(6, size=245).messages))
     assert spoken(events) == "Now this."
-    (done,) = [e for e in events if isinstance(e, Compacted)]
+    (done,) = [e for e in events if isinstance(e, CompactionEvent)]
     assert done.summary == "They spoke of x and y."
-    assert [e.task for e in events if isinstance(e, Used)] == ["summary", "answer"]
+    assert [e.task for e in events if isinstance(e, UsageEvent)] == ["summary", "answer"]
     asked, answered = endpoint.requests
     assert "question 0" in asked["messages"][-1]["content"] and "tools" not in asked
-    assert answered["messages"][1]["content"].startswith(f"{SUMMARY}\n\nThey spoke of x and y.")
+    assert answered["messages"][1]["content"].startswith(f"{SUMMARY_HEADER}\n\nThey spoke of x and y.")
     assert "question 0" not in str(answered) and "and now?" in answered["messages"][-1]["content"]
     assert endpoint.refused == []
 
@@ -131,7 +141,7 @@ async def test_a_provider_that_says_the_context_is_full_is_asked_again_after_a_c
     with Endpoint(OVERFLOW, answer("Short."), answer("Fine.")) as endpoint:
         async with an_agent(endpoint, model={"context": None}) as agent:
             events = await collect(agent, a_context(long_talk(4).messages))
-    assert spoken(events) == "Fine." and any(isinstance(e, Compacted) for e in events)
+    assert spoken(events) == "Fine." and any(isinstance(e, CompactionEvent) for e in events)
 
 
 async def test_a_compaction_that_fails_is_told_and_the_old_view_stays() -> None:
@@ -139,7 +149,9 @@ async def test_a_compaction_that_fails_is_told_and_the_old_view_stays() -> None:
         async with an_agent(endpoint, model=SMALL, retry=ONCE) as agent:
             events = await collect(agent, a_context(long_talk(8).messages))
     assert spoken(events) == "Still here."
-    assert [type(e) for e in events if isinstance(e, Compacted | NotCompacted)] == [NotCompacted]
+    assert [type(e) for e in events if isinstance(e, CompactionEvent | CompactionFailedEvent)] == [
+        CompactionFailedEvent
+    ]
     assert "question 0" in str(endpoint.requests[-1])
 
 
@@ -147,7 +159,7 @@ async def test_what_is_summarised_goes_in_pieces_that_fit() -> None:
     with Endpoint(answer("So far.")) as endpoint:
         async with an_agent(endpoint, model=SMALL) as agent:
             events = [e async for e in agent.compact(a_context(long_talk(9).messages), "the colours")]
-    assert isinstance(events[-1], Compacted)
+    assert isinstance(events[-1], CompactionEvent)
     assert len(endpoint.requests) > 2
     assert all(len(str(r["messages"][-1]["content"])) < 4 * 500 for r in endpoint.requests)
     assert all(
@@ -175,7 +187,7 @@ async def test_there_is_nothing_to_compact_in_a_new_conversation() -> None:
     ],
 )
 def test_a_title_of_a_model_is_cleaned(written: str, title: str) -> None:
-    assert titling.cleaned(written) == title
+    assert summaries.clean_title(written) == title
 
 
 class Begin:
@@ -186,7 +198,7 @@ class Begin:
 
     async def __call__(self, *scripts: Script, tell: bool = True, **model: object) -> tuple[World, Endpoint]:
         endpoint = self._stack.enter_context(Endpoint(*scripts))
-        rule = Compaction(at=0.5, keep=0.2, tell=tell)
+        rule = CompactionPolicy(at=0.5, keep=0.2, tell=tell)
         agent = await self._stack.enter_async_context(
             an_agent(endpoint, model={"tools": False, **model}, retry=ONCE, compaction=rule)
         )
@@ -240,10 +252,10 @@ async def test_a_failed_compaction_is_not_tried_again_at_once_and_later_it_is(be
     assert sum("could not be compacted" in line for line in shown) == 1
     told = [t for t in await world.sent(5) if not t.startswith(("w", "A"))]
     assert len(told) == 1 and told[0].startswith("The conversation could not be compacted: ")
-    assert await world.read(lambda tx: epochs.current(tx, turn.session)) is None
+    assert await world.read(lambda tx: epochs.find_current(tx, turn.session)) is None
     world.advance(timedelta(minutes=6))
     await world.ask("q5")
-    assert await world.read(lambda tx: epochs.current(tx, turn.session)) is not None
+    assert await world.read(lambda tx: epochs.find_current(tx, turn.session)) is not None
 
 
 LONG = "w" * 700
@@ -268,34 +280,34 @@ async def test_a_chat_that_wants_no_marker_gets_none(begin: Begin) -> None:
 
 
 def test_a_marker_is_one_short_line_whatever_the_summary_holds() -> None:
-    told = marker("one\n\n\u202etwo\x00 " + "very " * 500)
+    told = format_marker("one\n\n\u202etwo\x00 " + "very " * 500)
     assert told.startswith("— Older messages were summed up to make room: “one two very")
     assert told.endswith("…” —") and len(told) < 400 and "\n" not in told
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("script", [answer("First. Second."), DOWN], ids=["made", "failed"])
 async def test_a_marker_is_sent_once_when_nobody_knows_of_its_commit(
-    begin: Begin, script: Script, when: When
+    begin: Begin, script: Script, when: FaultTiming
 ) -> None:
     world, _ = await begin(answer(LONG), answer(LONG), script, answer("A3"), context=600)
     for n in (1, 2):
         turn = await world.ask(f"q{n}")
-    fault = Fault("turn.progress", when)
+    fault = DatabaseFault("turn.progress", when)
     await world.node.stop()
     await world.start(CrashingDatabase(begin.database, fault))
     assert (await world.flow(world.ask("q3"))).state is TurnState.DONE
-    assert fault.struck == 1
+    assert fault.hits == 1
     marked = [t for t in await world.flow(world.sent(4)) if t == MARKER or "could not be compacted" in t]
     assert len(marked) == 1
     notices = [t for t in await world.transcript(turn.session) if t.startswith("notice")]
     assert len(notices) == 1
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", ["turn.progress", "turn.finish", "turn.claim"])
 async def test_a_crash_at_any_commit_of_a_compaction_leaves_one_chain_of_epochs(
-    begin: Begin, label: str, when: When
+    begin: Begin, label: str, when: FaultTiming
 ) -> None:
     world, endpoint = await begin(answer("A1"), answer("A2"), answer("In short."))
     for n in (1, 2):
@@ -305,14 +317,14 @@ async def test_a_crash_at_any_commit_of_a_compaction_leaves_one_chain_of_epochs(
         world.node.die()
         raise Unavailable(f"killed at {struck}")
 
-    fault = Fault(label, when, strike=die)
+    fault = DatabaseFault(label, when, strike=die)
     await world.node.stop()
     await world.start(CrashingDatabase(begin.database, fault))
     said = await world.say("/compact")
-    await world.eventually(lambda: fault.struck == 1)
+    await world.eventually(lambda: fault.hits == 1)
     await world.restart()
     assert (await world.settle(said)).state is TurnState.DONE
-    found = await world.read(lambda tx: epochs.every(tx, turn.session))
+    found = await world.read(lambda tx: epochs.list_all(tx, turn.session))
     assert [e.summary for e in found] == ["In short."]
     session = await world.read(lambda tx: sessions.get(tx, turn.session))
     assert session.epoch == 1
@@ -326,7 +338,7 @@ async def test_a_session_of_many_messages_keeps_answering_with_a_bounded_prompt(
         await world.ask(f"question {n} " + "x" * 300)
     sizes = [len(str(r["messages"])) for r in endpoint.requests]
     assert max(sizes) < 4 * 1000
-    assert len(await world.read(lambda tx: epochs.every(tx, turn.session))) > 3
+    assert len(await world.read(lambda tx: epochs.list_all(tx, turn.session))) > 3
     assert len(await world.hub.messages(OPERATORS, turn.session)) > 120
     assert endpoint.refused == []
 
@@ -369,7 +381,7 @@ async def test_a_session_of_five_thousand_messages_goes_on_with_a_short_prompt(b
         for n in range(2500):
             for role in (Role.USER, Role.ASSISTANT):
                 messages.append(
-                    tx, turn.session, role, words(f"{role} {n} " + "z" * 80), now=world.clock.now()
+                    tx, turn.session, role, text_parts(f"{role} {n} " + "z" * 80), now=world.clock.now()
                 )
 
     await world.database.write("fill", fill)

@@ -14,10 +14,11 @@ from tests.builders import ODD_TEXTS, until
 from tests.fakes import strict
 from tests.fakes.endpoint import Endpoint, Stall, answer, calls, says, thinks
 
-from keryx.agents import history
-from keryx.agents.history import GO_ON, NO_ANSWER, NO_OUTPUT, NOTHING_SAID, Scene
-from keryx.agents.models import Model
+from keryx.agents.llm import history
+from keryx.agents.llm.history import CONTINUE_REQUEST, EMPTY_MESSAGE, NO_ANSWER, NO_OUTPUT, PromptContext
+from keryx.agents.llm.models import Model
 from keryx.core import messages as core_messages
+from keryx.core.clock import to_micros
 from keryx.core.ids import TurnId
 from keryx.core.messages import (
     INTERRUPTED_OUTPUT,
@@ -32,11 +33,10 @@ from keryx.core.messages import (
     Text,
     ToolCall,
     ToolResult,
-    view,
+    build_model_view,
 )
-from keryx.core.moments import micros
-from keryx.core.ports import Called, Event, Returned, Said, Thought
-from keryx.testing import START
+from keryx.core.ports.agent import AgentEvent, ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
+from keryx.testing import START_TIME
 
 MODEL = Model(name="m", base_url="http://x/v1", id="m", images=True, files=True, audio=True)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -44,7 +44,7 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": 
 
 def build(messages: Sequence[Message], **scene: Any) -> list[dict[str, Any]]:
     """The messages of a request, which the strictest provider takes."""
-    made = history.build(messages, Scene(model=MODEL, turn=TURN, **scene))
+    made = history.build(messages, PromptContext(model=MODEL, turn=TURN, **scene))
     tools = {"tools": [TOOL]} if scene.get("tools", True) else {}
     strict.check({"model": "m", "messages": made, **tools})
     for message in made:
@@ -103,14 +103,14 @@ def test_nothing_empty_is_sent() -> None:
     talk = Conversation().ask(" \n").add(Role.ASSISTANT, Reasoning("hm")).ask("", Image("gone", "image/png"))
     talk.call(ToolCall("a", "look", "")).result("a", " ").say("").ask("end")
     made = build(talk.messages)
-    assert made[0]["content"] == f"{NOTHING_SAID}\n\n" + '[image "image/png": it is no longer there]'
+    assert made[0]["content"] == f"{EMPTY_MESSAGE}\n\n" + '[image "image/png": it is no longer there]'
     assert made[2]["content"] == NO_OUTPUT
-    assert build([]) == [{"role": "user", "content": GO_ON}]
+    assert build([]) == [{"role": "user", "content": CONTINUE_REQUEST}]
 
 
 def test_a_conversation_that_begins_or_ends_with_the_model_is_opened_and_closed() -> None:
     made = build(Conversation().say("Welcome.").messages)
-    assert [m["content"] for m in made] == [GO_ON, "Welcome.", GO_ON]
+    assert [m["content"] for m in made] == [CONTINUE_REQUEST, "Welcome.", CONTINUE_REQUEST]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_conversation_that_begins_or_ends_with_the_model_is_opened_and_closed(
     ],
 )
 def test_input_that_is_no_object_is_sent_inside_one(given: str, sent: str | None) -> None:
-    made = history.arguments(ToolCall("a", "look", given))
+    made = history.format_arguments(ToolCall("a", "look", given))
     assert sent is None or made == sent
     build(Conversation().ask("go").call(ToolCall("a", "look", given)).messages)
 
@@ -199,34 +199,40 @@ def test_no_history_whatever_makes_a_request_that_is_refused(
             seq=n,
             role=role,
             parts=tuple(parts),
-            micros=micros(START),
+            micros=to_micros(START_TIME),
             mark=mark,
             turn=TurnId(turn),
             exact=exact,
         )
         for n, (role, parts, mark, turn, exact) in enumerate(entries, 1)
     ]
-    build(view(made) if viewed else made, tools=tools, shared=shared, data={"m1": b"1"}, summary="s" * viewed)
+    build(
+        build_model_view(made) if viewed else made,
+        tools=tools,
+        shared=shared,
+        data={"m1": b"1"},
+        summary="s" * viewed,
+    )
 
 
-def recorded(talk: Conversation, events: Sequence[Event]) -> None:
+def recorded(talk: Conversation, events: Sequence[AgentEvent]) -> None:
     """Store events as the runner does."""
     fresh: list[Part] = []
     for event in events:
         match event:
-            case Said(text):
+            case TextDelta(text):
                 fresh.append(Text(text))
-            case Thought(text, opaque):
+            case ReasoningDelta(text, opaque):
                 fresh.append(Reasoning(text, opaque))
-            case Called(made):
-                talk.add(Role.ASSISTANT, *core_messages.join(fresh), *made)
+            case ToolCallEvent(made):
+                talk.add(Role.ASSISTANT, *core_messages.merge_parts(fresh), *made)
                 fresh.clear()
-            case Returned(result):
+            case ToolResultEvent(result):
                 talk.add(Role.TOOL, result)
             case _:
                 pass
     if fresh:
-        talk.add(Role.ASSISTANT, *core_messages.join(fresh))
+        talk.add(Role.ASSISTANT, *core_messages.merge_parts(fresh))
 
 
 STEP = [*says("First "), *thinks("hm"), *says("I look."), *calls(("c1", "look", '{"q":'), ("c2", "look", ""))]
@@ -238,8 +244,8 @@ async def test_each_request_of_a_lane_begins_with_the_bytes_of_the_one_before() 
         async with an_agent(endpoint, toolbox=Tools()) as agent:
             for question in ("one", "two", "three", "four"):
                 talk.ask(question, turn=TURN)
-                events: list[Event] = []
-                async with aclosing(agent.run(a_context(view(talk.messages)))) as running:
+                events: list[AgentEvent] = []
+                async with aclosing(agent.run(a_context(build_model_view(talk.messages)))) as running:
                     async for event in running:
                         events.append(event)
                 recorded(talk, events)
@@ -278,14 +284,16 @@ def test_a_turn_that_dies_anywhere_leaves_a_history_that_can_be_sent(data: st.Da
 
 
 async def killed(agent: Any, talk: Conversation, attempt: int, after: int) -> None:
-    events: list[Event] = []
+    events: list[AgentEvent] = []
     done = asyncio.Event()
 
     async def run() -> None:
-        async with aclosing(agent.run(a_context(view(talk.messages), attempt=attempt))) as running:
+        async with aclosing(
+            agent.run(a_context(build_model_view(talk.messages), attempt=attempt))
+        ) as running:
             async for event in running:
                 events.append(event)
-                if len(events) > after or event == Said("Well") or event == Thought("Hm"):
+                if len(events) > after or event == TextDelta("Well") or event == ReasoningDelta("Hm"):
                     done.set()
                     await asyncio.Event().wait()
         done.set()

@@ -35,33 +35,41 @@ from tests.fakes.endpoint import (
     throttled,
 )
 
-from keryx.agents.answer import THINKS_AGAIN
-from keryx.agents.chat import CUT, Request
-from keryx.agents.failures import ContextFull
-from keryx.agents.history import NO_ANSWER
-from keryx.agents.llm import LlmAgent
-from keryx.agents.models import Models, Prices
-from keryx.agents.retry import Retry
-from keryx.agents.tools import Output
+from keryx.agents.llm.agent import LlmAgent
+from keryx.agents.llm.chat_client import REASONING_RESTARTED, TRUNCATED_MARK, ChatRequest, RetryPolicy
+from keryx.agents.llm.history import NO_ANSWER
+from keryx.agents.llm.models import Models, Prices
+from keryx.agents.llm.provider_errors import ContextFull
+from keryx.agents.tools import ToolOutput
 from keryx.core.errors import AgentFailed, NotFound
-from keryx.core.messages import Audio, File, Image, Message, Reasoning, Role, ToolCall, ToolResult, view
-from keryx.core.ports import (
-    Attached,
-    Attachment,
-    Called,
-    Event,
-    Noted,
-    Returned,
-    Said,
-    Thought,
-    TurnContext,
-    Used,
+from keryx.core.media import Attachment
+from keryx.core.messages import (
+    Audio,
+    File,
+    Image,
+    Message,
+    Reasoning,
+    Role,
+    ToolCall,
+    ToolResult,
+    build_model_view,
 )
-from keryx.core.sessions import Settings
-from keryx.core.turns import Usage
+from keryx.core.ports.agent import (
+    AgentEvent,
+    FileEvent,
+    NoticeEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallEvent,
+    ToolResultEvent,
+    TurnContext,
+    UsageEvent,
+)
+from keryx.core.sessions import SessionSettings
+from keryx.core.usage import Usage
 from keryx.testing import FakeClock
 
-ONCE = Retry(tries=1)
+ONCE = RetryPolicy(tries=1)
 
 
 async def failure(script: Script, **fields: Any) -> str:
@@ -78,8 +86,8 @@ async def test_text_is_given_as_it_comes_and_usage_at_the_end() -> None:
     with Endpoint(answer("Hel", "lo.")) as endpoint:
         async with an_agent(endpoint) as agent:
             events = await collect(agent, a_context())
-    assert events[:2] == [Said("Hel"), Said("lo.")]
-    assert isinstance(events[2], Used)
+    assert events[:2] == [TextDelta("Hel"), TextDelta("lo.")]
+    assert isinstance(events[2], UsageEvent)
     body = endpoint.requests[0]
     assert body["messages"] == [
         {"role": "system", "content": "# Where you are\n\n- a test\n"},
@@ -94,7 +102,10 @@ async def test_reasoning_is_given_apart_from_the_answer(name: str) -> None:
     with Endpoint([*thinks("Let me ", "see.", name=name), *answer("Yes.")]) as endpoint:
         async with an_agent(endpoint) as agent:
             events = await collect(agent, a_context())
-    assert [e for e in events if isinstance(e, Thought)] == [Thought("Let me "), Thought("see.")]
+    assert [e for e in events if isinstance(e, ReasoningDelta)] == [
+        ReasoningDelta("Let me "),
+        ReasoningDelta("see."),
+    ]
     assert spoken(events) == "Yes."
 
 
@@ -113,7 +124,7 @@ async def test_opaque_reasoning_goes_back_to_the_model_it_came_from_only() -> No
         async with an_agent(endpoint, toolbox=Tools()) as agent:
             events = await collect(agent, a_context())
     assert endpoint.requests[1]["messages"][2]["reasoning_details"] == whole
-    kept = [e.opaque for e in events if isinstance(e, Thought) and e.opaque]
+    kept = [e.opaque for e in events if isinstance(e, ReasoningDelta) and e.opaque]
     talk = (
         Conversation().ask("one").add(Role.ASSISTANT, Reasoning(opaque=kept[0]), ToolCall("c1", "look", "{}"))
     )
@@ -149,12 +160,12 @@ async def test_tools_run_at_once_and_answer_when_they_are_done() -> None:
             tools.gate.set()
             events = await running
     called = (ToolCall("c1", "slow", '{"q": "first"}'), ToolCall("c2", "look", '{"q": "second"}', True))
-    assert [e for e in events if not isinstance(e, Used)] == [
-        Said("Let me look. "),
-        Called(called),
-        Returned(ToolResult("c2", "look", "look found second")),
-        Returned(ToolResult("c1", "slow", "slow found first")),
-        Said("Both found."),
+    assert [e for e in events if not isinstance(e, UsageEvent)] == [
+        TextDelta("Let me look. "),
+        ToolCallEvent(called),
+        ToolResultEvent(ToolResult("c2", "look", "look found second")),
+        ToolResultEvent(ToolResult("c1", "slow", "slow found first")),
+        TextDelta("Both found."),
     ]
     assert [m["role"] for m in endpoint.requests[1]["messages"]] == [
         "system",
@@ -183,7 +194,7 @@ async def test_a_call_that_fails_is_told_to_the_model_and_the_turn_goes_on(
     with Endpoint(calls(("c1", name, given)), answer("I see.")) as endpoint:
         async with an_agent(endpoint, toolbox=Tools()) as agent:
             events = await collect(agent, a_context())
-    returned = [e.result for e in events if isinstance(e, Returned)]
+    returned = [e.result for e in events if isinstance(e, ToolResultEvent)]
     assert len(returned) == 1 and returned[0].failed and output in returned[0].output
     assert spoken(events) == "I see."
     sent = endpoint.requests[1]["messages"][2]["tool_calls"][0]["function"]["arguments"]
@@ -203,7 +214,7 @@ async def test_ids_that_a_provider_repeats_or_leaves_out_become_unique() -> None
     with Endpoint(one, one, calls(("", "look", "{}")), answer("Done.")) as endpoint:
         async with an_agent(endpoint, toolbox=Tools()) as agent:
             events = await collect(agent, a_context())
-    made = [c.id for e in events if isinstance(e, Called) for c in e.calls]
+    made = [c.id for e in events if isinstance(e, ToolCallEvent) for c in e.calls]
     assert made[0] == "call_0" and len(set(made)) == 3 and all(made)
     assert endpoint.refused == []
 
@@ -221,18 +232,20 @@ async def test_calls_that_share_an_index_are_told_apart_by_their_ids() -> None:
 
 
 async def test_what_tools_have_for_the_person_follows_their_results() -> None:
-    picture = Attached("x.png", "image/png", b"x")
+    picture = FileEvent("x.png", "image/png", b"x")
 
     class Painter(Tools):
-        async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
+        async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput:
             given = await super().call(name, arguments, context)
-            return Output(given.text, (picture,)) if name == "look" else given
+            return ToolOutput(given.text, (picture,)) if name == "look" else given
 
     with Endpoint(calls(("c1", "look", "{}"), ("c2", "send", "{}")), answer("Done.")) as endpoint:
         async with an_agent(endpoint, toolbox=Painter()) as agent:
             events = await collect(agent, a_context())
-    kinds = [type(e) for e in events if isinstance(e, Called | Returned | Attached | Said)]
-    assert kinds == [Called, Returned, Returned, Attached, Said]
+    kinds = [
+        type(e) for e in events if isinstance(e, ToolCallEvent | ToolResultEvent | FileEvent | TextDelta)
+    ]
+    assert kinds == [ToolCallEvent, ToolResultEvent, ToolResultEvent, FileEvent, TextDelta]
     assert picture in events
 
 
@@ -244,11 +257,13 @@ async def test_a_call_that_had_to_ask_and_was_not_answered_had_not_begun() -> No
         ToolCall("c3", "send", "{}"),
     )
     tools = Tools()
-    context = msgspec.structs.replace(a_context(view(talk.messages), attempt=2), answered=frozenset({"c2"}))
+    context = msgspec.structs.replace(
+        a_context(build_model_view(talk.messages), attempt=2), answered=frozenset({"c2"})
+    )
     with Endpoint(answer("Done.")) as endpoint:
         async with an_agent(endpoint, toolbox=tools) as agent:
             events = await collect(agent, context)
-    assert [e.result.id for e in events if isinstance(e, Returned)] == ["c1"]
+    assert [e.result.id for e in events if isinstance(e, ToolResultEvent)] == ["c1"]
     told = {m["tool_call_id"]: m["content"] for m in endpoint.requests[0]["messages"] if m["role"] == "tool"}
     assert told["c1"] == "send found nothing"
     assert "effect is unknown" in told["c2"] and "effect is unknown" in told["c3"]
@@ -296,9 +311,9 @@ async def test_after_a_crash_a_finished_step_is_not_run_again_and_a_repeatable_o
     tools = Tools()
     with Endpoint(answer("Done.")) as endpoint:
         async with an_agent(endpoint, toolbox=tools) as agent:
-            events = await collect(agent, a_context(view(talk.messages), attempt=2))
+            events = await collect(agent, a_context(build_model_view(talk.messages), attempt=2))
     assert tools.called == [("look", {"q": "b"})]
-    assert events[0] == Returned(ToolResult("c2", "look", "look found b"))
+    assert events[0] == ToolResultEvent(ToolResult("c2", "look", "look found b"))
     results = {
         m["tool_call_id"]: m["content"] for m in endpoint.requests[0]["messages"] if m["role"] == "tool"
     }
@@ -317,7 +332,7 @@ async def test_usage_counts_five_classes_once_each_and_costs_by_the_prices() -> 
     with Endpoint([*says("Yes."), *finish(usage=counts)]) as endpoint:
         async with an_agent(endpoint, model={"prices": prices}) as agent:
             events = await collect(agent, a_context())
-    assert events[-1] == Used(
+    assert events[-1] == UsageEvent(
         Usage(
             model="test",
             input=300,
@@ -342,7 +357,7 @@ async def test_a_cost_is_the_providers_own_or_unknown_without_prices(
     with Endpoint([*says("Yes."), *finish(usage=counts)]) as endpoint:
         async with an_agent(endpoint) as agent:
             used = (await collect(agent, a_context()))[-1]
-    assert isinstance(used, Used)
+    assert isinstance(used, UsageEvent)
     assert (used.usage.cost, used.usage.estimated) == (cost, estimated)
     assert (used.usage.input, used.usage.cache_read) == (0, 1)
 
@@ -351,7 +366,7 @@ async def test_without_counts_the_size_of_the_context_is_estimated() -> None:
     with Endpoint([*says("Yes."), delta("stop")]) as endpoint:
         async with an_agent(endpoint, model={"usage": False}) as agent:
             used = (await collect(agent, a_context(asked("x" * 4000))))[-1]
-    assert isinstance(used, Used) and used.usage.cost is None
+    assert isinstance(used, UsageEvent) and used.usage.cost is None
     assert 1000 <= (used.usage.context_used or 0) < 1050
     assert "stream_options" not in endpoint.requests[0]
 
@@ -399,7 +414,7 @@ async def test_trouble_before_the_first_word_is_tried_again(script: Script, cloc
             clock.advance(1.3)
             events = await running
     assert spoken(events) == "All well."
-    assert not any(isinstance(e, Called) for e in events)
+    assert not any(isinstance(e, ToolCallEvent) for e in events)
     assert len(endpoint.requests) == 2
 
 
@@ -410,20 +425,20 @@ async def test_reasoning_that_begins_again_says_so(clock: FakeClock) -> None:
             await until(lambda: clock.sleepers == 1)
             clock.advance(2)
             events = await running
-    thoughts = "".join(e.text for e in events if isinstance(e, Thought))
-    assert thoughts == f"Hm{THINKS_AGAIN}Hm, yes"
+    thoughts = "".join(e.text for e in events if isinstance(e, ReasoningDelta))
+    assert thoughts == f"Hm{REASONING_RESTARTED}Hm, yes"
 
 
 @pytest.mark.parametrize(
     "rest", [[Cut()], [End()], [Raw("data: {nonsense\n\n")], [Raw('data: {"error": {"message": "no"}}\n\n')]]
 )
 async def test_a_stream_that_breaks_after_a_word_fails_and_says_nothing_twice(rest: list[Any]) -> None:
-    events: list[Event] = []
+    events: list[AgentEvent] = []
     with Endpoint([*says("Once "), *rest], answer("Once again.")) as endpoint:
         async with an_agent(endpoint) as agent:
             with pytest.raises(AgentFailed, match="broke in mid-answer"):
                 await collect(agent, a_context(), events)
-    assert events == [Said("Once ")]
+    assert events == [TextDelta("Once ")]
     assert len(endpoint.requests) == 1
 
 
@@ -435,7 +450,7 @@ async def test_a_connection_that_breaks_after_the_end_takes_nothing_away() -> No
 
 async def test_tries_are_bounded(clock: FakeClock) -> None:
     with Endpoint(DOWN) as endpoint:
-        async with an_agent(endpoint, retry=Retry(tries=3)) as agent:
+        async with an_agent(endpoint, retry=RetryPolicy(tries=3)) as agent:
             running = asyncio.ensure_future(collect(agent, a_context(clock=clock)))
             for _ in range(2):
                 await until(lambda: clock.sleepers == 1)
@@ -532,7 +547,7 @@ async def test_who_waits_is_told_once_that_the_model_is_tried_again(clock: FakeC
                 await until(lambda: clock.sleepers == 1)
                 clock.advance(wait)
             events = await running
-    told = [e for e in events if isinstance(e, Noted)]
+    told = [e for e in events if isinstance(e, NoticeEvent)]
     assert [(e.kind, e.text.partition(":")[0]) for e in told] == [
         ("warning", "The provider of model 'test' has trouble")
     ]
@@ -546,16 +561,16 @@ async def test_a_short_trouble_is_not_told(clock: FakeClock) -> None:
             running = asyncio.ensure_future(collect(agent, a_context(clock=clock)))
             await until(lambda: clock.sleepers == 1)
             clock.advance(1.3)
-            assert not [e for e in await running if isinstance(e, Noted)]
+            assert not [e for e in await running if isinstance(e, NoticeEvent)]
 
 
 async def test_a_long_wait_that_a_provider_asks_for_is_told_at_once(clock: FakeClock) -> None:
     with Endpoint(throttled("60"), answer("Here.")) as endpoint:
         async with an_agent(endpoint) as agent:
-            events: list[Event] = []
+            events: list[AgentEvent] = []
             running = asyncio.ensure_future(collect(agent, a_context(clock=clock), events))
             await until(lambda: clock.sleepers == 1)
-            assert [e.text for e in events if isinstance(e, Noted)] == [
+            assert [e.text for e in events if isinstance(e, NoticeEvent)] == [
                 "The provider of model 'test' asks to wait for 60 seconds: too many requests. Trying again …"
             ]
             clock.advance(60)
@@ -585,7 +600,7 @@ async def test_a_cancel_passes_at_once_and_closes_the_connection(script: Script)
 async def test_a_cancelled_scope_closes_the_connection_too() -> None:
     with Endpoint([*says("Hel"), Stall()]) as endpoint:
         async with an_agent(endpoint) as agent:
-            seen: list[Event] = []
+            seen: list[AgentEvent] = []
             async with anyio.create_task_group() as group:
                 group.start_soon(collect, agent, a_context(), seen)
                 await until(lambda: bool(seen))
@@ -607,7 +622,7 @@ async def test_an_agent_that_is_closed_between_two_words_closes_the_connection()
     with Endpoint([*says("Hel"), Stall()]) as endpoint:
         async with an_agent(endpoint) as agent:
             async with aclosing(agent.run(a_context())) as events:
-                assert await anext(events) == Said("Hel")
+                assert await anext(events) == TextDelta("Hel")
             await until(lambda: endpoint.dropped == 1)
 
 
@@ -628,8 +643,8 @@ async def test_an_answer_that_reached_its_length_shows_that_it_was_cut() -> None
     with Endpoint([*says("A long"), *finish("length")]) as endpoint:
         async with an_agent(endpoint) as agent:
             events = await collect(agent, a_context())
-    assert spoken(events) == f"A long{CUT}"
-    assert isinstance(events[-1], Noted) and events[-1].kind == "max_tokens"
+    assert spoken(events) == f"A long{TRUNCATED_MARK}"
+    assert isinstance(events[-1], NoticeEvent) and events[-1].kind == "max_tokens"
 
 
 async def test_nothing_more_to_say_after_tools_is_no_failure() -> None:
@@ -682,9 +697,9 @@ async def test_the_session_chooses_among_the_named_models() -> None:
     with Endpoint(answer("Yes.")) as endpoint:
         models = Models([a_model(endpoint), a_model(endpoint, name="fast", options={"max_tokens": 9})])
         async with LlmAgent(models) as agent:
-            await collect(agent, a_context(settings=Settings(model="fast", effort="low")))
+            await collect(agent, a_context(settings=SessionSettings(model="fast", effort="low")))
             with pytest.raises(AgentFailed, match="no model 'huge': choose one of test, fast with /model"):
-                await collect(agent, a_context(settings=Settings(model="huge")))
+                await collect(agent, a_context(settings=SessionSettings(model="huge")))
     assert endpoint.requests[0]["max_tokens"] == 9
     assert endpoint.requests[0]["reasoning_effort"] == "low"
 
@@ -692,7 +707,9 @@ async def test_the_session_chooses_among_the_named_models() -> None:
 async def test_a_whole_answer_can_be_asked_for_without_a_turn(clock: FakeClock) -> None:
     with Endpoint(answer("A ", "title")) as endpoint:
         async with an_agent(endpoint) as agent:
-            request = Request(model=agent.models.pick(None), messages=[{"role": "user", "content": "Title?"}])
+            request = ChatRequest(
+                model=agent.models.pick(None), messages=[{"role": "user", "content": "Title?"}]
+            )
             completion = await agent.chat.complete(request, clock)
     assert completion.text == "A title"
     assert completion.usage.input == 10

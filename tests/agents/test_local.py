@@ -9,19 +9,21 @@ import msgspec
 import pytest
 from tests.agents.talk import Conversation, a_context, asked, collect, spoken
 
-from keryx.agents import local
-from keryx.agents.failures import ContextFull
-from keryx.agents.llm import LlmAgent
-from keryx.agents.local import LocalModel
-from keryx.agents.models import Models
+from keryx.agents.llm import local_model, models
+from keryx.agents.llm.agent import LlmAgent
+from keryx.agents.llm.local_model import LocalModel
+from keryx.agents.llm.models import Models
+from keryx.agents.llm.provider_errors import ContextFull
 from keryx.core.errors import AgentFailed
-from keryx.core.ports import Said, Used
-from keryx.engine.clock import SystemClock
+from keryx.core.ports.agent import TextDelta, UsageEvent
+from keryx.engine.timing import SystemClock
 
-needs_model = pytest.mark.skipif(not local.installed(), reason=f"NO REAL MODEL IS TESTED: {local.MISSING}")
+needs_model = pytest.mark.skipif(
+    not local_model.is_installed(), reason=f"NO REAL MODEL IS TESTED: {local_model.NOT_INSTALLED}"
+)
 
 
-SHORT = msgspec.structs.replace(local.MODEL, options={"max_tokens": 40, "temperature": 0})
+SHORT = msgspec.structs.replace(local_model.MODEL, options={"max_tokens": 40, "temperature": 0})
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +43,17 @@ async def agent(running: LocalModel) -> AsyncIterator[LlmAgent]:
 async def test_the_real_model_answers_a_question(agent: LlmAgent) -> None:
     events = await collect(agent, a_context(asked("What is the capital of France?"), clock=SystemClock()))
     assert "Paris" in spoken(events)
-    assert len([e for e in events if isinstance(e, Said)]) > 3
+    assert len([e for e in events if isinstance(e, TextDelta)]) > 3
     used = events[-1]
-    assert isinstance(used, Used) and used.usage.cost == 0 and used.usage.output > 3
-    assert used.usage.context_limit == local.CONTEXT
+    assert isinstance(used, UsageEvent) and used.usage.cost == 0 and used.usage.output > 3
+    assert used.usage.context_limit == local_model.CONTEXT_TOKENS
 
 
 @needs_model
 async def test_a_cancel_in_mid_answer_frees_the_real_model(agent: LlmAgent) -> None:
     context = a_context(asked("Write a long story about a lighthouse."), clock=SystemClock())
     async with aclosing(agent.run(context)) as events:
-        assert isinstance(await anext(events), Said)
+        assert isinstance(await anext(events), TextDelta)
         began = time.monotonic()
     assert time.monotonic() - began < 2
     answers = await asyncio.gather(
@@ -71,16 +73,16 @@ async def test_a_context_that_is_full_is_told(agent: LlmAgent) -> None:
 async def test_nobody_else_can_use_the_model(running: LocalModel) -> None:
     endpoint = await running.endpoint()
 
-    async def stranger() -> local.Endpoint:
-        return local.Endpoint(endpoint.base_url, "guess")
+    async def stranger() -> models.Endpoint:
+        return models.Endpoint(endpoint.base_url, "guess")
 
-    async with LlmAgent(Models([local.MODEL]), local=stranger) as agent:
+    async with LlmAgent(Models([local_model.MODEL]), local=stranger) as agent:
         with pytest.raises(AgentFailed, match="key"):
             await collect(agent, a_context())
 
 
 async def test_a_process_without_the_local_model_says_so() -> None:
-    async with LlmAgent(Models([local.MODEL])) as agent:
+    async with LlmAgent(Models([local_model.MODEL])) as agent:
         with pytest.raises(AgentFailed, match="this process has none"):
             await collect(agent, a_context())
 

@@ -10,11 +10,11 @@ import msgspec
 import openai
 import pytest
 
-from keryx.agents import failures, retry
-from keryx.agents.models import Model, Models, resolve
-from keryx.agents.retry import Retry
+from keryx.agents.llm import provider_errors
+from keryx.agents.llm.chat_client import RetryPolicy
+from keryx.agents.llm.models import Model, Models, resolve_endpoint
 from keryx.core.errors import AgentFailed, Invalid
-from keryx.testing import START
+from keryx.testing import START_TIME
 
 
 def a_model(key: str = "") -> Model:
@@ -24,19 +24,19 @@ def a_model(key: str = "") -> Model:
 def test_a_key_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("from-file\n")
-    assert resolve(a_model("env:KEY"), {"KEY": " from-env "}).key == "from-env"
-    assert resolve(a_model(f"file:{file}"), {}).key == "from-file"
-    assert resolve(a_model(), {}).key == ""
+    assert resolve_endpoint(a_model("env:KEY"), {"KEY": " from-env "}).key == "from-env"
+    assert resolve_endpoint(a_model(f"file:{file}"), {}).key == "from-file"
+    assert resolve_endpoint(a_model(), {}).key == ""
 
 
 def test_a_key_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(Invalid, match=r"key of model 'm' is missing: set the variable KEY\."):
-        resolve(a_model("env:KEY"), {})
+        resolve_endpoint(a_model("env:KEY"), {})
     with pytest.raises(Invalid, match=r"cannot be read from .*/none: no such file or directory"):
-        resolve(a_model(f"file:{tmp_path}/none"), {})
+        resolve_endpoint(a_model(f"file:{tmp_path}/none"), {})
     with pytest.raises(Invalid, match="empty is empty"):
-        resolve(a_model(f"file:{tmp_path}/empty"), {})
+        resolve_endpoint(a_model(f"file:{tmp_path}/empty"), {})
 
 
 def test_a_key_in_clear_is_refused_and_not_repeated() -> None:
@@ -55,15 +55,15 @@ def test_no_model_at_all_says_where_to_add_one() -> None:
 
 
 def test_waits_double_up_to_a_limit_and_differ_a_little() -> None:
-    plan = Retry(tries=8)
-    waits = [plan.wait(n, None, lambda: 0.5) for n in range(1, 9)]
+    plan = RetryPolicy(tries=8)
+    waits = [plan.compute_delay(n, None, lambda: 0.5) for n in range(1, 9)]
     assert waits == [*(timedelta(seconds=s) for s in (1, 2, 4, 8, 16, 30, 30)), None]
-    assert plan.wait(1, None, lambda: 0) == timedelta(seconds=0.75)
+    assert plan.compute_delay(1, None, lambda: 0) == timedelta(seconds=0.75)
 
 
 def test_what_the_provider_asks_for_is_obeyed_within_patience() -> None:
-    assert Retry().wait(1, timedelta(seconds=100)) == timedelta(seconds=100)
-    assert Retry().wait(1, timedelta(seconds=121)) is None
+    assert RetryPolicy().compute_delay(1, timedelta(seconds=100)) == timedelta(seconds=100)
+    assert RetryPolicy().compute_delay(1, timedelta(seconds=121)) is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_the_provider_asks_for_is_obeyed_within_patience() -> None:
 def test_the_wait_that_a_provider_asks_for(
     milliseconds: str | None, seconds: str | None, wait: float | None
 ) -> None:
-    found = retry.asked(milliseconds, seconds, now=START)
+    found = provider_errors.parse_retry_after(milliseconds, seconds, now=START_TIME)
     assert found == (None if wait is None else timedelta(seconds=wait))
 
 
@@ -108,6 +108,6 @@ def test_what_somebody_must_mend_first_is_not_waited_for(
         cause.verify_message = "self-signed certificate"
     error = openai.APIConnectionError(request=httpx2.Request("POST", model.base_url))
     error.__cause__ = ExceptionGroup("all attempts failed", [cause])
-    failure = failures.of(error, model)
+    failure = provider_errors.classify(error, model)
     assert failure.transient is transient
     assert sentence in str(failure.error)

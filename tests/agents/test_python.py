@@ -10,18 +10,18 @@ from tests.agents.talk import a_context, asked, collect, spoken
 
 from keryx.agents.python import load
 from keryx.core.errors import AgentFailed, Invalid
-from keryx.core.ports import Called, Event, Returned, Said, TurnContext
+from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
 
 HERE = __name__
 
 
-async def talker(context: TurnContext) -> AsyncGenerator[Event, None]:
-    yield Said(f"turn {context.turn}")
+async def talker(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+    yield TextDelta(f"turn {context.turn}")
 
 
 class Talker:
-    async def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
-        yield Said("from a class")
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        yield TextDelta("from a class")
 
 
 talker_object = Talker()
@@ -40,8 +40,8 @@ async def coroutine(context: TurnContext) -> str:
     return "text"
 
 
-async def lonely() -> AsyncGenerator[Event, None]:
-    yield Said("nobody asked")
+async def lonely() -> AsyncGenerator[AgentEvent, None]:
+    yield TextDelta("nobody asked")
 
 
 async def sloppy(context: TurnContext) -> AsyncGenerator[object, None]:
@@ -57,7 +57,7 @@ async def test_the_example_counts_words() -> None:
     agent = load("examples.own_agent:agent")
     events = await collect(agent, a_context(asked("three short words")))
     assert spoken(events) == "Let me count. You sent 3 words."
-    assert [type(e) for e in events] == [Said, Called, Returned, Said]
+    assert [type(e) for e in events] == [TextDelta, ToolCallEvent, ToolResultEvent, TextDelta]
     with pytest.raises(AgentFailed, match="nothing to count"):
         await collect(agent, a_context(asked(" ")))
 

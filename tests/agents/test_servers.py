@@ -13,27 +13,27 @@ import pytest
 from tests.agents.far import SCRIPT, Far
 from tests.agents.talk import a_context
 
-from keryx.agents import servers
-from keryx.agents.connection import UNKNOWN
-from keryx.agents.servers import ServerTools
+from keryx.agents.agent_config import ToolServerConfig
+from keryx.agents.mcp import servers
+from keryx.agents.mcp.mcp_client import OUTCOME_UNKNOWN
+from keryx.agents.mcp.servers import McpToolbox
 from keryx.agents.tools import Permission, ToolFailed
-from keryx.agents.toolserver import ToolServer
 from keryx.core.ids import ProfileId
-from keryx.core.ports import Attached
-from keryx.engine.clock import SystemClock
+from keryx.core.ports.agent import FileEvent
+from keryx.engine.timing import SystemClock
 from keryx.testing import FakeClock
 
 CONTEXT = a_context()
 pytestmark = pytest.mark.timeout(180)
 
 
-def a_server(folder: Path, **fields: Any) -> ToolServer:
+def a_server(folder: Path, **fields: Any) -> ToolServerConfig:
     command = (sys.executable, SCRIPT, str(folder / "runs"))
-    return msgspec.structs.replace(ToolServer(name="test", command=command), **fields)
+    return msgspec.structs.replace(ToolServerConfig(name="test", command=command), **fields)
 
 
-def opened(folder: Path, *given: ToolServer) -> AbstractAsyncContextManager[dict[str, ServerTools]]:
-    return servers.opened(given, clock=SystemClock(), logs=folder / "logs")
+def opened(folder: Path, *given: ToolServerConfig) -> AbstractAsyncContextManager[dict[str, McpToolbox]]:
+    return servers.open_toolboxes(given, clock=SystemClock(), logs=folder / "logs")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-async def tools(folder: Path) -> AsyncIterator[ServerTools]:
+async def tools(folder: Path) -> AsyncIterator[McpToolbox]:
     """A server that all tests of this module share, as turns do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERYX_TEST_TOOL_SECRET", "s3cret")
@@ -52,17 +52,17 @@ async def tools(folder: Path) -> AsyncIterator[ServerTools]:
             yield found["test"]
 
 
-async def called(tools: ServerTools, name: str, **arguments: Any) -> str:
+async def called(tools: McpToolbox, name: str, **arguments: Any) -> str:
     return (await tools.call(name, arguments, CONTEXT)).text
 
 
-async def failed(tools: ServerTools, name: str, **arguments: Any) -> str:
+async def failed(tools: McpToolbox, name: str, **arguments: Any) -> str:
     with pytest.raises(ToolFailed) as failure:
         await tools.call(name, arguments, CONTEXT)
     return str(failure.value)
 
 
-async def test_what_a_server_says_of_its_tools_is_passed_on(tools: ServerTools) -> None:
+async def test_what_a_server_says_of_its_tools_is_passed_on(tools: McpToolbox) -> None:
     specs = {s.name: s for s in await tools.specs(CONTEXT)}
     look, write = specs["test_look"], specs["test_write"]
     assert look.description == "Look something up."
@@ -73,13 +73,13 @@ async def test_what_a_server_says_of_its_tools_is_passed_on(tools: ServerTools) 
     assert specs["test_big"].repeatable, "the settings say so"
 
 
-async def test_a_tool_is_called_by_the_name_that_providers_accept(tools: ServerTools) -> None:
+async def test_a_tool_is_called_by_the_name_that_providers_accept(tools: McpToolbox) -> None:
     (name,) = [s.name for s in await tools.specs(CONTEXT) if "odd" in s.name]
     assert len(name) == 64 and name.replace("_", "").isalnum() and name.isascii()
     assert await called(tools, name) == "odd"
 
 
-async def test_calls_run_side_by_side(tools: ServerTools, tmp_path: Path) -> None:
+async def test_calls_run_side_by_side(tools: McpToolbox, tmp_path: Path) -> None:
     waiting = asyncio.ensure_future(called(tools, "test_wait", path=str(tmp_path / "go")))
     assert await called(tools, "test_look", q="a") == "found a"
     assert not waiting.done()
@@ -87,32 +87,32 @@ async def test_calls_run_side_by_side(tools: ServerTools, tmp_path: Path) -> Non
     assert await waiting == "it is there"
 
 
-async def test_a_picture_is_for_the_person_and_named_to_the_model(tools: ServerTools) -> None:
+async def test_a_picture_is_for_the_person_and_named_to_the_model(tools: McpToolbox) -> None:
     given = await tools.call("test_picture", {}, CONTEXT)
     assert given.text == "here it is\n[image of type image/png, about 15 bytes: shown to the person]"
-    assert given.attached == (Attached("picture-1.png", "image/png", b"not a picture"),)
+    assert given.files == (FileEvent("picture-1.png", "image/png", b"not a picture"),)
 
 
 async def test_a_secret_is_read_by_reference_and_errors_are_kept_apart(
-    tools: ServerTools, folder: Path, capfd: pytest.CaptureFixture[str]
+    tools: McpToolbox, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert (folder / "logs" / "test.log").read_text().splitlines()[0] == "started with s3cret"
     assert "s3cret" not in capfd.readouterr().err
 
 
-async def test_arguments_that_do_not_fit_fail(tools: ServerTools) -> None:
+async def test_arguments_that_do_not_fit_fail(tools: McpToolbox) -> None:
     assert "text" in await failed(tools, "test_write")
     assert await failed(tools, "test_nothing") == "There is no tool 'test_nothing' any more."
 
 
-async def test_a_server_that_dies_is_one_sentence_and_comes_back(tools: ServerTools, folder: Path) -> None:
+async def test_a_server_that_dies_is_one_sentence_and_comes_back(tools: McpToolbox, folder: Path) -> None:
     assert await failed(tools, "test_die") == (
-        f"The tool server 'test' ended before it answered. {UNKNOWN} It is started again when it is needed."
+        f"The tool server 'test' ended before it answered. {OUTCOME_UNKNOWN} It is started again when it is needed."
     )
     assert await called(tools, "test_look", q="again") == "found again"
 
 
-async def test_ten_megabytes_come_through(tools: ServerTools) -> None:
+async def test_ten_megabytes_come_through(tools: McpToolbox) -> None:
     assert len(await called(tools, "test_big", size=10_000_000)) == 10_000_000
 
 
@@ -120,7 +120,7 @@ async def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
     async with opened(tmp_path, a_server(tmp_path, timeout=timedelta(seconds=0.5))) as found:
         await found["test"].specs(CONTEXT)
         assert await failed(found["test"], "test_stuck", path=str(tmp_path / "never")) == (
-            f"The tool server 'test' did not answer within 0.5 s. {UNKNOWN}"
+            f"The tool server 'test' did not answer within 0.5 s. {OUTCOME_UNKNOWN}"
         )
         assert await called(found["test"], "test_look") == "found nothing"
 
@@ -138,9 +138,9 @@ async def test_a_server_that_does_not_start_is_told_once_it_is_needed(
 ) -> None:
     async with opened(tmp_path, a_server(tmp_path, command=command)) as found:
         tools = found["test"]
-        assert tools.troubles(CONTEXT) == ()
+        assert tools.warnings(CONTEXT) == ()
         assert await tools.specs(CONTEXT) == []
-        assert tools.troubles(CONTEXT) == [
+        assert tools.warnings(CONTEXT) == [
             f"The tools of 'test' are missing: {why}. `keryx tools check` says more."
         ]
 
@@ -150,15 +150,15 @@ async def test_a_missing_secret_is_told(tmp_path: Path) -> None:
         assert await found["test"].specs(CONTEXT) == []
         assert (
             "TOKEN of tools 'test' is missing: set the variable KERYX_TEST_NO_SUCH"
-            in (found["test"].troubles(CONTEXT)[0])
+            in (found["test"].warnings(CONTEXT)[0])
         )
 
 
 async def test_a_server_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> None:
     clock = FakeClock()
     server = a_server(tmp_path, command=("/bin/false",))
-    async with servers.opened([server], clock=clock, logs=tmp_path) as found:
-        connection = found["test"].connection
+    async with servers.open_toolboxes([server], clock=clock, logs=tmp_path) as found:
+        connection = found["test"].client
         waits: list[str] = []
         for _ in range(4):
             with pytest.raises(ToolFailed) as failure:
@@ -168,7 +168,7 @@ async def test_a_server_that_fails_again_and_again_is_left_alone_for_a_while(tmp
     assert waits[2] == "1 s." and not waits[0].endswith("s.") and not waits[3].endswith("s.")
 
 
-async def test_a_server_serves_its_profiles_only(tools: ServerTools, tmp_path: Path) -> None:
+async def test_a_server_serves_its_profiles_only(tools: McpToolbox, tmp_path: Path) -> None:
     async with opened(tmp_path, a_server(tmp_path, profiles=("work",))) as found:
         assert await found["test"].specs(CONTEXT) == ()
         work = msgspec.structs.replace(CONTEXT, profile=ProfileId("work"))
@@ -187,7 +187,7 @@ def far(tmp_path: Path) -> Iterator[Far]:
 
 async def test_a_server_over_http_comes_and_goes(tmp_path: Path, far: Far) -> None:
     clock = FakeClock()
-    async with servers.opened([far.server], clock=clock, logs=tmp_path) as found:
+    async with servers.open_toolboxes([far.server], clock=clock, logs=tmp_path) as found:
         tools = found["far"]
         assert "far_look" in [s.name for s in await tools.specs(CONTEXT)]
         assert await called(tools, "far_look", q="it") == "found it"
@@ -200,9 +200,9 @@ async def test_a_server_over_http_comes_and_goes(tmp_path: Path, far: Far) -> No
 
 
 async def test_an_address_that_nobody_listens_on_is_told(tmp_path: Path) -> None:
-    async with opened(tmp_path, ToolServer(name="far", url="http://127.0.0.1:9/mcp")) as found:
+    async with opened(tmp_path, ToolServerConfig(name="far", url="http://127.0.0.1:9/mcp")) as found:
         assert await found["far"].specs(CONTEXT) == []
-        assert "nobody answers at http://127.0.0.1:9/mcp" in found["far"].troubles(CONTEXT)[0]
+        assert "nobody answers at http://127.0.0.1:9/mcp" in found["far"].warnings(CONTEXT)[0]
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ async def test_an_address_that_nobody_listens_on_is_told(tmp_path: Path) -> None
 )
 def test_a_wrong_setting_is_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        ToolServer(**fields)
+        ToolServerConfig(**fields)
 
 
 def test_an_address_is_shown_without_its_secrets() -> None:
-    assert ToolServer(name="x", url="https://me:pw@host/mcp?key=1").place == "https://host/mcp"
+    assert ToolServerConfig(name="x", url="https://me:pw@host/mcp?key=1").address == "https://host/mcp"

@@ -8,25 +8,26 @@ import pytest
 from tests.agents.talk import Tools, a_context
 
 from keryx.agents import tools
-from keryx.agents.permissions import Rules, decide
 from keryx.agents.tools import (
     LONGEST_OUTPUT,
     NOBODY_ANSWERED,
     NOT_ALLOWED,
     NoTools,
-    Output,
     Permission,
-    Spec,
+    PermissionRules,
     ToolFailed,
+    ToolOutput,
+    ToolSets,
+    ToolSpec,
+    decide_permission,
 )
-from keryx.agents.toolsets import ToolSets
 from keryx.core.messages import ToolCall, ToolResult
-from keryx.core.ports import TurnContext
-from keryx.core.questions import Ask, Question
-from keryx.core.sessions import Settings
+from keryx.core.ports.agent import TurnContext
+from keryx.core.questions import AskPerson, Question
+from keryx.core.sessions import SessionSettings
 
 ALLOW, ASK, DENY = Permission.ALLOW, Permission.ASK, Permission.DENY
-RULES: Rules = {
+RULES: PermissionRules = {
     "files_*": ASK,
     "files_read*": ALLOW,
     "gateway": {"files_*": DENY, "files_read_one": ASK},
@@ -48,10 +49,10 @@ RULES: Rules = {
 def test_the_longest_pattern_wins_and_a_surface_goes_first(
     tool: str, surface: str, given: Permission
 ) -> None:
-    assert decide(RULES, tool, surface, default=ASK) is given
+    assert decide_permission(RULES, tool, surface, default=ASK) is given
 
 
-def answering(answer: str | None) -> tuple[Ask, list[Question]]:
+def answering(answer: str | None) -> tuple[AskPerson, list[Question]]:
     asked: list[Question] = []
 
     async def ask(question: Question) -> str | None:
@@ -62,10 +63,10 @@ def answering(answer: str | None) -> tuple[Ask, list[Question]]:
 
 
 async def results(
-    toolbox: tools.Toolbox, context: TurnContext, *calls: ToolCall, specs: Sequence[Spec] | None = None
+    toolbox: tools.Toolbox, context: TurnContext, *calls: ToolCall, specs: Sequence[ToolSpec] | None = None
 ) -> list[ToolResult]:
     offered = await toolbox.specs(context) if specs is None else specs
-    return [f.result async for f in tools.run(toolbox, calls, offered, context)]
+    return [f.result async for f in tools.run_calls(toolbox, calls, offered, context)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ async def test_a_denied_tool_is_not_offered_and_a_call_of_it_does_nothing() -> N
     toolbox = ToolSets({"test": inner}, rules={"send": DENY})
     specs = await toolbox.specs(a_context())
     assert "send" not in [s.name for s in specs] and "look" in [s.name for s in specs]
-    denied = Spec(name="send", permission=DENY)
+    denied = ToolSpec(name="send", permission=DENY)
     made = await results(toolbox, a_context(), ToolCall("c1", "send", "{}"), specs=[*specs, denied])
     assert made == [ToolResult("c1", "send", NOT_ALLOWED, failed=True)]
     assert inner.called == []
@@ -109,30 +110,30 @@ async def test_a_denied_tool_is_not_offered_and_a_call_of_it_does_nothing() -> N
 
 async def test_a_session_has_the_sets_that_it_has_switched_on() -> None:
     toolbox = ToolSets({"one": Tools(), "none": NoTools()}, rules={})
-    assert await toolbox.specs(a_context(settings=Settings(tools=("none",)))) == []
-    assert await toolbox.specs(a_context(settings=Settings(tools=("one",))))
+    assert await toolbox.specs(a_context(settings=SessionSettings(tools=("none",)))) == []
+    assert await toolbox.specs(a_context(settings=SessionSettings(tools=("one",))))
     with pytest.raises(ToolFailed, match="There is no tool"):
         await ToolSets({}, rules={}).call("look", {}, a_context())
 
 
 class Broken(NoTools):
-    def troubles(self, context: TurnContext) -> Sequence[str]:
+    def warnings(self, context: TurnContext) -> Sequence[str]:
         return ["The tools of 'x' are missing."]
 
 
 async def test_a_trouble_is_told_once_in_a_session() -> None:
     toolbox = ToolSets({"x": Broken()}, rules={})
-    assert toolbox.troubles(a_context()) == ["The tools of 'x' are missing."]
-    assert toolbox.troubles(a_context()) == []
-    assert toolbox.troubles(a_context(settings=Settings(tools=()))) == []
+    assert toolbox.warnings(a_context()) == ["The tools of 'x' are missing."]
+    assert toolbox.warnings(a_context()) == []
+    assert toolbox.warnings(a_context(settings=SessionSettings(tools=()))) == []
 
 
 class Loud(NoTools):
-    async def specs(self, context: TurnContext) -> Sequence[Spec]:
-        return [Spec(name="loud")]
+    async def specs(self, context: TurnContext) -> Sequence[ToolSpec]:
+        return [ToolSpec(name="loud")]
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> Output:
-        return Output("x" * 10_000_000)
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput:
+        return ToolOutput("x" * 10_000_000)
 
 
 async def test_ten_megabytes_are_cut_with_a_note() -> None:

@@ -14,7 +14,7 @@ from tests.fakes.endpoint import OVERFLOW, Endpoint, Script, Stall, answer, call
 
 from keryx.core.messages import INTERRUPTED_OUTPUT
 from keryx.core.turns import TurnState
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import FakeClock
 
 

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.browser.driver import ARGUMENTS, ENVIRONMENT, House, Tab, chromium, tab
 from tests.postgres import own_database
 
-from keryx.store.database import Engine
+from keryx.store.db.database import Engine
 
 
 @pytest.fixture(scope="module")

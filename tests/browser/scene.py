@@ -6,14 +6,15 @@ from pathlib import Path
 from keryx.core import ids, lanes
 from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, TurnId
-from keryx.core.messages import Mark, Parts, Reasoning, Role, Text, ToolCall, ToolResult, words
+from keryx.core.messages import Mark, Parts, Reasoning, Role, Text, ToolCall, ToolResult, text_parts
 from keryx.core.sessions import EndReason, TitleBy, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.core.turns import BusyMode, Turn, TurnState, Usage
-from keryx.store import deliveries, epochs, messages, principals, projects, sessions, usage
+from keryx.core.turns import BusyMode, Turn, TurnState
+from keryx.core.usage import Usage
+from keryx.store import deliveries, epochs, messages, people, projects, sessions, usage
 from keryx.store import lanes as lane_store
-from keryx.store.database import Transaction
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.db.database import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
 
 VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
 _TITLES = (
@@ -103,22 +104,22 @@ def _session(tx: Transaction, title: str, surface: str, origin: Source | None, a
     owner = _person(tx, origin.user, origin.user_name or "", at) if origin and origin.user else OPERATOR
     made = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface=surface, origin=origin, now=at)
     if origin and origin.user:
-        lane = lane_store.ensure(tx, lanes.address(origin), origin, owner=owner, now=at)
+        lane = lane_store.ensure(tx, lanes.build_address(origin), origin, owner=owner, now=at)
         lane_store.move(tx, lane, made, why="first message", now=at)
     sessions.rename(tx, sessions.get(tx, made), title, by=TitleBy.PERSON, now=at)
     return made
 
 
 def _person(tx: Transaction, person: str, name: str, at: datetime) -> PrincipalId:
-    return principals.resolve(
-        tx, profile=DEFAULT_PROFILE, platform="telegram", person=person, name=name, now=at
-    )
+    return people.resolve(tx, profile=DEFAULT_PROFILE, platform="telegram", person=person, name=name, now=at)
 
 
 def _exchange(tx: Transaction, session: SessionId, at: datetime, asked: str, answered: str) -> None:
     turn = TurnId(ids.new(at))
-    messages.append(tx, session, Role.USER, words(asked), now=at, turn=turn, surface="web")
-    messages.append(tx, session, Role.ASSISTANT, words(answered), now=at + timedelta(seconds=4), turn=turn)
+    messages.append(tx, session, Role.USER, text_parts(asked), now=at, turn=turn, surface="web")
+    messages.append(
+        tx, session, Role.ASSISTANT, text_parts(answered), now=at + timedelta(seconds=4), turn=turn
+    )
 
 
 def _story(tx: Transaction, now: datetime) -> SessionId:
@@ -137,7 +138,7 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
 
     add(
         Role.USER,
-        words("Since yesterday the second worker of billing restarts every few minutes. Why?"),
+        text_parts("Since yesterday the second worker of billing restarts every few minutes. Why?"),
         0,
         "t1",
         author="Ann",
@@ -160,14 +161,20 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
         "t1",
     )
     add(Role.TOOL, (ToolResult("c2", "read_file", "no such file", failed=True),), 0.16, "t1")
-    add(Role.ASSISTANT, words(_ANSWER), 0.4, "t1")
+    add(Role.ASSISTANT, text_parts(_ANSWER), 0.4, "t1")
     epochs.begin(tx, made, first_seq=5, summary="Billing worker b lost its lease 14 times in a day.", now=now)
-    add(Role.USER, words("Good. Write the change, please."), 24 * 60, "t2")
-    add(Role.ASSISTANT, words("The change is small: the runner renews"), 24 * 60 + 1, "t2", Mark.INTERRUPTED)
-    add(Role.USER, words("Go on where you were."), 25 * 60, "t3")
+    add(Role.USER, text_parts("Good. Write the change, please."), 24 * 60, "t2")
     add(
         Role.ASSISTANT,
-        words("It is in `runner.py` now, with a test that lets a tool sleep for a minute."),
+        text_parts("The change is small: the runner renews"),
+        24 * 60 + 1,
+        "t2",
+        Mark.INTERRUPTED,
+    )
+    add(Role.USER, text_parts("Go on where you were."), 25 * 60, "t3")
+    add(
+        Role.ASSISTANT,
+        text_parts("It is in `runner.py` now, with a test that lets a tool sleep for a minute."),
         25 * 60 + 1,
         "t3",
     )
@@ -179,7 +186,7 @@ def _earlier(tx: Transaction, origin: Source, until: datetime) -> None:
     at = until - timedelta(days=3)
     made = _session(tx, "Billing alerts at night", "gateway", origin, at)
     _exchange(tx, made, at, "Which alerts may wait until the morning?", "All but the one of the ledger.")
-    lane = lane_store.of_session(tx, made)[0]
+    lane = lane_store.list_for_session(tx, made)[0]
     sessions.end(tx, sessions.get(tx, made), EndReason.IDLE, now=until)
     lane_store.move(tx, lane, None, why=EndReason.IDLE, now=until)
 

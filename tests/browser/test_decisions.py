@@ -13,9 +13,9 @@ from tests.faults.node import Node
 
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, WorkerId
-from keryx.store import deliveries, outbox
-from keryx.store.database import Transaction
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store import deliveries
+from keryx.store.db.database import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
 
 CODE = re.compile(r"approve fake ([A-Z2-9]{8})")
 
@@ -46,7 +46,7 @@ async def refused(path: Path, *texts: str) -> None:
         for chat, text in enumerate(texts):
             target = Target(PLATFORM, "", str(chat))
             deliveries.enqueue(tx, target, text, profile=DEFAULT_PROFILE, owner=OPERATOR, now=now)
-        claimed = outbox.claim(
+        claimed = deliveries.claim(
             tx,
             most=len(texts),
             platform=PLATFORM,
@@ -55,8 +55,8 @@ async def refused(path: Path, *texts: str) -> None:
             now=now,
             lease=timedelta(minutes=1),
         )
-        for held in claimed.held:
-            deliveries.settle(tx, *held, DeliveryState.FAILED, now=now, error="no such chat")
+        for held in claimed.leased:
+            deliveries.finish_attempt(tx, *held, DeliveryState.FAILED, now=now, error="no such chat")
 
     async with SqliteDatabase(path) as database:
         await database.write("test", work)

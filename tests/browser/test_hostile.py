@@ -14,13 +14,13 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId
 from keryx.core.messages import File, Image, Notice, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.core.sessions import TitleBy, Viewer
 from keryx.core.source import Source
-from keryx.engine import jobs
-from keryx.engine.jobs import Place, Wanted
 from keryx.engine.policy import Policy
-from keryx.store import deliveries, messages, principals, projects, sessions
+from keryx.engine.units import jobs
+from keryx.engine.units.jobs import JobOrigin, JobRequest
+from keryx.store import deliveries, messages, people, projects, sessions
 from keryx.store import lanes as lane_store
-from keryx.store.database import Transaction
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.db.database import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
 
 TRAP = """
 window.sprung = [];
@@ -134,13 +134,13 @@ def _write(tx: Transaction) -> SessionId:
         source = Source(
             platform="telegram", chat=f"c{n}{bad}", chat_name=bad, user=f"u{n}", user_name=bad, topic=bad
         )
-        owner = principals.resolve(
+        owner = people.resolve(
             tx, profile=DEFAULT_PROFILE, platform="telegram", person=f"u{n}", name=bad, now=at
         )
         made = sessions.create(
             tx, profile=DEFAULT_PROFILE, owner=owner, surface="gateway", origin=source, now=at, cwd=bad
         )
-        lane = lane_store.ensure(tx, lanes.address(source), source, owner=owner, now=at)
+        lane = lane_store.ensure(tx, lanes.build_address(source), source, owner=owner, now=at)
         lane_store.move(tx, lane, made, why=bad, now=at)
         messages.append(tx, made, Role.USER, (Text(bad),), now=at, author=bad, surface="telegram")
         sessions.rename(tx, sessions.get(tx, made), f"{n} {bad}", by=TitleBy.PERSON, now=at)
@@ -153,9 +153,9 @@ def _write(tx: Transaction) -> SessionId:
             now=at,
             session=made,
         )
-        wanted = Wanted(schedule="@daily", prompt=bad, name=f"{n} {bad}", to="origin")
+        wanted = JobRequest(schedule="@daily", prompt=bad, name=f"{n} {bad}", to="origin")
         if bad.strip():
-            place = Place(origin=Target("telegram", "bot", bad))
+            place = JobOrigin(origin=Target("telegram", "bot", bad))
             jobs.add(tx, Viewer(DEFAULT_PROFILE, owner), wanted, place, policy=Policy(), now=at)
         if n < 5:
             projects.add(tx, viewer, name=f"{n} {bad}"[:90], colour="", now=at)

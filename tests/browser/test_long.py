@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Route, expect
 from tests.browser.driver import House, Tab, apart, away_too_long, tab
 
 from keryx.core.ids import SessionId
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.db.sqlite import SqliteDatabase
 
 SESSIONS = 10_000
 MESSAGES = 20_000

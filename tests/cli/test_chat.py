@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.cli.driver import WAIT, Cli, command, end
 
 from keryx.store import changes
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.db.sqlite import SqliteDatabase
 
 
 def test_each_line_is_a_message_and_each_answer_a_line(keryx: Cli) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.cli.driver import Cli
 
-from keryx.cli import settings
+from keryx.cli.commands import config
 from keryx.config import Settings
 
 
@@ -62,12 +62,12 @@ def test_the_example_changes_nothing_and_uncommented_neither(keryx: Cli) -> None
 
 
 def test_every_setting_has_a_meaning() -> None:
-    assert [row.name for row in settings.rows()] == list(settings.MEANINGS)
-    assert len(settings.rows()) > len(msgspec.structs.fields(Settings))
+    assert [row.name for row in config.list_settings()] == list(config.MEANINGS)
+    assert len(config.list_settings()) > len(msgspec.structs.fields(Settings))
 
 
 def test_every_variable_is_read(tmp_path: Path) -> None:
-    plain = [row for row in settings.rows() if row.variable and row.name != "home"]
+    plain = [row for row in config.list_settings() if row.variable and row.name != "home"]
     keryx = Cli(
         tmp_path, **{row.variable: str(row.default) for row in plain if row.default not in ("", True, False)}
     )

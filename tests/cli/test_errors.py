@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.driver import Cli, command
 
-from keryx.cli import errors
+from keryx.cli import exit_codes
 from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, LeaseLost, StoreBroken
 
 
@@ -152,21 +152,21 @@ def test_each_kind_of_error_has_its_code(
     def work() -> int:
         raise error
 
-    assert errors.guarded(work) == code
+    assert exit_codes.run_guarded(work) == code
     shown = capsys.readouterr().err
     assert "Traceback" not in shown
     assert ("KERYX_LOG_LEVEL=debug" in shown) == (code == 70)
 
 
 def test_every_error_of_the_tree_has_a_code() -> None:
-    assert errors.CODES[-1][0] is KeryxError
+    assert exit_codes.CODES[-1][0] is KeryxError
 
 
 def test_details_are_shown_when_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KERYX_LOG_LEVEL", "debug")
-    assert errors.guarded(lambda: 1 // 0) == 70
+    assert exit_codes.run_guarded(lambda: 1 // 0) == 70
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
@@ -181,7 +181,7 @@ def test_a_reader_that_went_away_is_no_error(keryx: Cli) -> None:
         check=False,
     )
     assert done.stderr == ""
-    assert done.returncode == errors.BROKEN_PIPE
+    assert done.returncode == exit_codes.BROKEN_PIPE
 
 
 def test_a_listing_loads_nothing_heavy(keryx: Cli) -> None:

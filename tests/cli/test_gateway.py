@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 import anyio
 from tests.cli.driver import WAIT, Cli
 
-from keryx.core.connections import Connection
 from keryx.core.ids import WorkerId
-from keryx.core.ports import Link
-from keryx.store import connections, gates, workers
-from keryx.store.database import Transaction
-from keryx.store.sqlite import SqliteDatabase
+from keryx.core.ports.adapter import LinkState, PlatformStatus
+from keryx.store import platforms, workers
+from keryx.store.db.database import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
 from keryx.store.workers import Worker
 
 
@@ -39,19 +38,19 @@ def test_refused_credentials_and_closed_gates_are_told(keryx: Cli) -> None:
     )
 
     def fill(tx: Transaction) -> None:
-        workers.see(tx, worker)
-        connections.put(
+        workers.heartbeat(tx, worker)
+        platforms.save_connection(
             tx,
-            Connection(
+            PlatformStatus(
                 platform="telegram",
                 account="bot",
                 worker=worker.id,
-                link=Link.REFUSED,
+                link=LinkState.REFUSED,
                 detail="the token is wrong",
                 since=now,
             ),
         )
-        gates.close(tx, "telegram:bot:42:", until=now + timedelta(minutes=5), reason="slow down")
+        platforms.close_gate(tx, "telegram:bot:42:", until=now + timedelta(minutes=5), reason="slow down")
 
     async def write() -> None:
         async with SqliteDatabase(keryx.home / "keryx.db") as database:

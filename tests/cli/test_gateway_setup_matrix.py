@@ -127,10 +127,10 @@ def test_a_token_of_another_account_is_refused(keryx: Cli, matrix: FakeMatrix, t
     ids=["new", "appended", "replaced", "added"],
 )
 def test_the_rest_of_the_settings_file_stays_as_it_is(old: str, new: str) -> None:
-    assert settings_file.changed(old, "a.b", {"x": "1"}) == new
+    assert settings_file.update_text(old, "a.b", {"x": "1"}) == new
 
 
 @pytest.mark.parametrize("old", ["a = { b = { y = 2 } }\n", '[a.b]\nx = [\n  "0",\n]\n', "[a\n"])
 def test_a_file_that_cannot_be_changed_safely_is_left_alone(old: str) -> None:
     with pytest.raises(Invalid):
-        settings_file.changed(old, "a.b", {"x": "1"})
+        settings_file.update_text(old, "a.b", {"x": "1"})

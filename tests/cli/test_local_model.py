@@ -8,10 +8,12 @@ import httpx
 import pytest
 from tests.cli.driver import Cli
 
-from keryx.agents import local
+from keryx.agents.llm import local_model
 
 pytestmark = [
-    pytest.mark.skipif(not local.installed(), reason=f"NO REAL MODEL IS TESTED: {local.MISSING}"),
+    pytest.mark.skipif(
+        not local_model.is_installed(), reason=f"NO REAL MODEL IS TESTED: {local_model.NOT_INSTALLED}"
+    ),
     pytest.mark.timeout(400),
 ]
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from keryx.cli.main import run
-from keryx.store import pages
+from keryx.store.admin import backup
 
 
 class Shell:
@@ -246,7 +246,7 @@ def test_the_doctor_sees_that_postgresql_is_away(shell: Shell, monkeypatch: pyte
 
 
 def _settled(shell: Shell) -> bytes:
-    assert pages.settle(shell.store)
+    assert backup.fold_wal(shell.store)
     return shell.store.read_bytes()
 
 

@@ -8,7 +8,7 @@ from tests.cli.driver import WAIT, Cli
 from tests.fakes.platform import Platform
 from tests.faults.node import Node
 
-from keryx.core.deliveries import AGAIN
+from keryx.core.deliveries import REPEAT_MARK
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def shown(platform: Platform, count: int) -> list[str]:
     """What a person sees, without what a killed node had to repeat."""
 
     def texts() -> list[str]:
-        return [s.text for s in platform.shown if not s.text.startswith(AGAIN)]
+        return [s.text for s in platform.shown if not s.text.startswith(REPEAT_MARK)]
 
     assert platform.wait_for(lambda: len(texts()) >= count, WAIT), platform.shown
     return texts()

@@ -14,7 +14,7 @@ import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.messages import words
-from keryx.core.ports import Capabilities, Inbound, Link
+from keryx.core.ports.adapter import Capabilities, Inbound, Link
 from keryx.core.source import ChatType, Source
 
 

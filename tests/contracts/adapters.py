@@ -18,18 +18,19 @@ from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.webhook import KEY, FakeWebhooks
 
 from keryx.core.deliveries import LOCAL, Idempotency
-from keryx.core.ports import Adapter, Attachment, Capabilities
+from keryx.core.media import Attachment
+from keryx.core.ports.adapter import Adapter, Capabilities
 from keryx.core.source import ChatType, Source
-from keryx.surfaces.gateway.local import LocalAdapter
+from keryx.markdown import split
+from keryx.markdown.matrix_html import MatrixText
+from keryx.markdown.telegram_entities import TelegramText
+from keryx.surfaces.gateway.local_files import LocalAdapter
 from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
-from keryx.surfaces.gateway.matrix.api import Homeserver
-from keryx.surfaces.gateway.render import part
-from keryx.surfaces.gateway.render.matrix import Rendered as MatrixRendered
-from keryx.surfaces.gateway.render.telegram import Rendered
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
 from keryx.surfaces.gateway.webhook import WebhookAdapter, WebhookSettings
 from keryx.testing import RecordingAdapter
-from keryx.testing.faults import Faults
+from keryx.testing.fault_injection import PlatformFaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class Setting:
     press: Callable[[str, str], None] | None = None
     junk: Callable[[], None] | None = None
     post: Callable[[], Awaitable[None]] | None = None
-    spoil: Callable[[Faults], None] | None = None
+    spoil: Callable[[PlatformFaults], None] | None = None
     unreachable: Adapter | None = None
     secret: str = ""
     start: str | None = None
@@ -92,8 +93,8 @@ async def _recording(folder: Path) -> AsyncGenerator[Setting]:
     adapter = RecordingAdapter(capabilities=Capabilities(idempotency=Idempotency.NATIVE), limit=50)
     yield Setting(
         adapter=adapter,
-        seen=lambda chat: [p.text for p in adapter.arrived if p.target.chat == chat],
-        typed=lambda: len(adapter.typed),
+        seen=lambda chat: [p.text for p in adapter.sent_parts if p.target.chat == chat],
+        typed=lambda: len(adapter.typing_targets),
     )
 
 
@@ -103,7 +104,7 @@ async def _platform(folder: Path, *, native: bool) -> AsyncGenerator[Setting]:
         adapter = PlatformAdapter(platform.url, native=native)
         nowhere = PlatformAdapter(NOWHERE)
 
-        def spoil(faults: Faults) -> None:
+        def spoil(faults: PlatformFaults) -> None:
             platform.faults = faults
 
         try:
@@ -126,7 +127,7 @@ async def _telegram(folder: Path) -> AsyncGenerator[Setting]:
         nowhere = TelegramAdapter(TOKEN, TelegramSettings(base_url=NOWHERE), sleep=_soon)
         said = _Said(telegram)
 
-        def spoil(faults: Faults) -> None:
+        def spoil(faults: PlatformFaults) -> None:
             telegram.faults = faults
 
         def rank(role: str) -> Source:
@@ -141,7 +142,7 @@ async def _telegram(folder: Path) -> AsyncGenerator[Setting]:
                 adapter=adapter,
                 chats=("7", "8"),
                 seen=lambda chat: [b.text for b in telegram.bubbles if b.chat == int(chat) and not b.media],
-                read=lambda text: part.loads(text, Rendered).text,
+                read=lambda text: split.unpack_part(text, TelegramText).text,
                 files=files,
                 typed=lambda: len(telegram.actions),
                 say=said.say,
@@ -183,7 +184,7 @@ async def _webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[Setting]
         def alias(chat: str, text: str, other: str) -> None:
             hooks.say(chat, text, alias=other)
 
-        def spoil(faults: Faults) -> None:
+        def spoil(faults: PlatformFaults) -> None:
             hooks.faults = faults
 
         try:
@@ -194,7 +195,7 @@ async def _webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[Setting]
                 edit=edit,
                 alias=alias,
                 junk=junk,
-                post=lambda: hooks.post(adapter.hook.answer),
+                post=lambda: hooks.post(adapter.hook.handle),
                 spoil=spoil,
                 unreachable=nowhere,
                 secret=KEY.decode(),
@@ -236,7 +237,7 @@ async def _matrix(folder: Path) -> AsyncGenerator[Setting]:
         nowhere = MatrixAdapter(Homeserver(NOWHERE, matrix.token), matrix.user, sleep=_soon)
         said = _Written(matrix)
 
-        def spoil(faults: Faults) -> None:
+        def spoil(faults: PlatformFaults) -> None:
             matrix.faults = faults
 
         def rank(role: str) -> Source:
@@ -252,7 +253,7 @@ async def _matrix(folder: Path) -> AsyncGenerator[Setting]:
                 adapter=adapter,
                 chats=("!one:fake.test", "!two:fake.test"),
                 seen=lambda chat: [str(c["body"]) for c in matrix.shown(chat) if "url" not in c],
-                read=lambda text: part.loads(text, MatrixRendered).body,
+                read=lambda text: split.unpack_part(text, MatrixText).body,
                 files=files,
                 typed=lambda: len(matrix.typing),
                 say=said.say,

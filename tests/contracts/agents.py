@@ -16,14 +16,22 @@ from tests.fakes.endpoint import KEY, Endpoint, Refusal, Script, Stall, answer, 
 
 from keryx.agents import python
 from keryx.agents.echo import EchoAgent
-from keryx.agents.retry import Retry
-from keryx.agents.tools import Permission, Spec
-from keryx.agents.toolsets import ToolSets
+from keryx.agents.llm.chat_client import RetryPolicy
+from keryx.agents.tools import Permission, ToolSets, ToolSpec
 from keryx.core.errors import AgentFailed
 from keryx.core.messages import Role, ToolCall, ToolResult
-from keryx.core.ports import Agent, Called, Event, Returned, Said, Thought, TurnContext, Used
+from keryx.core.ports.agent import (
+    Agent,
+    AgentEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallEvent,
+    ToolResultEvent,
+    TurnContext,
+    UsageEvent,
+)
 from keryx.core.questions import Question
-from keryx.core.turns import Usage
+from keryx.core.usage import Usage
 from keryx.testing import ScriptedAgent
 
 Scene = Literal[
@@ -48,12 +56,12 @@ async def _echo() -> AsyncGenerator[Agent]:
 
 @asynccontextmanager
 async def _scripted() -> AsyncGenerator[Agent]:
-    yield ScriptedAgent([Said("hello")])
+    yield ScriptedAgent([TextDelta("hello")])
 
 
-async def own(context: TurnContext) -> AsyncGenerator[Event, None]:
+async def own(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
     """An agent as somebody writes it, who does what the last word says."""
-    text = next(m.text for m in reversed(context.asked) if m.role is Role.USER)
+    text = next(m.text for m in reversed(context.turn_messages) if m.role is Role.USER)
     match text.split():
         case ["fail"]:
             raise AgentFailed("No credit left.")
@@ -64,16 +72,16 @@ async def own(context: TurnContext) -> AsyncGenerator[Event, None]:
         case ["empty"]:
             return
         case ["tool"]:
-            yield Called((ToolCall(f"{context.turn}-1", "look", "{}"),))
-            yield Returned(ToolResult(f"{context.turn}-1", "look", "found"))
+            yield ToolCallEvent((ToolCall(f"{context.turn}-1", "look", "{}"),))
+            yield ToolResultEvent(ToolResult(f"{context.turn}-1", "look", "found"))
         case ["ask"]:
             chosen = await context.ask(Question(key="1", title="May I?", detail="rm x"))
-            yield Said(f"Answered {chosen}.")
+            yield TextDelta(f"Answered {chosen}.")
         case _:
-            yield Thought("Hm.")
-            yield Said("Hel")
-            yield Said("lo.")
-    yield Used(Usage(model="own", input=1, output=1))
+            yield ReasoningDelta("Hm.")
+            yield TextDelta("Hel")
+            yield TextDelta("lo.")
+    yield UsageEvent(Usage(model="own", input=1, output=1))
 
 
 @asynccontextmanager
@@ -84,9 +92,9 @@ async def _own() -> AsyncGenerator[Agent]:
 class _AskingTools(Tools):
     """Tools of which `send` asks first."""
 
-    async def specs(self, context: TurnContext) -> Sequence[Spec]:
+    async def specs(self, context: TurnContext) -> Sequence[ToolSpec]:
         return [
-            Spec(
+            ToolSpec(
                 name=s.name, parameters=s.parameters, repeatable=s.repeatable, permission=_PERMISSIONS[s.name]
             )
             for s in await super().specs(context)
@@ -116,8 +124,8 @@ class _Rehearsed:
         self._agent = agent
         self._endpoint = endpoint
 
-    async def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
-        text = next(m.text for m in reversed(context.asked) if m.role is Role.USER)
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        text = next(m.text for m in reversed(context.turn_messages) if m.role is Role.USER)
         if not self._endpoint.requests:
             self._endpoint.scripts[:] = _SCRIPTS[text]
         async for event in self._agent.run(context):
@@ -142,7 +150,7 @@ async def _acp_shared() -> AsyncGenerator[Agent]:
 async def _llm() -> AsyncGenerator[Agent]:
     toolbox = ToolSets({"test": _AskingTools()}, rules={})
     with mock.patch.dict("os.environ", {VARIABLE: KEY}), Endpoint(answer("Hello.")) as endpoint:
-        async with an_agent(endpoint, toolbox=toolbox, retry=Retry(tries=1)) as agent:
+        async with an_agent(endpoint, toolbox=toolbox, retry=RetryPolicy(tries=1)) as agent:
             yield _Rehearsed(agent, endpoint)
             endpoint.release()
     assert endpoint.refused == []

@@ -12,15 +12,24 @@ import pytest
 from tests.builders import ODD_TEXTS, until
 from tests.contracts.adapters import CASES, Setting
 
-from keryx.core.deliveries import AGAIN, Idempotency, Target
-from keryx.core.errors import Gone, NotSent, SendError, Throttled, Unavailable, Uncertain
+from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
+from keryx.core.errors import MessageGone, NotSent, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.ids import DeliveryId
+from keryx.core.media import Attachment
 from keryx.core.messages import Text
-from keryx.core.ports import Attachment, Inbound, Parcel, Ranked, Reacting, Receipt
+from keryx.core.ports.adapter import (
+    InboundMessage,
+    OutgoingPart,
+    PlatformReach,
+    Receipt,
+    SupportsReactions,
+    SupportsRoles,
+    check_id,
+    check_target,
+)
 from keryx.core.questions import Button
-from keryx.core.shapes import Reach, check, check_target
-from keryx.testing import RecordingDoor
-from keryx.testing.faults import Faults
+from keryx.testing import RecordingAdapterContext
+from keryx.testing.fault_injection import PlatformFaults
 
 SECONDS = 10
 
@@ -31,10 +40,10 @@ async def setting(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield made
 
 
-def parcel(setting: Setting, text: str = "hello", *, delivery: str = "d1", chat: str = "") -> Parcel:
+def parcel(setting: Setting, text: str = "hello", *, delivery: str = "d1", chat: str = "") -> OutgoingPart:
     target = Target(setting.adapter.platform, setting.adapter.account, chat or setting.chats[0])
     whole = setting.adapter.parts(text)[0] if text else ""
-    return Parcel(delivery=DeliveryId(delivery), part=0, key=f"{delivery}.0", target=target, text=whole)
+    return OutgoingPart(delivery=DeliveryId(delivery), part=0, key=f"{delivery}.0", target=target, text=whole)
 
 
 def seen(setting: Setting) -> list[str]:
@@ -72,7 +81,7 @@ async def test_a_repetition_that_may_be_one_is_marked(setting: Setting) -> None:
         pytest.skip("this platform recognises a repetition by its key")
     marked = msgspec.structs.replace(parcel(setting, "it is **bold**"), again=True)
     await setting.adapter.send(marked)
-    assert seen(setting) == [AGAIN + setting.read(marked.text)]
+    assert seen(setting) == [REPEAT_MARK + setting.read(marked.text)]
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
@@ -104,7 +113,7 @@ async def test_a_platform_out_of_reach_took_nothing(setting: Setting) -> None:
 
 
 async def test_a_throttled_part_says_how_long_to_wait_and_did_not_arrive(setting: Setting) -> None:
-    spoil(setting, Faults(throttle=1, retry_after=3))
+    spoil(setting, PlatformFaults(throttle=1, retry_after=3))
     with pytest.raises(Throttled) as caught:
         await setting.adapter.send(parcel(setting))
     assert caught.value.after == timedelta(seconds=3) and seen(setting) == []
@@ -112,7 +121,7 @@ async def test_a_throttled_part_says_how_long_to_wait_and_did_not_arrive(setting
 
 
 async def test_a_platform_that_breaks_is_tried_again(setting: Setting) -> None:
-    spoil(setting, Faults(broken=1))
+    spoil(setting, PlatformFaults(broken=1))
     with pytest.raises((NotSent, Uncertain)) as caught:
         await setting.adapter.send(parcel(setting))
     assert seen(setting) == []
@@ -120,7 +129,7 @@ async def test_a_platform_that_breaks_is_tried_again(setting: Setting) -> None:
 
 
 async def test_a_reply_that_is_lost_after_acceptance_leaves_doubt(setting: Setting) -> None:
-    spoil(setting, Faults(lost_reply=1))
+    spoil(setting, PlatformFaults(lost_reply=1))
     with pytest.raises(Uncertain) as caught:
         await setting.adapter.send(parcel(setting))
     assert seen(setting) == ["hello"]
@@ -134,7 +143,7 @@ async def test_an_edit_replaces_what_was_sent_and_may_be_repeated(setting: Setti
     edit = msgspec.structs.replace(parcel(setting, "final"), edits=first)
     assert [await setting.adapter.send(edit), await setting.adapter.send(edit)] == [first, first]
     assert seen(setting) == ["final"]
-    with pytest.raises(Gone):
+    with pytest.raises(MessageGone):
         await setting.adapter.send(msgspec.structs.replace(edit, edits="99999999"))
 
 
@@ -175,11 +184,11 @@ async def test_typing_is_shown(setting: Setting) -> None:
 
 
 async def test_reactions_that_are_declared_can_be_asked_for(setting: Setting) -> None:
-    assert setting.adapter.capabilities.reactions == isinstance(setting.adapter, Reacting)
+    assert setting.adapter.capabilities.reactions == isinstance(setting.adapter, SupportsReactions)
 
 
 async def test_listening_goes_on_until_it_is_cancelled(setting: Setting) -> None:
-    task = asyncio.create_task(setting.adapter.listen(RecordingDoor()))
+    task = asyncio.create_task(setting.adapter.listen(RecordingAdapterContext()))
     await asyncio.sleep(0.02)
     assert not task.done()
     task.cancel()
@@ -207,13 +216,13 @@ async def test_events_come_in_order_with_ids_of_their_own_and_go_on_from_the_cur
 
 async def test_an_event_that_could_not_be_taken_in_comes_again(setting: Setting) -> None:
     say(setting, "hello")
-    refused: list[Inbound] = []
+    refused: list[InboundMessage] = []
 
-    async def refuse(inbound: Inbound) -> Receipt:
+    async def refuse(inbound: InboundMessage) -> Receipt:
         refused.append(inbound)
         raise Unavailable("the store is away")
 
-    listening = asyncio.create_task(listened(setting, RecordingDoor(setting.start, receive=refuse)))
+    listening = asyncio.create_task(listened(setting, RecordingAdapterContext(setting.start, receive=refuse)))
     await until(lambda: bool(refused), seconds=SECONDS)
     listening.cancel()
     await asyncio.wait({listening})
@@ -222,7 +231,7 @@ async def test_an_event_that_could_not_be_taken_in_comes_again(setting: Setting)
 
 async def test_a_repeated_event_keeps_its_id(setting: Setting) -> None:
     say(setting, "m0", "m1", "m2")
-    spoil(setting, Faults(duplicate=1))
+    spoil(setting, PlatformFaults(duplicate=1))
     events = await heard(setting, 3, distinct=True)
     assert len({(m.event, *texts([m])) for m in events}) == 3
     again = await heard(setting, 1)
@@ -231,7 +240,7 @@ async def test_a_repeated_event_keeps_its_id(setting: Setting) -> None:
 
 async def test_events_out_of_order_and_torn_answers_lose_nothing(setting: Setting) -> None:
     say(setting, *(f"m{n}" for n in range(12)))
-    spoil(setting, Faults(reorder=1, torn=0.5, duplicate=0.3))
+    spoil(setting, PlatformFaults(reorder=1, torn=0.5, duplicate=0.3))
     events = await heard(setting, 12, distinct=True)
     assert set(texts(events)) == {f"m{n}" for n in range(12)}
 
@@ -240,7 +249,7 @@ async def test_a_restart_after_any_event_goes_on_with_the_next(setting: Setting)
     if setting.post:
         pytest.skip("this platform posts, and has no cursor")
     say(setting, *(f"m{n}" for n in range(6)))
-    spoil(setting, Faults(reorder=1, duplicate=0.3))
+    spoil(setting, PlatformFaults(reorder=1, duplicate=0.3))
     found: list[str] = []
     cursor: str | None = None
     for _ in range(6):
@@ -287,7 +296,7 @@ async def test_a_file_of_a_person_is_kept_with_its_bytes(setting: Setting) -> No
     door = Brink(1, setting.start)
     [event] = await heard(setting, 1, door=door)
     assert texts([event]) == ["look"] and len(event.parts) == 2
-    assert [(a.mime, a.body) for a in door.kept] == [("application/pdf", b"%PDF \x00\xff")]
+    assert [(a.mime, a.body) for a in door.attachments] == [("application/pdf", b"%PDF \x00\xff")]
 
 
 async def test_a_file_that_cannot_be_kept_becomes_a_sentence(setting: Setting) -> None:
@@ -302,15 +311,15 @@ async def test_a_file_that_cannot_be_kept_becomes_a_sentence(setting: Setting) -
 
 async def test_roles_that_are_declared_can_be_asked_for(setting: Setting) -> None:
     if setting.rank is None:
-        assert not isinstance(setting.adapter, Ranked)
+        assert not isinstance(setting.adapter, SupportsRoles)
         pytest.skip("this platform has no roles, or tells them with each event")
     able, adapter = setting.adapter.capabilities, setting.adapter
-    assert isinstance(adapter, Ranked)
+    assert isinstance(adapter, SupportsRoles)
     for role in able.roles:
         found = await adapter.roles(setting.rank(role))
         assert role in found and set(found) <= set(able.roles)
     assert list(await adapter.roles(setting.rank(""))) == []
-    assert isinstance(setting.unreachable, Ranked)
+    assert isinstance(setting.unreachable, SupportsRoles)
     with pytest.raises(Unavailable) as caught:
         await setting.unreachable.roles(setting.rank(""))
     refuse_secrets(setting, caught.value)
@@ -320,7 +329,7 @@ async def test_no_secret_is_logged(setting: Setting, caplog: pytest.LogCaptureFi
     if not setting.secret:
         pytest.skip("this platform has no secret")
     caplog.set_level(logging.DEBUG)
-    spoil(setting, Faults(lost_reply=1))
+    spoil(setting, PlatformFaults(lost_reply=1))
     with pytest.raises(SendError):
         await setting.adapter.send(parcel(setting))
     say(setting, "hello")
@@ -335,24 +344,24 @@ def say(setting: Setting, *said: str) -> None:
         setting.say(setting.chats[0], text)
 
 
-def check_ids(setting: Setting, message: Inbound) -> None:
+def check_ids(setting: Setting, message: InboundMessage) -> None:
     """What comes in looks as the adapter says that its ids look, so that a target can be checked by the same word."""
     able, source = setting.adapter.capabilities, message.source
     ids = able.ids
     if message.reply:
-        check_target(message.reply, Reach(ids=ids, threads=able.threads))
-    check(source.platform, "chat", source.chat or "", ids.chat)
-    check(source.platform, "thread", source.thread or "", ids.thread)
-    check(source.platform, "person", source.user or "", ids.person)
+        check_target(message.reply, PlatformReach(ids=ids, threads=able.threads))
+    check_id(source.platform, "chat", source.chat or "", ids.chat)
+    check_id(source.platform, "thread", source.thread or "", ids.thread)
+    check_id(source.platform, "person", source.user or "", ids.person)
 
 
-def spoil(setting: Setting, faults: Faults) -> None:
+def spoil(setting: Setting, faults: PlatformFaults) -> None:
     if setting.spoil is None:
         pytest.skip("this platform has no wire")
     setting.spoil(faults)
 
 
-def texts(events: list[Inbound]) -> list[str]:
+def texts(events: list[InboundMessage]) -> list[str]:
     return ["".join(p.text for p in m.parts if isinstance(p, Text)) for m in events]
 
 
@@ -361,7 +370,7 @@ def refuse_secrets(setting: Setting, error: BaseException) -> None:
     assert not setting.secret or setting.secret not in told
 
 
-async def listened(setting: Setting, door: RecordingDoor) -> None:
+async def listened(setting: Setting, door: RecordingAdapterContext) -> None:
     """Listen until the adapter gives up, or for ever; the platform posts meanwhile, if it does."""
     posting = asyncio.ensure_future(setting.post()) if setting.post else None
     try:
@@ -372,7 +381,7 @@ async def listened(setting: Setting, door: RecordingDoor) -> None:
             await asyncio.wait({posting})
 
 
-class Brink(RecordingDoor):
+class Brink(RecordingAdapterContext):
     """A door behind which the process ends: it stores this many events, and never comes back from the last."""
 
     def __init__(
@@ -383,7 +392,7 @@ class Brink(RecordingDoor):
         self._distinct = distinct
         self.reached = asyncio.Event()
 
-    async def receive(self, inbound: Inbound) -> Receipt:
+    async def receive(self, inbound: InboundMessage) -> Receipt:
         receipt = await super().receive(inbound)
         if len({m.event for m in self.events} if self._distinct else self.events) >= self._count:
             self.reached.set()
@@ -398,7 +407,7 @@ async def heard(
     *,
     door: Brink | None = None,
     distinct: bool = False,
-) -> list[Inbound]:
+) -> list[InboundMessage]:
     """What was stored when the process ends with this many events, `distinct` ones if asked for."""
     door = door or Brink(count, setting.start if cursor is None else cursor, distinct=distinct)
     task = asyncio.create_task(listened(setting, door))

@@ -8,17 +8,25 @@ import pytest
 from tests.contracts.agents import CASES, Case, Scene
 
 from keryx.core import ids
+from keryx.core.clock import to_micros
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId, TurnId
-from keryx.core.messages import Message, Role, words
-from keryx.core.moments import micros
-from keryx.core.ports import Bound, Called, Event, Returned, Said, Thought, TurnContext, Used
-from keryx.core.questions import Ask, Question
-from keryx.core.questions import nobody as silence
-from keryx.core.sessions import Settings
-from keryx.engine.clock import SystemClock
-from keryx.testing import START
-from keryx.testing.agents import recall
+from keryx.core.messages import Message, Role, text_parts
+from keryx.core.ports.agent import (
+    AgentEvent,
+    BindingEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallEvent,
+    ToolResultEvent,
+    TurnContext,
+    UsageEvent,
+)
+from keryx.core.questions import AskPerson, Question, ask_nobody
+from keryx.core.sessions import SessionSettings
+from keryx.engine.timing import SystemClock
+from keryx.testing import START_TIME
+from keryx.testing.fakes import fixed_history
 
 SECONDS = 10
 
@@ -33,14 +41,14 @@ async def nobody() -> Sequence[Message]:
     return []
 
 
-def context(question: str, *, before: Sequence[Message] = (), ask: Ask = silence) -> TurnContext:
-    session, turn = SessionId(ids.new(START)), TurnId(ids.new(START))
+def context(question: str, *, before: Sequence[Message] = (), ask: AskPerson = ask_nobody) -> TurnContext:
+    session, turn = SessionId(ids.new(START_TIME)), TurnId(ids.new(START_TIME))
     asked = Message(
         session=session,
         seq=len(before) + 1,
         role=Role.USER,
-        parts=words(question),
-        micros=micros(START),
+        parts=text_parts(question),
+        micros=to_micros(START_TIME),
         turn=turn,
     )
     return TurnContext(
@@ -48,20 +56,20 @@ def context(question: str, *, before: Sequence[Message] = (), ask: Ask = silence
         turn=turn,
         attempt=1,
         place="a test",
-        asked=[asked],
-        history=recall([*before, asked]),
-        settings=Settings(),
+        turn_messages=[asked],
+        history=fixed_history([*before, asked]),
+        settings=SessionSettings(),
         cwd="",
         clock=SystemClock(),
-        steer=nobody,
+        fetch_new_messages=nobody,
         ask=ask,
     )
 
 
 @asynccontextmanager
 async def asked(
-    case: Case, question: str, *, ask: Ask = silence
-) -> AsyncGenerator[AsyncGenerator[Event, None]]:
+    case: Case, question: str, *, ask: AskPerson = ask_nobody
+) -> AsyncGenerator[AsyncGenerator[AgentEvent, None]]:
     async with (
         asyncio.timeout(SECONDS),
         case.make() as agent,
@@ -70,7 +78,7 @@ async def asked(
         yield events
 
 
-async def collect(case: Case, question: str, *, ask: Ask = silence) -> list[Event]:
+async def collect(case: Case, question: str, *, ask: AskPerson = ask_nobody) -> list[AgentEvent]:
     async with asked(case, question, ask=ask) as events:
         return [event async for event in events]
 
@@ -78,19 +86,24 @@ async def collect(case: Case, question: str, *, ask: Ask = silence) -> list[Even
 @playing("answer", "think", "stream")
 async def test_an_answer_is_text_and_the_iterator_ends(case: Case, question: str) -> None:
     events = await collect(case, question)
-    assert "".join(e.text for e in events if isinstance(e, Said)).strip()
-    assert all(isinstance(e, Said | Thought | Called | Returned | Used | Bound) for e in events)
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)).strip()
+    assert all(
+        isinstance(
+            e, TextDelta | ReasoningDelta | ToolCallEvent | ToolResultEvent | UsageEvent | BindingEvent
+        )
+        for e in events
+    )
 
 
 @playing("think")
 async def test_reasoning_comes_before_the_answer_it_led_to(case: Case, question: str) -> None:
-    kinds = [type(e) for e in await collect(case, question) if isinstance(e, Said | Thought)]
-    assert kinds.index(Thought) < kinds.index(Said)
+    kinds = [type(e) for e in await collect(case, question) if isinstance(e, TextDelta | ReasoningDelta)]
+    assert kinds.index(ReasoningDelta) < kinds.index(TextDelta)
 
 
 @playing("stream")
 async def test_a_long_answer_comes_in_pieces(case: Case, question: str) -> None:
-    assert len([e for e in await collect(case, question) if isinstance(e, Said)]) > 1
+    assert len([e for e in await collect(case, question) if isinstance(e, TextDelta)]) > 1
 
 
 @playing("tool", "tools")
@@ -100,19 +113,19 @@ async def test_every_call_is_announced_before_its_result_and_gets_exactly_one(
     waiting: dict[str, str] = {}
     called = 0
     for event in await collect(case, question):
-        if isinstance(event, Called):
+        if isinstance(event, ToolCallEvent):
             assert not waiting, "a step begins when the one before has its results"
             waiting = {c.id: c.name for c in event.calls}
             called += len(event.calls)
             assert len(waiting) == len(event.calls)
-        if isinstance(event, Returned):
+        if isinstance(event, ToolResultEvent):
             assert waiting.pop(event.result.id) == event.result.name
     assert called and not waiting
 
 
 @playing("usage", "tool")
 async def test_usage_is_told_and_never_negative(case: Case, question: str) -> None:
-    told = [e.usage for e in await collect(case, question) if isinstance(e, Used)]
+    told = [e.usage for e in await collect(case, question) if isinstance(e, UsageEvent)]
     assert told and all(used.model for used in told)
     for used in told:
         assert min(used.input, used.output, used.reasoning, used.cache_read, used.cache_write) >= 0
@@ -120,10 +133,12 @@ async def test_usage_is_told_and_never_negative(case: Case, question: str) -> No
 
 @playing("tool", "tools")
 async def test_the_answer_comes_after_the_tools_it_needed(case: Case, question: str) -> None:
-    events = [e for e in await collect(case, question) if isinstance(e, Called | Returned | Said)]
+    events = [
+        e for e in await collect(case, question) if isinstance(e, ToolCallEvent | ToolResultEvent | TextDelta)
+    ]
     kinds = [type(e) for e in events]
-    assert kinds.index(Called) < kinds.index(Returned)
-    assert isinstance(events[-1], Said | Returned)
+    assert kinds.index(ToolCallEvent) < kinds.index(ToolResultEvent)
+    assert isinstance(events[-1], TextDelta | ToolResultEvent)
 
 
 @playing("ask")
@@ -139,8 +154,8 @@ async def test_a_question_is_put_before_the_agent_goes_on_and_any_answer_will_do
 
     events = await collect(case, question, ask=ask)
     assert len(put) == 1 and put[0].key and put[0].title and "\n" not in put[0].title
-    assert "".join(e.text for e in events if isinstance(e, Said)).strip()
-    for result in (e.result for e in events if isinstance(e, Returned)):
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)).strip()
+    for result in (e.result for e in events if isinstance(e, ToolResultEvent)):
         assert result.failed is (answer != "allow"), "no answer is no consent"
 
 
@@ -211,7 +226,7 @@ async def test_silence_blocks_nobody_else(case: Case, question: str) -> None:
 
 @playing("empty")
 async def test_an_empty_answer_ends_without_text(case: Case, question: str) -> None:
-    assert not [e for e in await collect(case, question) if isinstance(e, Said) and e.text]
+    assert not [e for e in await collect(case, question) if isinstance(e, TextDelta) and e.text]
 
 
 @playing("stream", "answer")
@@ -226,7 +241,7 @@ async def test_turns_of_one_agent_run_side_by_side(case: Case, question: str) ->
     async with asyncio.timeout(SECONDS), case.make() as agent:
 
         async def one() -> str:
-            return "".join([e.text async for e in agent.run(context(question)) if isinstance(e, Said)])
+            return "".join([e.text async for e in agent.run(context(question)) if isinstance(e, TextDelta)])
 
         answers = await asyncio.gather(*(one() for _ in range(5)))
     assert all(answers)

@@ -2,16 +2,16 @@
 
 from typing import assert_never
 
-from keryx.core.query import And, Expr, Not, Or, Phrase, Prefix, Query, Term
-from keryx.core.tokens import Document
+from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Query, Term
+from keryx.core.search.tokens import TokenizedText
 
 
-def matches(query: Query, document: Document) -> bool:
+def matches(query: Query, document: TokenizedText) -> bool:
     """Whether the words of the query fit the document. Filters are not looked at: they are about more than text."""
     return query.expr is None or _holds(query.expr, document)
 
 
-def _holds(expr: Expr, document: Document) -> bool:
+def _holds(expr: Expr, document: TokenizedText) -> bool:
     match expr:
         case And(items):
             return all(_holds(item, document) for item in items)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keryx.core.errors import Invalid
-from keryx.core.identity import Aliases, canonical, person
+from keryx.core.source import Aliases, normalize_user, resolve_user
 
 IDS = st.text(alphabet="+:@12a", max_size=4)
 FEW = st.sampled_from(["1", "2", "3", "44", "55", "666"])
@@ -27,40 +27,40 @@ def learned(pairs: list[tuple[str, str]]) -> Aliases:
     ],
 )
 def test_the_spellings_of_a_whatsapp_number_are_one_id(written: str) -> None:
-    assert canonical("whatsapp", written) == "4917012345"
+    assert normalize_user("whatsapp", written) == "4917012345"
 
 
 def test_ids_of_other_platforms_stay_as_written() -> None:
-    assert canonical("matrix", "@ann:example.org") == "@ann:example.org"
-    assert canonical("signal", "+4917012345") == "+4917012345"
+    assert normalize_user("matrix", "@ann:example.org") == "@ann:example.org"
+    assert normalize_user("signal", "+4917012345") == "+4917012345"
 
 
 @pytest.mark.parametrize("odd", ["", "+", "@", ":", "+:1@x", "@lid"])
 def test_an_id_with_nothing_left_stays_as_it_was(odd: str) -> None:
-    assert canonical("whatsapp", odd) == odd
+    assert normalize_user("whatsapp", odd) == odd
 
 
 @given(user=st.text(st.characters(codec=None, exclude_categories=())) | IDS)
 def test_canonical_never_raises_and_changes_nothing_the_second_time(user: str) -> None:
-    once = canonical("whatsapp", user)
-    assert canonical("whatsapp", once) == once
+    once = normalize_user("whatsapp", user)
+    assert normalize_user("whatsapp", once) == once
     assert bool(once) == bool(user)
 
 
 def test_phone_and_lid_of_one_person_lead_to_the_phone() -> None:
     aliases = Aliases().learn("123456789012345", "4917012345")
-    assert person("whatsapp", "123456789012345@lid", aliases=aliases) == "4917012345"
-    assert person("whatsapp", "+4917012345", aliases=aliases) == "4917012345"
+    assert resolve_user("whatsapp", "123456789012345@lid", aliases=aliases) == "4917012345"
+    assert resolve_user("whatsapp", "+4917012345", aliases=aliases) == "4917012345"
 
 
 def test_whoever_posts_webhooks_may_know_a_person_by_several_ids_as_written() -> None:
     aliases = Aliases().learn("+49:1@x", "ann")
-    assert person("webhook", "+49:1@x", aliases=aliases) == "ann"
-    assert person("webhook", "+49", aliases=aliases) == "+49"
+    assert resolve_user("webhook", "+49:1@x", aliases=aliases) == "ann"
+    assert resolve_user("webhook", "+49", aliases=aliases) == "+49"
 
 
 def test_aliases_of_whatsapp_mean_nothing_elsewhere() -> None:
-    assert person("telegram", "123", aliases=Aliases().learn("123", "9")) == "123"
+    assert resolve_user("telegram", "123", aliases=Aliases().learn("123", "9")) == "123"
 
 
 @given(pairs=PAIRS, user=FEW)

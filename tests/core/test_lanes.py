@@ -3,17 +3,16 @@ from typing import Any
 import pytest
 
 from keryx.core.errors import Invalid
-from keryx.core.identity import Aliases
 from keryx.core.ids import ProfileId
-from keryx.core.lanes import Sharing, address
-from keryx.core.source import ChatType, Source
+from keryx.core.lanes import LaneSharing, build_address
+from keryx.core.source import Aliases, ChatType, Source
 
-TOGETHER = Sharing(groups_per_person=False)
-THREADS_APART = Sharing(threads_shared=False)
+TOGETHER = LaneSharing(groups_per_person=False)
+THREADS_APART = LaneSharing(threads_shared=False)
 
 
 def key(chat_type: ChatType = ChatType.DM, platform: str = "telegram", **fields: Any) -> str:
-    return address(Source(platform=platform, chat_type=chat_type, **fields)).key
+    return build_address(Source(platform=platform, chat_type=chat_type, **fields)).key
 
 
 def test_ordinary_ids_look_as_written() -> None:
@@ -73,17 +72,17 @@ def test_a_source_that_names_no_place_is_refused(chat: str | None, user: str | N
 
 
 def test_a_direct_message_is_never_shared() -> None:
-    assert not address(Source(platform="x", chat="1", thread="2"), sharing=TOGETHER).shared
+    assert not build_address(Source(platform="x", chat="1", thread="2"), sharing=TOGETHER).shared
 
 
 @pytest.mark.parametrize("chat_type", [ChatType.GROUP, ChatType.CHANNEL])
 def test_people_in_a_group_have_lanes_of_their_own_unless_told_otherwise(chat_type: ChatType) -> None:
     ann = Source(platform="x", chat_type=chat_type, chat="1", user="ann")
     bob = Source(platform="x", chat_type=chat_type, chat="1", user="bob")
-    assert address(ann).key != address(bob).key
-    assert not address(ann).shared
-    assert address(ann, sharing=TOGETHER) == address(bob, sharing=TOGETHER)
-    assert address(ann, sharing=TOGETHER).shared
+    assert build_address(ann).key != build_address(bob).key
+    assert not build_address(ann).shared
+    assert build_address(ann, sharing=TOGETHER) == build_address(bob, sharing=TOGETHER)
+    assert build_address(ann, sharing=TOGETHER).shared
 
 
 @pytest.mark.parametrize(
@@ -96,15 +95,15 @@ def test_people_in_a_group_have_lanes_of_their_own_unless_told_otherwise(chat_ty
 )
 def test_a_thread_is_shared_unless_told_otherwise(place: dict[str, Any]) -> None:
     ann, bob = (Source(platform="x", user=user, **place) for user in ("ann", "bob"))
-    assert address(ann) == address(bob)
-    assert address(ann).shared
-    assert address(ann, sharing=THREADS_APART).key != address(bob, sharing=THREADS_APART).key
-    assert not address(ann, sharing=THREADS_APART).shared
+    assert build_address(ann) == build_address(bob)
+    assert build_address(ann).shared
+    assert build_address(ann, sharing=THREADS_APART).key != build_address(bob, sharing=THREADS_APART).key
+    assert not build_address(ann, sharing=THREADS_APART).shared
 
 
 @pytest.mark.parametrize("user", [None, ""])
 def test_a_group_message_of_nobody_goes_to_a_shared_lane(user: str | None) -> None:
-    assert address(Source(platform="x", chat_type=ChatType.GROUP, chat="1", user=user)).shared
+    assert build_address(Source(platform="x", chat_type=ChatType.GROUP, chat="1", user=user)).shared
 
 
 def test_a_whatsapp_chat_is_one_lane_however_the_number_is_written() -> None:
@@ -121,5 +120,5 @@ def test_phone_and_lid_of_one_person_are_one_lane(place: dict[str, Any]) -> None
     aliases = Aliases().learn("123456789012345", "49170")
     lid = Source(platform="whatsapp", user="123456789012345@lid", **place)
     phone = Source(platform="whatsapp", user="+49170", **place)
-    assert address(lid, aliases=aliases) == address(phone, aliases=aliases)
-    assert address(lid) != address(phone)
+    assert build_address(lid, aliases=aliases) == build_address(phone, aliases=aliases)
+    assert build_address(lid) != build_address(phone)

@@ -28,22 +28,22 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
         (b"PK\x03\x04", "application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.text"),
         (b"PK\x03\x04", "text/html", "application/zip"),
         (b"a,b", "text/csv; charset=utf-8", "text/csv"),
-        (b"no picture", "image/png", media.UNKNOWN),
-        (b"x", "not a type", media.UNKNOWN),
-        (b"x", "text/html\r\nx: y", media.UNKNOWN),
-        (b"", "", media.UNKNOWN),
+        (b"no picture", "image/png", media.UNKNOWN_MIME),
+        (b"x", "not a type", media.UNKNOWN_MIME),
+        (b"x", "text/html\r\nx: y", media.UNKNOWN_MIME),
+        (b"", "", media.UNKNOWN_MIME),
         (SVG, "image/svg+xml", "image/svg+xml"),
     ],
 )
 def test_the_bytes_decide_what_a_file_is(body: bytes, declared: str, mime: str) -> None:
-    assert media.mime(declared, body) == mime
+    assert media.detect_mime(declared, body) == mime
 
 
 def test_what_can_hold_a_script_is_never_a_picture() -> None:
-    assert isinstance(media.part("m", "image/svg+xml", ""), File)
-    assert isinstance(media.part("m", "text/html", ""), File)
-    assert isinstance(media.part("m", "image/png", ""), Image)
-    assert isinstance(media.part("m", "audio/ogg", ""), Audio)
+    assert isinstance(media.build_part("m", "image/svg+xml", ""), File)
+    assert isinstance(media.build_part("m", "text/html", ""), File)
+    assert isinstance(media.build_part("m", "image/png", ""), Image)
+    assert isinstance(media.build_part("m", "audio/ogg", ""), Audio)
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_what_can_hold_a_script_is_never_a_picture() -> None:
     ],
 )
 def test_a_name_is_one_line_without_folders(given: str, kept: str) -> None:
-    assert media.name(given) == kept
-    assert len(media.name("n" * 1000)) == 200
+    assert media.clean_name(given) == kept
+    assert len(media.clean_name("n" * 1000)) == 200

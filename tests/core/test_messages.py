@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keryx.core.clock import to_micros
 from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import (
@@ -20,12 +21,11 @@ from keryx.core.messages import (
     Text,
     ToolCall,
     ToolResult,
-    join,
-    split_id,
-    view,
+    build_model_view,
+    merge_parts,
+    parse_id,
 )
-from keryx.core.moments import micros
-from keryx.testing import START
+from keryx.testing import START_TIME
 
 A, B = TurnId("a"), TurnId("b")
 
@@ -40,7 +40,7 @@ def conversation(
             role=entry[0],
             turn=entry[1],
             parts=entry[2],
-            micros=micros(START + timedelta(seconds=seq)),
+            micros=to_micros(START_TIME + timedelta(seconds=seq)),
             mark=entry[3] if len(entry) == 4 else None,
         )
         for seq, entry in enumerate(entries, start=1)
@@ -70,17 +70,17 @@ def test_turns_stand_one_after_the_other_though_the_second_question_came_early()
         (Role.ASSISTANT, A, said("1")),
         (Role.ASSISTANT, B, said("2")),
     )
-    assert seqs(view(talk)) == [1, 3, 2, 4]
+    assert seqs(build_model_view(talk)) == [1, 3, 2, 4]
 
 
 def test_what_still_waits_is_not_seen() -> None:
     talk = conversation((Role.USER, A, said("one")), (Role.USER, B, said("two")))
-    assert seqs(view(talk, aside=frozenset({B}))) == [1]
+    assert seqs(build_model_view(talk, aside=frozenset({B}))) == [1]
 
 
 def test_notices_are_for_people() -> None:
     talk = conversation((Role.USER, A, said("one")), (Role.NOTICE, A, (Notice("failed"),)))
-    assert seqs(view(talk)) == [1]
+    assert seqs(build_model_view(talk)) == [1]
 
 
 def test_a_partial_answer_gives_way_to_a_later_attempt() -> None:
@@ -89,15 +89,15 @@ def test_a_partial_answer_gives_way_to_a_later_attempt() -> None:
         (Role.ASSISTANT, A, said("1/2"), Mark.INTERRUPTED),
         (Role.ASSISTANT, A, said("1")),
     )
-    assert seqs(view(talk)) == [1, 3]
-    assert seqs(view(talk[:2])) == [1, 2]
+    assert seqs(build_model_view(talk)) == [1, 3]
+    assert seqs(build_model_view(talk[:2])) == [1, 2]
 
 
 def test_a_call_without_a_result_is_closed_as_interrupted() -> None:
     talk = conversation(
         (Role.USER, A, said("one")), (Role.ASSISTANT, A, called("grep")), (Role.USER, B, said("two"))
     )
-    closed = view(talk)
+    closed = build_model_view(talk)
     assert [m.role for m in closed] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.USER]
     assert closed[2].parts == (ToolResult("grep", "grep", INTERRUPTED_OUTPUT, failed=True),)
 
@@ -111,23 +111,25 @@ def test_what_was_said_while_a_tool_ran_follows_its_result() -> None:
         (Role.TOOL, A, returned("y")),
         (Role.ASSISTANT, A, said("1")),
     )
-    assert seqs(view(talk)) == [1, 2, 4, 5, 3, 6]
+    assert seqs(build_model_view(talk)) == [1, 2, 4, 5, 3, 6]
 
 
 def test_a_result_that_nobody_asked_for_is_left_out() -> None:
     talk = conversation((Role.USER, A, said("one")), (Role.TOOL, A, returned("x")))
-    assert seqs(view(talk)) == [1]
+    assert seqs(build_model_view(talk)) == [1]
 
 
 def test_neighbouring_text_and_reasoning_are_joined_but_opaque_forms_stay() -> None:
-    parts = join([Text("a"), Text("b"), Reasoning("c"), Reasoning("d"), Reasoning("e", '{"signed": 1}')])
+    parts = merge_parts(
+        [Text("a"), Text("b"), Reasoning("c"), Reasoning("d"), Reasoning("e", '{"signed": 1}')]
+    )
     assert parts == (Text("ab"), Reasoning("cd"), Reasoning("e", '{"signed": 1}'))
 
 
 @pytest.mark.parametrize("text", ["", "x", ".1", "s.", "s.x", "s.-1", "s.1e3", "s." + "9" * 20, "s.٣"])
 def test_what_is_no_message_id_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
-        split_id(text)
+        parse_id(text)
 
 
 TURNS = st.sampled_from([A, B])
@@ -146,7 +148,7 @@ ENTRIES = st.one_of(
 def test_every_call_is_followed_by_its_results_and_nothing_else(
     entries: list[tuple[Role, TurnId, Parts]],
 ) -> None:
-    seen = view(conversation(*entries))
+    seen = build_model_view(conversation(*entries))
     waiting: set[str] = set()
     for message in seen:
         if message.role is Role.TOOL:

@@ -7,9 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.model import matches
 
-from keryx.core.query import DEEPEST, And, Expr, Filters, Has, Is, Not, Or, Phrase, Prefix, Query, Term, parse
-from keryx.core.search import highlight
-from keryx.core.tokens import document, needle
+from keryx.core.search.query import (
+    MAX_DEPTH,
+    And,
+    ContentFilter,
+    Expr,
+    Filters,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Query,
+    StateFilter,
+    Term,
+    parse,
+)
+from keryx.core.search.snippets import highlight
+from keryx.core.search.tokens import tokenize, tokenize_query
 
 WORDS = 'a b c é foo.bar 東 東京 C++ 🎉 AND OR NOT " “ ( ) - * :'
 FILTERS = "from: is: is:pinned has:code before:7d after:2024 after:\ud800"
@@ -23,7 +37,7 @@ def word(text: str) -> Term:
 
 
 def found(query: str, text: str) -> bool:
-    return matches(parse(query), document(text))
+    return matches(parse(query), tokenize(text))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +112,8 @@ def test_filters_are_taken_out_of_the_words() -> None:
         tool=("grep",),
         project=("x",),
         surface=("web",),
-        is_=(Is.PINNED, Is.USER),
-        has=(Has.IMAGE, Has.LINK),
+        is_=(StateFilter.PINNED, StateFilter.USER),
+        has=(ContentFilter.IMAGE, ContentFilter.LINK),
     )
 
 
@@ -150,7 +164,7 @@ def test_the_narrowest_of_several_times_holds() -> None:
 def test_a_filter_with_a_bad_value_is_plain_words(text: str) -> None:
     query = parse(text)
     assert query.filters == Filters()
-    assert matches(query, document(f"so {text} it is"))
+    assert matches(query, tokenize(f"so {text} it is"))
 
 
 def test_a_filter_is_plain_words_after_not_and_without_a_value() -> None:
@@ -202,11 +216,11 @@ def test_any_text_is_a_query_in_normal_form(text: str) -> None:
     query = parse(text)
     if query.expr is not None:
         assert_normal(query.expr.item if isinstance(query.expr, Not) else query.expr)
-        assert isinstance(query.expr, Not) == matches(query, document(""))
+        assert isinstance(query.expr, Not) == matches(query, tokenize(""))
 
 
 def assert_normal(expr: Expr, depth: int = 0) -> None:
-    assert depth <= 3 * DEEPEST
+    assert depth <= 3 * MAX_DEPTH
     match expr:
         case And(items):
             assert len(items) > 1 and not all(isinstance(item, Not) for item in items)
@@ -245,7 +259,7 @@ FORMULA = st.recursive(
 def test_normal_form_keeps_the_meaning(formula: str, present: set[str]) -> None:
     names = {letter: letter in present for letter in "abc"}
     python = formula.replace("NOT", "not").replace("OR", "or").replace("AND", "and")
-    assert matches(parse(formula), document(" ".join(present))) == bool(eval(python, {}, names))
+    assert matches(parse(formula), tokenize(" ".join(present))) == bool(eval(python, {}, names))
 
 
 @given(PLAIN)
@@ -269,7 +283,7 @@ def test_a_word_is_found_by_its_beginnings(text: str, size: int) -> None:
 
 @given(PLAIN)
 def test_what_is_looked_for_never_asks_for_more_than_the_text_has(text: str) -> None:
-    assert set(needle(text).words) <= set(document(text).words)
+    assert set(tokenize_query(text).words) <= set(tokenize(text).words)
 
 
 def shown(text: str, query: str, width: int = 160) -> list[str]:
@@ -328,5 +342,5 @@ def test_spans_lie_in_the_snippet_apart_and_in_order(text: str, query: str, widt
 @given(PLAIN)
 def test_a_word_that_is_found_is_shown(text: str) -> None:
     for part in text.split():
-        if needle(part).words:
+        if tokenize_query(part).words:
             assert shown(text, f'"{part}"')

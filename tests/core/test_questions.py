@@ -2,15 +2,15 @@ import pytest
 
 from keryx.core.errors import Invalid
 from keryx.core.questions import (
-    PERMISSION,
+    PERMISSION_OPTIONS,
     Consent,
     Option,
     Question,
-    choose,
-    consent,
-    hint,
-    remembered,
-    told,
+    find_consent,
+    find_remembered_answer,
+    format_hint,
+    format_question,
+    parse_answer,
 )
 
 PERMIT = Question(key="1", title="May it?", detail="rm x")
@@ -24,45 +24,50 @@ FREE = Question(key="1", title="Where?", options=())
      ("n", "deny"), (" no ", "deny"), ("Deny", "deny")],
 )  # fmt: skip
 def test_a_permission_is_answered_in_many_ways(said: str, chosen: str) -> None:
-    assert choose(PERMIT, said) == chosen
+    assert parse_answer(PERMIT, said) == chosen
 
 
 @pytest.mark.parametrize("said", ["", " ", "4", "0", "perhaps", "yes please", "1 2"])
 def test_anything_else_is_refused_with_what_can_be_said(said: str) -> None:
     with pytest.raises(Invalid, match="answer 1, 2 or 3"):
-        choose(PERMIT, said)
+        parse_answer(PERMIT, said)
 
 
 def test_options_that_are_no_permission_take_no_yes() -> None:
-    assert choose(COLOURS, "green") == "g" == choose(COLOURS, "2")
+    assert parse_answer(COLOURS, "green") == "g" == parse_answer(COLOURS, "2")
     with pytest.raises(Invalid, match="answer 1 or 2"):
-        choose(COLOURS, "yes")
-    assert hint(COLOURS) == "answer 1 or 2."
+        parse_answer(COLOURS, "yes")
+    assert format_hint(COLOURS) == "answer 1 or 2."
 
 
 def test_without_options_any_words_will_do() -> None:
-    assert choose(FREE, " in Oslo ") == "in Oslo"
+    assert parse_answer(FREE, " in Oslo ") == "in Oslo"
     with pytest.raises(Invalid):
-        choose(FREE, "\n")
+        parse_answer(FREE, "\n")
 
 
 def test_a_detail_cannot_end_its_block_early() -> None:
-    assert "````\na ``` b\n````" in told(Question(key="1", title="May it?", detail="a ``` b"))
+    assert "````\na ``` b\n````" in format_question(Question(key="1", title="May it?", detail="a ``` b"))
 
 
 def test_a_long_detail_is_cut_and_says_so() -> None:
-    text = told(Question(key="1", title="May\nit?", detail="x" * 5000))
+    text = format_question(Question(key="1", title="May\nit?", detail="x" * 5000))
     assert text.startswith("May it?\n") and len(text) < 3300
     assert "2,000 more characters are not shown here" in text
 
 
 def test_no_answer_allows_nothing() -> None:
-    assert consent(PERMIT, None) is Consent.OTHER and not consent(PERMIT, None).allows
-    assert consent(PERMIT, "always").allows
+    assert find_consent(PERMIT, None) is Consent.OTHER and not find_consent(PERMIT, None).allows
+    assert find_consent(PERMIT, "always").allows
 
 
 def test_a_lasting_consent_chooses_an_option_of_its_kind() -> None:
-    assert remembered(PERMIT, Consent.ALLOW_ALWAYS) == "allow"
-    assert remembered(PERMIT, Consent.DENY_ALWAYS) == "deny"
-    assert remembered(COLOURS, Consent.ALLOW_ALWAYS) is None
-    assert remembered(Question(key="1", title="?", options=PERMISSION[:2]), Consent.DENY_ALWAYS) is None
+    assert find_remembered_answer(PERMIT, Consent.ALLOW_ALWAYS) == "allow"
+    assert find_remembered_answer(PERMIT, Consent.DENY_ALWAYS) == "deny"
+    assert find_remembered_answer(COLOURS, Consent.ALLOW_ALWAYS) is None
+    assert (
+        find_remembered_answer(
+            Question(key="1", title="?", options=PERMISSION_OPTIONS[:2]), Consent.DENY_ALWAYS
+        )
+        is None
+    )

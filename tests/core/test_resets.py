@@ -3,9 +3,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from keryx.core import wire
+from keryx.core import codec
 from keryx.core.errors import Invalid
-from keryx.core.resets import ResetMode, ResetPolicy, ResetReason, Resets, due, next_due
+from keryx.core.resets import (
+    ResetMode,
+    ResetPolicies,
+    ResetPolicy,
+    ResetReason,
+    find_due_reason,
+    find_next_due,
+)
 from keryx.core.source import ChatType
 
 TICK = timedelta(microseconds=1)
@@ -28,38 +35,40 @@ def local(moment: datetime | None, zone: str) -> str:
 
 
 def test_without_a_policy_nothing_is_ever_due() -> None:
-    assert due(ResetPolicy(), last_active=NOON, now=NOON + timedelta(days=9999)) is None
-    assert next_due(ResetPolicy(), last_active=NOON) is None
+    assert find_due_reason(ResetPolicy(), last_active=NOON, now=NOON + timedelta(days=9999)) is None
+    assert find_next_due(ResetPolicy(), last_active=NOON) is None
 
 
 def test_an_idle_lane_is_due_strictly_after_the_deadline() -> None:
-    assert due(IDLE, last_active=NOON, now=NOON + HOUR) is None
-    assert due(IDLE, last_active=NOON, now=NOON + HOUR + TICK) is ResetReason.IDLE
+    assert find_due_reason(IDLE, last_active=NOON, now=NOON + HOUR) is None
+    assert find_due_reason(IDLE, last_active=NOON, now=NOON + HOUR + TICK) is ResetReason.IDLE
 
 
 def test_a_daily_reset_comes_at_the_hour_itself() -> None:
     policy = daily("UTC", 4)
     morning = utc("2024-05-02T04:00")
-    assert due(policy, last_active=NOON, now=morning - TICK) is None
-    assert due(policy, last_active=NOON, now=morning) is ResetReason.DAILY
-    assert due(policy, last_active=morning, now=morning + timedelta(hours=23)) is None
+    assert find_due_reason(policy, last_active=NOON, now=morning - TICK) is None
+    assert find_due_reason(policy, last_active=NOON, now=morning) is ResetReason.DAILY
+    assert find_due_reason(policy, last_active=morning, now=morning + timedelta(hours=23)) is None
 
 
 def test_a_daily_reset_that_was_slept_through_is_still_due() -> None:
-    assert due(daily("UTC", 4), last_active=NOON, now=NOON + timedelta(days=30)) is ResetReason.DAILY
+    assert (
+        find_due_reason(daily("UTC", 4), last_active=NOON, now=NOON + timedelta(days=30)) is ResetReason.DAILY
+    )
 
 
 def test_of_two_reasons_the_first_is_told() -> None:
     both = ResetPolicy(mode=ResetMode.BOTH, idle=timedelta(hours=20), hour=4)
     later = NOON + timedelta(days=3)
-    assert due(both, last_active=NOON, now=later) is ResetReason.DAILY
-    assert due(both, last_active=utc("2024-05-02T05:00"), now=later) is ResetReason.IDLE
+    assert find_due_reason(both, last_active=NOON, now=later) is ResetReason.DAILY
+    assert find_due_reason(both, last_active=utc("2024-05-02T05:00"), now=later) is ResetReason.IDLE
 
 
 @pytest.mark.parametrize("mode", ResetMode)
 def test_a_clock_that_jumps_back_makes_nothing_due(mode: ResetMode) -> None:
     policy = ResetPolicy(mode=mode, idle=HOUR)
-    assert due(policy, last_active=NOON, now=NOON - timedelta(days=3)) is None
+    assert find_due_reason(policy, last_active=NOON, now=NOON - timedelta(days=3)) is None
 
 
 @pytest.mark.parametrize(
@@ -84,19 +93,19 @@ def test_a_clock_that_jumps_back_makes_nothing_due(mode: ResetMode) -> None:
 def test_the_daily_reset_is_right_over_changes_of_the_clock(
     zone: str, hour: int, last_active: str, expected: str
 ) -> None:
-    assert local(next_due(daily(zone, hour), last_active=utc(last_active)), zone) == expected
+    assert local(find_next_due(daily(zone, hour), last_active=utc(last_active)), zone) == expected
 
 
 def test_a_lane_with_work_in_the_background_waits_for_it() -> None:
     later = NOON + timedelta(hours=20)
-    assert due(IDLE, last_active=NOON, now=later, busy_since=NOON) is None
+    assert find_due_reason(IDLE, last_active=NOON, now=later, busy_since=NOON) is None
 
 
 def test_work_that_is_too_old_does_not_hold_a_lane() -> None:
     limit = timedelta(hours=5)
     deadline = NOON + limit
-    assert due(IDLE, last_active=NOON, now=deadline, busy_since=NOON, busy_limit=limit) is None
-    overdue = due(IDLE, last_active=NOON, now=deadline + TICK, busy_since=NOON, busy_limit=limit)
+    assert find_due_reason(IDLE, last_active=NOON, now=deadline, busy_since=NOON, busy_limit=limit) is None
+    overdue = find_due_reason(IDLE, last_active=NOON, now=deadline + TICK, busy_since=NOON, busy_limit=limit)
     assert overdue is ResetReason.IDLE
 
 
@@ -123,7 +132,7 @@ def test_an_unknown_zone_is_refused(zone: str) -> None:
 
 def test_the_most_specific_policy_wins() -> None:
     default, kind, platform, place = (ResetPolicy(hour=hour) for hour in (1, 2, 3, 4))
-    resets = Resets(
+    resets = ResetPolicies(
         default=default,
         chat_types={ChatType.GROUP: kind},
         platforms={"slack": platform},
@@ -136,16 +145,16 @@ def test_the_most_specific_policy_wins() -> None:
 
 
 def test_an_override_may_switch_resets_off() -> None:
-    resets = Resets(default=IDLE, platforms={"cli": ResetPolicy()})
+    resets = ResetPolicies(default=IDLE, platforms={"cli": ResetPolicy()})
     assert resets.for_source("cli", ChatType.DM).mode is ResetMode.NONE
 
 
 def test_overrides_are_checked_when_they_are_read() -> None:
-    read = wire.loads('{"places":{"slack":{"dm":{"mode":"both","idle":"PT30M"}}}}', Resets)
+    read = codec.loads('{"places":{"slack":{"dm":{"mode":"both","idle":"PT30M"}}}}', ResetPolicies)
     assert read.for_source("slack", ChatType.DM).idle == timedelta(minutes=30)
     with pytest.raises(Invalid, match="not an hour of the day"):
-        wire.loads('{"places":{"slack":{"dm":{"hour":24}}}}', Resets)
+        codec.loads('{"places":{"slack":{"dm":{"hour":24}}}}', ResetPolicies)
     with pytest.raises(Invalid, match="Invalid enum value 'room'"):
-        wire.loads('{"chat_types":{"room":{}}}', Resets)
+        codec.loads('{"chat_types":{"room":{}}}', ResetPolicies)
     with pytest.raises(Invalid, match="unknown field `minutes`"):
-        wire.loads('{"default":{"minutes":30}}', Resets)
+        codec.loads('{"default":{"minutes":30}}', ResetPolicies)

@@ -2,9 +2,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from keryx.core import schedules, wire
+from keryx.core import codec, schedules
 from keryx.core.errors import Invalid
-from keryx.core.schedules import Cron, Every, Once, Schedule
+from keryx.core.schedules import CronRule, IntervalRule, OnceRule, Schedule
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -17,25 +17,25 @@ def moment(text: str) -> datetime:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("30m", Once(NOW + HOUR / 2)),
-        ("in 2 hours", Once(NOW + 2 * HOUR)),
-        ("1w", Once(NOW + timedelta(weeks=1))),
-        ("every 2h", Every(2 * HOUR, NOW)),
-        ("every 90 min", Every(1.5 * HOUR, NOW)),
-        ("Every day", Every(24 * HOUR, NOW)),
-        ("0  9 * * MON-FRI", Cron("0 9 * * mon-fri")),
-        ("@daily", Cron("@daily")),
-        ("2030-01-31T09:00", Once(moment("2030-01-31T09:00+01:00"))),
-        ("2030-07-31 09:00", Once(moment("2030-07-31T09:00+02:00"))),
-        ("2030-01-31", Once(moment("2030-01-31T00:00+01:00"))),
-        ("2030-01-31T09:00Z", Once(moment("2030-01-31T09:00+00:00"))),
-        ("2030-03-31T02:30", Once(moment("2030-03-31T03:00+02:00"))),
+        ("30m", OnceRule(NOW + HOUR / 2)),
+        ("in 2 hours", OnceRule(NOW + 2 * HOUR)),
+        ("1w", OnceRule(NOW + timedelta(weeks=1))),
+        ("every 2h", IntervalRule(2 * HOUR, NOW)),
+        ("every 90 min", IntervalRule(1.5 * HOUR, NOW)),
+        ("Every day", IntervalRule(24 * HOUR, NOW)),
+        ("0  9 * * MON-FRI", CronRule("0 9 * * mon-fri")),
+        ("@daily", CronRule("@daily")),
+        ("2030-01-31T09:00", OnceRule(moment("2030-01-31T09:00+01:00"))),
+        ("2030-07-31 09:00", OnceRule(moment("2030-07-31T09:00+02:00"))),
+        ("2030-01-31", OnceRule(moment("2030-01-31T00:00+01:00"))),
+        ("2030-01-31T09:00Z", OnceRule(moment("2030-01-31T09:00+00:00"))),
+        ("2030-03-31T02:30", OnceRule(moment("2030-03-31T03:00+02:00"))),
     ],
 )
-def test_each_way_to_write_a_schedule_is_read(text: str, rule: schedules.Rule) -> None:
+def test_each_way_to_write_a_schedule_is_read(text: str, rule: schedules.ScheduleRule) -> None:
     read = schedules.parse(text, zone="Europe/Berlin", now=NOW)
     assert read == Schedule(rule, "Europe/Berlin")
-    assert wire.loads(wire.dumps(read), Schedule) == read
+    assert codec.loads(codec.dumps(read), Schedule) == read
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_zone_that_nobody_knows_is_refused() -> None:
     ],
 )
 def test_a_schedule_is_cut_off_the_front_of_what_a_person_types(text: str, rest: str) -> None:
-    assert schedules.split(text, zone="UTC", now=NOW)[1] == rest
+    assert schedules.parse_prefix(text, zone="UTC", now=NOW)[1] == rest
 
 
 def test_a_schedule_is_shown_as_it_can_be_typed() -> None:
@@ -96,18 +96,18 @@ def test_a_schedule_is_shown_as_it_can_be_typed() -> None:
 
 
 def test_once_comes_once() -> None:
-    once = Schedule(Once(NOW))
-    assert schedules.following(once, NOW - HOUR) == NOW
-    assert schedules.following(once, NOW) is None
+    once = Schedule(OnceRule(NOW))
+    assert schedules.find_next(once, NOW - HOUR) == NOW
+    assert schedules.find_next(once, NOW) is None
 
 
 def test_a_moment_is_run_when_it_comes_and_skipped_when_it_is_too_old() -> None:
     schedule = schedules.parse("0 9 * * *", zone="UTC", now=NOW)
     nine = moment("2026-03-02T09:00+00:00")
-    on_time = schedules.due(schedule, at=nine, now=nine, window=HOUR)
+    on_time = schedules.find_due(schedule, at=nine, now=nine, window=HOUR)
     assert (on_time.run, on_time.following) == (nine, nine + 24 * HOUR)
-    assert schedules.due(schedule, at=nine, now=nine + HOUR, window=HOUR).run == nine
-    late = schedules.due(schedule, at=nine, now=nine + 2 * HOUR, window=HOUR)
+    assert schedules.find_due(schedule, at=nine, now=nine + HOUR, window=HOUR).run == nine
+    late = schedules.find_due(schedule, at=nine, now=nine + 2 * HOUR, window=HOUR)
     assert (late.run, late.following) == (None, nine + 24 * HOUR)
-    days_later = schedules.due(schedule, at=nine, now=nine + timedelta(days=3, minutes=30), window=HOUR)
+    days_later = schedules.find_due(schedule, at=nine, now=nine + timedelta(days=3, minutes=30), window=HOUR)
     assert (days_later.run, days_later.following) == (nine + timedelta(days=3), nine + timedelta(days=4))

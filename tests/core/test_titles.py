@@ -5,17 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keryx.core.errors import Invalid
-from keryx.core.titles import LONGEST, UNTITLED, automatic, base, capped, clean, line, numbered
+from keryx.core.sessions import (
+    LONGEST_TITLE,
+    UNTITLED,
+    clean_title,
+    derive_title,
+    number_title,
+    split_title_number,
+)
+from keryx.core.text import to_single_line, truncate
 
 
 def _can_be_seen(text: str) -> bool:
     try:
-        return bool(clean(text))
+        return bool(clean_title(text))
     except Invalid:
         return False
 
 
-TITLES = st.text(min_size=1).filter(_can_be_seen).map(clean)
+TITLES = st.text(min_size=1).filter(_can_be_seen).map(clean_title)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +39,7 @@ TITLES = st.text(min_size=1).filter(_can_be_seen).map(clean)
     ],
 )
 def test_a_title_is_cleaned(text: str, title: str) -> None:
-    assert clean(text) == title
+    assert clean_title(text) == title
 
 
 @pytest.mark.parametrize(
@@ -39,33 +47,33 @@ def test_a_title_is_cleaned(text: str, title: str) -> None:
 )
 def test_a_title_that_cannot_be_seen_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
-        clean(text)
+        clean_title(text)
 
 
 def test_a_cut_keeps_characters_whole() -> None:
-    assert capped("abcx\u0323\u0324", 5) == "abc"
-    assert capped("abc👍🏽", 4) == "abc"
-    assert capped("🇩🇪🇫🇷", 3) == "🇩🇪"
-    assert capped("🇩🇪🇫🇷 x", 4) == "🇩🇪🇫🇷"
-    assert capped("a" + "\u0323" * 200, 100) == "a" + "\u0323" * 99
-    assert capped("ab cd", 3) == "ab"
+    assert truncate("abcx\u0323\u0324", 5) == "abc"
+    assert truncate("abc👍🏽", 4) == "abc"
+    assert truncate("🇩🇪🇫🇷", 3) == "🇩🇪"
+    assert truncate("🇩🇪🇫🇷 x", 4) == "🇩🇪🇫🇷"
+    assert truncate("a" + "\u0323" * 200, 100) == "a" + "\u0323" * 99
+    assert truncate("ab cd", 3) == "ab"
 
 
 @given(st.text())
 def test_a_clean_title_is_short_visible_and_stays_as_it_is(text: str) -> None:
     try:
-        title = clean(text)
+        title = clean_title(text)
     except Invalid:
         return
-    assert 0 < len(title) <= LONGEST
-    assert clean(title) == title
+    assert 0 < len(title) <= LONGEST_TITLE
+    assert clean_title(title) == title
     assert not {category(c) for c in title} & {"Cc", "Cs", "Zl", "Zp"}
 
 
 @given(st.text())
 def test_a_line_is_one_line(text: str) -> None:
-    assert len(line(text).splitlines()) <= 1
-    assert line(line(text)) == line(text)
+    assert len(to_single_line(text).splitlines()) <= 1
+    assert to_single_line(to_single_line(text)) == to_single_line(text)
 
 
 @pytest.mark.parametrize(
@@ -86,24 +94,26 @@ def test_a_line_is_one_line(text: str) -> None:
     ],
 )
 def test_an_automatic_title_is_the_first_sentence_without_markup(text: str, title: str) -> None:
-    assert automatic(text) == title
+    assert derive_title(text) == title
 
 
 def test_an_automatic_title_ends_between_words() -> None:
-    title = automatic("please rewrite the whole of the scheduler so that it survives a change of the clock")
+    title = derive_title(
+        "please rewrite the whole of the scheduler so that it survives a change of the clock"
+    )
     assert title == "please rewrite the whole of the scheduler so that it…"
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "...", "```\n```", "\u200b\u3164", "***"])
 def test_without_words_there_is_still_a_title(text: str) -> None:
-    assert automatic(text) == UNTITLED
+    assert derive_title(text) == UNTITLED
 
 
 @given(st.one_of(st.text(), st.text(st.sampled_from("a*_`#[]()>- .\n\u0301\u200d🎉"), max_size=200)))
 def test_any_message_has_an_automatic_title(text: str) -> None:
-    title = automatic(text)
+    title = derive_title(text)
     assert 0 < len(title) <= 62
-    assert clean(title) == title
+    assert clean_title(title) == title
 
 
 @pytest.mark.parametrize(
@@ -119,9 +129,9 @@ def test_any_message_has_an_automatic_title(text: str) -> None:
     ],
 )
 def test_the_number_of_a_title_is_read_from_its_end(title: str, parts: tuple[str, int]) -> None:
-    assert base(title) == parts
+    assert split_title_number(title) == parts
 
 
 @given(TITLES)
 def test_a_title_is_its_base_and_number(title: str) -> None:
-    assert numbered(*base(title)) == title
+    assert number_title(*split_title_number(title)) == title

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keryx.core.tokens import LONGEST, Token, document, fold, located, needle
+from keryx.core.search.tokens import LONGEST_TOKEN, Token, fold, locate_tokens, tokenize, tokenize_query
 
 AWKWARD = st.text(
     st.sampled_from(
@@ -17,7 +17,7 @@ ANY = st.one_of(st.text(), AWKWARD)
 
 
 def test_words_lose_case_and_accents() -> None:
-    assert document("Crème Brûlée, ŁÓDŹ; İstanbul Straße!").words == [
+    assert tokenize("Crème Brûlée, ŁÓDŹ; İstanbul Straße!").words == [
         "creme",
         "brulee",
         "lodz",
@@ -28,16 +28,16 @@ def test_words_lose_case_and_accents() -> None:
 
 def test_composed_and_decomposed_letters_are_the_same() -> None:
     text = "Ångström がぎぐ 한국어 हिन्दी"
-    assert document(normalize("NFD", text)) == document(normalize("NFC", text))
+    assert tokenize(normalize("NFD", text)) == tokenize(normalize("NFC", text))
 
 
 @pytest.mark.parametrize("word", ["हिन्दी", "ภาษาไทย", "й", "ё", "שָׁלוֹם", "বাংলা"])
 def test_letters_of_other_scripts_stay_whole(word: str) -> None:
-    assert document(word).words == [normalize("NFKC", word)]
+    assert tokenize(word).words == [normalize("NFKC", word)]
 
 
 def test_invisible_characters_do_not_split_a_word() -> None:
-    assert document("co\u00adope\u200crate \ufeffme\u202e").words == ["cooperate", "me"]
+    assert tokenize("co\u00adope\u200crate \ufeffme\u202e").words == ["cooperate", "me"]
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,23 @@ def test_invisible_characters_do_not_split_a_word() -> None:
     ],
 )
 def test_cjk_runs_become_pairs_and_their_last_character(text: str, words: list[str]) -> None:
-    assert document(text).words == words
+    assert tokenize(text).words == words
 
 
 def test_what_is_looked_for_is_open_at_its_end() -> None:
-    assert needle("東京").words == ["東京"]
-    assert needle("京").words == ["京"]
-    assert needle("東京 tower").words == ["東京", "京", "tower"]
+    assert tokenize_query("東京").words == ["東京"]
+    assert tokenize_query("京").words == ["京"]
+    assert tokenize_query("東京 tower").words == ["東京", "京", "tower"]
 
 
 @pytest.mark.parametrize("emoji", ["😀", "👩‍💻", "👍🏽", "🇩🇪", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "1️⃣", "❤️", "👨‍👩‍👧‍👦", "🏳️‍🌈"])
 def test_an_emoji_is_one_word(emoji: str) -> None:
-    assert len(document(emoji).words) == 1
-    assert document(f"so {emoji}good").words == ["so", *document(emoji).words, "good"]
+    assert len(tokenize(emoji).words) == 1
+    assert tokenize(f"so {emoji}good").words == ["so", *tokenize(emoji).words, "good"]
 
 
 def test_neighbouring_emoji_are_apart() -> None:
-    assert len(document("🇩🇪🇫🇷👩‍💻👍🏽😀").words) == 5
+    assert len(tokenize("🇩🇪🇫🇷👩‍💻👍🏽😀").words) == 5
 
 
 @pytest.mark.parametrize(
@@ -86,31 +86,31 @@ def test_neighbouring_emoji_are_apart() -> None:
     ],
 )
 def test_an_identifier_is_kept_whole_and_in_parts(text: str, mark: str, words: list[str]) -> None:
-    found = document(text)
+    found = tokenize(text)
     assert (found.marks, found.words) == ([mark], words)
 
 
 def test_a_word_with_punctuation_around_it_is_no_mark() -> None:
-    assert document("...end. -- (Really?) 'yes': -item") == document("end really yes item")
+    assert tokenize("...end. -- (Really?) 'yes': -item") == tokenize("end really yes item")
 
 
 def test_long_tokens_are_cut_alike() -> None:
-    assert document("x" * 500).words == ["x" * LONGEST]
-    assert document("a." * 500).marks == [("a." * LONGEST)[:LONGEST]]
+    assert tokenize("x" * 500).words == ["x" * LONGEST_TOKEN]
+    assert tokenize("a." * 500).marks == [("a." * LONGEST_TOKEN)[:LONGEST_TOKEN]]
 
 
 @given(ANY)
 def test_any_text_gives_tokens_fit_for_an_index(text: str) -> None:
-    found = document(text)
+    found = tokenize(text)
     for token in found.words + found.marks:
-        assert 0 < len(token) <= LONGEST
+        assert 0 < len(token) <= LONGEST_TOKEN
         assert not {category(c) for c in token} & {"Cc", "Cf", "Cs", "Co", "Zs", "Zl", "Zp"}
 
 
 @given(ANY)
 def test_the_words_of_words_are_the_words(text: str) -> None:
-    words = document(text).words
-    assert set(words) <= set(document(" ".join(words)).words)
+    words = tokenize(text).words
+    assert set(words) <= set(tokenize(" ".join(words)).words)
 
 
 @given(ANY)
@@ -120,7 +120,7 @@ def test_folding_twice_is_folding_once(text: str) -> None:
 
 @given(ANY, ANY)
 def test_a_blank_keeps_two_texts_apart(left: str, right: str) -> None:
-    assert document(f"{left} {right}").words == document(left).words + document(right).words
+    assert tokenize(f"{left} {right}").words == tokenize(left).words + tokenize(right).words
 
 
 @given(AWKWARD)
@@ -132,7 +132,7 @@ def test_places_lie_in_the_text_and_in_order(text: str) -> None:
 
 @given(st.text(st.sampled_from("aZ9éß ./@東京🇩🇪ガ"), max_size=30))
 def test_places_go_with_the_tokens_of_the_document(text: str) -> None:
-    found = document(text)
+    found = tokenize(text)
     assert [token.text for token in everywhere(text) if not token.mark] == found.words
     assert {token.text for token in everywhere(text) if token.mark} == set(found.marks)
 
@@ -144,7 +144,7 @@ def test_what_is_wanted_is_located_with_the_words_after_it(
     tokens = everywhere(text)
     wanted = data.draw(st.sampled_from(tokens)).text if tokens else "a"
     words = [token for token in tokens if not token.mark]
-    runs = list(located(text, [wanted], length))
+    runs = list(locate_tokens(text, [wanted], length))
     for token in tokens:
         if token.text == wanted and token.mark:
             assert any(token in run for run in runs)
@@ -154,7 +154,7 @@ def test_what_is_wanted_is_located_with_the_words_after_it(
 
 
 def everywhere(text: str) -> list[Token]:
-    return [token for run in located(text) for token in run]
+    return [token for run in locate_tokens(text) for token in run]
 
 
 def _holds(run: list[Token], part: list[Token]) -> bool:
@@ -181,11 +181,11 @@ def _holds(run: list[Token], part: list[Token]) -> bool:
 def test_garbage_takes_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
     start = time.perf_counter()
-    document(text)
+    tokenize(text)
     assert time.perf_counter() - start < 4
 
 
 @settings(max_examples=25)
 @given(st.integers(0xA0, 0x10FFFF - 200))
 def test_every_character_is_accepted(first: int) -> None:
-    document("".join(map(chr, range(first, first + 200))))
+    tokenize("".join(map(chr, range(first, first + 200))))

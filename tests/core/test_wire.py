@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keryx.core import wire
+from keryx.core import codec
 from keryx.core.errors import Invalid
 
 LONE = "\ud800"
@@ -54,36 +54,36 @@ BRANCH = st.builds(Branch, leaves=st.lists(LEAF, max_size=3).map(tuple), label=s
 
 @given(value=TREE)
 def test_plain_values_come_back_as_they_were(value: object) -> None:
-    assert wire.loads(wire.dumps(value), object) == value
+    assert codec.loads(codec.dumps(value), object) == value
 
 
 @given(value=BRANCH)
 def test_structs_come_back_as_they_were(value: Branch) -> None:
-    assert wire.loads(wire.dumps(value), Branch) == value
-    assert wire.loads(wire.dumps(value).encode(), Branch) == value
+    assert codec.loads(codec.dumps(value), Branch) == value
+    assert codec.loads(codec.dumps(value).encode(), Branch) == value
 
 
 @given(value=TREE)
 def test_what_is_written_is_json_that_any_database_can_store(value: object) -> None:
-    text = wire.dumps(value)
+    text = codec.dumps(value)
     assert "\x00" not in text
     assert json.loads(text.encode().decode()) == value
 
 
 @given(value=BRANCH)
 def test_a_lone_surrogate_does_not_change_the_rest_of_the_text(value: Branch) -> None:
-    plain, odd = wire.dumps([value]), wire.dumps([value, LONE])
+    plain, odd = codec.dumps([value]), codec.dumps([value, LONE])
     assert json.loads(odd) == [*json.loads(plain), LONE]
 
 
 def test_two_surrogates_of_a_pair_become_the_character_they_spell() -> None:
-    assert wire.loads(wire.dumps("\ud83d\ude00"), str) == "😀"
+    assert codec.loads(codec.dumps("\ud83d\ude00"), str) == "😀"
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("beside", ["plain", LONE])
 def test_numbers_that_json_lacks_become_null(number: float, beside: str) -> None:
-    assert wire.loads(wire.dumps([number, beside]), list[object]) == [None, beside]
+    assert codec.loads(codec.dumps([number, beside]), list[object]) == [None, beside]
 
 
 @pytest.mark.parametrize(
@@ -91,45 +91,45 @@ def test_numbers_that_json_lacks_become_null(number: float, beside: str) -> None
 )
 def test_malformed_text_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="not JSON of object"):
-        wire.loads(text, object)
+        codec.loads(text, object)
     with pytest.raises(Invalid):
-        wire.loads(text.encode(), object)
+        codec.loads(text.encode(), object)
 
 
 @pytest.mark.parametrize("text", [b"\xff", b'"\xff"', b'["\\ud800", "\xff"]', b'"\\ud800' + b"[" * 100_000])
 def test_bytes_that_are_not_utf8_are_refused(text: bytes) -> None:
     with pytest.raises(Invalid):
-        wire.loads(text, object)
+        codec.loads(text, object)
 
 
 def test_deep_nesting_beside_a_surrogate_is_refused() -> None:
     with pytest.raises(Invalid):
-        wire.loads('["\\ud800",' + "[" * 100_000, object)
+        codec.loads('["\\ud800",' + "[" * 100_000, object)
 
 
 @pytest.mark.parametrize("odd", ["plain", "\\ud800"])
 def test_a_wrong_type_is_refused_with_its_place(odd: str) -> None:
     with pytest.raises(Invalid, match=r"Expected `str`, got `int` - at `\$.text`"):
-        wire.loads(f'{{"type":"leaf","names":{{"1":"{odd}"}},"text":1}}', Leaf)
+        codec.loads(f'{{"type":"leaf","names":{{"1":"{odd}"}},"text":1}}', Leaf)
 
 
 @pytest.mark.parametrize("key", ["other", "\\ud800"])
 def test_unknown_keys_are_refused(key: str) -> None:
     with pytest.raises(Invalid):
-        wire.loads(f'{{"type":"leaf","text":"","{key}":1}}', Leaf)
+        codec.loads(f'{{"type":"leaf","text":"","{key}":1}}', Leaf)
 
 
 def test_the_reason_of_a_refusal_is_short() -> None:
     with pytest.raises(Invalid) as refusal:
-        wire.loads(f'{{"type":"leaf","text":"","{"x" * 5000}":1}}', Leaf)
+        codec.loads(f'{{"type":"leaf","text":"","{"x" * 5000}":1}}', Leaf)
     assert len(str(refusal.value)) < 300
 
 
 def test_numbers_in_strings_are_read_only_when_asked() -> None:
-    assert wire.loads('["1"]', list[int], strict=False) == [1]
+    assert codec.loads('["1"]', list[int], strict=False) == [1]
     with pytest.raises(Invalid):
-        wire.loads('["1"]', list[int])
+        codec.loads('["1"]', list[int])
 
 
 def test_raw_surrogates_in_the_text_are_read() -> None:
-    assert wire.loads(f'"{LONE}"', str) == LONE
+    assert codec.loads(f'"{LONE}"', str) == LONE

@@ -9,14 +9,12 @@ from tests.engine.setting import fresh
 from tests.engine.world import World
 
 from keryx.agents.echo import EchoAgent
-from keryx.core.ports import Capabilities, Receipt, TurnContext
-from keryx.core.turns import BusyMode, TurnState, Usage
-from keryx.store import (
-    questions,
-    sessions,
-    turns,
-)
-from keryx.store.database import Transaction
+from keryx.core.ports.adapter import Capabilities, Receipt
+from keryx.core.ports.agent import TurnContext
+from keryx.core.turns import BusyMode, TurnState
+from keryx.core.usage import Usage
+from keryx.store import questions, sessions, turns
+from keryx.store.db.database import Transaction
 
 EDITS = Capabilities(threads=True, edit=True)
 
@@ -102,7 +100,7 @@ async def asking(world: World) -> Work:
     def done(tx: Transaction) -> bool:
         session = receipts[0].session
         assert session
-        return len(questions.waiting(tx, session)) == 1 and answered(receipts[0])(tx)
+        return len(questions.list_open(tx, session)) == 1 and answered(receipts[0])(tx)
 
     return Work(cause, done)
 
@@ -112,7 +110,7 @@ async def taking(world: World) -> Work:
     work = await asking(world)
     await work.cause()
     await world.until(work.done)
-    (asked,) = await world.hub.questions.open(OPERATORS)
+    (asked,) = await world.hub.questions.list_open(OPERATORS)
     return Work(
         lambda: world.hub.questions.answer(OPERATORS, asked.id, "allow"),
         lambda tx: turns.get(tx, asked.turn).state is TurnState.DONE,
@@ -130,11 +128,11 @@ async def taken_away(world: World) -> Work:
     """What was shown of a turn is no longer there when its answer comes."""
     receipt = await say(world, "slow 9 one")
     await world.drafted(receipt, "one")
-    before = len(world.fake.arrived)
+    before = len(world.fake.sent_parts)
     world.advance(2)
     await world.fake.wait_for(before + 1)
     await world.until(lambda tx: tx.row("select 1 from previews where state = 'shown'") is not None)
-    world.fake.arrived.clear()
+    world.fake.sent_parts.clear()
     return Work(after(world, 8 * SECOND), answered(receipt))
 
 

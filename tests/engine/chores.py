@@ -10,11 +10,12 @@ from tests.engine.world import AT_ONCE, ECHO, World
 
 from keryx.core.deliveries import DeliveryState
 from keryx.core.ids import SessionId
-from keryx.core.ports import Agent, Capabilities, Receipt
+from keryx.core.ports.adapter import Capabilities, Receipt
+from keryx.core.ports.agent import Agent
 from keryx.core.sessions import Session
 from keryx.engine.policy import Policy
 from keryx.store import deliveries
-from keryx.store.database import Transaction
+from keryx.store.db.database import Transaction
 from keryx.testing import FakeClock
 
 SECOND = timedelta(seconds=1)
@@ -84,7 +85,7 @@ def answered(receipt: Receipt) -> Done:
     assert turn is not None
 
     def done(tx: Transaction) -> bool:
-        sent = [d.state is DeliveryState.SENT for d in deliveries.of_turn(tx, turn)]
+        sent = [d.state is DeliveryState.SENT for d in deliveries.list_for_turn(tx, turn)]
         return bool(sent) and all(sent)
 
     return done

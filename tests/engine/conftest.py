@@ -8,10 +8,12 @@ import pytest
 from tests.conftest import Open
 from tests.engine.world import AT_ONCE, World
 
-from keryx.core.ports import Adapter, Agent, Clock
-from keryx.engine.expiry import Hook
+from keryx.core.clock import Clock
+from keryx.core.ports.adapter import Adapter
+from keryx.core.ports.agent import Agent
+from keryx.engine.loops.sweeps import SessionFinalizer
 from keryx.engine.policy import Policy
-from keryx.store.database import Database, Engine
+from keryx.store.db.database import Database, Engine
 from keryx.testing import FakeClock
 
 
@@ -22,7 +24,7 @@ class Begin(Protocol):
         agent: Agent | None = None,
         adapters: Sequence[Adapter] | None = None,
         policy: Policy = AT_ONCE,
-        hooks: Sequence[Hook] = (),
+        hooks: Sequence[SessionFinalizer] = (),
         clock: Clock | None = None,
         database: Database | None = None,
     ) -> Awaitable[World]: ...
@@ -51,7 +53,7 @@ async def begin(database: Database, clock: FakeClock) -> AsyncIterator[Begin]:
             agent: Agent | None = None,
             adapters: Sequence[Adapter] | None = None,
             policy: Policy = AT_ONCE,
-            hooks: Sequence[Hook] = (),
+            hooks: Sequence[SessionFinalizer] = (),
             clock: Clock | None = None,
             database: Database | None = None,
         ) -> World:

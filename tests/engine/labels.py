@@ -13,9 +13,9 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 _PARAMETER = "label"
 # A unit of work that is lent to another module under the name of an attribute, and the module that uses it there.
-_LENT = {"engine/driver.py": ("_keep", "engine/questions.py")}
+_LENT = {"engine/loops/driver.py": ("_keep", "engine/loops/questions.py")}
 # Databases pass labels through, and these parts of the house are databases.
-_DATABASES = frozenset({"store/sqlite.py", "store/postgres.py", "testing/database.py"})
+_DATABASES = frozenset({"store/db/sqlite.py", "store/db/postgres.py", "testing/fault_injection.py"})
 
 
 @cache

@@ -8,14 +8,15 @@ from tests.builders import OPERATORS, Store, a_running_turn, a_session, a_turn
 from tests.engine.world import FAKE, inbound
 
 from keryx.core.deliveries import Target
-from keryx.core.ports import Inbound, Said
+from keryx.core.ports.adapter import InboundMessage
+from keryx.core.ports.agent import TextDelta
 from keryx.core.sessions import Session
 from keryx.core.source import Source
 from keryx.core.turns import Turn
-from keryx.engine import record
-from keryx.engine.hub import Hub
+from keryx.engine.hub.hub import Hub
+from keryx.engine.units import turn_writes
 from keryx.store import sessions
-from keryx.store.database import Database, Transaction
+from keryx.store.db.database import Database, Transaction
 from keryx.testing import FakeClock
 
 CLOSED = "closed"
@@ -43,7 +44,7 @@ class Setting(Store):
         """A conversation in which a turn runs and another waits."""
         return await self.write(self._busy)
 
-    async def lane(self) -> tuple[str, Inbound]:
+    async def lane(self) -> tuple[str, InboundMessage]:
         """The key of a lane in which something was said, and what."""
         said = inbound("hello", chat=fresh())
         receipt = await self.hub.receive(said)
@@ -61,7 +62,7 @@ class Setting(Store):
     def _talked(self, tx: Transaction) -> Session:
         now = self.clock.now()
         turn = a_running_turn(tx, a_session(tx, title=fresh(), at=now), at=now)
-        record.finish(tx, turn, events=[Said("an answer")], now=now)
+        turn_writes.finish(tx, turn, events=[TextDelta("an answer")], now=now)
         return sessions.get(tx, turn.session)
 
     def _busy(self, tx: Transaction) -> tuple[Turn, Turn]:

@@ -9,32 +9,23 @@ from tests.engine.chores import HOUR, LEASES, SECOND, SWEEPS, Chore, Work, after
 from tests.engine.setting import CLOSED, fresh
 from tests.engine.world import AT_ONCE, FAKE, World
 
+from keryx.core.clock import to_micros
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.ids import DeliveryId, QuestionId, WorkerId
-from keryx.core.moments import micros
-from keryx.core.ports import Attachment
+from keryx.core.media import Attachment
 from keryx.core.questions import Question, QuestionState
-from keryx.core.resets import ResetMode, ResetPolicy, Resets
+from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.turns import TurnState
-from keryx.engine.jobs import Wanted
-from keryx.store import (
-    deliveries,
-    finals,
-    gates,
-    outbox,
-    previews,
-    questions,
-    runs,
-    sessions,
-    turns,
-    workers,
-)
-from keryx.store.database import Transaction
+from keryx.engine.units.jobs import JobRequest
+from keryx.store import deliveries, jobs, platforms, questions, sessions, turns, workers
+from keryx.store.db.database import Transaction
 from keryx.store.workers import Worker
 from keryx.testing import FakeClock
 
 DAY = timedelta(days=1)
-IDLE = msgspec.structs.replace(AT_ONCE, resets=Resets(default=ResetPolicy(mode=ResetMode.IDLE, idle=HOUR)))
+IDLE = msgspec.structs.replace(
+    AT_ONCE, resets=ResetPolicies(default=ResetPolicy(mode=ResetMode.IDLE, idle=HOUR))
+)
 
 
 def old(table: str, made: Callable[[World], Awaitable[object]]) -> Chore:
@@ -59,21 +50,21 @@ async def exchange(world: World) -> None:
 
 
 async def gate(world: World) -> None:
-    await world.write(gates.close, fresh(), until=world.clock.now() + HOUR, reason="rate")
+    await world.write(platforms.close_gate, fresh(), until=world.clock.now() + HOUR, reason="rate")
 
 
 async def preview(world: World) -> None:
     def make(tx: Transaction) -> None:
         now = world.clock.now()
         turn = a_running_turn(tx, a_session(tx, title=fresh(), at=now), at=now)
-        previews.begin(tx, turn, Target(FAKE, chat=fresh()), worker=WorkerId("another"), now=now)
+        deliveries.begin_preview(tx, turn, Target(FAKE, chat=fresh()), worker=WorkerId("another"), now=now)
         turns.finish(tx, turn, TurnState.CANCELLED, now=now)
 
     await world.write(make)
 
 
 async def run(world: World) -> None:
-    job = await world.hub.jobs.add(ANNS, Wanted(schedule="every 1h", prompt="news", name=fresh()))
+    job = await world.hub.jobs.add(ANNS, JobRequest(schedule="every 1h", prompt="news", name=fresh()))
     await world.hub.jobs.pause(ANNS, job.id)
     begun = await world.hub.jobs.run(ANNS, job.id)
     assert begun.turn
@@ -86,7 +77,7 @@ async def deleted(world: World) -> None:
 
 
 async def file(world: World) -> None:
-    await world.hub.media.keep(ANNS, Attachment(name="a.txt", mime="text/plain", body=fresh().encode()))
+    await world.hub.media.save(ANNS, Attachment(name="a.txt", mime="text/plain", body=fresh().encode()))
 
 
 async def expire(world: World, text: str = "hello") -> Work:
@@ -105,7 +96,7 @@ async def expire(world: World, text: str = "hello") -> Work:
 async def final(world: World) -> Work:
     """A session that has ended and whose hooks have not run yet."""
     session = await setting(world).talked()
-    await world.write(finals.add, session.id, "idle", now=world.clock.now())
+    await world.write(sessions.add_end_hook, session.id, "idle", now=world.clock.now())
     gone = "select 1 from finals where session = :session"
     return Work(after(world, 31 * SECOND), lambda tx: tx.row(gone, {"session": session.id}) is None)
 
@@ -122,10 +113,10 @@ async def connection(world: World) -> Work:
 
 
 async def job(world: World) -> Work:
-    made = await world.hub.jobs.add(ANNS, Wanted(schedule="30m", prompt="news", name=fresh()))
+    made = await world.hub.jobs.add(ANNS, JobRequest(schedule="30m", prompt="news", name=fresh()))
 
     def done(tx: Transaction) -> bool:
-        found = runs.of_job(tx, made)
+        found = jobs.list_runs(tx, made)
         return len(found) == 1 and found[0].turn_state is TurnState.DONE
 
     return Work(after(world, timedelta(minutes=30)), done)
@@ -136,7 +127,7 @@ async def renewal(world: World) -> Work:
     me = world.node.service.worker.id
 
     def done(tx: Transaction) -> bool:
-        return any(w.id == me and w.seen_at > now for w in workers.every(tx))
+        return any(w.id == me and w.seen_at > now for w in workers.list_all(tx))
 
     return Work(after(world, 6 * SECOND), done)
 
@@ -146,14 +137,14 @@ async def dead_worker(world: World) -> Work:
     dead = Worker(
         id=WorkerId(fresh()), host="elsewhere", pid=1, kind="serve", started_at=long_ago, seen_at=long_ago
     )
-    await world.write(workers.see, dead)
-    return Work(after(world, 6 * SECOND), lambda tx: all(w.id != dead.id for w in workers.every(tx)))
+    await world.write(workers.heartbeat, dead)
+    return Work(after(world, 6 * SECOND), lambda tx: all(w.id != dead.id for w in workers.list_all(tx)))
 
 
 async def clock_set_back(world: World) -> Work:
     assert isinstance(world.clock, FakeClock)
     key, clock = fresh(), world.clock
-    await world.write(gates.close, key, until=clock.now() + HOUR, reason="rate")
+    await world.write(platforms.close_gate, key, until=clock.now() + HOUR, reason="rate")
 
     async def cause() -> None:
         clock.jump(-HOUR)
@@ -161,7 +152,7 @@ async def clock_set_back(world: World) -> Work:
 
     def done(tx: Transaction) -> bool:
         row = tx.row("select not_before from gates where key = :key", {"key": key})
-        return row is None or row[0] <= micros(clock.now() + timedelta(minutes=1))
+        return row is None or row[0] <= to_micros(clock.now() + timedelta(minutes=1))
 
     return Work(cause, done)
 
@@ -187,7 +178,7 @@ async def left_question(world: World) -> Work:
         queued = a_turn(tx, a_session(tx, title=fresh(), at=now), at=now, pin=WORKER)
         running = claim(tx, session=queued.session, at=now)
         assert running
-        asked = questions.put(
+        asked = questions.add(
             tx, running, Question(key="q", title="May it?"), shared=False, expires_at=now + SECOND, now=now
         )
         turns.finish(tx, running, TurnState.CANCELLED, now=now, left=True)
@@ -203,7 +194,7 @@ async def abandoned_delivery(world: World) -> Work:
     def make(tx: Transaction) -> DeliveryId:
         made = a_delivery(tx, fresh(), target=Target(FAKE, chat=fresh()), session=session, at=now)
         worker, lease = WorkerId("another"), 15 * SECOND
-        outbox.claim(tx, most=9, platform=FAKE, account="", worker=worker, now=now, lease=lease)
+        deliveries.claim(tx, most=9, platform=FAKE, account="", worker=worker, now=now, lease=lease)
         return made.id
 
     id_ = await world.write(make)
@@ -215,7 +206,7 @@ SWEEPERS: Mapping[str, Chore] = {
     "feed.trim": old("changes", exchange),
     "gates.trim": old("gates", gate),
     "previews.trim": old("previews", preview),
-    "sign_ins.trim": old("sign_ins", lambda world: world.hub.sign_ins.begin(ANNS, browser="Firefox")),
+    "sign_ins.trim": old("sign_ins", lambda world: world.hub.sign_ins.create(ANNS, browser="Firefox")),
     "codes.trim": old("pairings", lambda world: setting(world).person(CLOSED)),
     "runs.trim": old("job_runs", run),
     "lanes.drop": old("lanes", exchange),

@@ -9,29 +9,29 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound, viewer
 
-from keryx.core.access import Rule
+from keryx.core.access import AccessRule
 from keryx.core.errors import Forbidden, NotFound
-from keryx.core.ports import Inbound, Receipt
+from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.source import ChatType, Source
-from keryx.core.turns import BusyMode, Limits, TurnState
-from keryx.engine import access
+from keryx.core.turns import BusyMode, TurnLimits, TurnState
 from keryx.engine.policy import Policy
+from keryx.engine.units import access
 from keryx.store import deliveries, lanes
-from keryx.store.database import Transaction
+from keryx.store.db.database import Transaction
 
-SHUT = Policy(limits=Limits(settle=timedelta(0)))
+SHUT = Policy(limits=TurnLimits(settle=timedelta(0)))
 CODE = re.compile(r"keryx pairing approve fake ([A-Z2-9]{8})\n")
 
 
 def rules(**fields: Any) -> Policy:
-    return Policy(limits=Limits(settle=timedelta(0)), access={FAKE: Rule(**fields)})
+    return Policy(limits=TurnLimits(settle=timedelta(0)), access={FAKE: AccessRule(**fields)})
 
 
-def knock(text: str = "hello", user: str = "ann", **fields: Any) -> Inbound:
+def knock(text: str = "hello", user: str = "ann", **fields: Any) -> InboundMessage:
     return inbound(text, chat=user, user=user, **{"principal": None, **fields})
 
 
-def in_group(text: str, user: str = "ann", **fields: Any) -> Inbound:
+def in_group(text: str, user: str = "ann", **fields: Any) -> InboundMessage:
     source = Source(platform=FAKE, chat="g", chat_type=ChatType.GROUP, user=user, user_name=user)
     return knock(text, user, source=source, **fields)
 
@@ -87,14 +87,14 @@ async def test_whoever_is_approved_is_told_and_may_talk(begin: Begin) -> None:
     world = await begin(policy=SHUT)
     await world.hub.receive(knock())
     code = await code_of(world)
-    assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["ann"]
+    assert [p.person for p in (await world.hub.people.list_pairings(OPERATORS)).waiting] == ["ann"]
     grant = await world.hub.people.approve(OPERATORS, FAKE, code.lower())
     assert (grant.person, grant.name, grant.operator) == ("ann", "ann", False)
     assert (await told(world, 2))[-1].startswith("You are in.")
     turn = await world.settle(await world.hub.receive(knock("hello")))
     assert turn.state is TurnState.DONE
-    doorway = await world.hub.people.doorway(OPERATORS)
-    assert (doorway.waiting, [g.person for g in doorway.let_in]) == ([], ["ann"])
+    doorway = await world.hub.people.list_pairings(OPERATORS)
+    assert (doorway.waiting, [g.person for g in doorway.granted]) == ([], ["ann"])
 
 
 async def test_a_code_is_good_for_one_platform_one_hour_and_one_use(begin: Begin) -> None:
@@ -103,7 +103,7 @@ async def test_a_code_is_good_for_one_platform_one_hour_and_one_use(begin: Begin
     code = await code_of(world)
     with pytest.raises(NotFound):
         await world.hub.people.approve(OPERATORS, "other", code)
-    world.advance(access.LIFE)
+    world.advance(access.PAIRING_LIFETIME)
     with pytest.raises(NotFound):
         await world.hub.people.approve(OPERATORS, FAKE, code)
     await world.hub.receive(knock())
@@ -132,11 +132,11 @@ async def test_at_most_three_wait_at_once_on_a_platform(begin: Begin) -> None:
     for user in ("a", "b", "c", "d"):
         await world.hub.receive(knock(user=user))
     await told(world, 3)
-    assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["a", "b", "c"]
+    assert [p.person for p in (await world.hub.people.list_pairings(OPERATORS)).waiting] == ["a", "b", "c"]
     await world.hub.people.deny(OPERATORS, FAKE, "b")
     await world.hub.receive(knock(user="d"))
     await told(world, 4)
-    assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["a", "c", "d"]
+    assert [p.person for p in (await world.hub.people.list_pairings(OPERATORS)).waiting] == ["a", "c", "d"]
 
 
 async def test_the_oldest_request_makes_room_for_a_new_one_however_often_its_author_asks(
@@ -155,7 +155,7 @@ async def test_the_oldest_request_makes_room_for_a_new_one_however_often_its_aut
     world.advance(61)
     await world.hub.receive(knock(user="me"))
     mine = await code_of(world, 16)
-    assert [p.person for p in (await world.hub.people.doorway(OPERATORS)).waiting] == ["b", "c", "me"]
+    assert [p.person for p in (await world.hub.people.list_pairings(OPERATORS)).waiting] == ["b", "c", "me"]
     await world.hub.receive(knock(user="a"))
     with pytest.raises(NotFound):
         await world.hub.people.approve(OPERATORS, FAKE, old)
@@ -179,12 +179,12 @@ async def test_the_operator_clears_the_door_of_one_platform_or_of_all(begin: Beg
     world = await begin(policy=SHUT)
     for user in ("a", "b"):
         await world.hub.receive(knock(user=user))
-    assert await world.hub.people.clear(OPERATORS, "other") == 0
-    assert await world.hub.people.clear(OPERATORS, FAKE) == 2
-    assert await world.hub.people.clear(OPERATORS, None) == 0
-    assert (await world.hub.people.doorway(OPERATORS)).waiting == []
+    assert await world.hub.people.clear_pairings(OPERATORS, "other") == 0
+    assert await world.hub.people.clear_pairings(OPERATORS, FAKE) == 2
+    assert await world.hub.people.clear_pairings(OPERATORS, None) == 0
+    assert (await world.hub.people.list_pairings(OPERATORS)).waiting == []
     with pytest.raises(Forbidden):
-        await world.hub.people.clear(viewer("ann"), None)
+        await world.hub.people.clear_pairings(viewer("ann"), None)
 
 
 async def test_after_five_wrong_codes_even_the_right_one_is_refused_for_an_hour(begin: Begin) -> None:
@@ -206,21 +206,21 @@ async def test_only_the_operator_lets_people_in(begin: Begin) -> None:
     with pytest.raises(Forbidden):
         await world.hub.people.approve(viewer("ann"), FAKE, "AAAAAAAA")
     with pytest.raises(Forbidden):
-        await world.hub.people.doorway(viewer("ann"))
+        await world.hub.people.list_pairings(viewer("ann"))
 
 
 async def test_groups_are_silent_for_strangers(begin: Begin) -> None:
     world = await begin(policy=SHUT)
     assert await world.hub.receive(in_group("hello")) == Receipt(duplicate=False)
     assert await world.read(everything) == (0, 0, 0, 0)
-    assert await world.read(deliveries.page, OPERATORS) == []
-    assert (await world.hub.people.doorway(OPERATORS)).waiting == []
+    assert await world.read(deliveries.list_recent, OPERATORS) == []
+    assert (await world.hub.people.list_pairings(OPERATORS)).waiting == []
 
 
 async def test_with_pairing_off_direct_chats_are_silent_too(begin: Begin) -> None:
     world = await begin(policy=rules(pairing=False))
     await world.hub.receive(knock())
-    assert await world.read(deliveries.page, OPERATORS) == []
+    assert await world.read(deliveries.list_recent, OPERATORS) == []
 
 
 async def test_in_a_group_what_is_not_addressed_is_left_alone(begin: Begin) -> None:
@@ -256,9 +256,9 @@ async def test_who_is_revoked_while_waiting_is_not_answered_and_sees_why(begin: 
     await world.hub.people.revoke(OPERATORS, FAKE, "ann")
     pause.go_on()
     turn = await world.settle(waiting)
-    assert (turn.state, turn.error) == (TurnState.FAILED, access.REVOKED)
-    assert (await world.transcript(turn.session))[-1] == f"notice: {access.REVOKED}"
-    await world.until(lambda tx: len(deliveries.page(tx, OPERATORS)) >= 4)
+    assert (turn.state, turn.error) == (TurnState.FAILED, access.REVOKED_NOTICE)
+    assert (await world.transcript(turn.session))[-1] == f"notice: {access.REVOKED_NOTICE}"
+    await world.until(lambda tx: len(deliveries.list_recent(tx, OPERATORS)) >= 4)
     assert "the secret question" not in world.fake.texts
 
 
@@ -280,7 +280,7 @@ async def test_who_is_revoked_steers_nobody(begin: Begin) -> None:
     pause.go_on()
     await world.settle(running)
     turn = await world.settle(steered)
-    assert (seen, turn.state, turn.error) == ([], TurnState.CANCELLED, access.REVOKED)
+    assert (seen, turn.state, turn.error) == ([], TurnState.CANCELLED, access.REVOKED_NOTICE)
 
 
 async def test_a_node_without_the_platform_goes_by_the_rule_of_the_one_that_has_it(begin: Begin) -> None:
@@ -306,7 +306,7 @@ async def test_the_last_rule_of_a_platform_counts_for_nodes_without_it(begin: Be
     await (await world.start()).stop()
     world.policy, world.serves = SHUT, []
     await world.restart()
-    assert [(await world.settle(r)).error for r in (receipt, waiting)] == [access.REVOKED] * 2
+    assert [(await world.settle(r)).error for r in (receipt, waiting)] == [access.REVOKED_NOTICE] * 2
 
 
 async def test_a_local_transport_is_not_asked(begin: Begin) -> None:
@@ -316,13 +316,13 @@ async def test_a_local_transport_is_not_asked(begin: Begin) -> None:
 
 async def test_an_adapter_can_ask_whether_somebody_may_talk(begin: Begin) -> None:
     world = await begin(policy=rules(allow=("ann",)))
-    assert await world.hub.people.allowed(Source(platform=FAKE, chat="1", user="ann"))
-    assert not await world.hub.people.allowed(Source(platform=FAKE, chat="1", user="bob"))
+    assert await world.hub.people.is_allowed(Source(platform=FAKE, chat="1", user="ann"))
+    assert not await world.hub.people.is_allowed(Source(platform=FAKE, chat="1", user="bob"))
 
 
 async def test_many_knocks_at_once_give_one_code(begin: Begin) -> None:
     world = await begin(policy=SHUT)
     await asyncio.gather(*(world.hub.receive(knock()) for _ in range(12)))
     await told(world, 1)
-    assert len(await world.read(deliveries.page, OPERATORS)) == 1
-    assert await world.read(lanes.page, OPERATORS) == []
+    assert len(await world.read(deliveries.list_recent, OPERATORS)) == 1
+    assert await world.read(lanes.list_recent, OPERATORS) == []

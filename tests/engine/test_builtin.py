@@ -13,10 +13,10 @@ from keryx.core.deliveries import Target
 from keryx.core.ids import OPERATOR, PrincipalId
 from keryx.core.jobs import JobState
 from keryx.core.messages import Role
-from keryx.core.ports import TurnContext
+from keryx.core.ports.agent import TurnContext
 from keryx.core.source import ChatType, Source
-from keryx.engine.builtin import SPECS, BuiltinTools
-from keryx.store import homes
+from keryx.engine.builtin_tools import SPECS, BuiltinTools
+from keryx.store import platforms
 from keryx.testing import ScriptedAgent
 
 
@@ -28,7 +28,7 @@ class Holder:
         self.go_on = asyncio.Event()
 
     async def __call__(self, context: TurnContext) -> None:
-        if any("hold" in m.text for m in context.asked if m.role is Role.USER):
+        if any("hold" in m.text for m in context.turn_messages if m.role is Role.USER):
             self.context = context
             await self.go_on.wait()
 
@@ -132,7 +132,9 @@ async def test_a_platform_alone_means_its_home_channel_and_is_no_way_to_others(b
 
     async def move_home(chat: str) -> None:
         target, now = Target(FAKE, chat=chat), world.clock.now()
-        await world.write(homes.put, target, profile=OPERATORS.profile, name="", by=OPERATOR, now=now)
+        await world.write(
+            platforms.set_home, target, profile=OPERATORS.profile, name="", by=OPERATOR, now=now
+        )
 
     await move_home("2")
     told = await refused(world, context, "send_message", target=FAKE, text="x")
@@ -176,10 +178,10 @@ async def test_an_agent_makes_and_manages_jobs_of_the_person_it_works_for(begin:
     assert "news · every 2h · next 2026-03-01 14:00 · to fake:3" in made
     assert "news · every 2h" in await call(world, context, "list_jobs")
     assert await call(world, context, "change_job", job="news", action="pause") == "Done: pause news."
-    (job,) = await world.hub.jobs.every(viewer("ann"))
+    (job,) = await world.hub.jobs.list_all(viewer("ann"))
     assert (job.state, job.prompt) == (JobState.PAUSED, "Check the news")
     await call(world, context, "change_job", job="news", action="remove")
-    assert await world.hub.jobs.every(viewer("ann")) == []
+    assert await world.hub.jobs.list_all(viewer("ann")) == []
 
 
 async def test_a_job_that_cannot_be_is_refused_with_what_would_be_right(begin: Begin) -> None:

@@ -9,16 +9,16 @@ from tests.engine.conftest import Begin
 from tests.engine.test_questions import asked
 from tests.engine.world import FAKE, OPERATORS, World, inbound
 
-from keryx.core.deliveries import AGAIN, DeliveryState, Target
-from keryx.core.errors import Conflict, Gone, NotSent, Retryable, SendError, Throttled, Uncertain
-from keryx.core.ports import Capabilities, Parcel, Receipt
+from keryx.core.deliveries import REPEAT_MARK, DeliveryState, Target
+from keryx.core.errors import Conflict, MessageGone, NotSent, Retryable, SendError, Throttled, Uncertain
+from keryx.core.ports.adapter import Capabilities, OutgoingPart, Receipt
 from keryx.core.source import ChatType, Source
-from keryx.engine.questions import Questions
+from keryx.engine.hub.questions import HubQuestions
 from keryx.store import deliveries
-from keryx.store.database import Database
-from keryx.store.verify import verify
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database
 from keryx.testing import RecordingAdapter
-from keryx.testing.database import CrashingDatabase, Fault, When
+from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
 
 ABLE = Capabilities(buttons=True)
 WHAT = "rm -rf /tmp/x"
@@ -31,7 +31,7 @@ class Pressed(RecordingAdapter):
         super().__init__(FAKE, capabilities=ABLE)
         self.sending: list[Awaitable[None]] = []
 
-    async def send(self, parcel: Parcel) -> str:
+    async def send(self, parcel: OutgoingPart) -> str:
         sent = await super().send(parcel)
         while self.sending:
             await self.sending.pop()
@@ -44,19 +44,19 @@ async def placed(begin: Begin) -> tuple[World, RecordingAdapter]:
 
 
 async def press(world: World, label: str, fake: RecordingAdapter, *, user: str = "ann") -> Receipt:
-    button = next(b for p in fake.arrived for b in p.buttons if b.label == label)
+    button = next(b for p in fake.sent_parts for b in p.buttons if b.label == label)
     return await world.hub.receive(inbound(button.says, user=user, reply=None))
 
 
 def labels(fake: RecordingAdapter) -> list[str]:
-    return [b.label for p in fake.arrived for b in p.buttons]
+    return [b.label for p in fake.sent_parts for b in p.buttons]
 
 
 async def gone(world: World, fake: RecordingAdapter) -> str:
     """Wait until no button is left; gives what stands in its place."""
-    await world.eventually(lambda: bool(fake.arrived) and not labels(fake))
+    await world.eventually(lambda: bool(fake.sent_parts) and not labels(fake))
     await world.until(lambda tx: not tx.row("select 1 from buttons"))
-    return next(p.text for p in fake.arrived if p.edits)
+    return next(p.text for p in fake.sent_parts if p.edits)
 
 
 async def test_a_press_answers_and_the_answer_takes_the_place_of_the_buttons(begin: Begin) -> None:
@@ -80,7 +80,7 @@ async def test_a_second_press_and_a_foreign_one_change_nothing(begin: Begin) -> 
     await fake.wait_for(1)
     other = await press(world, "Allow", fake, user="bob")
     assert other.reply and other.reply.startswith("Only the one who asked may answer")
-    says = fake.arrived[0].buttons
+    says = fake.sent_parts[0].buttons
     assert (await press(world, "Deny", fake)).reply
     again = await world.hub.receive(inbound(says[0].says, reply=None))
     assert again.reply and "does not wait any more: it is answered" in again.reply
@@ -105,7 +105,7 @@ async def test_in_a_group_only_who_was_asked_may_press(begin: Begin) -> None:
 
     await world.say(f"!ask {WHAT}", source=there("ann"), reply=Target(FAKE, chat="g", thread="t"))
     await fake.wait_for(1)
-    says = fake.arrived[0].buttons[0].says
+    says = fake.sent_parts[0].buttons[0].says
     refused = await world.hub.receive(inbound(says, user="bob", source=there("bob"), reply=None))
     assert refused.reply and "Only the one who asked" in refused.reply
     taken = await world.hub.receive(inbound(says, source=there("ann"), reply=None))
@@ -127,7 +127,7 @@ async def test_what_nobody_answers_and_what_is_stopped_loses_its_buttons(begin: 
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     world.advance(world.policy.limits.question + timedelta(seconds=1))
     assert (await world.flow(gone(world, fake))).endswith("→ Nobody answered in time.")
-    fake.arrived.clear()
+    fake.sent_parts.clear()
     await asked(world, chat="2")
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     await world.command("/stop", chat="2", reply=None)
@@ -136,7 +136,7 @@ async def test_what_nobody_answers_and_what_is_stopped_loses_its_buttons(begin: 
 
 async def test_a_question_that_was_answered_before_it_was_sent_has_no_buttons(begin: Begin) -> None:
     world, fake = await placed(begin)
-    fake.before = [Throttled("wait", after=timedelta(seconds=30))]
+    fake.errors_before = [Throttled("wait", after=timedelta(seconds=30))]
     _, question = await asked(world)
     await world.until(lambda tx: bool(tx.row("select 1 from gates")))
     await world.hub.questions.answer(OPERATORS, question.id, "deny")
@@ -150,7 +150,7 @@ async def test_a_question_that_is_answered_on_its_way_loses_its_buttons_again(be
     world = await begin(adapters=[fake])
 
     async def answer() -> None:
-        (found,) = await world.hub.questions.open(OPERATORS)
+        (found,) = await world.hub.questions.list_open(OPERATORS)
         await world.hub.questions.answer(OPERATORS, found.id, "deny")
 
     fake.sending.append(answer())
@@ -161,11 +161,11 @@ async def test_a_question_that_is_answered_on_its_way_loses_its_buttons_again(be
 async def test_where_there_are_no_buttons_nothing_more_is_sent(world: World) -> None:
     receipt, question = await asked(world)
     await world.sent(1)
-    assert world.fake.arrived[0].buttons == ()
+    assert world.fake.sent_parts[0].buttons == ()
     await world.hub.questions.answer(OPERATORS, question.id, "allow")
     await world.settle(receipt)
     await world.delivered(2)
-    assert all(not p.edits for p in world.fake.arrived)
+    assert all(not p.edits for p in world.fake.sent_parts)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ async def test_taking_buttons_away_is_tried_again_and_never_marked(begin: Begin,
     _, question = await asked(world)
     await fake.wait_for(1)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
-    fake.before = [error]
+    fake.errors_before = [error]
     await world.hub.questions.answer(OPERATORS, question.id, "allow")
-    await world.eventually(lambda: not fake.before)
+    await world.eventually(lambda: not fake.errors_before)
     await world.flow(gone(world, fake))
-    assert not any(text.startswith(AGAIN) for text in fake.texts)
+    assert not any(text.startswith(REPEAT_MARK) for text in fake.texts)
 
 
 async def test_a_message_that_was_deleted_leaves_nothing_to_do(begin: Begin) -> None:
@@ -188,10 +188,10 @@ async def test_a_message_that_was_deleted_leaves_nothing_to_do(begin: Begin) -> 
     _, question = await asked(world)
     await fake.wait_for(1)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
-    fake.before = [Gone("deleted")]
+    fake.errors_before = [MessageGone("deleted")]
     await world.hub.questions.answer(OPERATORS, question.id, "allow")
     await world.until(lambda tx: not tx.row("select 1 from buttons"))
-    states = await world.read(lambda tx: {d.state for d in deliveries.page(tx, OPERATORS)})
+    states = await world.read(lambda tx: {d.state for d in deliveries.list_recent(tx, OPERATORS)})
     assert states <= {DeliveryState.SENT, DeliveryState.READY, DeliveryState.SENDING}
 
 
@@ -201,26 +201,26 @@ async def test_buttons_are_taken_away_after_a_restart(begin: Begin) -> None:
     await fake.wait_for(1)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     await world.crash()
-    await Questions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
+    await HubQuestions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
     world.advance(world.policy.limits.lease + timedelta(seconds=1))
     await world.start()
     assert (await gone(world, fake)).endswith("→ Allow")
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", ["question.ask", "delivery.settle", "question.answer"])
 async def test_no_crash_leaves_buttons_under_a_closed_question(
-    begin: Begin, database: Database, label: str, when: When
+    begin: Begin, database: Database, label: str, when: FaultTiming
 ) -> None:
-    fault, fake = Fault(label, when), RecordingAdapter(FAKE, capabilities=ABLE)
+    fault, fake = DatabaseFault(label, when), RecordingAdapter(FAKE, capabilities=ABLE)
     world = await begin(database=CrashingDatabase(database, fault), adapters=[fake])
     await world.say(f"!ask {WHAT}")
     await world.flow(world.until(lambda tx: bool(tx.row("select 1 from buttons"))))
-    (question,) = await world.hub.questions.open(OPERATORS)
+    (question,) = await world.hub.questions.list_open(OPERATORS)
     for _ in range(2):
         with suppress(Retryable, Conflict):
             await world.hub.questions.answer(OPERATORS, question.id, "allow")
     await world.flow(world.until(lambda tx: not tx.row("select 1 from buttons")))
-    assert fault.struck == 1
-    assert [p.buttons for p in fake.arrived if p.edits] == [()]
+    assert fault.hits == 1
+    assert [p.buttons for p in fake.sent_parts if p.edits] == [()]
     assert not await verify(world.database)

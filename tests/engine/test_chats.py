@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from tests.builders import NOW, OPERATORS
+from tests.builders import OPERATORS
 from tests.engine.world import FAKE, World, inbound
 
 from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId
 from keryx.core.source import ChatType, Source
-from keryx.store import homes, lanes
+from keryx.store import lanes, platforms
+from keryx.testing import START_TIME
 
 
 async def said(world: World, chat: str, user: str, **place: Any) -> SessionId | None:
@@ -47,7 +48,7 @@ async def test_odd_ids_and_other_accounts_are_not_taken_for_the_chat(world: Worl
 async def test_instructions_and_the_mirror_go_along(world: World) -> None:
     await said(world, "-5", "ann")
     (lane,) = await world.hub.lanes.page(OPERATORS)
-    await world.hub.lanes.instruct(OPERATORS, lane.key, "be brief")
+    await world.hub.lanes.set_instructions(OPERATORS, lane.key, "be brief")
     await world.write(lanes.set_mirror, lane, True)
     await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")
     (moved,) = [found for found in await world.hub.lanes.page(OPERATORS) if found.source.chat == "-100"]
@@ -56,14 +57,24 @@ async def test_instructions_and_the_mirror_go_along(world: World) -> None:
 
 async def test_the_home_channel_goes_along_and_those_of_other_chats_stay(world: World) -> None:
     await world.write(
-        homes.put, Target(FAKE, "", "-5", "7"), profile=DEFAULT_PROFILE, name="Team", by=OPERATOR, now=NOW
+        platforms.set_home,
+        Target(FAKE, "", "-5", "7"),
+        profile=DEFAULT_PROFILE,
+        name="Team",
+        by=OPERATOR,
+        now=START_TIME,
     )
     await world.write(
-        homes.put, Target("other", "", "-5"), profile=DEFAULT_PROFILE, name="", by=OPERATOR, now=NOW
+        platforms.set_home,
+        Target("other", "", "-5"),
+        profile=DEFAULT_PROFILE,
+        name="",
+        by=OPERATOR,
+        now=START_TIME,
     )
     for _ in range(2):
         await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")
-    assert [home.target for home in await world.read(homes.every)] == [
+    assert [home.target for home in await world.read(platforms.list_homes)] == [
         Target(FAKE, "", "-100", "7"),
         Target("other", "", "-5"),
     ]

@@ -7,18 +7,18 @@ from tests.engine.conftest import Begin
 from tests.engine.world import Pause, Scenes, World
 
 from keryx.core.errors import Throttled
-from keryx.core.ports import Said
+from keryx.core.ports.agent import TextDelta
 from keryx.core.turns import TurnState
-from keryx.store import gates
+from keryx.store import platforms
 from keryx.testing import FakeClock
 
 
 async def test_a_throttled_chat_does_not_wait_a_day_when_the_clock_goes_back_a_day(
     world: World, clock: FakeClock
 ) -> None:
-    world.fake.before.append(Throttled("slow down", after=timedelta(seconds=30)))
+    world.fake.errors_before.append(Throttled("slow down", after=timedelta(seconds=30)))
     await world.ask("hello")
-    await world.until(lambda tx: gates.next_opening(tx, now=clock.now()) is not None)
+    await world.until(lambda tx: platforms.get_next_gate_opening(tx, now=clock.now()) is not None)
     clock.jump(timedelta(days=-1))
     await world.flow(world.fake.wait_for(1), step=5)
     assert world.fake.texts == ["hello"]
@@ -26,7 +26,7 @@ async def test_a_throttled_chat_does_not_wait_a_day_when_the_clock_goes_back_a_d
 
 async def test_a_running_turn_survives_a_jump_of_hours(begin: Begin, clock: FakeClock) -> None:
     pause = Pause()
-    world = await begin(agent=Scenes({"wait": [Said("still "), pause, Said("here")]}))
+    world = await begin(agent=Scenes({"wait": [TextDelta("still "), pause, TextDelta("here")]}))
     receipt = await world.say("wait")
     await pause.reached()
     clock.jump(timedelta(hours=5))

@@ -7,21 +7,21 @@ from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Pause, World, inbound
 
 from keryx.core.ids import PrincipalId
-from keryx.core.messages import Text, words
-from keryx.core.ports import Said
-from keryx.core.resets import ResetMode, ResetPolicy, Resets
-from keryx.core.sessions import Listing, Settings, TitleBy
+from keryx.core.messages import Text, text_parts
+from keryx.core.ports.agent import TextDelta
+from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
+from keryx.core.sessions import SessionFilter, SessionSettings, TitleBy
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands
-from keryx.engine.commands import COMMANDS, Who
+from keryx.engine.commands import COMMANDS, CommandAudience
 from keryx.engine.policy import Policy
 from keryx.store import sessions
 from keryx.testing import ScriptedAgent
 
 
 async def count_sessions(world: World) -> int:
-    return len((await world.hub.sessions(OPERATORS, Listing()))[0])
+    return len((await world.hub.sessions(OPERATORS, SessionFilter()))[0])
 
 
 async def test_every_command_answers_in_a_conversation_and_outside_one(world: World) -> None:
@@ -38,16 +38,16 @@ async def test_every_command_answers_in_a_conversation_and_outside_one(world: Wo
 @pytest.mark.parametrize(
     ("text", "reply", "settings"),
     [
-        ("/model large", "Model: large.", Settings(model="large")),
-        ("/effort high", "Effort: high.", Settings(effort="high")),
-        ("/personality a pirate", "Personality: a pirate", Settings(personality="a pirate")),
-        ("/busy steer", "While a turn runs, messages: steer.", Settings(busy="steer")),
-        ("/title Oslo", "Now called “Oslo”.", Settings()),
-        ("/project none", "In no project now.", Settings()),
+        ("/model large", "Model: large.", SessionSettings(model="large")),
+        ("/effort high", "Effort: high.", SessionSettings(effort="high")),
+        ("/personality a pirate", "Personality: a pirate", SessionSettings(personality="a pirate")),
+        ("/busy steer", "While a turn runs, messages: steer.", SessionSettings(busy="steer")),
+        ("/title Oslo", "Now called “Oslo”.", SessionSettings()),
+        ("/project none", "In no project now.", SessionSettings()),
     ],
 )
 async def test_a_setting_begins_the_conversation_that_the_next_message_goes_on_with(
-    world: World, text: str, reply: str, settings: Settings
+    world: World, text: str, reply: str, settings: SessionSettings
 ) -> None:
     receipt = await world.say(text)
     assert receipt.reply == reply and receipt.session
@@ -92,7 +92,7 @@ async def test_a_title_that_is_taken_begins_nothing(world: World) -> None:
 
 async def test_a_setting_after_a_long_silence_is_for_the_new_conversation(begin: Begin) -> None:
     idle = ResetPolicy(mode=ResetMode.IDLE, idle=timedelta(hours=1))
-    world = await begin(policy=Policy(resets=Resets(default=idle)))
+    world = await begin(policy=Policy(resets=ResetPolicies(default=idle)))
     old = await world.ask("hello")
     world.advance(timedelta(hours=2))
     reply = await world.command("/model large")
@@ -123,7 +123,7 @@ async def test_what_only_looks_like_a_command_is_speech(world: World, text: str)
 
 @pytest.mark.parametrize("text", ["/new", " /NEW ", "/new@keryx_bot", "/reset"])
 def test_a_command_is_known_however_it_is_written(text: str) -> None:
-    asked = commands.parse(words(text))
+    asked = commands.parse(text_parts(text))
     assert asked and asked.command and asked.command.name == "new"
 
 
@@ -160,7 +160,7 @@ async def test_to_resume_where_one_is_already_moves_nothing(world: World) -> Non
     mine = await world.ask("Oslo hotels")
     (lane,) = await world.hub.lanes.page(OPERATORS)
     assert "Back in" in await world.command(f"/resume {mine.session}")
-    _, moves = await world.hub.lanes.show(OPERATORS, lane.key)
+    _, moves = await world.hub.lanes.get(OPERATORS, lane.key)
     assert [move.session for move in moves] == [mine.session]
 
 
@@ -235,7 +235,7 @@ async def test_what_must_wait_for_the_answer_is_refused_while_a_turn_runs(world:
 
 
 async def test_stop_stops_the_answer_and_keeps_the_queue(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Said("half "), Pause()], [Said("next")]))
+    world = await begin(agent=ScriptedAgent([TextDelta("half "), Pause()], [TextDelta("next")]))
     said = await world.say("a")
     waiting = await world.say("b")
     await world.drafted(said, "half ")
@@ -319,7 +319,7 @@ async def test_status_and_usage_tell_what_the_session_is(world: World) -> None:
 
 async def test_help_lists_every_command_that_may_be_given(world: World) -> None:
     reply = await world.command("/help")
-    assert all((f"/{c.name}" in reply) is (c.who is not Who.OPERATOR) for c in COMMANDS)
+    assert all((f"/{c.name}" in reply) is (c.who is not CommandAudience.OPERATOR) for c in COMMANDS)
     assert "/home" in await world.command("/help", user="operator")
 
 

@@ -23,14 +23,14 @@ from tests.engine.world import AT_ONCE, FAKE, SECONDS, World
 
 from keryx.core.errors import Conflict, Invalid, NotFound, Retryable
 from keryx.core.turns import TurnState
-from keryx.engine.feed import Feed
-from keryx.engine.hub import Hub
+from keryx.engine.hub.hub import Hub
+from keryx.engine.loops.feed import Feed
 from keryx.store import workers
-from keryx.store.copying import copy
-from keryx.store.database import Database, Engine
-from keryx.store.sqlite import SqliteDatabase
-from keryx.store.verify import verify
-from keryx.testing import CrashingDatabase, FakeClock, Fault, RecordingAdapter, When
+from keryx.store.admin.copy import copy_store
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database, Engine
+from keryx.store.db.sqlite import SqliteDatabase
+from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 COPY = "copy"
 FAREWELL = "workers.remove"
@@ -70,15 +70,15 @@ async def test_a_verb_that_is_struck_is_done_whole_or_not_at_all(
     witness = Witness(database)
     hub = Hub(witness, clock, policy=AT_ONCE, feed=Feed(witness, clock, held_up=lambda: None))
     setting = Setting(witness, hub, clock)
-    for when in When:
+    for when in FaultTiming:
         act = await VERBS[label](setting)
         fault = witness.strike(label, when)
         with pytest.raises(Retryable):
             await act()
-        assert fault.struck == 1
+        assert fault.hits == 1
         found = await witness.look()
-        assert not changed(found, witness.before if when is When.BEFORE else witness.after)
-        if when is When.BEFORE or label in FIRST:
+        assert not changed(found, witness.before if when is FaultTiming.BEFORE else witness.after)
+        if when is FaultTiming.BEFORE or label in FIRST:
             await act()
         done = await seen(database)
         assert label in WITHOUT_ROWS or changed(witness.before, done)
@@ -95,7 +95,7 @@ async def test_verbs_that_fail_for_a_while_are_in_nobodys_way(
     witness = Witness(database)
     world = await begin(database=witness)
     setting = Setting(witness, world.hub, clock)
-    for label, when in product(NOUNS[noun], When):
+    for label, when in product(NOUNS[noun], FaultTiming):
         if label in OF_POSTGRES and database.engine is Engine.SQLITE:
             continue
         await witness.quiet()
@@ -105,12 +105,12 @@ async def test_verbs_that_fail_for_a_while_are_in_nobodys_way(
         with pytest.raises(Retryable):
             await act()
         await witness.look()
-        if when is When.BEFORE and label not in WITHOUT_ROWS:
+        if when is FaultTiming.BEFORE and label not in WITHOUT_ROWS:
             with pytest.raises(Retryable):
                 await act()
         assert (await world.ask("are you there?", user=fresh(), chat=fresh())).state is TurnState.DONE
-        fault.heal()
-        await (act() if when is When.BEFORE else again(act))
+        fault.clear()
+        await (act() if when is FaultTiming.BEFORE else again(act))
         world.node.check()
     assert await verify(database) == []
 
@@ -136,67 +136,67 @@ async def test_a_chore_that_is_struck_is_done_in_the_end(
         database=witness, adapters=[platform], agent=chore.agent, policy=chore.policy, hooks=[Unreliable()]
     )
     world.fake = platform
-    for when in When:
+    for when in FaultTiming:
         await witness.quiet()  # or a sweep that is under way would do the work before it is struck
         work = await chore.begin(world)
         await witness.quiet()
         fault = witness.strike(label, when, sticky=sticky)
 
-        async def struck(times: int = 1, fault: Fault = fault) -> bool:
-            return fault.struck >= times
+        async def struck(times: int = 1, fault: DatabaseFault = fault) -> bool:
+            return fault.hits >= times
 
         await work.cause()
         await wait(world, witness, chore.step, struck)
         found = await witness.look()
-        assert not changed(found, witness.before if when is When.BEFORE else witness.after)
-        assert when is When.BEFORE or changed(witness.before, found)
+        assert not changed(found, witness.before if when is FaultTiming.BEFORE else witness.after)
+        assert when is FaultTiming.BEFORE or changed(witness.before, found)
         if sticky:
-            if chore.retried and when is When.BEFORE:
+            if chore.retried and when is FaultTiming.BEFORE:
                 await wait(world, witness, chore.step, partial(struck, 2))
             assert (await world.ask("are you there?", user=fresh(), chat=fresh())).state is TurnState.DONE
-            fault.heal()
+            fault.clear()
         await wait(world, witness, chore.step, partial(database.read, "done", work.done))
         world.node.check()
     # What waits to hear of a commit that was made tries once more.
     world.advance(chore.step)
     await witness.quiet()
-    unmarked = [(p.delivery, p.part) for p in platform.arrived if not p.again]
+    unmarked = [(p.delivery, p.part) for p in platform.sent_parts if not p.again]
     assert len(unmarked) == len(set(unmarked))
     assert await verify(database) == []
 
 
-@pytest.mark.parametrize("when", When)
+@pytest.mark.parametrize("when", FaultTiming)
 async def test_a_node_that_cannot_say_good_bye_ends_and_is_forgotten(
-    begin: Begin, database: Database, clock: FakeClock, when: When
+    begin: Begin, database: Database, clock: FakeClock, when: FaultTiming
 ) -> None:
     witness = Witness(database)
     world = await begin(database=witness)
     await witness.quiet()
     fault = witness.strike(FAREWELL, when)
     await come_and_go(witness, clock)
-    assert fault.struck
-    assert not changed(await witness.look(), witness.before if when is When.BEFORE else witness.after)
+    assert fault.hits
+    assert not changed(await witness.look(), witness.before if when is FaultTiming.BEFORE else witness.after)
     world.advance(timedelta(days=2))
-    gone = partial(database.read, "workers", lambda tx: len(workers.every(tx)) == 1)
+    gone = partial(database.read, "workers", lambda tx: len(workers.list_all(tx)) == 1)
     await wait(world, witness, 5, gone)
     assert (await world.ask("are you there?")).state is TurnState.DONE
 
 
-@pytest.mark.parametrize("when", When)
+@pytest.mark.parametrize("when", FaultTiming)
 @pytest.mark.parametrize("sticky", [False, True], ids=["once", "sticky"])
 async def test_a_copy_that_is_struck_is_made_again_in_an_empty_store(
-    store: Store, tmp_path: Path, when: When, sticky: bool
+    store: Store, tmp_path: Path, when: FaultTiming, sticky: bool
 ) -> None:
     await store.write(a_turn)
     before = await seen(store.database)
     async with SqliteDatabase(tmp_path / "struck.db") as inner:
-        fault = Fault(COPY, when, nth=3, sticky=sticky)
+        fault = DatabaseFault(COPY, when, nth=3, sticky=sticky)
         with pytest.raises(Retryable):
-            await copy(store.database, CrashingDatabase(inner, fault))
-        assert fault.struck == 1
+            await copy_store(store.database, CrashingDatabase(inner, fault))
+        assert fault.hits == 1
         with pytest.raises(Conflict, match="is not empty"):
-            await copy(store.database, inner)
+            await copy_store(store.database, inner)
     async with SqliteDatabase(tmp_path / "new.db") as fresh_one:
-        await copy(store.database, fresh_one)
+        await copy_store(store.database, fresh_one)
         assert await verify(fresh_one) == []
     assert await seen(store.database) == before

@@ -8,13 +8,12 @@ from tests.engine.conftest import Begin
 from tests.engine.test_dispatcher import became, post
 from tests.engine.world import FAKE, World, inbound
 
-from keryx.core.connections import Connection
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.errors import Forbidden, NotSent, Throttled, Unavailable
-from keryx.core.ports import Door, Link
-from keryx.store import connections, gates, workers
-from keryx.store.database import Database
-from keryx.testing import CrashingDatabase, FakeClock, Fault, RecordingAdapter, When
+from keryx.core.ports.adapter import AdapterContext, LinkState, PlatformStatus
+from keryx.store import platforms, workers
+from keryx.store.db.database import Database
+from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 
 class Failing(RecordingAdapter):
@@ -25,7 +24,7 @@ class Failing(RecordingAdapter):
         self.errors = list(errors)
         self.tried = 0
 
-    async def listen(self, door: Door) -> None:
+    async def listen(self, door: AdapterContext) -> None:
         self.tried += 1
         if self.errors:
             error = self.errors.pop(0)
@@ -35,12 +34,12 @@ class Failing(RecordingAdapter):
         await super().listen(door)
 
 
-async def of(world: World, platform: str) -> Connection | None:
-    return next((c for c in await world.hub.connections() if c.platform == platform), None)
+async def of(world: World, platform: str) -> PlatformStatus | None:
+    return next((c for c in await world.hub.platform_statuses() if c.platform == platform), None)
 
 
-async def stands(world: World, platform: str, link: Link, *, step: float = 0.5) -> Connection:
-    async def wait() -> Connection:
+async def stands(world: World, platform: str, link: LinkState, *, step: float = 0.5) -> PlatformStatus:
+    async def wait() -> PlatformStatus:
         while True:
             found = await of(world, platform)
             if found is not None and found.link is link:
@@ -52,16 +51,16 @@ async def stands(world: World, platform: str, link: Link, *, step: float = 0.5) 
 
 async def test_what_is_taken_in_and_sent_is_counted(begin: Begin, clock: FakeClock) -> None:
     class Listening(RecordingAdapter):
-        async def listen(self, door: Door) -> None:
-            door.report(Link.CONNECTED, "as @bot")
+        async def listen(self, door: AdapterContext) -> None:
+            door.report(LinkState.CONNECTED, "as @bot")
             await door.receive(inbound("hello"))
             await asyncio.Event().wait()
 
     adapter = Listening(FAKE)
-    adapter.before += [NotSent("no line"), Throttled("slow down", after=timedelta(seconds=2))]
+    adapter.errors_before += [NotSent("no line"), Throttled("slow down", after=timedelta(seconds=2))]
     world = await begin(adapters=[adapter])
 
-    async def counted() -> Connection:
+    async def counted() -> PlatformStatus:
         while True:
             found = await of(world, FAKE)
             if found and found.sent:
@@ -70,18 +69,18 @@ async def test_what_is_taken_in_and_sent_is_counted(begin: Begin, clock: FakeClo
 
     found = await world.flow(counted(), step=1)
     assert (found.received, found.sent, found.failed, found.throttled) == (1, 1, 1, 1)
-    assert (found.link, found.detail) == (Link.CONNECTED, "as @bot")
+    assert (found.link, found.detail) == (LinkState.CONNECTED, "as @bot")
 
 
 async def test_refused_credentials_are_told_and_tried_again(begin: Begin, clock: FakeClock) -> None:
     adapter = Failing(FAKE, *[Forbidden("the token is wrong")] * 12)
     world = await begin(adapters=[adapter])
-    found = await stands(world, FAKE, Link.REFUSED)
+    found = await stands(world, FAKE, LinkState.REFUSED)
     assert found.detail == "the token is wrong"
     began = clock.monotonic()
     await world.flow(world.eventually(lambda: adapter.tried == 13), step=20)
     assert clock.monotonic() - began > 1800
-    assert (await stands(world, FAKE, Link.CONNECTED)).detail == ""
+    assert (await stands(world, FAKE, LinkState.CONNECTED)).detail == ""
 
 
 @pytest.mark.parametrize(
@@ -98,36 +97,38 @@ async def test_a_broken_adapter_comes_back_and_harms_no_other(
     broken, well = Failing("broken", *[error] * 3), RecordingAdapter(FAKE)
     world = await begin(adapters=[broken, well])
     await world.until(lambda tx: tx.row("select 1 from connections where link = 'broken'") is not None)
-    assert (await stands(world, "broken", Link.BROKEN, step=0)).detail == detail
+    assert (await stands(world, "broken", LinkState.BROKEN, step=0)).detail == detail
     await world.ask("hello")
     await well.wait_for(1)
-    assert (await stands(world, FAKE, Link.CONNECTED)).link is Link.CONNECTED
-    await stands(world, "broken", Link.CONNECTED)
+    assert (await stands(world, FAKE, LinkState.CONNECTED)).link is LinkState.CONNECTED
+    await stands(world, "broken", LinkState.CONNECTED)
 
 
 async def test_what_a_process_reported_goes_with_it(begin: Begin) -> None:
     world = await begin()
-    await stands(world, FAKE, Link.CONNECTED)
+    await stands(world, FAKE, LinkState.CONNECTED)
     await world.node.stop()
     world.advance(world.policy.limits.lease + timedelta(seconds=1))
-    assert await world.hub.connections() == []
+    assert await world.hub.platform_statuses() == []
     await world.write(workers.remove, world.node.service.worker.id)
-    assert await world.read(connections.every) == []
+    assert await world.read(platforms.list_connections) == []
 
 
 async def test_a_store_that_is_away_loses_no_report(begin: Begin, database: Database) -> None:
-    fault = Fault("connections.put", When.BEFORE, nth=1)
+    fault = DatabaseFault("connections.put", FaultTiming.BEFORE, nth=1)
     world = await begin(database=CrashingDatabase(database, fault))
-    await stands(world, FAKE, Link.CONNECTED)
-    assert fault.struck
+    await stands(world, FAKE, LinkState.CONNECTED)
+    assert fault.hits
 
 
 async def test_a_throttled_account_closes_its_own_gate(begin: Begin, clock: FakeClock) -> None:
     adapter = RecordingAdapter(FAKE)
-    adapter.before.append(Throttled("too much", after=timedelta(seconds=30), account=True))
+    adapter.errors_before.append(Throttled("too much", after=timedelta(seconds=30), account=True))
     world = await begin(adapters=[adapter])
     (first,) = await world.write(post, "one", chat="1")
-    await world.until(lambda tx: gates.open_at(tx, Target(FAKE, chat="9"), now=clock.now()) is not None)
+    await world.until(
+        lambda tx: platforms.get_gates_open_at(tx, Target(FAKE, chat="9"), now=clock.now()) is not None
+    )
     (second,) = await world.write(post, "two", chat="2")
     (gate,) = await world.hub.closed_gates()
     assert (gate.key, gate.reason) == (Target(FAKE).account_key, "too much")

@@ -8,15 +8,15 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, World
 
-from keryx.core.deliveries import AGAIN, Delivery, DeliveryState, Doubt, Idempotency, Target
+from keryx.core.deliveries import REPEAT_MARK, Delivery, DeliveryState, DoubtPolicy, Idempotency, Target
 from keryx.core.errors import Conflict, NotSent, Refused, SendError, Throttled, Uncertain
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, DeliveryId
-from keryx.core.ports import Capabilities, Parcel
-from keryx.engine import outcome
+from keryx.core.ports.adapter import Capabilities, OutgoingPart
 from keryx.engine.policy import Policy
-from keryx.store import deliveries, gates
-from keryx.store.database import Transaction
-from keryx.testing import START, CrashingDatabase, Fault, RecordingAdapter, When
+from keryx.engine.units import send_outcomes
+from keryx.store import deliveries, platforms
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME, CrashingDatabase, DatabaseFault, FaultTiming, RecordingAdapter
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
@@ -26,7 +26,7 @@ LOST = Uncertain("the line broke")
 def post(tx: Transaction, *texts: str, chat: str = "1", platform: str = FAKE) -> list[DeliveryId]:
     return [
         deliveries.enqueue(
-            tx, Target(platform, chat=chat), text, profile=DEFAULT_PROFILE, owner=OPERATOR, now=START
+            tx, Target(platform, chat=chat), text, profile=DEFAULT_PROFILE, owner=OPERATOR, now=START_TIME
         )
         for text in texts
     ]
@@ -66,16 +66,16 @@ async def test_parts_of_a_delivery_arrive_in_order_before_the_next_delivery(begi
     first, _ = await world.write(post, "aabbc", "ddee")
     await adapter.wait_for(5)
     assert adapter.texts == ["aa", "bb", "c", "dd", "ee"]
-    assert len({p.key for p in adapter.arrived}) == 5
+    assert len({p.key for p in adapter.sent_parts}) == 5
     done = await became(world, first, DeliveryState.SENT)
-    assert (done.parts_sent, done.receipts, done.sent_at) == (3, ("fake-0", "fake-1", "fake-2"), START)
+    assert (done.parts_sent, done.receipts, done.sent_at) == (3, ("fake-0", "fake-1", "fake-2"), START_TIME)
 
 
 async def test_a_delivery_is_stored_before_the_network_is_touched(begin: Begin) -> None:
     seen: list[DeliveryState] = []
 
     class Curious(RecordingAdapter):
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             seen.append((await stored(world, parcel.delivery)).state)
             return await super().send(parcel)
 
@@ -87,7 +87,7 @@ async def test_a_delivery_is_stored_before_the_network_is_touched(begin: Begin) 
 
 async def test_a_throttled_chat_waits_and_others_do_not(begin: Begin) -> None:
     world = await begin()
-    world.fake.before = [Throttled("slow down", after=30 * SECOND)]
+    world.fake.errors_before = [Throttled("slow down", after=30 * SECOND)]
     (first,) = await world.write(post, "a")
     await tried(world, first, 1)
     await world.write(post, "b")
@@ -101,7 +101,7 @@ async def test_a_throttled_chat_waits_and_others_do_not(begin: Begin) -> None:
 
 async def test_a_closed_gate_stays_closed_over_a_restart(begin: Begin) -> None:
     world = await begin()
-    world.fake.before = [Throttled("slow down", after=timedelta(minutes=5))]
+    world.fake.errors_before = [Throttled("slow down", after=timedelta(minutes=5))]
     (first,) = await world.write(post, "a")
     waiting = await tried(world, first, 1)
     assert (waiting.state, waiting.error) == (DeliveryState.READY, "slow down")
@@ -114,7 +114,7 @@ async def test_a_closed_gate_stays_closed_over_a_restart(begin: Begin) -> None:
 
 async def test_what_a_platform_refuses_is_failed_and_the_next_goes_on(begin: Begin) -> None:
     world = await begin()
-    world.fake.before = [Refused("the chat is gone")]
+    world.fake.errors_before = [Refused("the chat is gone")]
     first, _ = await world.write(post, "a", "b")
     failed = await became(world, first, DeliveryState.FAILED)
     assert failed.error == "the chat is gone"
@@ -123,7 +123,7 @@ async def test_what_a_platform_refuses_is_failed_and_the_next_goes_on(begin: Beg
 
 async def test_what_was_not_sent_is_tried_again_after_growing_pauses(begin: Begin) -> None:
     world = await begin()
-    world.fake.before = [NotSent("no route")] * 3
+    world.fake.errors_before = [NotSent("no route")] * 3
     (first,) = await world.write(post, "a")
     for attempt, pause in ((1, 1), (2, 2), (3, 4)):
         waiting = await tried(world, first, attempt)
@@ -134,7 +134,7 @@ async def test_what_was_not_sent_is_tried_again_after_growing_pauses(begin: Begi
 
 async def test_what_cannot_be_sent_for_a_day_is_given_up_and_the_next_goes_on(begin: Begin) -> None:
     world = await begin(policy=Policy(give_up=DAY))
-    world.fake.before = [NotSent("no route")] * 2
+    world.fake.errors_before = [NotSent("no route")] * 2
     first, _ = await world.write(post, "a", "b")
     await tried(world, first, 1)
     world.advance(DAY + SECOND)
@@ -145,12 +145,12 @@ async def test_what_cannot_be_sent_for_a_day_is_given_up_and_the_next_goes_on(be
 
 async def test_an_unknown_outcome_is_repeated_with_a_mark(begin: Begin) -> None:
     world = await begin()
-    world.fake.after = [LOST]
+    world.fake.errors_after = [LOST]
     (first,) = await world.write(post, "a")
     await tried(world, first, 1)
     await world.write(post, "b")
     world.advance(1)
-    assert await world.sent(3) == ["a", f"{AGAIN}a", "b"]
+    assert await world.sent(3) == ["a", f"{REPEAT_MARK}a", "b"]
 
 
 async def test_only_the_part_in_doubt_carries_the_mark(begin: Begin) -> None:
@@ -159,18 +159,18 @@ async def test_only_the_part_in_doubt_carries_the_mark(begin: Begin) -> None:
     (first,) = await world.write(post, "ab")
     await adapter.wait_for(2)
     await became(world, first, DeliveryState.SENT)
-    adapter.after = [LOST]
+    adapter.errors_after = [LOST]
     (second,) = await world.write(post, "xyz")
     await tried(world, second, 1)
     world.advance(1)
     await became(world, second, DeliveryState.SENT)
-    assert adapter.texts == ["a", "b", "x", f"{AGAIN}x", "y", "z"]
+    assert adapter.texts == ["a", "b", "x", f"{REPEAT_MARK}x", "y", "z"]
 
 
 async def test_a_platform_with_keys_of_its_own_is_asked_again_without_a_mark(begin: Begin) -> None:
     adapter = fake(idempotency=Idempotency.NATIVE)
     world = await begin(adapters=[adapter])
-    adapter.after = [LOST]
+    adapter.errors_after = [LOST]
     (first,) = await world.write(post, "a")
     await tried(world, first, 1)
     world.advance(1)
@@ -179,45 +179,45 @@ async def test_a_platform_with_keys_of_its_own_is_asked_again_without_a_mark(beg
 
 
 async def test_an_unknown_outcome_can_be_held_for_a_person(begin: Begin) -> None:
-    world = await begin(policy=Policy(doubt=Doubt.HOLD))
-    world.fake.after = [LOST]
+    world = await begin(policy=Policy(doubt=DoubtPolicy.HOLD))
+    world.fake.errors_after = [LOST]
     first, _ = await world.write(post, "a", "b")
     held = await became(world, first, DeliveryState.UNKNOWN)
     assert held.error == "the line broke"
     assert await world.sent(2) == ["a", "b"]
     await world.hub.deliveries.decide(OPERATORS, first, DeliveryState.READY)
-    assert await world.sent(3) == ["a", "b", f"{AGAIN}a"]
+    assert await world.sent(3) == ["a", "b", f"{REPEAT_MARK}a"]
 
 
 async def test_the_mark_stays_until_the_part_has_arrived(begin: Begin) -> None:
     """In doubt, then throttled, then not sent: it may still have arrived the first time."""
     world = await begin()
-    world.fake.after = [LOST]
+    world.fake.errors_after = [LOST]
     (first,) = await world.write(post, "a")
     await tried(world, first, 1)
-    world.fake.before = [Throttled("slow", after=SECOND), NotSent("no route")]
+    world.fake.errors_before = [Throttled("slow", after=SECOND), NotSent("no route")]
     for attempt in (2, 3):
         world.advance(10)
         await tried(world, first, attempt)
     world.advance(10)
-    assert await world.sent(2) == ["a", f"{AGAIN}a"]
+    assert await world.sent(2) == ["a", f"{REPEAT_MARK}a"]
 
 
 async def test_the_mark_stays_when_a_person_repeats_what_was_refused(begin: Begin) -> None:
     world = await begin()
-    world.fake.after = [LOST]
+    world.fake.errors_after = [LOST]
     (first,) = await world.write(post, "a")
     await tried(world, first, 1)
-    world.fake.before = [Refused("blocked")]
+    world.fake.errors_before = [Refused("blocked")]
     world.advance(10)
     await became(world, first, DeliveryState.FAILED)
     await world.hub.deliveries.decide(OPERATORS, first, DeliveryState.READY)
-    assert await world.sent(2) == ["a", f"{AGAIN}a"]
+    assert await world.sent(2) == ["a", f"{REPEAT_MARK}a"]
 
 
 async def test_doubt_does_not_repeat_for_ever(begin: Begin) -> None:
     world = await begin(policy=Policy(give_up=DAY))
-    world.fake.after = [LOST] * 2
+    world.fake.errors_after = [LOST] * 2
     (first,) = await world.write(post, "a")
     await tried(world, first, 1)
     world.advance(DAY + SECOND)
@@ -226,13 +226,14 @@ async def test_doubt_does_not_repeat_for_ever(begin: Begin) -> None:
 
 async def test_a_platform_that_does_not_answer_leaves_a_doubt(begin: Begin) -> None:
     class Silent(RecordingAdapter):
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             await super().send(parcel)
             await asyncio.Event().wait()
             return ""
 
     world = await begin(
-        adapters=[Silent(FAKE)], policy=Policy(doubt=Doubt.HOLD, send_timeout=timedelta(milliseconds=20))
+        adapters=[Silent(FAKE)],
+        policy=Policy(doubt=DoubtPolicy.HOLD, send_timeout=timedelta(milliseconds=20)),
     )
     (first,) = await world.write(post, "a")
     held = await became(world, first, DeliveryState.UNKNOWN)
@@ -244,13 +245,13 @@ async def test_an_adapter_that_breaks_leaves_a_doubt_and_harms_no_other(
     begin: Begin, error: BaseException
 ) -> None:
     class Broken(RecordingAdapter):
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             if parcel.text == "bad":
                 raise error
             return await super().send(parcel)
 
     adapter = Broken(FAKE)
-    world = await begin(adapters=[adapter], policy=Policy(doubt=Doubt.HOLD))
+    world = await begin(adapters=[adapter], policy=Policy(doubt=DoubtPolicy.HOLD))
     first, _ = await world.write(post, "bad", "good")
     await became(world, first, DeliveryState.UNKNOWN)
     await adapter.wait_for(1)
@@ -261,7 +262,7 @@ async def test_sending_goes_on_at_the_right_part_after_a_crash(begin: Begin) -> 
     arrived = asyncio.Event()
 
     class Slow(RecordingAdapter):
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             receipt = await super().send(parcel)
             if parcel.part == 1 and not arrived.is_set():
                 arrived.set()
@@ -276,20 +277,22 @@ async def test_sending_goes_on_at_the_right_part_after_a_crash(begin: Begin) -> 
     await world.restart()
     world.advance(5)
     await world.delivered(2)
-    assert adapter.texts == ["a", "b", f"{AGAIN}b", "c", "d"]
+    assert adapter.texts == ["a", "b", f"{REPEAT_MARK}b", "c", "d"]
 
 
 @pytest.mark.parametrize(
-    ("when", "texts"), [(When.BEFORE, ["a", f"{AGAIN}a"]), (When.AFTER, ["a"])], ids=["before", "after"]
+    ("when", "texts"),
+    [(FaultTiming.BEFORE, ["a", f"{REPEAT_MARK}a"]), (FaultTiming.AFTER, ["a"])],
+    ids=["before", "after"],
 )
 async def test_a_crash_at_the_record_of_the_last_part_repeats_it_with_a_mark_or_not_at_all(
-    world: World, when: When, texts: list[str]
+    world: World, when: FaultTiming, texts: list[str]
 ) -> None:
     await world.node.stop()
-    fault = Fault("delivery.settle", when, sticky=True)
+    fault = DatabaseFault("delivery.settle", when, sticky=True)
     await world.start(CrashingDatabase(world.database, fault))
     (first,) = await world.write(post, "a")
-    await world.eventually(lambda: fault.struck > 0)
+    await world.eventually(lambda: fault.hits > 0)
     await world.restart()
     world.advance(5)
     await became(world, first, DeliveryState.SENT)
@@ -297,18 +300,20 @@ async def test_a_crash_at_the_record_of_the_last_part_repeats_it_with_a_mark_or_
 
 
 @pytest.mark.parametrize("label", ["delivery.claim", "delivery.part", "delivery.settle"])
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 async def test_a_delivery_that_could_not_be_recorded_is_not_held_for_ever(
-    world: World, label: str, when: When
+    world: World, label: str, when: FaultTiming
 ) -> None:
     await world.node.stop()
-    await world.start(CrashingDatabase(world.database, Fault(label, when, nth=2 if "claim" in label else 1)))
+    await world.start(
+        CrashingDatabase(world.database, DatabaseFault(label, when, nth=2 if "claim" in label else 1))
+    )
     first, second = await world.write(post, "a", "b")
     await world.flow(became(world, second, DeliveryState.SENT))
     await became(world, first, DeliveryState.SENT)
-    told = [t.removeprefix(AGAIN) for t in world.fake.texts]
+    told = [t.removeprefix(REPEAT_MARK) for t in world.fake.texts]
     assert list(dict.fromkeys(told)) == ["a", "b"]
-    unmarked = [t for t in world.fake.texts if not t.startswith(AGAIN)]
+    unmarked = [t for t in world.fake.texts if not t.startswith(REPEAT_MARK)]
     assert len(unmarked) == len(set(unmarked))
 
 
@@ -316,7 +321,7 @@ async def test_different_targets_are_served_side_by_side(begin: Begin) -> None:
     busy, most = 0, 0
 
     class Counting(RecordingAdapter):
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             nonlocal busy, most
             busy += 1
             most = max(most, busy)
@@ -354,7 +359,10 @@ async def test_the_rate_of_an_account_spaces_all_its_chats(begin: Begin) -> None
     assert adapter.texts == ["a"]
     world.advance(10)
     await became(world, second, DeliveryState.SENT)
-    assert await world.read(gates.next_opening, now=world.clock.now()) == world.clock.now() + 10 * SECOND
+    assert (
+        await world.read(platforms.get_next_gate_opening, now=world.clock.now())
+        == world.clock.now() + 10 * SECOND
+    )
 
 
 async def test_each_account_sends_its_own(begin: Begin) -> None:
@@ -371,7 +379,7 @@ async def test_each_account_sends_its_own(begin: Begin) -> None:
 
 async def test_a_person_discards_or_repeats_what_failed_and_nothing_else(begin: Begin) -> None:
     world = await begin()
-    world.fake.before = [Refused("x"), Refused("y")]
+    world.fake.errors_before = [Refused("x"), Refused("y")]
     first, second, third = await world.write(post, "a", "b", "c")
     await became(world, third, DeliveryState.SENT)
     await world.hub.deliveries.decide(OPERATORS, first, DeliveryState.DISCARDED)
@@ -389,7 +397,7 @@ async def test_a_late_sender_cannot_record_a_delivery_that_was_taken_over(begin:
     going, go_on = asyncio.Event(), asyncio.Event()
 
     class Stalled(RecordingAdapter):
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             receipt = await super().send(parcel)
             if not going.is_set():
                 going.set()
@@ -401,10 +409,14 @@ async def test_a_late_sender_cannot_record_a_delivery_that_was_taken_over(begin:
     (first,) = await world.write(post, "a")
     async with asyncio.timeout(10):
         await going.wait()
-    (taken,) = await world.read(deliveries.abandoned, now=START + timedelta(hours=1), workers=[])
+    (taken,) = await world.read(deliveries.list_abandoned, now=START_TIME + timedelta(hours=1), workers=[])
     await world.write(
-        lambda tx: outcome.settle(
-            tx, delivery=taken[0], lease=taken[1], step=outcome.Step(state=DeliveryState.UNKNOWN), now=START
+        lambda tx: send_outcomes.settle(
+            tx,
+            delivery=taken[0],
+            lease=taken[1],
+            step=send_outcomes.SendOutcome(state=DeliveryState.UNKNOWN),
+            now=START_TIME,
         )
     )
     go_on.set()
@@ -424,27 +436,29 @@ def a_delivery(**fields: Any) -> Delivery:
         "text": "x",
         "state": DeliveryState.SENDING,
         "attempts": 1,
-        "created_at": START,
-        "not_before": START,
+        "created_at": START_TIME,
+        "not_before": START_TIME,
     }
     return Delivery(**{**plain, **fields})
 
 
-def failed(error: SendError, **how: Any) -> outcome.Step:
+def failed(error: SendError, **how: Any) -> send_outcomes.SendOutcome:
     fields: dict[str, Any] = {
         "idempotency": Idempotency.NONE,
-        "doubt": Doubt.REPEAT,
-        "now": START,
+        "doubt": DoubtPolicy.REPEAT,
+        "now": START_TIME,
         "give_up": DAY,
         **how,
     }
     delivery = fields.pop("delivery", a_delivery())
-    return outcome.failed(delivery, error, fields.pop("idempotency"), fields.pop("doubt"), **fields)
+    return send_outcomes.judge_failure(
+        delivery, error, fields.pop("idempotency"), fields.pop("doubt"), **fields
+    )
 
 
 def test_pauses_grow_up_to_two_minutes() -> None:
     pauses = [
-        (step.not_before or START) - START
+        (step.not_before or START_TIME) - START_TIME
         for n in range(1, 12)
         if (step := failed(NotSent("x"), delivery=a_delivery(attempts=n)))
     ]
@@ -454,20 +468,20 @@ def test_pauses_grow_up_to_two_minutes() -> None:
 
 def test_a_throttle_closes_the_gate_for_as_long_as_the_platform_says() -> None:
     step = failed(Throttled("x", after=90 * SECOND))
-    assert (step.state, step.gate_until) == (DeliveryState.READY, START + 90 * SECOND)
+    assert (step.state, step.gate_until) == (DeliveryState.READY, START_TIME + 90 * SECOND)
 
 
 @pytest.mark.parametrize(
     ("idempotency", "doubt", "state", "again"),
     [
-        (Idempotency.NATIVE, Doubt.REPEAT, DeliveryState.READY, False),
-        (Idempotency.NATIVE, Doubt.HOLD, DeliveryState.READY, False),
-        (Idempotency.NONE, Doubt.REPEAT, DeliveryState.READY, True),
-        (Idempotency.NONE, Doubt.HOLD, DeliveryState.UNKNOWN, False),
+        (Idempotency.NATIVE, DoubtPolicy.REPEAT, DeliveryState.READY, False),
+        (Idempotency.NATIVE, DoubtPolicy.HOLD, DeliveryState.READY, False),
+        (Idempotency.NONE, DoubtPolicy.REPEAT, DeliveryState.READY, True),
+        (Idempotency.NONE, DoubtPolicy.HOLD, DeliveryState.UNKNOWN, False),
     ],
 )
 def test_what_doubt_leads_to(
-    idempotency: Idempotency, doubt: Doubt, state: DeliveryState, again: bool
+    idempotency: Idempotency, doubt: DoubtPolicy, state: DeliveryState, again: bool
 ) -> None:
     step = failed(LOST, idempotency=idempotency, doubt=doubt)
     assert (step.state, step.again) == (state, again)
@@ -477,7 +491,7 @@ async def test_a_node_that_stops_lets_a_delivery_on_its_way_arrive(begin: Begin)
     reached, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(RecordingAdapter):
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             reached.set()
             await go_on.wait()
             return await super().send(parcel)

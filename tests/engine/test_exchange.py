@@ -11,43 +11,34 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import (
-    ANN,
-    ANNS,
-    NOW,
-    ODD_TEXTS,
-    OPERATORS,
-    Store,
-    a_running_turn,
-    a_session,
-    a_turn,
-    after,
-)
+from tests.builders import ANN, ANNS, ODD_TEXTS, OPERATORS, Store, a_running_turn, a_session, a_turn, after
 from tests.conftest import Open
 
 from keryx.core import ids, records
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, ProfileId, SessionId, TurnId
-from keryx.core.messages import Mark, Notice, Reasoning, Role, Text, ToolCall, ToolResult, words
+from keryx.core.messages import Mark, Notice, Reasoning, Role, Text, ToolCall, ToolResult, text_parts
 from keryx.core.redact import Redactor
 from keryx.core.sessions import Session, TitleBy, Viewer
-from keryx.core.turns import TurnState, Usage
-from keryx.engine import revisions
-from keryx.engine.exchange import html
-from keryx.engine.exchange.export import Format, export
-from keryx.engine.exchange.load import Report, load
-from keryx.store import desks, epochs, imported, lookup, messages, projects, sessions, turns, usage
-from keryx.store.database import Database, Transaction
-from keryx.store.search import Index
-from keryx.store.sqlite import SqliteDatabase
-from keryx.store.verify import verify
-from keryx.testing import FakeClock
+from keryx.core.turns import TurnState
+from keryx.core.usage import Usage
+from keryx.engine.export import html_document
+from keryx.engine.export.exporter import ExportFormat, export
+from keryx.engine.importer import ImportReport, import_sessions
+from keryx.engine.units import revisions
+from keryx.store import epochs, messages, projects, sessions, turns, usage, viewer_state
+from keryx.store.admin import session_import
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database, Transaction
+from keryx.store.db.sqlite import SqliteDatabase
+from keryx.store.search.index import SearchIndex
+from keryx.testing import START_TIME, FakeClock
 
 
 async def exported(
     database: Database,
     *chosen: SessionId,
-    format: Format = Format.JSONL,
+    format: ExportFormat = ExportFormat.JSONL,
     viewer: Viewer = OPERATORS,
     redact: bool = False,
 ) -> str:
@@ -56,14 +47,14 @@ async def exported(
     return "".join(pieces)
 
 
-async def loaded(database: Database, text: str | bytes, *, viewer: Viewer = OPERATORS) -> Report:
+async def loaded(database: Database, text: str | bytes, *, viewer: Viewer = OPERATORS) -> ImportReport:
     data = text.encode() if isinstance(text, str) else text
-    return await load(database, FakeClock(), viewer, io.BytesIO(data))
+    return await import_sessions(database, FakeClock(), viewer, io.BytesIO(data))
 
 
 def an_answer(tx: Transaction, session: Session, text: str = "answer", *, at: float = 0) -> TurnId:
     turn = a_running_turn(tx, session, at=after(at))
-    messages.append(tx, session.id, Role.ASSISTANT, words(text), now=after(at + 1), turn=turn.id)
+    messages.append(tx, session.id, Role.ASSISTANT, text_parts(text), now=after(at + 1), turn=turn.id)
     usage.add(tx, turn, Usage(model="m", input=3, output=5, cost=7), now=after(at + 1))
     turns.finish(tx, turn, TurnState.DONE, now=after(at + 2))
     return turn.id
@@ -81,20 +72,20 @@ def a_rich_session(tx: Transaction) -> SessionId:
         tx, session.id, Role.TOOL, (ToolResult("c1", "weather", "rain"),), now=after(8), turn=turn.id
     )
     messages.append(
-        tx, session.id, Role.ASSISTANT, words("It ra"), now=after(9), turn=turn.id, mark=Mark.INTERRUPTED
+        tx, session.id, Role.ASSISTANT, text_parts("It ra"), now=after(9), turn=turn.id, mark=Mark.INTERRUPTED
     )
     messages.append(tx, session.id, Role.NOTICE, (Notice("stopped"),), now=after(9), turn=turn.id)
     turns.finish(tx, turn, TurnState.FAILED, now=after(10), error="it \0 broke")
     for n, text in enumerate(ODD_TEXTS):
         messages.append(
-            tx, session.id, Role.USER, words(text), now=after(20 + n), author=text, platform_id=text, observed=True,
+            tx, session.id, Role.USER, text_parts(text), now=after(20 + n), author=text, platform_id=text, observed=True,
             exact=text, surface="gateway",
         )  # fmt: skip
     an_answer(tx, session, at=40)
     revisions.undo(tx, sessions.get(tx, session.id), 1, now=after(50))
-    project = projects.add(tx, ANNS, name="travel", colour="red", now=NOW)
-    sessions.set_project(tx, session, project.id, now=NOW)
-    sessions.set_pinned(tx, session, True, now=NOW)
+    project = projects.add(tx, ANNS, name="travel", colour="red", now=START_TIME)
+    sessions.set_project(tx, session, project.id, now=START_TIME)
+    sessions.set_pinned(tx, session, True, now=START_TIME)
     sessions.add_alias(tx, session, "old-id")
     return session.id
 
@@ -107,7 +98,7 @@ async def test_an_export_comes_back_the_same(store: Store, tmp_path: Path) -> No
         assert (report.created, report.damage, report.skipped) == (1, 0, 0)
         assert await exported(other) == first
         assert await verify(other) == []
-        found = await other.read("test", lambda tx: lookup.resolve(tx, OPERATORS, "old-id"))
+        found = await other.read("test", lambda tx: sessions.resolve(tx, OPERATORS, "old-id"))
         assert found.id == session
 
 
@@ -125,11 +116,15 @@ async def test_what_is_imported_counts_as_read(store: Store, tmp_path: Path) -> 
     session = await store.write(a_session, title="Trip")
     await store.write(an_answer, session)
     async with SqliteDatabase(tmp_path / "other.db") as other:
-        await other.write("visit", lambda tx: desks.prefer(tx, OPERATORS, {}, now=after(-1000)))
+        await other.write(
+            "visit", lambda tx: viewer_state.save_preferences(tx, OPERATORS, {}, now=after(-1000))
+        )
         for at in (0, 10):
             await loaded(other, await exported(store.database))
             here = await other.read("test", lambda tx: sessions.get(tx, session.id))
-            marks = await other.read("test", lambda tx, here=here: desks.marks(tx, OPERATORS, [here]))
+            marks = await other.read(
+                "test", lambda tx, here=here: viewer_state.get_read_marks(tx, OPERATORS, [here])
+            )
             assert marks[session.id] == here.last_seq > at // 10
             await store.write(an_answer, session, "more", at=at + 10)
 
@@ -138,13 +133,13 @@ async def test_what_is_imported_counts_as_read(store: Store, tmp_path: Path) -> 
 async def test_what_is_imported_is_found(store: Store, between: bool) -> None:
     """Also where the index knew the same session before it was erased."""
     session = await store.write(a_rich_session)
-    text, index = await exported(store.database, session), Index(store.database)
+    text, index = await exported(store.database, session), SearchIndex(store.database)
     await index.catch_up()
-    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, session), now=NOW))
+    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, session), now=START_TIME))
     if between:
         await index.catch_up()
     await loaded(store.database, text)
-    hits = await index.search(OPERATORS, "bold", now=NOW)
+    hits = await index.search(OPERATORS, "bold", now=START_TIME)
     assert [hit.session.id for hit in hits] == [session]
     assert await verify(store.database) == []
     index.close()
@@ -199,7 +194,7 @@ async def test_turns_that_had_not_ended_never_run(store: Store, tmp_path: Path) 
         there = Store(other)
         assert (await there.read(turns.get, running.id)).state is TurnState.EXPIRED
         assert (await there.read(turns.get, waiting.id)).state is TurnState.CANCELLED
-        assert (await there.read(turns.get, waiting.id)).error == imported.CLOSED
+        assert (await there.read(turns.get, waiting.id)).error == session_import.UNFINISHED_ERROR
         await store.write(lambda tx: turns.finish(tx, running, TurnState.DONE, now=after(9)))
         await loaded(other, await exported(store.database))
         assert (await there.read(turns.get, running.id)).state is TurnState.DONE
@@ -214,7 +209,7 @@ async def test_an_id_of_somebody_else_makes_way_and_leads_to_the_new_one(store: 
         report = await loaded(store.database, text)
         assert (report.created, report.skipped) == (created, 0)
     bobs = Viewer(DEFAULT_PROFILE, PrincipalId("bob"))
-    found = await store.read(lookup.resolve, bobs, session.id)
+    found = await store.read(sessions.resolve, bobs, session.id)
     assert found.id != session.id
     assert found.messages == 2
     assert await verify(store.database) == []
@@ -225,7 +220,7 @@ async def test_sessions_come_into_the_profile_of_whoever_imports(store: Store, t
     await store.write(an_answer, session)
     work = Viewer(ProfileId("work"), OPERATORS.principal)
     await loaded(store.database, await exported(store.database), viewer=work)
-    found = await store.read(lookup.resolve, work, "Trip")
+    found = await store.read(sessions.resolve, work, "Trip")
     assert (found.profile, found.id == session.id) == ("work", False)
 
 
@@ -303,12 +298,12 @@ async def test_a_long_session_comes_in_batches(opener: Open, tmp_path: Path) -> 
     database = await opener()
     header = records.Header(format=records.FORMAT, version=records.VERSION)
     session = records.SessionRecord(
-        id=SessionId(ids.new(NOW)), profile=DEFAULT_PROFILE, owner=ANN, surface="web", created_at=NOW, active_at=NOW,
+        id=SessionId(ids.new(START_TIME)), profile=DEFAULT_PROFILE, owner=ANN, surface="web", created_at=START_TIME, active_at=START_TIME,
         last_seq=1200, messages=1200,
     )  # fmt: skip
     entries = [
         records.MessageRecord(
-            session=session.id, seq=n, role=Role.USER, parts=words(f"text {n}"), at=after(n)
+            session=session.id, seq=n, role=Role.USER, parts=text_parts(f"text {n}"), at=after(n)
         )
         for n in range(1, 1201)
     ]
@@ -332,7 +327,7 @@ async def test_only_what_the_viewer_may_see_leaves(store: Store) -> None:
 
 async def test_markdown_shows_everything(store: Store) -> None:
     await store.write(a_rich_session)
-    text = await exported(store.database, format=Format.MD)
+    text = await exported(store.database, format=ExportFormat.MD)
     assert text.startswith("# Trip to Oslo\n")
     for piece in (
         "**bold**",
@@ -360,7 +355,7 @@ HOSTILE = """<script>alert(1)</script> <img src=x onerror=alert(1)> ![pixel](htt
 
 @pytest.mark.parametrize("text", [HOSTILE, *ODD_TEXTS, "</section></article></main><script>x</script>"])
 def test_hostile_text_is_inert_in_html(text: str) -> None:
-    page = html.rendered(text)
+    page = html_document.render_markdown(text)
     used = _used(page)
     assert {tag for tag, _, _ in used} <= {
         "p",
@@ -396,9 +391,11 @@ async def test_the_page_is_one_file_that_loads_nothing(store: Store) -> None:
     await store.write(a_rich_session)
     session = await store.write(a_session, title="<script>alert('t')</script>", at=after(100))
     await store.write(
-        lambda tx: messages.append(tx, session.id, Role.USER, (Text(HOSTILE),), now=NOW, author="<b>x</b>")
+        lambda tx: messages.append(
+            tx, session.id, Role.USER, (Text(HOSTILE),), now=START_TIME, author="<b>x</b>"
+        )
     )
-    page = await exported(store.database, format=Format.HTML)
+    page = await exported(store.database, format=ExportFormat.HTML)
     used = _used(page)
     assert not {tag for tag, _, _ in used} & {
         "script",
@@ -424,8 +421,8 @@ key sk-proj-abcdefghij0123456789 and ghp_abcdefghijklmnopqrstuvwxyz0123456789 pa
 postgres://user:s3cret@db.example/x eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc_def user 4242424242 /home/annlee/notes"""
 
 
-@pytest.mark.parametrize("format", list(Format))
-async def test_redaction_leaves_no_trace(store: Store, format: Format) -> None:
+@pytest.mark.parametrize("format", list(ExportFormat))
+async def test_redaction_leaves_no_trace(store: Store, format: ExportFormat) -> None:
     session = await store.write(
         a_session, title="Mail ann.lee@example.com", owner=PrincipalId("01annprincipal")
     )
@@ -436,7 +433,7 @@ async def test_redaction_leaves_no_trace(store: Store, format: Format) -> None:
             session.id,
             Role.USER,
             (Text(PRIVATE), call),
-            now=NOW,
+            now=START_TIME,
             author="Ann Lee",
             platform_id="4242424242",
             exact=PRIVATE,
@@ -503,7 +500,7 @@ async def _round_trip(steps: list[tuple[str, str, str]]) -> None:
 
 def _live(tx: Transaction, steps: list[tuple[str, str, str]]) -> None:
     session = a_session(tx)
-    messages.append(tx, session.id, Role.USER, words("first"), now=NOW)
+    messages.append(tx, session.id, Role.USER, text_parts("first"), now=START_TIME)
     for n, (step, one, two) in enumerate(steps):
         _step(tx, sessions.get(tx, session.id), step, one, two, at=n * 10)
 
@@ -518,7 +515,7 @@ def _step(tx: Transaction, session: Session, step: str, one: str, two: str, *, a
                 tx,
                 session.id,
                 Role.USER,
-                words(one),
+                text_parts(one),
                 now=now,
                 author=two,
                 observed=True,

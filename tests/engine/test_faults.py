@@ -6,12 +6,12 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import OPERATORS, World, inbound
 
-from keryx.core.deliveries import AGAIN, DeliveryState
+from keryx.core.deliveries import REPEAT_MARK, DeliveryState
 from keryx.core.errors import Retryable, Unavailable
 from keryx.core.messages import Mark, Role
-from keryx.core.ports import Inbound, Receipt
-from keryx.store.database import Database
-from keryx.testing import CrashingDatabase, Fault, When
+from keryx.core.ports.adapter import InboundMessage, Receipt
+from keryx.store.db.database import Database
+from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
 TEXTS = ("one", "!tool grep x", "three")
 STEP = "Calling grep. \n\n"
@@ -22,7 +22,7 @@ WRITES = ("receive", "turn.claim", "turn.progress", "turn.finish", "delivery.cla
 READS = ("turn.read", "feed.after", "leases.abandoned", "leases.sending", "head")
 
 
-async def take_in(world: World, message: Inbound) -> Receipt:
+async def take_in(world: World, message: InboundMessage) -> Receipt:
     """As a platform does: what was not acknowledged comes again."""
     async with asyncio.timeout(15):
         while True:
@@ -51,9 +51,9 @@ async def check(world: World, receipts: list[Receipt], *, crashed: bool = False)
     deliveries = (await world.hub.deliveries.page(OPERATORS))[::-1]
     told = [d.text.replace(STEP + STEP, STEP) if crashed else d.text for d in deliveries]
     assert (told, {d.state for d in deliveries}) == (list(ANSWERS), {DeliveryState.SENT})
-    shown = [t.removeprefix(AGAIN) for t in world.fake.texts]
+    shown = [t.removeprefix(REPEAT_MARK) for t in world.fake.texts]
     assert list(dict.fromkeys(shown)) == [d.text for d in deliveries]
-    unmarked = [t for t in world.fake.texts if not t.startswith(AGAIN)]
+    unmarked = [t for t in world.fake.texts if not t.startswith(REPEAT_MARK)]
     assert len(unmarked) == len(set(unmarked))
     entries = (await world.open(receipts[0].session)).messages
     assert [m.text for m in entries if m.role is Role.USER] == list(TEXTS)
@@ -71,27 +71,27 @@ async def test_the_labels_below_are_those_of_an_exchange(begin: Begin, database:
     assert (missing, unknown - {"delivery.part", "turn.steer"}) == (set(), set())
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", WRITES)
 async def test_a_fault_at_a_write_loses_and_doubles_nothing(
-    begin: Begin, database: Database, label: str, when: When
+    begin: Begin, database: Database, label: str, when: FaultTiming
 ) -> None:
     # The first claim of a node finds nothing; the second is for the first message.
-    fault = Fault(label, when, nth=2 if label.endswith("claim") else 1)
+    fault = DatabaseFault(label, when, nth=2 if label.endswith("claim") else 1)
     world = await begin(database=CrashingDatabase(database, fault))
     await check(world, await converse(world))
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", [w for w in WRITES if w != "receive"])
 async def test_a_store_that_is_away_for_a_while_loses_and_doubles_nothing(
-    begin: Begin, database: Database, label: str, when: When
+    begin: Begin, database: Database, label: str, when: FaultTiming
 ) -> None:
-    fault = Fault(label, when, sticky=True)
+    fault = DatabaseFault(label, when, sticky=True)
     world = await begin(database=CrashingDatabase(database, fault))
     receipts = await converse(world)
-    await world.flow(world.eventually(lambda: fault.struck >= 2), step=0.5)
-    fault.heal()
+    await world.flow(world.eventually(lambda: fault.hits >= 2), step=0.5)
+    fault.clear()
     await check(world, receipts)
 
 
@@ -99,17 +99,17 @@ async def test_a_store_that_is_away_for_a_while_loses_and_doubles_nothing(
 async def test_a_store_that_cannot_be_read_for_a_while_ends_nothing(
     begin: Begin, database: Database, label: str
 ) -> None:
-    fault = Fault(label, When.BEFORE, nth=2)
+    fault = DatabaseFault(label, FaultTiming.BEFORE, nth=2)
     world = await begin(database=CrashingDatabase(database, fault))
     await check(world, await converse(world))
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize(
     "label", ["turn.claim", "turn.progress", "turn.finish", "delivery.claim", "delivery.settle"]
 )
 async def test_a_process_that_dies_at_a_write_loses_and_doubles_nothing(
-    begin: Begin, database: Database, label: str, when: When
+    begin: Begin, database: Database, label: str, when: FaultTiming
 ) -> None:
     """The process dies at the second such write, or at the first if there is but one."""
     world = await begin(database=database)
@@ -122,7 +122,7 @@ async def test_a_process_that_dies_at_a_write_loses_and_doubles_nothing(
         raise Unavailable("dead")
 
     receipts = await converse(world)
-    fault = Fault(label, when, nth=2, strike=strike)
+    fault = DatabaseFault(label, when, nth=2, strike=strike)
     await world.start(CrashingDatabase(database, fault))
     async with asyncio.timeout(15):
         await struck.wait()

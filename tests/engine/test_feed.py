@@ -10,16 +10,17 @@ from tests.builders import a_turn
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, SECONDS, Pause, World, viewer
 
-from keryx.core.changes import Change, Kind
+from keryx.core.changes import Change, ChangeKind
 from keryx.core.deliveries import Target
 from keryx.core.errors import CursorExpired, Invalid
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.messages import Role
-from keryx.core.ports import Said
+from keryx.core.ports.agent import TextDelta
 from keryx.core.turns import Turn, TurnState
-from keryx.engine.housekeeping import Housekeeping
-from keryx.store import changes, feed, messages
-from keryx.store.database import Engine, Transaction
+from keryx.engine.loops.sweeps import RetentionSweep
+from keryx.store import change_feed, changes, messages
+from keryx.store.db import database
+from keryx.store.db.database import Engine, Transaction
 from keryx.testing import ScriptedAgent
 
 
@@ -42,11 +43,15 @@ def texts(seen: list[Change]) -> list[str]:
 
 
 async def test_a_follower_sees_an_exchange_in_the_order_it_was_written(world: World) -> None:
-    cursor = await world.hub.now()
+    cursor = await world.hub.head_cursor()
     await world.say("slow 2 a b")
     seen = await world.flow(until(world.hub.follow(OPERATORS, cursor), answers=1))
-    kinds = [(c.kind, c.note) for c in seen if c.kind in (Kind.MESSAGE, Kind.TURN)]
-    assert kinds[:3] == [(Kind.MESSAGE, "added"), (Kind.TURN, "queued"), (Kind.TURN, "running")]
+    kinds = [(c.kind, c.note) for c in seen if c.kind in (ChangeKind.MESSAGE, ChangeKind.TURN)]
+    assert kinds[:3] == [
+        (ChangeKind.MESSAGE, "added"),
+        (ChangeKind.TURN, "queued"),
+        (ChangeKind.TURN, "running"),
+    ]
     assert texts(seen) == ["slow 2 a b", "a b"]
     assert len({c.cursor for c in seen}) == len(seen)
 
@@ -54,7 +59,9 @@ async def test_a_follower_sees_an_exchange_in_the_order_it_was_written(world: Wo
 async def test_what_a_snapshot_shows_and_what_follows_make_the_whole(begin: Begin) -> None:
     """Live view and reload agree: the draft of the snapshot and the pieces after it are the answer."""
     pause = Pause()
-    world = await begin(agent=ScriptedAgent([Said("one "), pause, Said("two "), Said("three")]))
+    world = await begin(
+        agent=ScriptedAgent([TextDelta("one "), pause, TextDelta("two "), TextDelta("three")])
+    )
     said = await world.say("a")
     await world.drafted(said, "one ")
     snapshot = await world.open(said.session)
@@ -76,11 +83,11 @@ async def test_followers_that_begin_anywhere_miss_nothing_and_see_nothing_twice(
     async def follow() -> list[str]:
         known = await world.read(
             lambda tx: (
-                changes.head(tx),
+                changes.get_head(tx),
                 [
                     m
                     for (s,) in tx.rows("select id from sessions")
-                    for m in messages.following(tx, s, after=0)
+                    for m in messages.list_after(tx, s, after=0)
                 ],
             )
         )
@@ -104,7 +111,7 @@ async def test_followers_that_begin_anywhere_miss_nothing_and_see_nothing_twice(
 
 
 async def test_many_followers_see_the_same(world: World) -> None:
-    cursor = await world.hub.now()
+    cursor = await world.hub.head_cursor()
     tasks = [asyncio.create_task(until(world.hub.follow(OPERATORS, cursor), answers=3)) for _ in range(30)]
     for n in range(3):
         await world.ask(f"q{n}")
@@ -114,15 +121,21 @@ async def test_many_followers_see_the_same(world: World) -> None:
 
 async def test_a_follower_that_is_slow_misses_nothing(world: World) -> None:
     """More happens than the process keeps at hand; the rest is read from the store."""
-    cursor = await world.hub.now()
+    cursor = await world.hub.head_cursor()
     following = world.hub.follow(OPERATORS, cursor)
     await world.ask("first")
     first = await anext(aiter(following))
 
-    def busy(tx: changes.Transaction) -> None:
+    def busy(tx: database.Transaction) -> None:
         for n in range(2_500):
             changes.note(
-                tx, Kind.SESSION, str(n), profile="default", owner="ann", at=world.clock.now(), note="busy"
+                tx,
+                ChangeKind.SESSION,
+                str(n),
+                profile="default",
+                owner="ann",
+                at=world.clock.now(),
+                note="busy",
             )
 
     await world.write(busy)
@@ -134,7 +147,7 @@ async def test_a_follower_that_is_slow_misses_nothing(world: World) -> None:
 
 async def test_a_follower_of_one_session_sees_no_other(world: World) -> None:
     turn = await world.ask("mine")
-    cursor = await world.hub.now()
+    cursor = await world.hub.head_cursor()
     await world.ask("other", chat="2")
     await world.ask("more")
     seen = await until(world.hub.follow(viewer("ann"), cursor, session=turn.session), answers=1)
@@ -142,15 +155,15 @@ async def test_a_follower_of_one_session_sees_no_other(world: World) -> None:
 
 
 async def test_a_cursor_from_before_the_trim_is_refused_and_a_new_one_works(world: World) -> None:
-    old = await world.hub.now()
+    old = await world.hub.head_cursor()
     await world.ask("a")
     await world.node.stop()
     world.advance(timedelta(days=8))
-    await Housekeeping(world.database, world.clock, policy=world.policy).sweep()
+    await RetentionSweep(world.database, world.clock, policy=world.policy).sweep()
     await world.start()
     with pytest.raises(CursorExpired):
         await anext(aiter(world.hub.follow(OPERATORS, old)))
-    cursor = await world.hub.now()
+    cursor = await world.hub.head_cursor()
     await world.ask("b")
     assert texts(await until(world.hub.follow(OPERATORS, cursor), answers=1)) == ["b", "b"]
 
@@ -182,7 +195,7 @@ async def test_a_long_transaction_of_somebody_else_delays_the_view_but_no_answer
 ) -> None:
     """A transaction of any other database on the same server holds the feed back, for as long as it lasts."""
     world = await begin()
-    cursor = await world.hub.now()
+    cursor = await world.hub.head_cursor()
     with psycopg.connect(postgres) as other:
         other.execute("select pg_current_xact_id()")
         await world.say("one")
@@ -192,7 +205,7 @@ async def test_a_long_transaction_of_somebody_else_delays_the_view_but_no_answer
         await world.say("two")
         assert await world.sent(2) == ["one", "two"]
         following = asyncio.ensure_future(until(world.hub.follow(OPERATORS, cursor), answers=2))
-        assert await world.read(feed.held_back)
+        assert await world.read(change_feed.has_held_back)
         assert not following.done()
         other.rollback()
     assert texts(await following) == ["one", "one", "two", "two"]

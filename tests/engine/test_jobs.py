@@ -9,47 +9,47 @@ from tests.conftest import Open
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Scenes, World, inbound, viewer
 
-from keryx.core import wire
-from keryx.core.access import Rule
-from keryx.core.deliveries import AGAIN, DeliveryState, Target
+from keryx.core import codec
+from keryx.core.access import AccessRule
+from keryx.core.deliveries import REPEAT_MARK, DeliveryState, Target
 from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE
-from keryx.core.jobs import Job, JobState, Outcome, Run, Scheduling
-from keryx.core.ports import Said, TurnContext
+from keryx.core.jobs import Job, JobRun, JobSettings, JobState, RunOutcome
+from keryx.core.ports.adapter import PlatformReach
+from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import Question
-from keryx.core.sessions import JOB_SURFACE, Listing, Viewer
-from keryx.core.shapes import Reach
+from keryx.core.sessions import JOB_SURFACE, SessionFilter, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.engine.jobs import Place, Wanted
-from keryx.store import jobs, principals, runs
-from keryx.store.database import Database, Transaction
-from keryx.testing import CrashingDatabase, FakeClock, Fault, RecordingAdapter, When
+from keryx.engine.units.jobs import JobOrigin, JobRequest
+from keryx.store import jobs, people
+from keryx.store.db.database import Database, Transaction
+from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 ANN = viewer("ann")
-HERE = Place(origin=Target(FAKE, chat="1"))
+HERE = JobOrigin(origin=Target(FAKE, chat="1"))
 
 
 async def add(world: World, schedule: str, prompt: str = "hello", *, to: str = "origin") -> Job:
-    return await world.hub.jobs.add(ANN, Wanted(schedule=schedule, prompt=prompt, to=to), HERE)
+    return await world.hub.jobs.add(ANN, JobRequest(schedule=schedule, prompt=prompt, to=to), HERE)
 
 
-async def passed(world: World, job: Job, count: int) -> list[Run]:
+async def passed(world: World, job: Job, count: int) -> list[JobRun]:
     """Go from moment to moment until a job has had this many, and all its turns are over; gives its runs, oldest first."""
     while True:
-        found = await world.read(runs.of_job, job, limit=100)
+        found = await world.read(jobs.list_runs, job, limit=100)
         known = await world.read(jobs.find, OPERATORS, job.id)
         if len(found) < count and known.next_at and known.next_at > world.clock.now():
             world.advance(known.next_at - world.clock.now())
         await world.flow(world.until(lambda tx, n=len(found): _over(tx, job, min(n + 1, count))), step=0.2)
         if len(found) >= count:
-            return (await world.read(runs.of_job, job, limit=100))[::-1]
+            return (await world.read(jobs.list_runs, job, limit=100))[::-1]
 
 
 def _over(tx: Transaction, job: Job, count: int) -> bool:
     """Whether so many runs have ended and nothing is on its way: the clock would leap over the lease of a send."""
-    found = runs.of_job(tx, job, limit=100)
+    found = jobs.list_runs(tx, job, limit=100)
     ended = all(r.turn_state is None or r.turn_state.finished for r in found)
     return len(found) >= count and ended and not tx.row("select 1 from deliveries where state = 'sending'")
 
@@ -69,20 +69,20 @@ async def test_a_job_runs_at_each_of_its_moments_in_a_session_of_its_own(world: 
 
 async def test_runs_are_hidden_from_lists_and_kept_in_a_project_of_their_own(world: World) -> None:
     await passed(world, await add(world, "every 10m"), 2)
-    assert (await world.hub.sessions(ANN, Listing()))[0] == []
-    (project,) = await world.hub.projects.every(ANN)
-    shown, _ = await world.hub.sessions(ANN, Listing(project=project.id, jobs=True))
+    assert (await world.hub.sessions(ANN, SessionFilter()))[0] == []
+    (project,) = await world.hub.projects.list_all(ANN)
+    shown, _ = await world.hub.sessions(ANN, SessionFilter(project=project.id, jobs=True))
     assert (project.name, len(shown)) == ("Scheduled", 2)
     await world.hub.projects.change(ANN, project.id, new_name="Clockwork", colour=None)
-    await passed(world, (await world.hub.jobs.every(ANN))[0], 3)
-    assert [(p.name, p.sessions) for p in await world.hub.projects.every(ANN)] == [("Clockwork", 3)]
+    await passed(world, (await world.hub.jobs.list_all(ANN))[0], 3)
+    assert [(p.name, p.sessions) for p in await world.hub.projects.list_all(ANN)] == [("Clockwork", 3)]
 
 
 async def test_a_job_that_comes_once_is_over_then(world: World) -> None:
     job = await add(world, "30m")
     await passed(world, job, 1)
-    assert await world.hub.jobs.every(ANN) == []
-    (over,) = await world.hub.jobs.every(ANN, done=True)
+    assert await world.hub.jobs.list_all(ANN) == []
+    (over,) = await world.hub.jobs.list_all(ANN, done=True)
     assert (over.state, over.next_at) == (JobState.DONE, None)
     with pytest.raises(Conflict, match="is over"):
         await world.hub.jobs.resume(ANN, job.id)
@@ -101,30 +101,32 @@ async def test_two_nodes_give_each_moment_one_run(begin: Begin, opener: Open, da
     assert len({r.session for r in found}) == len(found)
     await world.flow(world.delivered(len(found)))
     # A clock that leaps over a lease makes a sender repeat what it sent, with a mark.
-    assert len([t for t in world.fake.texts if not t.startswith(AGAIN)]) == len(found)
+    assert len([t for t in world.fake.texts if not t.startswith(REPEAT_MARK)]) == len(found)
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", ["job.begin", "turn.claim", "turn.finish", "delivery.settle"])
 async def test_a_fault_at_a_write_neither_loses_nor_doubles_a_run(
-    begin: Begin, database: Database, label: str, when: When
+    begin: Begin, database: Database, label: str, when: FaultTiming
 ) -> None:
-    fault = Fault(label, when, nth=2 if label == "turn.claim" else 1)
+    fault = DatabaseFault(label, when, nth=2 if label == "turn.claim" else 1)
     world = await begin(database=CrashingDatabase(database, fault))
     job = await add(world, "every 10m")
     found = await passed(world, job, 2)
     assert [r.due_at for r in found[:2]] == [job.created_at + 10 * MINUTE, job.created_at + 20 * MINUTE]
-    assert [r.status for r in found[:2]] == ["done", "done"] and fault.struck == 1
+    assert [r.status for r in found[:2]] == ["done", "done"] and fault.hits == 1
     await world.flow(world.delivered(2))
     assert [t for t in world.fake.texts if t == "hello"][:2] == ["hello", "hello"]
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 async def test_a_process_that_dies_at_the_moment_is_made_up_for_once(
-    begin: Begin, database: Database, when: When
+    begin: Begin, database: Database, when: FaultTiming
 ) -> None:
     struck: list[str] = []
-    world = await begin(database=CrashingDatabase(database, Fault("job.begin", when, strike=_die(struck))))
+    world = await begin(
+        database=CrashingDatabase(database, DatabaseFault("job.begin", when, strike=_die(struck)))
+    )
     job = await add(world, "every 10m")
     world.advance(10 * MINUTE)
     await world.eventually(lambda: bool(struck))
@@ -156,7 +158,7 @@ async def test_what_was_missed_is_made_up_for_once_within_the_window(world: Worl
 
 
 async def test_what_was_missed_for_too_long_is_skipped_and_told(begin: Begin) -> None:
-    policy = msgspec.structs.replace(AT_ONCE, jobs=Scheduling(catch_up=timedelta(0)))
+    policy = msgspec.structs.replace(AT_ONCE, jobs=JobSettings(catch_up=timedelta(0)))
     world = await begin(policy=policy)
     daily = await add(world, "@daily")
     once = await add(world, "30m", "tea")
@@ -165,8 +167,8 @@ async def test_what_was_missed_for_too_long_is_skipped_and_told(begin: Begin) ->
     await world.start()
     for job in (daily, once):
         (run,) = await passed(world, job, 1)
-        assert (run.outcome, run.session) == (Outcome.SKIPPED, None)
-    (left,) = await world.hub.jobs.every(ANN)
+        assert (run.outcome, run.session) == (RunOutcome.SKIPPED, None)
+    (left,) = await world.hub.jobs.list_all(ANN)
     assert left.next_at and left.next_at > world.clock.now()
 
 
@@ -196,7 +198,9 @@ async def test_a_clock_that_goes_forward_counts_as_missed_moments(begin: Begin, 
 
 
 async def test_an_answer_of_silence_is_kept_and_not_sent(begin: Begin) -> None:
-    scenes = Scenes({"quiet": [Said(" [SILENT]\n")], "nothing": [], "loud": [Said("[SILENT] not quite")]})
+    scenes = Scenes(
+        {"quiet": [TextDelta(" [SILENT]\n")], "nothing": [], "loud": [TextDelta("[SILENT] not quite")]}
+    )
     world = await begin(agent=scenes)
     for prompt in ("quiet", "nothing"):
         (run,) = await passed(world, await add(world, "30m", prompt), 1)
@@ -219,13 +223,15 @@ async def test_a_run_that_fails_says_so_where_its_answer_was_to_go(begin: Begin)
 async def test_an_answer_goes_to_every_target_and_each_has_its_state(begin: Begin) -> None:
     other = RecordingAdapter("other")
     world = await begin(adapters=[RecordingAdapter(FAKE), other])
-    place = Place(origin=Target(FAKE, chat="1"), accounts={FAKE: Reach(), "other": Reach()})
-    wanted = Wanted(schedule="30m", prompt="hi", to="origin, other:7:3, fake:9")
+    place = JobOrigin(
+        origin=Target(FAKE, chat="1"), accounts={FAKE: PlatformReach(), "other": PlatformReach()}
+    )
+    wanted = JobRequest(schedule="30m", prompt="hi", to="origin, other:7:3, fake:9")
     job = await world.hub.jobs.add(OPERATORS, wanted, place)
     assert [str(t) for t in job.targets] == ["fake:1", "other:7:3", "fake:9"]
     await passed(world, job, 1)
     await world.flow(world.delivered(3))
-    (run,) = await world.read(runs.of_job, job)
+    (run,) = await world.read(jobs.list_runs, job)
     assert {(str(d.target), d.state) for d in run.deliveries} == {
         (t, DeliveryState.SENT) for t in ("fake:1", "other:7:3", "fake:9")
     }
@@ -241,29 +247,33 @@ async def test_a_job_without_a_target_is_read_in_its_session(world: World) -> No
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (Wanted(schedule="often", prompt="x"), "every 2h"),
-        (Wanted(schedule="30m", prompt=" "), "prompt"),
-        (Wanted(schedule="30m", prompt="x" * 20_001), "too long"),
-        (Wanted(schedule="30m", prompt="x", to="telegram:2"), "telegram is not connected"),
-        (Wanted(schedule="30m", prompt="x", to="!"), "not a target"),
-        (Wanted(schedule="30m", prompt="x", zone="Mars/Crater"), "time zone"),
+        (JobRequest(schedule="often", prompt="x"), "every 2h"),
+        (JobRequest(schedule="30m", prompt=" "), "prompt"),
+        (JobRequest(schedule="30m", prompt="x" * 20_001), "too long"),
+        (JobRequest(schedule="30m", prompt="x", to="telegram:2"), "telegram is not connected"),
+        (JobRequest(schedule="30m", prompt="x", to="!"), "not a target"),
+        (JobRequest(schedule="30m", prompt="x", zone="Mars/Crater"), "time zone"),
     ],
 )
-async def test_what_is_wrong_is_refused_when_a_job_is_made(world: World, wanted: Wanted, said: str) -> None:
+async def test_what_is_wrong_is_refused_when_a_job_is_made(
+    world: World, wanted: JobRequest, said: str
+) -> None:
     with pytest.raises(Invalid, match=said):
         await world.hub.jobs.add(ANN, wanted, HERE)
-    assert await world.hub.jobs.every(ANN) == []
+    assert await world.hub.jobs.list_all(ANN) == []
 
 
 async def test_an_operator_names_only_platforms_that_are_connected(world: World) -> None:
     with pytest.raises(Invalid, match="not connected"):
         await world.hub.jobs.add(
-            OPERATORS, Wanted(schedule="30m", prompt="x", to="slack:1"), Place(accounts={FAKE: Reach()})
+            OPERATORS,
+            JobRequest(schedule="30m", prompt="x", to="slack:1"),
+            JobOrigin(accounts={FAKE: PlatformReach()}),
         )
 
 
 async def test_a_person_has_a_limited_number_of_jobs(begin: Begin) -> None:
-    world = await begin(policy=msgspec.structs.replace(AT_ONCE, jobs=Scheduling(most=1)))
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, jobs=JobSettings(most=1)))
     await add(world, "30m")
     with pytest.raises(Forbidden, match="1 jobs already"):
         await add(world, "30m")
@@ -283,10 +293,10 @@ async def test_a_job_can_be_run_now_beside_its_schedule(world: World) -> None:
     job = await add(world, "every 10m")
     await world.hub.jobs.pause(ANN, job.id)
     begun = await world.hub.jobs.run(ANN, job.id)
-    assert begun.outcome is Outcome.STARTED
+    assert begun.outcome is RunOutcome.STARTED
     (run,) = await passed(world, job, 1)
     assert run.status == "done"
-    assert (await world.hub.jobs.show(ANN, job.id))[0].state is JobState.PAUSED
+    assert (await world.hub.jobs.get(ANN, job.id))[0].state is JobState.PAUSED
 
 
 async def test_a_removed_job_runs_no_more_and_its_conversations_stay(world: World) -> None:
@@ -296,38 +306,38 @@ async def test_a_removed_job_runs_no_more_and_its_conversations_stay(world: Worl
     world.advance(HOUR)
     assert run.session and await world.hub.session(ANN, run.session)
     with pytest.raises(NotFound):
-        await world.hub.jobs.show(ANN, job.id)
+        await world.hub.jobs.get(ANN, job.id)
 
 
 async def test_nobody_sees_or_changes_the_jobs_of_others(world: World) -> None:
     job = await add(world, "every 10m")
     bob = viewer("bob")
-    assert await world.hub.jobs.every(bob) == []
-    for verb in (world.hub.jobs.pause, world.hub.jobs.run, world.hub.jobs.remove, world.hub.jobs.show):
+    assert await world.hub.jobs.list_all(bob) == []
+    for verb in (world.hub.jobs.pause, world.hub.jobs.run, world.hub.jobs.remove, world.hub.jobs.get):
         with pytest.raises(NotFound):
             await verb(bob, job.id)
-    assert [j.id for j in await world.hub.jobs.every(OPERATORS)] == [job.id]
+    assert [j.id for j in await world.hub.jobs.list_all(OPERATORS)] == [job.id]
 
 
 async def test_jobs_of_one_name_get_numbers_and_are_found_by_the_beginning(world: World) -> None:
     names = [(await add(world, "every 1h", "Check the news.")).name for _ in range(2)]
     assert names == ["Check the news", "Check the news #2"]
     await add(world, "every 1h", "Water the plants")
-    assert (await world.hub.jobs.show(ANN, "water"))[0].name == "Water the plants"
-    assert (await world.hub.jobs.show(ANN, "check the news"))[0].name == "Check the news"
+    assert (await world.hub.jobs.get(ANN, "water"))[0].name == "Water the plants"
+    assert (await world.hub.jobs.get(ANN, "check the news"))[0].name == "Check the news"
     with pytest.raises(Conflict, match="fits 2 jobs"):
-        await world.hub.jobs.show(ANN, "check")
+        await world.hub.jobs.get(ANN, "check")
 
 
 async def test_a_person_who_may_no_longer_talk_has_no_more_runs(begin: Begin) -> None:
     world = await begin()
     job = await _from_chat(world)
     await world.crash()
-    world.policy = msgspec.structs.replace(world.policy, access={FAKE: Rule(allow=("somebody",))})
+    world.policy = msgspec.structs.replace(world.policy, access={FAKE: AccessRule(allow=("somebody",))})
     await world.start()
     (run,) = await passed(world, job, 1)
-    assert (run.outcome, run.session) == (Outcome.REFUSED, None)
-    (paused,) = await world.hub.jobs.every(OPERATORS)
+    assert (run.outcome, run.session) == (RunOutcome.REFUSED, None)
+    (paused,) = await world.hub.jobs.list_all(OPERATORS)
     assert paused.state is JobState.PAUSED and "may no longer talk" in paused.why
 
 
@@ -335,14 +345,14 @@ async def _from_chat(world: World, text: str = "/jobs add every 10m hello", **fi
     """A job that a person made in a chat, who came in through the platform."""
     reply = await world.command(text, principal=None, **fields)
     assert "runs every 10m" in reply
-    return (await world.hub.jobs.every(OPERATORS))[-1]
+    return (await world.hub.jobs.list_all(OPERATORS))[-1]
 
 
 async def test_a_job_is_made_and_managed_in_a_chat(world: World) -> None:
     assert "You have no jobs" in await world.command("/jobs")
     made = await world.command("/jobs add 0 9 * * mon-fri Europe/Berlin Tell me the news")
     assert "“Tell me the news” runs 0 9 * * mon-fri Europe/Berlin, first at 2026-03-02 09:00" in made
-    (job,) = await world.hub.jobs.every(ANN)
+    (job,) = await world.hub.jobs.list_all(ANN)
     assert (job.prompt, [str(t) for t in job.targets]) == ("Tell me the news", ["fake:1"])
     assert "Tell me the news · 0 9 * * mon-fri" in await world.command("/jobs")
     assert "waits until" in await world.command("/jobs pause tell me")
@@ -392,7 +402,7 @@ async def test_a_thread_under_the_answer_of_a_run_goes_on_with_it(world: World) 
     job = await add(world, "every 10m")
     await passed(world, job, 1)
     (delivery,) = await world.flow(world.delivered(1))
-    (run, *_) = await world.read(runs.of_job, job)
+    (run, *_) = await world.read(jobs.list_runs, job)
     thread = Source(platform=FAKE, chat="1", user="ann", thread=delivery.receipts[0])
     reply = Target(FAKE, chat="1", thread=delivery.receipts[0])
     receipt = await world.say("why?", source=thread, reply=reply)
@@ -412,7 +422,7 @@ async def test_everything_of_a_person_includes_their_jobs(world: World, database
     await world.hub.people.export(OPERATORS, owner.principal, written.append)
     assert '"hello"' in written[0] and '"every"' in written[0]
     await world.hub.people.erase(OPERATORS, owner.principal)
-    assert await world.hub.jobs.every(OPERATORS, done=True) == []
+    assert await world.hub.jobs.list_all(OPERATORS, done=True) == []
     assert await world.read(lambda tx: tx.rows("select * from job_runs")) == []
 
 
@@ -421,12 +431,12 @@ async def test_jobs_go_with_a_person_who_is_linked_and_unlinked(world: World) ->
     world.advance(1)
     await _from_chat(world, user="bob", chat="2")
     await world.hub.people.link(OPERATORS, (FAKE, "ann"), (FAKE, "bob"))
-    found = await world.hub.jobs.every(OPERATORS)
+    found = await world.hub.jobs.list_all(OPERATORS)
     assert {j.owner for j in found} == {job.owner} and sorted(j.name for j in found) == ["hello", "hello #2"]
     await world.hub.people.unlink(OPERATORS, FAKE, "bob")
-    owners = {j.name: j.owner for j in await world.hub.jobs.every(OPERATORS)}
+    owners = {j.name: j.owner for j in await world.hub.jobs.list_all(OPERATORS)}
     assert owners["hello"] == job.owner and owners["hello #2"] != job.owner
-    known = await world.read(principals.every, DEFAULT_PROFILE)
+    known = await world.read(people.list_all, DEFAULT_PROFILE)
     assert owners["hello #2"] in {p.id for p in known}
 
 
@@ -434,7 +444,7 @@ async def test_an_event_that_makes_a_job_makes_it_once(world: World) -> None:
     given = inbound("/jobs add every 10m hello")
     first, again = await world.hub.receive(given), await world.hub.receive(given)
     assert (again.duplicate, again.reply) == (True, first.reply)
-    assert len(await world.hub.jobs.every(ANN)) == 1
+    assert len(await world.hub.jobs.list_all(ANN)) == 1
 
 
 async def test_a_question_of_a_run_is_answered_from_the_chat_that_it_reached(begin: Begin) -> None:
@@ -443,7 +453,7 @@ async def test_a_question_of_a_run_is_answered_from_the_chat_that_it_reached(beg
     async def ask(context: TurnContext) -> None:
         answers.append(await context.ask(Question(key="1", title="May I?")))
 
-    world = await begin(agent=Scenes({"build": [ask, Said("built")]}))
+    world = await begin(agent=Scenes({"build": [ask, TextDelta("built")]}))
     job = await add(world, "30m", "build")
     world.advance(30 * MINUTE)
     (told,) = await world.sent(1)
@@ -457,7 +467,7 @@ async def test_a_question_of_a_run_is_answered_from_the_chat_that_it_reached(beg
 async def test_a_job_follows_a_chat_that_gets_another_id(world: World) -> None:
     job = await _from_chat(world)
     await world.hub.lanes.move_chat(FAKE, "", "1", "-1001")
-    (moved,) = await world.hub.jobs.every(OPERATORS)
+    (moved,) = await world.hub.jobs.list_all(OPERATORS)
     assert [str(t) for t in moved.targets] == ["fake:-1001"] and moved.source and moved.source.chat == "-1001"
     await passed(world, job, 1)
     (delivery,) = [d for d in await world.flow(world.delivered(2)) if d.turn]
@@ -469,12 +479,12 @@ async def test_a_job_in_a_zone_that_is_gone_holds_up_no_other(world: World) -> N
     strange = msgspec.structs.replace(lost.schedule, zone="Mars/Crater")
     await world.write(
         lambda tx: tx.run(
-            "update jobs set schedule = :s where id = :id", {"s": wire.dumps(strange), "id": lost.id}
+            "update jobs set schedule = :s where id = :id", {"s": codec.dumps(strange), "id": lost.id}
         )
     )
     (run,) = await passed(world, other, 1)
     assert run.status == "done"
-    paused, _ = await world.hub.jobs.show(ANN, lost.id)
+    paused, _ = await world.hub.jobs.get(ANN, lost.id)
     assert paused.state is JobState.PAUSED and "Mars/Crater" in paused.why
 
 
@@ -482,6 +492,6 @@ async def test_what_became_of_moments_long_past_is_forgotten(world: World) -> No
     job = await add(world, "every 10m")
     first, _ = await passed(world, job, 2)
     before = first.at + MINUTE
-    await world.database.write("runs.trim", lambda tx: runs.trim(tx, before=before))
-    left = await world.read(runs.of_job, job)
+    await world.database.write("runs.trim", lambda tx: jobs.trim_runs(tx, before=before))
+    left = await world.read(jobs.list_runs, job)
     assert [run.due_at for run in left] == [job.created_at + 20 * MINUTE]

@@ -18,21 +18,22 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId
 from keryx.core.messages import Role
-from keryx.core.ports import Inbound, Said
-from keryx.core.sessions import Listing, Viewer
+from keryx.core.ports.adapter import InboundMessage
+from keryx.core.ports.agent import TextDelta
+from keryx.core.sessions import SessionFilter, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.engine.feed import Feed
-from keryx.engine.hub import Hub
-from keryx.engine.people import Person
+from keryx.engine.hub.hub import Hub
+from keryx.engine.hub.people import PersonSummary
+from keryx.engine.loops.feed import Feed
 from keryx.store import lanes, messages, sessions
-from keryx.store.database import Transaction
-from keryx.store.sqlite import SqliteDatabase
+from keryx.store.db.database import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import FakeClock
 
 PHONE, LID = "4917", "998877665544@lid"
 
 
-def on(platform: str, user: str, text: str, **fields: Any) -> Inbound:
+def on(platform: str, user: str, text: str, **fields: Any) -> InboundMessage:
     source = Source(platform=platform, chat=user, user=user, user_name=user)
     plain = inbound(text, source=source, reply=Target(platform, chat=user), principal=None)
     return msgspec.structs.replace(plain, **fields)
@@ -52,8 +53,8 @@ async def link(world: World) -> None:
     assert (await reply(world, "telegram", "77", f"/link {code[1].lower()}")).startswith("Linked")
 
 
-async def persons(world: World) -> list[Person]:
-    return await world.hub.people.every(OPERATORS)
+async def persons(world: World) -> list[PersonSummary]:
+    return await world.hub.people.list_all(OPERATORS)
 
 
 async def test_a_code_proved_on_both_sides_makes_two_people_one(world: World) -> None:
@@ -65,7 +66,7 @@ async def test_a_code_proved_on_both_sides_makes_two_people_one(world: World) ->
         (FAKE, "ann"),
         ("telegram", "77"),
     ]
-    listed, _ = await world.hub.sessions(Viewer(DEFAULT_PROFILE, person.principal.id), Listing())
+    listed, _ = await world.hub.sessions(Viewer(DEFAULT_PROFILE, person.principal.id), SessionFilter())
     assert sorted(entry.session.title for entry in listed) == ["the plan", "the plan #2"]
     assert "telegram 77" in await reply(world, FAKE, "ann", "/whoami")
     assert "fake ann" in await reply(world, "telegram", "77", "/link list")
@@ -143,7 +144,7 @@ async def test_an_alias_learned_late_joins_lanes_and_keeps_both_histories(world:
     await world.hub.people.learn_alias(OPERATORS, "whatsapp", f"+{PHONE}@s.whatsapp.net", LID)
     (lane,) = await world.hub.lanes.page(OPERATORS)
     assert (lane.key, lane.session) == (f"agent:main:whatsapp:dm:{PHONE}", second.session)
-    _, moves = await world.hub.lanes.show(OPERATORS, lane.key)
+    _, moves = await world.hub.lanes.get(OPERATORS, lane.key)
     assert {m.session for m in moves} == {first.session, second.session}
     assert moves[0].why.startswith("joined with agent:main:whatsapp:dm:")
     for user in (PHONE, LID):
@@ -162,7 +163,7 @@ async def test_an_alias_goes_with_its_grant_and_means_nothing_elsewhere(begin: B
 
 
 async def test_a_member_of_a_group_has_one_lane_under_all_ids(world: World) -> None:
-    def member(user: str) -> Inbound:
+    def member(user: str) -> InboundMessage:
         source = Source(platform="whatsapp", chat="g@g.us", chat_type=ChatType.GROUP, user=user)
         return on("whatsapp", user, "hi", source=source, reply=Target("whatsapp", chat="g"))
 
@@ -174,7 +175,7 @@ async def test_a_member_of_a_group_has_one_lane_under_all_ids(world: World) -> N
 
 
 async def test_everything_of_a_person_is_exported_and_erased(begin: Begin) -> None:
-    world = await begin(agent=Scenes({"ann": [Said("noted")]}))
+    world = await begin(agent=Scenes({"ann": [TextDelta("noted")]}))
     kept = await world.ask("mine", user="bob", chat="2")
     await world.settle(await say(world, FAKE, "ann", "secret of ann"))
     await world.settle(await say(world, "telegram", "77", "more of ann"))
@@ -210,7 +211,7 @@ async def test_everything_of_a_person_is_exported_and_erased(begin: Begin) -> No
 async def test_what_was_overheard_of_a_person_is_erased_everywhere(begin: Begin) -> None:
     world = await begin()
 
-    def in_thread(user: str, text: str, **fields: Any) -> Inbound:
+    def in_thread(user: str, text: str, **fields: Any) -> InboundMessage:
         source = Source(
             platform=FAKE,
             chat="g",
@@ -293,9 +294,9 @@ async def _learned(folder: Path, steps: list[tuple[str, Any]]) -> None:
 def _all_said(tx: Transaction) -> tuple[list[str], set[PrincipalId], set[str]]:
     """What is in the store, whose it is, and which sessions no lane has a record of."""
     ids = [row[0] for row in tx.rows("select id from sessions")]
-    texts = [m.text for id_ in ids for m in messages.following(tx, id_, after=0)]
+    texts = [m.text for id_ in ids for m in messages.list_after(tx, id_, after=0)]
     owners = {sessions.get(tx, id_).owner for id_ in ids}
-    every = lanes.page(tx, OPERATORS)
+    every = lanes.list_recent(tx, OPERATORS)
     assert len(every) <= 1
-    recorded = {move.session for lane in every for move in lanes.history(tx, lane.key)}
+    recorded = {move.session for lane in every for move in lanes.list_moves(tx, lane.key)}
     return texts, owners, set(ids) - recorded

@@ -3,9 +3,9 @@
 import asyncio
 
 from keryx.core.messages import ToolCall
-from keryx.core.ports import Called, Said, Used
-from keryx.core.turns import Usage
-from keryx.engine.mailbox import Cancelled, Ended, Mailbox
+from keryx.core.ports.agent import TextDelta, ToolCallEvent, UsageEvent
+from keryx.core.usage import Usage
+from keryx.engine.loops.mailbox import AgentExit, CancelRequest, Mailbox
 
 
 async def test_the_first_words_are_taken_before_an_agent_that_has_more_goes_on() -> None:
@@ -13,39 +13,39 @@ async def test_the_first_words_are_taken_before_an_agent_that_has_more_goes_on()
     taken = asyncio.create_task(mailbox.take())
     await asyncio.sleep(0)
     for word in ("one", "two", "three"):
-        await mailbox.put_event(Said(word), until_stored=False)
-    assert await taken == [Said("one"), Said("two")]
-    assert await mailbox.take() == [Said("three")]
+        await mailbox.put_event(TextDelta(word), until_stored=False)
+    assert await taken == [TextDelta("one"), TextDelta("two")]
+    assert await mailbox.take() == [TextDelta("three")]
 
 
 async def test_what_is_said_at_once_is_taken_with_its_end() -> None:
     mailbox = Mailbox()
     taken = asyncio.create_task(mailbox.take())
     await asyncio.sleep(0)
-    used = Used(Usage(model="m"))
-    await mailbox.put_event(Said("all of it"), until_stored=False)
+    used = UsageEvent(Usage(model="m"))
+    await mailbox.put_event(TextDelta("all of it"), until_stored=False)
     await mailbox.put_event(used, until_stored=False)
-    mailbox.put(Ended())
-    assert await taken == [Said("all of it"), used, Ended()]
+    mailbox.put(AgentExit())
+    assert await taken == [TextDelta("all of it"), used, AgentExit()]
 
 
 async def test_a_stop_does_not_wait_for_words_to_be_joined() -> None:
     mailbox = Mailbox()
-    await mailbox.put_event(Said("one"), until_stored=False)
+    await mailbox.put_event(TextDelta("one"), until_stored=False)
     await mailbox.take()
-    await mailbox.put_event(Said("two"), until_stored=False)
+    await mailbox.put_event(TextDelta("two"), until_stored=False)
     taking = asyncio.create_task(mailbox.take())
     await asyncio.sleep(0)
-    mailbox.put(Cancelled())
+    mailbox.put(CancelRequest())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert taking.done()
-    assert await taking == [Said("two"), Cancelled()]
+    assert await taking == [TextDelta("two"), CancelRequest()]
 
 
 async def test_an_agent_is_resumed_only_when_its_step_is_stored() -> None:
     mailbox = Mailbox()
-    step = Called((ToolCall("c1", "grep", "{}"),))
+    step = ToolCallEvent((ToolCall("c1", "grep", "{}"),))
     putting = asyncio.create_task(mailbox.put_event(step, until_stored=True))
     assert await mailbox.take() == [step]
     assert not putting.done()
@@ -58,8 +58,8 @@ async def test_an_agent_that_runs_ahead_is_stored_in_long_stretches() -> None:
 
     async def talk() -> None:
         for n in range(200):
-            await mailbox.put_event(Said(str(n)), until_stored=False)
-        mailbox.put(Ended())
+            await mailbox.put_event(TextDelta(str(n)), until_stored=False)
+        mailbox.put(AgentExit())
 
     talking = asyncio.create_task(talk())
     stretches: list[int] = []
@@ -74,12 +74,12 @@ async def test_an_agent_that_runs_ahead_is_stored_in_long_stretches() -> None:
 
 async def test_the_first_words_do_not_wait_for_what_came_before_them() -> None:
     mailbox = Mailbox()
-    await mailbox.put_event(Used(Usage(model="m")), until_stored=False)
+    await mailbox.put_event(UsageEvent(Usage(model="m")), until_stored=False)
     await mailbox.take()
     taking = asyncio.create_task(mailbox.take())
     await asyncio.sleep(0)
-    await mailbox.put_event(Said("one"), until_stored=False)
+    await mailbox.put_event(TextDelta("one"), until_stored=False)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert taking.done()
-    assert await taking == [Said("one")]
+    assert await taking == [TextDelta("one")]

@@ -5,24 +5,25 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from tests.builders import ANN, ANNS, BOBS, NOW, OPERATORS, Store, a_session
+from tests.builders import ANN, ANNS, BOBS, OPERATORS, Store, a_session
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, World, inbound, viewer
 
 from keryx.core import media
 from keryx.core.errors import Invalid, NotFound, Unavailable
 from keryx.core.ids import PrincipalId, SessionId
+from keryx.core.media import Attachment
 from keryx.core.messages import File, Image, Part, Role, Text, ToolCall
-from keryx.core.ports import Attached, Attachment, Called, Said
-from keryx.engine import revisions
-from keryx.engine.housekeeping import Housekeeping
-from keryx.engine.media import Media, door
+from keryx.core.ports.agent import FileEvent, TextDelta, ToolCallEvent
+from keryx.engine.loops.sweeps import RetentionSweep
+from keryx.engine.media import MediaStorage, build_adapter_viewer
 from keryx.engine.policy import Policy
+from keryx.engine.units import revisions
 from keryx.store import media as store_media
 from keryx.store import messages, sessions
-from keryx.store.database import Database, Transaction
-from keryx.store.verify import verify
-from keryx.testing import CrashingDatabase, FakeClock, Fault, ScriptedAgent, When
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database, Transaction
+from keryx.testing import START_TIME, CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, ScriptedAgent
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 LARGE = b"%PDF-" + bytes(range(256)) * 3000
@@ -31,13 +32,13 @@ BOOK = Attachment(name="book.pdf", mime="", body=LARGE)
 
 
 @pytest.fixture
-def files(database: Database, clock: FakeClock) -> Media:
-    return Media(database, clock, limit=1_000_000)
+def files(database: Database, clock: FakeClock) -> MediaStorage:
+    return MediaStorage(database, clock, limit=1_000_000)
 
 
 def shows(tx: Transaction, part: Part, *, owner: PrincipalId = ANN) -> SessionId:
     session = a_session(tx, owner=owner)
-    messages.append(tx, session.id, Role.USER, (Text("look"), part), now=NOW)
+    messages.append(tx, session.id, Role.USER, (Text("look"), part), now=START_TIME)
     return session.id
 
 
@@ -47,27 +48,27 @@ async def count(store: Store, table: str) -> int:
     return int(row[0])
 
 
-async def test_a_file_comes_back_as_it_was(files: Media, store: Store) -> None:
-    cat, book = await files.keep(ANNS, CAT), await files.keep(ANNS, BOOK)
-    assert cat == Image(media.address(PNG), "image/png", "cat.png")
-    assert book == File(media.address(LARGE), "application/pdf", "book.pdf")
+async def test_a_file_comes_back_as_it_was(files: MediaStorage, store: Store) -> None:
+    cat, book = await files.save(ANNS, CAT), await files.save(ANNS, BOOK)
+    assert cat == Image(media.hash_body(PNG), "image/png", "cat.png")
+    assert book == File(media.hash_body(LARGE), "application/pdf", "book.pdf")
     assert await files.fetch(ANNS, cat.media) == CAT
     assert (await files.fetch(ANNS, book.media)).body == LARGE
     assert await count(store, "media_chunks") == 1 + 3
     assert await verify(store.database) == []
 
 
-async def test_the_same_file_is_there_once(files: Media, store: Store) -> None:
-    await files.keep(ANNS, CAT)
-    await files.keep(ANNS, CAT)
-    await files.keep(BOBS, msgspec.structs.replace(CAT, name="other.png"))
+async def test_the_same_file_is_there_once(files: MediaStorage, store: Store) -> None:
+    await files.save(ANNS, CAT)
+    await files.save(ANNS, CAT)
+    await files.save(BOBS, msgspec.structs.replace(CAT, name="other.png"))
     assert await count(store, "media") == 1
-    assert (await files.fetch(ANNS, media.address(PNG))).name == "cat.png"
-    assert (await files.fetch(BOBS, media.address(PNG))).name == "other.png"
+    assert (await files.fetch(ANNS, media.hash_body(PNG))).name == "cat.png"
+    assert (await files.fetch(BOBS, media.hash_body(PNG))).name == "other.png"
 
 
-async def test_only_who_brought_a_file_or_sees_its_session_sees_it(files: Media, store: Store) -> None:
-    part = await files.keep(ANNS, CAT)
+async def test_only_who_brought_a_file_or_sees_its_session_sees_it(files: MediaStorage, store: Store) -> None:
+    part = await files.save(ANNS, CAT)
     for nobody in (BOBS, msgspec.structs.replace(ANNS, profile="work")):
         with pytest.raises(NotFound, match="not yours"):
             await files.fetch(nobody, part.media)
@@ -77,50 +78,50 @@ async def test_only_who_brought_a_file_or_sees_its_session_sees_it(files: Media,
     assert (await files.fetch(OPERATORS, part.media)).body == PNG
 
 
-async def test_naming_the_file_of_somebody_else_does_not_show_it(files: Media, store: Store) -> None:
-    part = await files.keep(ANNS, CAT)
+async def test_naming_the_file_of_somebody_else_does_not_show_it(files: MediaStorage, store: Store) -> None:
+    part = await files.save(ANNS, CAT)
     await store.write(shows, part, owner=BOBS.principal)
     with pytest.raises(NotFound):
         await files.fetch(BOBS, part.media)
 
 
-async def test_a_file_that_is_too_large_or_empty_is_refused(files: Media) -> None:
+async def test_a_file_that_is_too_large_or_empty_is_refused(files: MediaStorage) -> None:
     with pytest.raises(Invalid, match=r"big has 1\.0 MB, and at most 1\.0 MB are kept"):
-        await files.keep(ANNS, Attachment(name="big", mime="", body=bytes(1_000_001)))
+        await files.save(ANNS, Attachment(name="big", mime="", body=bytes(1_000_001)))
     with pytest.raises(Invalid, match="empty"):
-        await files.keep(ANNS, Attachment(name="e", mime="", body=b""))
+        await files.save(ANNS, Attachment(name="e", mime="", body=b""))
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", ["media.begin", "media.chunk", "media.finish"])
 async def test_a_file_that_was_half_written_can_be_sent_again(
-    database: Database, clock: FakeClock, store: Store, label: str, when: When
+    database: Database, clock: FakeClock, store: Store, label: str, when: FaultTiming
 ) -> None:
-    broken = Media(CrashingDatabase(database, Fault(label, when)), clock, limit=1_000_000)
+    broken = MediaStorage(CrashingDatabase(database, DatabaseFault(label, when)), clock, limit=1_000_000)
     with pytest.raises(Unavailable):
-        await broken.keep(ANNS, BOOK)
+        await broken.save(ANNS, BOOK)
     if label != "media.finish":
         with pytest.raises(NotFound):
-            await broken.fetch(ANNS, media.address(LARGE))
+            await broken.fetch(ANNS, media.hash_body(LARGE))
     assert await verify(database) == []
-    await broken.keep(ANNS, BOOK)
-    assert (await broken.fetch(ANNS, media.address(LARGE))).body == LARGE
+    await broken.save(ANNS, BOOK)
+    assert (await broken.fetch(ANNS, media.hash_body(LARGE))).body == LARGE
 
 
-async def test_two_who_bring_the_same_file_at_once_both_have_it(files: Media) -> None:
-    await asyncio.gather(*(files.keep(v, BOOK) for v in (ANNS, BOBS, ANNS, OPERATORS)))
+async def test_two_who_bring_the_same_file_at_once_both_have_it(files: MediaStorage) -> None:
+    await asyncio.gather(*(files.save(v, BOOK) for v in (ANNS, BOBS, ANNS, OPERATORS)))
     for who in (ANNS, BOBS, OPERATORS):
-        assert (await files.fetch(who, media.address(LARGE))).body == LARGE
+        assert (await files.fetch(who, media.hash_body(LARGE))).body == LARGE
 
 
 async def test_what_nobody_uses_goes_after_a_day(
-    files: Media, store: Store, database: Database, clock: FakeClock
+    files: MediaStorage, store: Store, database: Database, clock: FakeClock
 ) -> None:
-    used, unused = await files.keep(ANNS, CAT), await files.keep(ANNS, BOOK)
-    half = media.address(b"half")
-    await store.write(store_media.begin, half, size=4, now=NOW)
+    used, unused = await files.save(ANNS, CAT), await files.save(ANNS, BOOK)
+    half = media.hash_body(b"half")
+    await store.write(store_media.begin_write, half, size=4, now=START_TIME)
     session = await store.write(shows, used)
-    housekeeping = Housekeeping(database, clock, policy=Policy())
+    housekeeping = RetentionSweep(database, clock, policy=Policy())
     clock.advance(timedelta(hours=23))
     await housekeeping.sweep()
     assert await count(store, "media") == 3
@@ -130,44 +131,44 @@ async def test_what_nobody_uses_goes_after_a_day(
     assert (await files.fetch(ANNS, used.media)).body == PNG
     with pytest.raises(NotFound):
         await files.fetch(ANNS, unused.media)
-    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, session), now=NOW))
+    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, session), now=START_TIME))
     assert (await count(store, "media"), await count(store, "media_chunks")) == (0, 0)
 
 
-async def test_erasing_a_session_removes_what_only_it_used(files: Media, store: Store) -> None:
-    shared, own = await files.keep(ANNS, CAT), await files.keep(ANNS, BOOK)
+async def test_erasing_a_session_removes_what_only_it_used(files: MediaStorage, store: Store) -> None:
+    shared, own = await files.save(ANNS, CAT), await files.save(ANNS, BOOK)
     first = await store.write(shows, shared)
     await store.write(shows, shared)
-    await store.write(lambda tx: messages.append(tx, first, Role.USER, (own,), now=NOW))
-    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, first), now=NOW))
+    await store.write(lambda tx: messages.append(tx, first, Role.USER, (own,), now=START_TIME))
+    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, first), now=START_TIME))
     assert (await files.fetch(ANNS, shared.media)).body == PNG
     with pytest.raises(NotFound):
         await files.fetch(ANNS, own.media)
     assert await count(store, "media") == 1
 
 
-async def test_a_fork_shows_the_files_of_the_messages_it_has(files: Media, store: Store) -> None:
-    early, late = await files.keep(ANNS, CAT), await files.keep(ANNS, BOOK)
+async def test_a_fork_shows_the_files_of_the_messages_it_has(files: MediaStorage, store: Store) -> None:
+    early, late = await files.save(ANNS, CAT), await files.save(ANNS, BOOK)
     session = await store.write(shows, early)
-    await store.write(lambda tx: messages.append(tx, session, Role.USER, (late,), now=NOW))
+    await store.write(lambda tx: messages.append(tx, session, Role.USER, (late,), now=START_TIME))
 
     def fork(tx: Transaction) -> SessionId:
         found = sessions.get(tx, session)
-        return revisions.fork(tx, found, viewer=ANNS, surface="web", through=1, now=NOW).id
+        return revisions.fork(tx, found, viewer=ANNS, surface="web", through=1, now=START_TIME).id
 
     child = await store.write(fork)
-    assert [k.id for k in await store.read(store_media.linked, child)] == [early.media]
-    assert len(await store.read(store_media.linked, session)) == 2
+    assert [k.id for k in await store.read(store_media.list_for_session, child)] == [early.media]
+    assert len(await store.read(store_media.list_for_session, session)) == 2
 
 
-async def test_everything_that_a_person_brought_goes_with_them(files: Media, store: Store) -> None:
-    held, sent = await files.keep(ANNS, CAT), await files.keep(door(FAKE, ""), BOOK)
+async def test_everything_that_a_person_brought_goes_with_them(files: MediaStorage, store: Store) -> None:
+    held, sent = await files.save(ANNS, CAT), await files.save(build_adapter_viewer(FAKE, ""), BOOK)
     session = await store.write(shows, sent, owner=BOBS.principal)
 
     def erase(tx: Transaction) -> None:
-        store_media.drop(tx, profile=ANNS.profile, owner=ANNS.principal)
+        store_media.remove_for_owner(tx, profile=ANNS.profile, owner=ANNS.principal)
         message = messages.get(tx, session, 1)
-        messages.blank(tx, message, (Text("(erased)"),), now=NOW)
+        messages.redact(tx, message, (Text("(erased)"),), now=START_TIME)
         store_media.unlink(tx, session, message.parts, seq=1)
 
     await store.write(erase)
@@ -177,17 +178,17 @@ async def test_everything_that_a_person_brought_goes_with_them(files: Media, sto
     assert await count(store, "media") == 0
 
 
-async def test_a_file_that_another_message_shows_stays(files: Media, store: Store) -> None:
-    part = await files.keep(BOBS, CAT)
+async def test_a_file_that_another_message_shows_stays(files: MediaStorage, store: Store) -> None:
+    part = await files.save(BOBS, CAT)
     session = await store.write(shows, part, owner=BOBS.principal)
-    await store.write(lambda tx: messages.append(tx, session, Role.USER, (part,), now=NOW))
+    await store.write(lambda tx: messages.append(tx, session, Role.USER, (part,), now=START_TIME))
     await store.write(lambda tx: store_media.unlink(tx, session, (part,), seq=1))
     assert (await files.fetch(BOBS, part.media)).body == PNG
-    assert len(await store.read(store_media.linked, session)) == 1
+    assert len(await store.read(store_media.list_for_session, session)) == 1
 
 
-async def test_a_damaged_file_is_found(files: Media, store: Store, database: Database) -> None:
-    await files.keep(ANNS, CAT)
+async def test_a_damaged_file_is_found(files: MediaStorage, store: Store, database: Database) -> None:
+    await files.save(ANNS, CAT)
     await store.write(lambda tx: tx.run("update media_chunks set body = :b", {"b": PNG[::-1]}))
     assert [p.text for p in await verify(database)] == ["holds other bytes than its id stands for"]
     await store.write(lambda tx: tx.run("delete from media_chunks"))
@@ -195,7 +196,7 @@ async def test_a_damaged_file_is_found(files: Media, store: Store, database: Dat
 
 
 async def test_the_session_of_a_platform_shows_what_the_platform_brought(world: World) -> None:
-    part = await world.hub.media.keep(door(FAKE, ""), CAT)
+    part = await world.hub.media.save(build_adapter_viewer(FAKE, ""), CAT)
     said = inbound("look")
     receipt = await world.hub.receive(msgspec.structs.replace(said, parts=(Text("look"), part)))
     await world.settle(receipt)
@@ -205,23 +206,23 @@ async def test_the_session_of_a_platform_shows_what_the_platform_brought(world: 
 
 
 async def test_an_agent_reads_the_files_of_its_conversation(begin: Begin) -> None:
-    agent = ScriptedAgent([Said("seen")])
+    agent = ScriptedAgent([TextDelta("seen")])
     world = await begin(agent=agent)
-    part = await world.hub.media.keep(door(FAKE, ""), CAT)
+    part = await world.hub.media.save(build_adapter_viewer(FAKE, ""), CAT)
     await world.settle(await world.hub.receive(msgspec.structs.replace(inbound("x"), parts=(part,))))
-    other = await world.hub.media.keep(ANNS, BOOK)
+    other = await world.hub.media.save(ANNS, BOOK)
     assert (await agent.contexts[0].fetch(part.media)).body == PNG
     with pytest.raises(NotFound):
         await agent.contexts[0].fetch(other.media)
 
 
 async def test_a_file_of_an_answer_stands_in_its_place_and_is_sent_after_the_text(begin: Begin) -> None:
-    script = [Said("Here: "), Attached("cat.png", "image/png", PNG), Said("a cat.")]
+    script = [TextDelta("Here: "), FileEvent("cat.png", "image/png", PNG), TextDelta("a cat.")]
     world = await begin(agent=ScriptedAgent(script))
     receipt = await world.say("draw")
     await world.settle(receipt)
     answer = (await world.open(receipt.session)).messages[-1]
-    picture = Image(media.address(PNG), "image/png", "cat.png")
+    picture = Image(media.hash_body(PNG), "image/png", "cat.png")
     assert answer.parts == (Text("Here: "), picture, Text("a cat."))
     (delivery,) = await world.delivered(1)
     assert (delivery.text, delivery.media) == ("Here: \n\na cat.", (picture,))
@@ -229,7 +230,7 @@ async def test_a_file_of_an_answer_stands_in_its_place_and_is_sent_after_the_tex
 
 
 async def test_a_file_before_a_tool_call_stays_in_its_step(begin: Begin) -> None:
-    script = [Attached("cat.png", "", PNG), Called((ToolCall("1", "grep", "{}"),)), Said("done")]
+    script = [FileEvent("cat.png", "", PNG), ToolCallEvent((ToolCall("1", "grep", "{}"),)), TextDelta("done")]
     world = await begin(agent=ScriptedAgent(script))
     receipt = await world.say("draw")
     await world.settle(receipt)
@@ -238,7 +239,7 @@ async def test_a_file_before_a_tool_call_stays_in_its_step(begin: Begin) -> None
 
 
 async def test_a_file_that_cannot_be_kept_is_told_of(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Attached("void", "", b""), Said("sorry")]))
+    world = await begin(agent=ScriptedAgent([FileEvent("void", "", b""), TextDelta("sorry")]))
     receipt = await world.say("draw")
     await world.settle(receipt)
     assert "notice: A file of the answer is left out: void is empty" in "\n".join(

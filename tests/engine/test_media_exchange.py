@@ -5,23 +5,24 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.builders import ANN, ANNS, BOBS, NOW, OPERATORS, Store, a_session
+from tests.builders import ANN, ANNS, BOBS, OPERATORS, Store, a_session
 from tests.conftest import Open
 
 from keryx.core import media
 from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
+from keryx.core.media import Attachment
 from keryx.core.messages import Part, Role, Text
-from keryx.core.ports import Attachment
 from keryx.core.sessions import Viewer
-from keryx.engine.exchange.export import Format, export
-from keryx.engine.exchange.load import Report, load
-from keryx.engine.media import Media
-from keryx.store import copying, messages
-from keryx.store.database import Database, Engine, Transaction
-from keryx.store.sqlite import SqliteDatabase
-from keryx.store.verify import verify
-from keryx.testing import FakeClock
+from keryx.engine.export.exporter import ExportFormat, export
+from keryx.engine.importer import ImportReport, import_sessions
+from keryx.engine.media import MediaStorage
+from keryx.store import messages
+from keryx.store.admin import copy
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db.sqlite import SqliteDatabase
+from keryx.testing import START_TIME, FakeClock
 
 BODY = b"%PDF-" + bytes(range(256)) * 2500
 BOOK = Attachment(name="book \ud83d.pdf", mime="application/pdf", body=BODY)
@@ -29,28 +30,28 @@ BOOK = Attachment(name="book \ud83d.pdf", mime="application/pdf", body=BODY)
 
 def shows(tx: Transaction, part: Part) -> SessionId:
     session = a_session(tx, owner=ANN)
-    messages.append(tx, session.id, Role.USER, (Text("look"), part), now=NOW)
+    messages.append(tx, session.id, Role.USER, (Text("look"), part), now=START_TIME)
     return session.id
 
 
 async def a_book(database: Database, *, sessions: int = 1) -> None:
-    part = await Media(database, FakeClock(), limit=len(BODY)).keep(ANNS, BOOK)
+    part = await MediaStorage(database, FakeClock(), limit=len(BODY)).save(ANNS, BOOK)
     for _ in range(sessions):
         await Store(database).write(shows, part)
 
 
 async def exported(database: Database, *, redact: bool = False) -> list[str]:
     pieces: list[str] = []
-    await export(database, OPERATORS, None, Format.JSONL, pieces.append, redact=redact)
+    await export(database, OPERATORS, None, ExportFormat.JSONL, pieces.append, redact=redact)
     return "".join(pieces).splitlines()
 
 
-async def loaded(database: Database, lines: list[str], *, viewer: Viewer = ANNS) -> Report:
-    return await load(database, FakeClock(), viewer, io.BytesIO("\n".join(lines).encode()))
+async def loaded(database: Database, lines: list[str], *, viewer: Viewer = ANNS) -> ImportReport:
+    return await import_sessions(database, FakeClock(), viewer, io.BytesIO("\n".join(lines).encode()))
 
 
 async def fetched(database: Database, viewer: Viewer = ANNS) -> bytes:
-    return (await Media(database, FakeClock(), limit=1).fetch(viewer, media.address(BODY))).body
+    return (await MediaStorage(database, FakeClock(), limit=1).fetch(viewer, media.hash_body(BODY))).body
 
 
 async def test_a_file_comes_back_with_its_session(database: Database, tmp_path: Path) -> None:
@@ -112,6 +113,6 @@ async def test_files_go_from_one_engine_to_the_other(
 ) -> None:
     await a_book(database)
     async with SqliteDatabase(tmp_path / "copy.db") as other:
-        await copying.copy(database, other)
+        await copy.copy_store(database, other)
         assert await fetched(other) == BODY
         assert await verify(other) == []

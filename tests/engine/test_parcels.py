@@ -4,11 +4,16 @@ from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, World
 
 from keryx.core.errors import Uncertain
-from keryx.core.ports import Attached, Capabilities, Parcel, Said
+from keryx.core.ports.adapter import Capabilities, OutgoingPart
+from keryx.core.ports.agent import FileEvent, TextDelta
 from keryx.testing import RecordingAdapter, ScriptedAgent
 
 PNG = b"\x89PNG\r\n\x1a\n"
-SCRIPT = [Said("Two files"), Attached("cat.png", "", PNG), Attached("notes.txt", "text/plain", b"notes")]
+SCRIPT = [
+    TextDelta("Two files"),
+    FileEvent("cat.png", "", PNG),
+    FileEvent("notes.txt", "text/plain", b"notes"),
+]
 
 
 async def drawn(begin: Begin, adapter: RecordingAdapter) -> World:
@@ -21,14 +26,14 @@ async def drawn(begin: Begin, adapter: RecordingAdapter) -> World:
 async def test_files_are_sent_after_the_text(begin: Begin) -> None:
     adapter = RecordingAdapter(FAKE, capabilities=Capabilities(media=True))
     await drawn(begin, adapter)
-    text, *files = adapter.arrived
+    text, *files = adapter.sent_parts
     assert (text.text, text.attachment) == ("Two files", None)
     found = [f.attachment for f in files if f.attachment]
     assert [(a.name, a.mime, a.body) for a in found] == [
         ("cat.png", "image/png", PNG),
         ("notes.txt", "text/plain", b"notes"),
     ]
-    assert [p.part for p in adapter.arrived] == [0, 1, 2]
+    assert [p.part for p in adapter.sent_parts] == [0, 1, 2]
 
 
 async def test_where_files_cannot_be_sent_their_names_are(begin: Begin) -> None:
@@ -39,7 +44,7 @@ async def test_where_files_cannot_be_sent_their_names_are(begin: Begin) -> None:
 
 async def test_a_file_in_doubt_is_repeated_alone(begin: Begin) -> None:
     class Doubtful(RecordingAdapter):
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             receipt = await super().send(parcel)
             if parcel.part == 1 and not parcel.again:
                 raise Uncertain("the line broke")
@@ -47,6 +52,6 @@ async def test_a_file_in_doubt_is_repeated_alone(begin: Begin) -> None:
 
     adapter = Doubtful(FAKE, capabilities=Capabilities(media=True))
     world = await drawn(begin, adapter)
-    assert [(p.part, p.again) for p in adapter.arrived] == [(0, False), (1, False), (1, True), (2, False)]
+    assert [(p.part, p.again) for p in adapter.sent_parts] == [(0, False), (1, False), (1, True), (2, False)]
     (delivery,) = await world.delivered(1)
     assert (delivery.parts_sent, len(delivery.receipts)) == (3, 3)

@@ -9,32 +9,33 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPEN, OPERATORS, Scenes, World, inbound, viewer
 
-from keryx.core.access import Rule
-from keryx.core.compaction import marker
+from keryx.core.access import AccessRule
+from keryx.core.compaction import format_marker
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, ProfileId
 from keryx.core.messages import Message
-from keryx.core.ports import Capabilities, Compacted, Event, Inbound, NotCompacted, Said, TurnContext
-from keryx.core.profiles import Profile, Where
-from keryx.core.shapes import Ids, Reach, Shape
-from keryx.core.source import ChatType, Source
-from keryx.core.turns import Limits
-from keryx.engine import place
-from keryx.engine.homes import BACK
+from keryx.core.ports.adapter import Capabilities, IdFormat, InboundMessage, PlatformIds, PlatformReach
+from keryx.core.ports.agent import AgentEvent, CompactionEvent, CompactionFailedEvent, TextDelta, TurnContext
+from keryx.core.source import ChatType, Profile, Source, SourceRule
+from keryx.core.turns import TurnLimits
 from keryx.engine.policy import Notices, Policy
-from keryx.engine.record import NO_ANSWER
-from keryx.store import homes, lanes, sessions
+from keryx.engine.units import place
+from keryx.engine.units.targets import RESTART_NOTICE
+from keryx.engine.units.turn_writes import NO_ANSWER
+from keryx.store import lanes, platforms, sessions
 from keryx.testing import RecordingAdapter
 
-NO_WAIT = Limits(settle=timedelta(0))
+NO_WAIT = TurnLimits(settle=timedelta(0))
 
 
 def policy(**fields: Any) -> Policy:
     return msgspec.structs.replace(Policy(limits=NO_WAIT, access=OPEN), **fields)
 
 
-def at(platform: str, text: str, *, user: str = "ann", chat: str = "1", principal: str = "ann") -> Inbound:
+def at(
+    platform: str, text: str, *, user: str = "ann", chat: str = "1", principal: str = "ann"
+) -> InboundMessage:
     """Something that a person, known on all platforms, says on one of them."""
     return inbound(
         text,
@@ -45,7 +46,7 @@ def at(platform: str, text: str, *, user: str = "ann", chat: str = "1", principa
     )
 
 
-def in_thread(text: str, user: str, **fields: Any) -> Inbound:
+def in_thread(text: str, user: str, **fields: Any) -> InboundMessage:
     source = Source(
         platform=FAKE, chat="g", thread="t", chat_type=ChatType.GROUP, user=user, user_name=user.title()
     )
@@ -54,30 +55,35 @@ def in_thread(text: str, user: str, **fields: Any) -> Inbound:
 
 
 async def test_home_is_for_operators_and_names_what_a_platform_alone_means(begin: Begin) -> None:
-    world = await begin(policy=policy(access={FAKE: Rule(allow=("*",), operators=("ann",))}))
+    world = await begin(policy=policy(access={FAKE: AccessRule(allow=("*",), operators=("ann",))}))
     with pytest.raises(Invalid, match="no home channel: write /home"):
-        await world.hub.deliveries.targets(OPERATORS, FAKE)
+        await world.hub.deliveries.resolve_targets(OPERATORS, FAKE)
     assert "for operators" in await world.command("/home", user="bob", principal=None)
     assert "home channel" in await world.command("/home", chat="7", principal=None)
-    assert await world.hub.deliveries.targets(OPERATORS, f"{FAKE}, {FAKE}:9") == [
+    assert await world.hub.deliveries.resolve_targets(OPERATORS, f"{FAKE}, {FAKE}:9") == [
         Target(FAKE, chat="7"),
         Target(FAKE, chat="9"),
     ]
     with pytest.raises(Invalid, match="not connected"):
-        await world.hub.deliveries.targets(OPERATORS, "slack:1", accounts={FAKE: Reach("bot")})
-    assert await world.hub.deliveries.targets(OPERATORS, f"{FAKE}:9", accounts={FAKE: Reach("bot")}) == [
-        Target(FAKE, "bot", "9")
-    ]
-    numbers = Reach(
-        "bot", Ids(chat=Shape(r"\d+", "a number, such as 12"), thread=Shape("t.*", "a t and more"))
+        await world.hub.deliveries.resolve_targets(
+            OPERATORS, "slack:1", accounts={FAKE: PlatformReach("bot")}
+        )
+    assert await world.hub.deliveries.resolve_targets(
+        OPERATORS, f"{FAKE}:9", accounts={FAKE: PlatformReach("bot")}
+    ) == [Target(FAKE, "bot", "9")]
+    numbers = PlatformReach(
+        "bot",
+        PlatformIds(chat=IdFormat(r"\d+", "a number, such as 12"), thread=IdFormat("t.*", "a t and more")),
     )
     for wrong, sentence in (("fake:abc", "'abc' is no chat"), ("fake:1:x", "'x' is no thread")):
         with pytest.raises(Invalid, match=f"{sentence} on fake: the id of one is a "):
-            await world.hub.deliveries.targets(OPERATORS, wrong, accounts={FAKE: numbers})
+            await world.hub.deliveries.resolve_targets(OPERATORS, wrong, accounts={FAKE: numbers})
     with pytest.raises(Invalid, match="fake has no threads: name the chat alone"):
-        await world.hub.deliveries.targets(OPERATORS, "fake:1:7", accounts={FAKE: Reach(threads=False)})
+        await world.hub.deliveries.resolve_targets(
+            OPERATORS, "fake:1:7", accounts={FAKE: PlatformReach(threads=False)}
+        )
     assert "no home channel now" in await world.command("/home off", chat="8", principal=None)
-    assert await world.read(homes.every) == []
+    assert await world.read(platforms.list_homes) == []
 
 
 async def test_home_channels_are_told_that_keryx_is_back_once_in_a_while(begin: Begin) -> None:
@@ -87,11 +93,11 @@ async def test_home_channels_are_told_that_keryx_is_back_once_in_a_while(begin: 
     await world.node.stop()
     await world.start()
     await world.delivered(2)
-    assert world.fake.texts[1:] == [BACK]
+    assert world.fake.texts[1:] == [RESTART_NOTICE]
     await world.node.stop()
     await world.start()
     await world.ask("hello")
-    assert (await world.sent(3))[1:] == [BACK, "hello"]
+    assert (await world.sent(3))[1:] == [RESTART_NOTICE, "hello"]
 
 
 async def test_a_mirror_shows_once_what_is_said_elsewhere_and_the_answers(begin: Begin) -> None:
@@ -121,8 +127,8 @@ async def test_a_mirror_shows_once_what_is_said_elsewhere_and_the_answers(begin:
 async def test_a_mirror_is_told_once_of_a_compaction(begin: Begin) -> None:
     other = RecordingAdapter("other")
     summed = {
-        "sum": [Compacted(summary="they greeted", first=3), Said("ok")],
-        "fails": [NotCompacted("no room")],
+        "sum": [CompactionEvent(summary="they greeted", first=3), TextDelta("ok")],
+        "fails": [CompactionFailedEvent("no room")],
     }
     world = await begin(policy=policy(), adapters=[other], agent=Scenes(summed))
     first = await world.hub.receive(at("other", "hello"))
@@ -135,7 +141,7 @@ async def test_a_mirror_is_told_once_of_a_compaction(begin: Begin) -> None:
     await other.wait_for(7, seconds=15)
     failed = "The conversation could not be compacted: no room"
     assert other.texts == [
-        *("hello", "[web] ann: sum", marker("they greeted"), "[web] ok"),
+        *("hello", "[web] ann: sum", format_marker("they greeted"), "[web] ok"),
         *("ok", failed, NO_ANSWER),
     ]
 
@@ -171,7 +177,7 @@ async def test_a_conversation_is_handed_over_to_another_chat_of_the_same_person(
 
 
 async def test_a_hand_over_names_a_chat_as_its_platform_writes_them(begin: Begin) -> None:
-    able = Capabilities(ids=Ids(chat=Shape(r"\d+", "a number, such as 12")))
+    able = Capabilities(ids=PlatformIds(chat=IdFormat(r"\d+", "a number, such as 12")))
     world = await begin(policy=policy(), adapters=[RecordingAdapter(FAKE, capabilities=able)])
     await world.ask("the plan")
     assert await world.command("/handoff fake:abc") == (
@@ -209,9 +215,9 @@ class Listener:
     def __init__(self) -> None:
         self.histories: list[Sequence[Message]] = []
 
-    async def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
         self.histories.append(await context.history())
-        yield Said("heard")
+        yield TextDelta("heard")
 
     @property
     def last(self) -> str:
@@ -254,7 +260,7 @@ async def test_what_was_overheard_is_given_once_with_the_next_question(begin: Be
 
 async def test_an_edit_keeps_what_the_model_is_told_before_the_words(begin: Begin) -> None:
     agent = Listener()
-    world = await begin(policy=policy(limits=Limits(settle=timedelta(0), at_once=0)), agent=agent)
+    world = await begin(policy=policy(limits=TurnLimits(settle=timedelta(0), at_once=0)), agent=agent)
     asked = in_thread("frist", "ann", quote="q", event="e1")
     asked = msgspec.structs.replace(asked, source=msgspec.structs.replace(asked.source, message="m1"))
     receipt = await world.hub.receive(asked)
@@ -265,8 +271,8 @@ async def test_an_edit_keeps_what_the_model_is_told_before_the_words(begin: Begi
 
 async def test_profiles_are_chosen_by_rule_and_nothing_crosses(begin: Begin) -> None:
     rules = {
-        "work": Profile(rules=(Where(platform=FAKE, account="bot2"), Where(chat="9"))),
-        "deep": Profile(rules=(Where(chat="9", thread="t"),)),
+        "work": Profile(rules=(SourceRule(platform=FAKE, account="bot2"), SourceRule(chat="9"))),
+        "deep": Profile(rules=(SourceRule(chat="9", thread="t"),)),
     }
     world = await begin(policy=policy(profiles=rules))
 
@@ -291,14 +297,14 @@ async def test_profiles_are_chosen_by_rule_and_nothing_crosses(begin: Begin) -> 
 
 async def test_instructions_of_a_lane_and_a_project_are_told_after_a_reset_too(world: World) -> None:
     await world.hub.projects.add(viewer("ann"), "travel")
-    await world.hub.projects.instruct(viewer("ann"), "travel", "Prices in euros.")
+    await world.hub.projects.set_instructions(viewer("ann"), "travel", "Prices in euros.")
     await world.command("/instructions Answer in Danish.")
     assert await world.command("/instructions") == "Answer in Danish."
     turn = await world.ask("hello")
     await world.command("/project travel")
 
     async def told(turn: Any) -> tuple[str, ...]:
-        around = await world.read(lambda tx: place.look(tx, sessions.get(tx, turn.session), turn))
+        around = await world.read(lambda tx: place.load(tx, sessions.get(tx, turn.session), turn))
         return around.instructions
 
     assert await told(turn) == ("Prices in euros.", "Answer in Danish.")
@@ -312,5 +318,5 @@ async def test_instructions_of_a_lane_and_a_project_are_told_after_a_reset_too(w
     await world.command("/new")
     assert await told(await world.ask("again")) == ("Answer in Danish.",)
     await world.command("/instructions none")
-    (lane,) = await world.read(lanes.page, OPERATORS)
+    (lane,) = await world.read(lanes.list_recent, OPERATORS)
     assert lane.instructions == ""

@@ -11,16 +11,16 @@ from tests.engine.conftest import Begin
 from tests.engine.test_dispatcher import post
 from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World
 
-from keryx.core.deliveries import AGAIN, Idempotency, Target
-from keryx.core.errors import AgentFailed, Gone, Refused, SendError, Throttled, Unavailable, Uncertain
+from keryx.core.deliveries import REPEAT_MARK, Idempotency, PreviewState, Target
+from keryx.core.errors import AgentFailed, MessageGone, Refused, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.messages import ToolCall
-from keryx.core.ports import Attached, Called, Capabilities, Parcel, Receipt, Said, TurnContext
-from keryx.core.previews import PreviewState
+from keryx.core.ports.adapter import Capabilities, OutgoingPart, Receipt
+from keryx.core.ports.agent import FileEvent, TextDelta, ToolCallEvent, TurnContext
 from keryx.core.questions import Question
-from keryx.store import gates, previews, turns
-from keryx.store.database import Database
-from keryx.store.verify import verify
-from keryx.testing import CrashingDatabase, FakeClock, Fault, RecordingAdapter, When
+from keryx.store import deliveries, platforms, turns
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database
+from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 SECOND = timedelta(seconds=1)
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -33,10 +33,10 @@ class Screen(RecordingAdapter):
         given: dict[str, Any] = {"edit": True, **able}
         super().__init__(FAKE, capabilities=Capabilities(**given), limit=limit)
         self._clock = clock
-        self.sent: list[tuple[float, Parcel]] = []
+        self.sent: list[tuple[float, OutgoingPart]] = []
         self.edits: list[SendError] = []
 
-    async def send(self, parcel: Parcel) -> str:
+    async def send(self, parcel: OutgoingPart) -> str:
         self.sent.append((self._clock.monotonic(), parcel))
         if parcel.edits and self.edits:
             raise self.edits.pop(0)
@@ -89,7 +89,7 @@ async def arrived(stage: Stage, count: int = 1) -> None:
 
 async def test_the_answer_takes_the_place_of_what_was_shown(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("upon "), TextDelta("a time."))
     await stage.begin()
     await stage.shows("Once ")
     await stage.go_on()
@@ -101,23 +101,23 @@ async def test_the_answer_takes_the_place_of_what_was_shown(begin: Begin, clock:
     assert delivery.receipts == ("fake-0",)
     keys = [p.key for _, p in screen.sent]
     assert len(set(keys)) == len(keys) == 3
-    assert delivery.turn and await stage.world.read(previews.find, delivery.turn) is None
+    assert delivery.turn and await stage.world.read(deliveries.find_preview, delivery.turn) is None
 
 
 async def test_a_quick_answer_is_sent_and_nothing_before_it(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock, typing=True)
-    stage = await a_stage(begin, screen, Said("Quick"), Said(" one"))
+    stage = await a_stage(begin, screen, TextDelta("Quick"), TextDelta(" one"))
     await stage.begin()
     clock.advance(0.5)
     stage.pauses[0].go_on()
     await stage.world.settle(stage.receipt)
     await screen.wait_for(1)
-    assert (screen.count(), screen.texts, screen.typed) == (1, ["Quick one"], [])
+    assert (screen.count(), screen.texts, screen.typing_targets) == (1, ["Quick one"], [])
 
 
 async def test_edits_are_gathered_and_keep_their_distance(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, *(Said(f"{n} ") for n in range(12)))
+    stage = await a_stage(begin, screen, *(TextDelta(f"{n} ") for n in range(12)))
     await stage.begin()
     while stage.pauses:
         await stage.go_on()
@@ -135,7 +135,7 @@ async def test_edits_are_gathered_and_keep_their_distance(begin: Begin, clock: F
 
 async def test_of_a_long_text_the_first_part_is_shown_and_stays(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock, limit=4)
-    stage = await a_stage(begin, screen, Said("aabb"), Said("ccdd"), Said("ee"))
+    stage = await a_stage(begin, screen, TextDelta("aabb"), TextDelta("ccdd"), TextDelta("ee"))
     await stage.begin()
     await stage.shows("aabb")
     await stage.go_on()
@@ -148,7 +148,9 @@ async def test_of_a_long_text_the_first_part_is_shown_and_stays(begin: Begin, cl
 
 async def test_a_long_silence_shows_what_is_being_done(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Called((ToolCall("1", "grep", "{}"),)), Said("Found it."))
+    stage = await a_stage(
+        begin, screen, ToolCallEvent((ToolCall("1", "grep", "{}"),)), TextDelta("Found it.")
+    )
     await stage.begin()
     await stage.world.flow(clock.sleep(8), step=0.5)
     assert screen.texts == []
@@ -163,14 +165,14 @@ async def test_a_long_silence_shows_what_is_being_done(begin: Begin, clock: Fake
 
 async def test_typing_is_shown_until_there_is_something_to_read(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock, typing=True)
-    stage = await a_stage(begin, screen, Called(()), Said("x"), Said("y"))
+    stage = await a_stage(begin, screen, ToolCallEvent(()), TextDelta("x"), TextDelta("y"))
     await stage.begin()
-    await stage.world.flow(stage.world.eventually(lambda: len(screen.typed) >= 3), step=0.5)
+    await stage.world.flow(stage.world.eventually(lambda: len(screen.typing_targets) >= 3), step=0.5)
     await stage.go_on()
     await stage.shows("x")
-    typed = len(screen.typed)
+    typed = len(screen.typing_targets)
     await stage.world.flow(clock.sleep(9), step=0.5)
-    assert len(screen.typed) == typed
+    assert len(screen.typing_targets) == typed
     await stage.end()
 
 
@@ -180,7 +182,7 @@ async def test_typing_that_fails_does_no_harm(begin: Begin, clock: FakeClock) ->
             raise RuntimeError("no typing today")
 
     screen = Broken(clock, typing=True, edit=False)
-    stage = await a_stage(begin, screen, Said("x"), Said("y"))
+    stage = await a_stage(begin, screen, TextDelta("x"), TextDelta("y"))
     await stage.begin()
     await stage.world.flow(clock.sleep(9), step=0.5)
     await stage.end()
@@ -198,7 +200,7 @@ async def test_without_typing_a_reaction_says_once_that_it_is_being_answered(
             reacted.append(target)
 
     screen = Reacts(clock, reactions=True, edit=False)
-    stage = await a_stage(begin, screen, Said("x"), Said("y"))
+    stage = await a_stage(begin, screen, TextDelta("x"), TextDelta("y"))
     await stage.begin()
     await stage.world.flow(clock.sleep(9), step=0.5)
     assert stage.receipt.turn is not None
@@ -206,12 +208,12 @@ async def test_without_typing_a_reaction_says_once_that_it_is_being_answered(
     await stage.end()
     await arrived(stage)
     assert reacted == [turn.reply]
-    assert (screen.texts, screen.typed) == (["xy"], [])
+    assert (screen.texts, screen.typing_targets) == (["xy"], [])
 
 
 async def test_a_turn_that_is_stopped_says_so_where_it_was_shown(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once upon"), Said(" a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once upon"), TextDelta(" a time."))
     await stage.begin()
     await stage.shows("Once upon")
     assert stage.receipt.session
@@ -222,7 +224,7 @@ async def test_a_turn_that_is_stopped_says_so_where_it_was_shown(begin: Begin, c
 
 async def test_a_turn_that_is_stopped_unseen_sends_nothing(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once upon"), Said(" a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once upon"), TextDelta(" a time."))
     await stage.begin()
     assert stage.receipt.session
     await stage.world.hub.stop(OPERATORS, stage.receipt.session)
@@ -232,7 +234,7 @@ async def test_a_turn_that_is_stopped_unseen_sends_nothing(begin: Begin, clock: 
 
 async def test_a_turn_that_fails_says_so_below_what_it_had_said(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once upon"), AgentFailed("The model is away."))
+    stage = await a_stage(begin, screen, TextDelta("Once upon"), AgentFailed("The model is away."))
     await stage.begin()
     await stage.shows("Once upon")
     await stage.end()
@@ -242,21 +244,21 @@ async def test_a_turn_that_fails_says_so_below_what_it_had_said(begin: Begin, cl
 
 async def test_a_preview_in_doubt_is_followed_by_a_marked_answer(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    screen.after.append(Uncertain("the line broke"))
-    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    screen.errors_after.append(Uncertain("the line broke"))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("upon "), TextDelta("a time."))
     await stage.begin()
     await stage.shows("Once ")
     await stage.go_on()
     await stage.world.flow(clock.sleep(8), step=0.5)
     await stage.end()
     await arrived(stage)
-    assert screen.texts == ["Once ", f"{AGAIN}Once upon a time."]
+    assert screen.texts == ["Once ", f"{REPEAT_MARK}Once upon a time."]
 
 
 async def test_a_platform_with_keys_finds_a_preview_in_doubt_again(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock, idempotency=Idempotency.NATIVE)
-    screen.after.append(Uncertain("the line broke"))
-    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    screen.errors_after.append(Uncertain("the line broke"))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("upon "), TextDelta("a time."))
     await stage.begin()
     await stage.shows("Once ")
     await stage.go_on()
@@ -270,10 +272,10 @@ async def test_a_preview_that_was_deleted_is_sent_afresh_without_a_mark(
     begin: Begin, clock: FakeClock
 ) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
     await stage.begin()
     await stage.shows("Once ")
-    screen.edits.append(Gone("it was deleted"))
+    screen.edits.append(MessageGone("it was deleted"))
     await stage.end()
     await arrived(stage)
     assert screen.texts == ["Once ", "Once a time."]
@@ -283,10 +285,10 @@ async def test_a_preview_deleted_while_the_turn_runs_is_not_shown_again(
     begin: Begin, clock: FakeClock
 ) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("upon "), TextDelta("a time."))
     await stage.begin()
     await stage.shows("Once ")
-    screen.edits.append(Gone("it was deleted"))
+    screen.edits.append(MessageGone("it was deleted"))
     await stage.go_on()
     await stage.world.flow(clock.sleep(8), step=0.5)
     await stage.end()
@@ -297,7 +299,7 @@ async def test_a_preview_deleted_while_the_turn_runs_is_not_shown_again(
 
 async def test_an_edit_in_doubt_is_repeated_without_a_mark(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
     await stage.begin()
     await stage.shows("Once ")
     screen.edits.append(Uncertain("the line broke"))
@@ -308,11 +310,13 @@ async def test_an_edit_in_doubt_is_repeated_without_a_mark(begin: Begin, clock: 
 
 async def test_a_throttled_preview_makes_the_answer_wait(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    screen.before.append(Throttled("slow down", after=timedelta(seconds=40)))
-    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    screen.errors_before.append(Throttled("slow down", after=timedelta(seconds=40)))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
     await stage.begin()
     await stage.world.flow(stage.world.eventually(lambda: screen.count() == 1), step=0.3)
-    await stage.world.until(lambda tx: gates.open_at(tx, Target(FAKE, chat="1"), now=clock.now()) is not None)
+    await stage.world.until(
+        lambda tx: platforms.get_gates_open_at(tx, Target(FAKE, chat="1"), now=clock.now()) is not None
+    )
     throttled = clock.monotonic()
     await stage.end()
     await arrived(stage)
@@ -322,8 +326,8 @@ async def test_a_throttled_preview_makes_the_answer_wait(begin: Begin, clock: Fa
 
 async def test_a_preview_that_is_refused_leaves_the_answer_alone(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    screen.before.append(Refused("not like this"))
-    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    screen.errors_before.append(Refused("not like this"))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("upon "), TextDelta("a time."))
     await stage.begin()
     await stage.world.flow(clock.sleep(5), step=0.5)
     await stage.go_on()
@@ -335,9 +339,9 @@ async def test_a_preview_that_is_refused_leaves_the_answer_alone(begin: Begin, c
 
 async def test_previews_make_room_for_what_waits(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
     await stage.world.write(
-        gates.close, Target(FAKE, chat="1").key, until=clock.now() + 8 * SECOND, reason=""
+        platforms.close_gate, Target(FAKE, chat="1").key, until=clock.now() + 8 * SECOND, reason=""
     )
     await stage.begin()
     await stage.world.write(post, "first")
@@ -349,19 +353,21 @@ async def test_previews_make_room_for_what_waits(begin: Begin, clock: FakeClock)
 
 async def test_files_alone_still_replace_what_was_shown(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock, media=True)
-    stage = await a_stage(begin, screen, Called((ToolCall("1", "draw", "{}"),)), Attached("cat.png", "", PNG))
+    stage = await a_stage(
+        begin, screen, ToolCallEvent((ToolCall("1", "draw", "{}"),)), FileEvent("cat.png", "", PNG)
+    )
     await stage.begin()
     await stage.shows("working: draw …")
     await stage.end()
     await arrived(stage)
     assert screen.texts == ["Attached:", ""]
-    file = screen.arrived[1].attachment
+    file = screen.sent_parts[1].attachment
     assert file is not None and (file.name, file.body) == ("cat.png", PNG)
 
 
 async def test_the_next_attempt_goes_on_with_the_same_message(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
     await stage.begin()
     await stage.shows("Once ")
     await stage.world.restart()
@@ -375,8 +381,8 @@ LABELS = ("preview.begin", "preview.end", "turn.finish", "delivery.claim", "deli
 
 def check(screen: Screen) -> None:
     """The whole answer is there; whatever else is there is what was shown, or carries the mark."""
-    whole = [t for t in screen.texts if t.removeprefix(AGAIN) == "Once upon a time."]
-    unmarked = [t for t in whole if not t.startswith(AGAIN)]
+    whole = [t for t in screen.texts if t.removeprefix(REPEAT_MARK) == "Once upon a time."]
+    unmarked = [t for t in whole if not t.startswith(REPEAT_MARK)]
     others = [t for t in screen.texts if t not in whole]
     assert whole and len(unmarked) <= 1 and others in ([], ["Once "], ["Once upon "])
     if others:
@@ -384,19 +390,19 @@ def check(screen: Screen) -> None:
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["none", "native"])
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", LABELS)
 async def test_a_fault_at_a_write_leaves_one_answer(
-    begin: Begin, clock: FakeClock, database: Database, label: str, when: When, native: bool
+    begin: Begin, clock: FakeClock, database: Database, label: str, when: FaultTiming, native: bool
 ) -> None:
     screen = Screen(clock, idempotency=Idempotency.NATIVE if native else Idempotency.NONE)
-    fault = Fault(label, when, nth=2 if label == "delivery.claim" else 1)
+    fault = DatabaseFault(label, when, nth=2 if label == "delivery.claim" else 1)
     stage = await a_stage(
         begin,
         screen,
-        Said("Once "),
-        Said("upon "),
-        Said("a time."),
+        TextDelta("Once "),
+        TextDelta("upon "),
+        TextDelta("a time."),
         database=CrashingDatabase(database, fault),
     )
     await stage.begin()
@@ -405,17 +411,17 @@ async def test_a_fault_at_a_write_leaves_one_answer(
     await stage.world.flow(clock.sleep(4), step=0.3)
     await stage.end()
     await arrived(stage)
-    assert fault.struck
+    assert fault.hits
     check(screen)
     if native:
         assert screen.texts == ["Once upon a time."]
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["none", "native"])
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", LABELS)
 async def test_a_process_that_dies_at_a_write_leaves_one_answer(
-    begin: Begin, clock: FakeClock, database: Database, label: str, when: When, native: bool
+    begin: Begin, clock: FakeClock, database: Database, label: str, when: FaultTiming, native: bool
 ) -> None:
     screen = Screen(clock, idempotency=Idempotency.NATIVE if native else Idempotency.NONE)
     struck = asyncio.Event()
@@ -425,10 +431,10 @@ async def test_a_process_that_dies_at_a_write_leaves_one_answer(
         struck.set()
         raise Unavailable("dead")
 
-    stage = await a_stage(begin, screen, Said("Once "), Said("upon "), Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("upon "), TextDelta("a time."))
     await stage.world.node.stop()
     nth = 2 if label in ("delivery.claim", "preview.begin", "preview.end") else 1
-    await stage.world.start(CrashingDatabase(database, Fault(label, when, nth=nth, strike=strike)))
+    await stage.world.start(CrashingDatabase(database, DatabaseFault(label, when, nth=nth, strike=strike)))
     await stage.begin()
     await stage.world.flow(clock.sleep(4), step=0.3)
     pauses = list(stage.pauses)
@@ -448,14 +454,14 @@ async def test_a_process_that_dies_at_a_write_leaves_one_answer(
 
 async def test_a_lost_preview_is_kept_as_lost(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
-    screen.after.append(Uncertain("the line broke"))
-    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    screen.errors_after.append(Uncertain("the line broke"))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
     await stage.begin()
     assert stage.receipt.turn
     turn = stage.receipt.turn
     await stage.world.flow(
         stage.world.until(
-            lambda tx: (p := previews.find(tx, turn)) is not None and p.state is PreviewState.LOST
+            lambda tx: (p := deliveries.find_preview(tx, turn)) is not None and p.state is PreviewState.LOST
         ),
         step=0.3,
     )
@@ -469,7 +475,7 @@ async def test_a_question_of_the_agent_does_not_take_the_place_of_what_was_shown
         await context.ask(Question(key="1", title="May I?"))
 
     screen = Screen(clock)
-    stage = await a_stage(begin, screen, Said("Once "), ask, Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), ask, TextDelta("a time."))
     await stage.begin()
     await stage.shows("Once ")
     stage.pauses.pop(0).go_on()
@@ -489,13 +495,13 @@ async def test_a_node_that_stops_lets_what_is_on_its_way_arrive(begin: Begin, cl
             super().__init__(clock)
             self.reached, self.go_on = asyncio.Event(), asyncio.Event()
 
-        async def send(self, parcel: Parcel) -> str:
+        async def send(self, parcel: OutgoingPart) -> str:
             self.reached.set()
             await self.go_on.wait()
             return await super().send(parcel)
 
     screen = Slow(clock)
-    stage = await a_stage(begin, screen, Said("Once "), Said("a time."))
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
     await stage.begin()
     await stage.world.flow(screen.reached.wait(), step=0.3)
     stopping = asyncio.create_task(stage.world.node.stop())

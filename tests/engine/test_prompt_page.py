@@ -8,13 +8,12 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import World, inbound
 
-from keryx.core.access import Rule
+from keryx.core.access import AccessRule
 from keryx.core.deliveries import Target
-from keryx.core.ports import Capabilities
-from keryx.core.profiles import Profile
-from keryx.core.source import ChatType, Source
-from keryx.engine import place
+from keryx.core.ports.adapter import Capabilities
+from keryx.core.source import ChatType, Profile, Source
 from keryx.engine.policy import Policy
+from keryx.engine.units import place
 from keryx.store import sessions
 from keryx.testing import RecordingAdapter
 
@@ -26,7 +25,9 @@ MATRIX = RecordingAdapter(
     "matrix",
     capabilities=Capabilities(notes=("Each room is apart: nothing said in another room is known here.",)),
 )
-POLICY = Policy(access={"telegram": Rule(allow=("*",), operators=("4711",)), "matrix": Rule(allow=("*",))})
+POLICY = Policy(
+    access={"telegram": AccessRule(allow=("*",), operators=("4711",)), "matrix": AccessRule(allow=("*",))}
+)
 ANN = {"user": "4711", "user_name": "Ann"}
 PLACES: dict[str, dict[str, Any]] = {
     "A direct chat on Telegram": {"platform": "telegram", "chat": "4711", **ANN},
@@ -79,7 +80,7 @@ async def prompt_at(world: World, text: str = "hello", **fields: Any) -> str:
     reply = Target(source.platform, chat=source.chat or "", thread=source.thread or "")
     receipt = await world.hub.receive(inbound(text, source=source, reply=reply, principal=None))
     turn = await world.turn(receipt)
-    around = await world.read(lambda tx: place.look(tx, sessions.get(tx, turn.session), turn))
+    around = await world.read(lambda tx: place.load(tx, sessions.get(tx, turn.session), turn))
     return place.describe(around, [TELEGRAM, MATRIX], PROFILES, salt=SALT)
 
 
@@ -117,8 +118,8 @@ async def test_ids_are_hidden_where_nobody_needs_them_and_a_profile_decides(home
     assert "2345678" not in await prompt_at(home, **PLACES["A group on Telegram"])
     open_profile = {"default": Profile(hide_ids=False)}
     source = Source(**PLACES["A group on Telegram"])
-    around = place.Surroundings(source=source)
+    around = place.PlaceFacts(source=source)
     assert "+49 151 2345678" in place.describe(around, [TELEGRAM], open_profile, salt=SALT)
     hidden = {"default": Profile(hide_ids=True)}
-    around = place.Surroundings(source=Source(platform="matrix", chat_name="call +49 151 2345678"))
+    around = place.PlaceFacts(source=Source(platform="matrix", chat_name="call +49 151 2345678"))
     assert "2345678" not in place.describe(around, [MATRIX], hidden, salt=SALT)

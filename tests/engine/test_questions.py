@@ -7,32 +7,35 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, World, inbound, viewer
 
-from keryx.core.changes import Kind
-from keryx.core.deliveries import AGAIN, Target
+from keryx.core.changes import ChangeKind
+from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
 from keryx.core.ids import QuestionId, SessionId
-from keryx.core.ports import Receipt, Said, TurnContext
-from keryx.core.questions import LEFT, Asked, Question, QuestionState
+from keryx.core.ports.adapter import Receipt
+from keryx.core.ports.agent import TextDelta, TurnContext
+from keryx.core.questions import ASKER_GONE_NOTE, AskedQuestion, Question, QuestionState
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import TurnState
-from keryx.engine import control
-from keryx.engine.questions import Questions
+from keryx.engine.hub.questions import HubQuestions
+from keryx.engine.units import control
 from keryx.store import questions
-from keryx.store.database import Database, Transaction
-from keryx.store.verify import verify
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database, Transaction
 from keryx.testing import ScriptedAgent
-from keryx.testing.database import CrashingDatabase, Fault, When
+from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
 
 HOW = "Answer 1, 2 or 3, or /allow /always /deny."
 
 
-async def asked(world: World, text: str = "!ask rm -rf /tmp/x", **fields: str) -> tuple[Receipt, Asked]:
+async def asked(
+    world: World, text: str = "!ask rm -rf /tmp/x", **fields: str
+) -> tuple[Receipt, AskedQuestion]:
     """Say something that makes the agent ask; gives the receipt and the question that waits."""
     receipt = await world.say(text, **fields)
     assert receipt.session
     session = receipt.session
-    await world.until(lambda tx: bool(questions.waiting(tx, session)))
-    (found,) = await world.read(questions.waiting, session)
+    await world.until(lambda tx: bool(questions.list_open(tx, session)))
+    (found,) = await world.read(questions.list_open, session)
     return receipt, found
 
 
@@ -84,7 +87,7 @@ async def test_an_answer_comes_from_another_process(begin: Begin) -> None:
     world = await begin()
     receipt, question = await asked(world)
     other = await world.start()
-    assert [a.id for a in await other.hub.questions.open(OPERATORS)] == [question.id]
+    assert [a.id for a in await other.hub.questions.list_open(OPERATORS)] == [question.id]
     given = await other.hub.questions.answer(viewer("ann"), question.id, "allow")
     assert (given.state, given.answer, given.answered_by) == (QuestionState.ANSWERED, "allow", "ann")
     assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
@@ -93,21 +96,21 @@ async def test_an_answer_comes_from_another_process(begin: Begin) -> None:
 
 
 async def test_a_snapshot_shows_what_waits_and_the_feed_tells(world: World) -> None:
-    cursor = await world.hub.now()
+    cursor = await world.hub.head_cursor()
     receipt, question = await asked(world)
     assert [a.id for a in (await world.open(receipt.session)).questions] == [question.id]
     await world.hub.questions.answer(OPERATORS, question.id, "2")
     seen: list[str] = []
     async with asyncio.timeout(10):
         async for change in world.hub.follow(OPERATORS, cursor):
-            if change.kind is Kind.QUESTION:
+            if change.kind is ChangeKind.QUESTION:
                 assert (change.subject, change.session) == (question.id, receipt.session)
                 seen.append(change.note)
                 if len(seen) == 2:
                     break
     assert seen == ["open", "answered"]
     assert (await world.open(receipt.session)).questions == []
-    story = await world.hub.why(OPERATORS, f"{receipt.session}.{receipt.seq}")
+    story = await world.hub.trace(OPERATORS, f"{receipt.session}.{receipt.seq}")
     assert "asked: May the echo agent go on?" in [e.what for e in story.events]
 
 
@@ -115,10 +118,10 @@ async def test_only_who_asked_and_the_owner_and_the_operator_may_answer(world: W
     receipt, question = await asked(world)
     with pytest.raises(NotFound):
         await world.hub.questions.answer(viewer("bob"), question.id, "allow")
-    assert await world.hub.questions.open(viewer("bob")) == []
+    assert await world.hub.questions.list_open(viewer("bob")) == []
     assert receipt.session
     with pytest.raises(NotFound):
-        await world.hub.questions.of_session(viewer("bob"), receipt.session)
+        await world.hub.questions.list_for_session(viewer("bob"), receipt.session)
     with pytest.raises(NotFound):
         await world.hub.questions.get(viewer("ann"), QuestionId("nothing"))
     with pytest.raises(Invalid, match="an answer is missing"):
@@ -139,8 +142,8 @@ async def test_where_several_people_talk_only_the_asker_answers(world: World) ->
     receipt = await say("!ask it", "bob")
     assert receipt.session
     session = receipt.session
-    await world.until(lambda tx: bool(questions.waiting(tx, session)))
-    (question,) = await world.read(questions.waiting, session)
+    await world.until(lambda tx: bool(questions.list_open(tx, session)))
+    (question,) = await world.read(questions.list_open, session)
     assert (question.owner, question.asker) == ("ann", "bob")
     with pytest.raises(Forbidden, match="only the one who asked"):
         await world.hub.questions.answer(viewer("ann"), question.id, "allow")
@@ -148,7 +151,7 @@ async def test_where_several_people_talk_only_the_asker_answers(world: World) ->
         "Only the one who asked may answer this question, or the operator."
     )
     assert (await say("yes", "ann")).turn, "from somebody else, yes is something to say"
-    assert [a.id for a in await world.hub.questions.open(viewer("bob"))] == [question.id]
+    assert [a.id for a in await world.hub.questions.list_open(viewer("bob"))] == [question.id]
     assert (await say("yes", "bob")).reply
     await world.settle(receipt)
     assert "assistant: Asking. Answered: allow" in await world.transcript(session)
@@ -169,13 +172,13 @@ async def test_a_lasting_consent_can_be_seen_and_taken_back(world: World) -> Non
     assert await world.command("/permissions") == "Nothing is allowed or denied for good here."
     await world.command("/always")
     await world.settle(receipt)
-    (kept,) = await world.hub.questions.lasting(viewer("ann"), receipt.session)
-    assert (kept.session, kept.word) == (receipt.session, "allowed")
+    (kept,) = await world.hub.questions.list_consents(viewer("ann"), receipt.session)
+    assert (kept.session, kept.label) == (receipt.session, "allowed")
     assert f"{kept.tool}: always allowed, since " in await world.command("/permissions")
     refused = await world.command("/permissions forget nothing")
     assert refused == f"No permission 'nothing' is kept: there are {kept.tool}."
     assert await world.command("/permissions forget all") == f"The agent asks again for {kept.tool}."
-    assert await world.hub.questions.lasting(viewer("ann")) == []
+    assert await world.hub.questions.list_consents(viewer("ann")) == []
     await asked(world)
 
 
@@ -185,8 +188,8 @@ async def test_nobody_takes_back_what_is_not_theirs(world: World) -> None:
     await world.settle(receipt)
     assert receipt.session
     with pytest.raises(NotFound):
-        await world.hub.questions.forget(viewer("bob"), receipt.session, "all")
-    assert await world.hub.questions.lasting(viewer("bob")) == []
+        await world.hub.questions.forget_consents(viewer("bob"), receipt.session, "all")
+    assert await world.hub.questions.list_consents(viewer("bob")) == []
 
 
 async def test_nobody_answers_in_time(begin: Begin) -> None:
@@ -222,7 +225,7 @@ async def test_a_stopped_turn_cancels_its_question(world: World) -> None:
     assert turn.state is TurnState.CANCELLED
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.CANCELLED
     assert receipt.session
-    listed = await world.hub.questions.of_session(viewer("ann"), receipt.session)
+    listed = await world.hub.questions.list_for_session(viewer("ann"), receipt.session)
     assert [a.state for a in listed] == [QuestionState.CANCELLED]
 
 
@@ -230,14 +233,14 @@ async def test_after_a_crash_the_answer_that_was_given_is_used(begin: Begin) -> 
     world = await begin()
     receipt, question = await asked(world)
     await world.crash()
-    await Questions(world.database, world.clock).answer(viewer("ann"), question.id, "allow")
+    await HubQuestions(world.database, world.clock).answer(viewer("ann"), question.id, "allow")
     world.advance(AT_ONCE.limits.lease + timedelta(seconds=1))
     await world.start()
     assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
     # A crash in mid-send may show the question again, with its mark.
     texts = [t for t in await world.sent() if HOW in t]
-    assert len(texts) - len([t for t in texts if t.startswith(AGAIN)]) <= 1, "the place was asked once"
-    assert len({t.removeprefix(AGAIN) for t in texts}) == 1
+    assert len(texts) - len([t for t in texts if t.startswith(REPEAT_MARK)]) <= 1, "the place was asked once"
+    assert len({t.removeprefix(REPEAT_MARK) for t in texts}) == 1
 
 
 async def test_after_a_crash_a_question_still_waits(begin: Begin) -> None:
@@ -255,7 +258,7 @@ async def test_free_text_is_the_answer_to_a_question_without_options(begin: Begi
         found.append(await context.ask(Question(key="1", title="Which city?", options=())))
 
     found: list[str | None] = []
-    world = await begin(agent=ScriptedAgent([where, Said("Good.")]))
+    world = await begin(agent=ScriptedAgent([where, TextDelta("Good.")]))
     receipt, _ = await asked(world, "book a hotel")
     assert (await world.sent())[0] == "Which city?\n\nAnswer in your own words."
     await world.command("Oslo, please")
@@ -270,12 +273,12 @@ async def test_questions_of_one_turn_are_put_one_after_the_other(begin: Begin) -
         found.extend(answers)
 
     found: list[str | None] = []
-    world = await begin(agent=ScriptedAgent([both, Said("Done.")]))
+    world = await begin(agent=ScriptedAgent([both, TextDelta("Done.")]))
     receipt, first = await asked(world, "go")
     await world.command("yes")
     assert receipt.session
     session = receipt.session
-    await world.until(lambda tx: [a.id for a in questions.waiting(tx, session)] not in ([], [first.id]))
+    await world.until(lambda tx: [a.id for a in questions.list_open(tx, session)] not in ([], [first.id]))
     await world.command("no")
     await world.settle(receipt)
     assert found == ["allow", "deny"]
@@ -287,35 +290,35 @@ async def test_several_that_wait_are_told_apart(begin: Begin) -> None:
     async def ask(context: TurnContext) -> None:
         await context.ask(Question(key=str(context.attempt), title=f"Try {context.attempt}?"))
 
-    world = await begin(agent=ScriptedAgent([ask, Said("Done.")]))
+    world = await begin(agent=ScriptedAgent([ask, TextDelta("Done.")]))
     receipt, _ = await asked(world, "go")
     await world.restart()
     assert receipt.session
     session = receipt.session
-    await world.until(lambda tx: len(questions.waiting(tx, session)) == 2)
+    await world.until(lambda tx: len(questions.list_open(tx, session)) == 2)
     reply = await world.command("/allow")
     assert "1. Try 1?\n2. Try 2?" in reply
     assert await world.command("/allow 9") == "No question '9' waits here: /allow alone answers the only one."
     assert await world.command("/allow 2") == "Allow: Try 2?"
     await world.settle(receipt)
-    states = [a.state for a in await world.hub.questions.of_session(OPERATORS, session)]
+    states = [a.state for a in await world.hub.questions.list_for_session(OPERATORS, session)]
     assert states == [QuestionState.ANSWERED, QuestionState.CANCELLED]
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", ["question.ask", "question.take"])
 async def test_a_store_that_is_away_for_a_moment_asks_nobody_twice(
-    begin: Begin, database: Database, label: str, when: When
+    begin: Begin, database: Database, label: str, when: FaultTiming
 ) -> None:
-    fault = Fault(label, when)
+    fault = DatabaseFault(label, when)
     world = await begin(database=CrashingDatabase(database, fault))
     receipt = await world.say("!ask rm x")
     assert receipt.session
     session = receipt.session
-    await world.flow(world.until(lambda tx: bool(questions.waiting(tx, session))), step=0.05)
+    await world.flow(world.until(lambda tx: bool(questions.list_open(tx, session))), step=0.05)
     await world.command("yes")
     await world.flow(world.settle(receipt), step=0.05)
-    assert fault.struck == 1
+    assert fault.hits == 1
     assert (await world.transcript(session))[-1] == "assistant: Asking. Answered: allow"
     assert len([t for t in await world.sent(3) if HOW in t]) == 1
     assert not await verify(world.database)
@@ -328,8 +331,8 @@ async def test_of_two_answers_at_once_one_counts(world: World) -> None:
         world.hub.questions.answer(OPERATORS, question.id, "deny"),
         return_exceptions=True,
     )
-    (kept,) = [g for g in given if isinstance(g, Asked)]
-    assert [type(g) for g in given if not isinstance(g, Asked)] == [Conflict]
+    (kept,) = [g for g in given if isinstance(g, AskedQuestion)]
+    assert [type(g) for g in given if not isinstance(g, AskedQuestion)] == [Conflict]
     assert await answer(world, receipt) == f"assistant: Asking. Answered: {kept.answer}"
     assert not await verify(world.database)
 
@@ -348,7 +351,7 @@ async def test_an_answer_and_a_stop_at_once_leave_one_ending(world: World) -> No
     assert not await verify(world.database)
 
 
-async def left(world: World, text: str = "!ask rm x") -> tuple[SessionId, Asked]:
+async def left(world: World, text: str = "!ask rm x") -> tuple[SessionId, AskedQuestion]:
     """A question whose turn only a program that is gone could run, after another node has noticed."""
     receipt, question = await asked(world, text, pin=world.node.service.worker.id)
     await world.restart()
@@ -360,9 +363,9 @@ async def left(world: World, text: str = "!ask rm x") -> tuple[SessionId, Asked]
 @pytest.mark.parametrize("chosen", ["allow", "deny"])
 async def test_an_answer_to_a_question_that_was_left_counts_once(world: World, chosen: str) -> None:
     session, question = await left(world)
-    assert question.state is QuestionState.OPEN and question.note == LEFT
+    assert question.state is QuestionState.OPEN and question.note == ASKER_GONE_NOTE
     assert (await world.open(session)).questions == [question]
-    assert (await world.command(f"/{chosen}")).endswith(LEFT)
+    assert (await world.command(f"/{chosen}")).endswith(ASKER_GONE_NOTE)
     assert await answer(world, await world.say("!ask rm x")) == f"assistant: Asking. Answered: {chosen}"
     _, again = await asked(world, "!ask rm x")
     assert not again.left
@@ -379,7 +382,7 @@ async def test_it_counts_for_the_very_same_thing_only(world: World) -> None:
 async def test_an_answer_means_what_an_agent_waits_for_rather_than_what_was_left(world: World) -> None:
     session, question = await left(world)
     receipt = await world.say("!ask rm y")
-    await world.until(lambda tx: len(questions.waiting(tx, session)) == 2)
+    await world.until(lambda tx: len(questions.list_open(tx, session)) == 2)
     assert await world.command("no") == "Deny: May the echo agent go on?"
     assert await answer(world, receipt) == "assistant: Asking. Answered: deny"
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.OPEN
@@ -388,7 +391,7 @@ async def test_an_answer_means_what_an_agent_waits_for_rather_than_what_was_left
 async def test_what_was_left_is_closed_when_the_same_is_asked_again(world: World) -> None:
     session, question = await left(world)
     await world.say("!ask rm x")
-    await world.until(lambda tx: [a.left for a in questions.waiting(tx, session)] == [False])
+    await world.until(lambda tx: [a.left for a in questions.list_open(tx, session)] == [False])
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.CANCELLED
 
 
@@ -396,8 +399,8 @@ async def test_what_was_left_runs_out_and_nothing_is_kept(world: World) -> None:
     session, question = await left(world)
     world.advance(question.expires_at - world.clock.now())
     with pytest.raises(Conflict, match="has run out"):
-        await Questions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
-    await world.flow(world.until(lambda tx: not questions.waiting(tx, session)))
+        await HubQuestions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
+    await world.flow(world.until(lambda tx: not questions.list_open(tx, session)))
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.EXPIRED
     _, again = await asked(world, "!ask rm x")
     assert again.state is QuestionState.OPEN
@@ -412,7 +415,7 @@ async def test_the_answer_of_a_turn_that_a_person_stopped_is_not_kept(world: Wor
     def stop(tx: Transaction) -> None:
         control.cancel(tx, turn, now=world.clock.now())
 
-    await Questions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
+    await HubQuestions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
     await world.database.write("test.stop", stop)
     world.advance(AT_ONCE.limits.lease + timedelta(seconds=1))
     await world.start()
@@ -424,5 +427,5 @@ async def test_the_answer_of_a_turn_that_a_person_stopped_is_not_kept(world: Wor
 async def test_deleting_a_session_closes_what_was_left(world: World) -> None:
     session, question = await left(world)
     await world.hub.delete(OPERATORS, session)
-    assert await world.hub.questions.open(OPERATORS) == []
+    assert await world.hub.questions.list_open(OPERATORS) == []
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.CANCELLED

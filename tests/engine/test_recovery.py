@@ -10,15 +10,16 @@ from tests.engine.conftest import Begin
 from tests.engine.world import OPERATORS, Pause, Scenes, World, inbound
 
 from keryx.core.messages import INTERRUPTED_OUTPUT, Mark, Message, Role, ToolCall, ToolResult
-from keryx.core.ports import Called, Inbound, Receipt, Returned, Said, TurnContext
-from keryx.core.turns import BusyMode, Limits, TurnState
-from keryx.engine import worker
-from keryx.engine.leases import Held, Leases
+from keryx.core.ports.adapter import InboundMessage, Receipt
+from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
+from keryx.core.turns import BusyMode, TurnLimits, TurnState
+from keryx.engine.loops import leases
+from keryx.engine.loops.leases import ActiveWork, Leases
 from keryx.engine.policy import Policy
 from keryx.store import lanes, messages, turns, workers
-from keryx.store.database import Transaction
+from keryx.store.db.database import Transaction
 from keryx.store.workers import Worker
-from keryx.testing import CrashingDatabase, FakeClock, Fault, ScriptedAgent, When
+from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, ScriptedAgent
 
 LEASE = timedelta(seconds=15)
 LONGER = LEASE + timedelta(seconds=1)
@@ -26,14 +27,14 @@ LONGER = LEASE + timedelta(seconds=1)
 
 def another_worker(world: World) -> Leases:
     """The heartbeat and sweep of a process that runs nothing itself."""
-    me = worker.this("other", now=world.clock.now())
+    me = leases.build_worker("other", now=world.clock.now())
     return Leases(
         world.database,
         world.clock,
         me=me,
         policy=world.policy,
         idempotency={},
-        held=lambda: Held(frozenset(), frozenset()),
+        held=lambda: ActiveWork(frozenset(), frozenset()),
         look_again=lambda: None,
     )
 
@@ -48,7 +49,7 @@ async def test_a_message_survives_a_crash_before_its_turn_began(world: World) ->
 
 
 async def test_a_crash_in_mid_answer_keeps_the_question_and_the_partial_and_runs_again(begin: Begin) -> None:
-    agent = ScriptedAgent([Said("half "), Pause()], [Said("whole")])
+    agent = ScriptedAgent([TextDelta("half "), Pause()], [TextDelta("whole")])
     world = await begin(agent=agent)
     said = await world.say("a")
     await world.drafted(said, "half ")
@@ -64,7 +65,7 @@ async def test_a_crash_in_mid_answer_keeps_the_question_and_the_partial_and_runs
 
 
 async def test_the_second_attempt_is_told_what_the_first_had_recorded(begin: Begin) -> None:
-    agent = ScriptedAgent([Said("half "), Pause()], [Said("whole")], [Said("next")])
+    agent = ScriptedAgent([TextDelta("half "), Pause()], [TextDelta("whole")], [TextDelta("next")])
     world = await begin(agent=agent)
     said = await world.say("a")
     await world.drafted(said, "half ")
@@ -78,7 +79,9 @@ async def test_the_second_attempt_is_told_what_the_first_had_recorded(begin: Beg
 
 async def test_a_tool_that_was_running_is_shown_as_interrupted_and_not_run_again(begin: Begin) -> None:
     call = ToolCall("c1", "pay", "{}")
-    agent = ScriptedAgent([Called((call,)), Pause()], [Said("I do not know whether it was paid.")])
+    agent = ScriptedAgent(
+        [ToolCallEvent((call,)), Pause()], [TextDelta("I do not know whether it was paid.")]
+    )
     world = await begin(agent=agent)
     said = await world.say("pay")
     await world.until(lambda tx: len(entries(tx, said)) == 2)
@@ -95,14 +98,14 @@ async def test_a_tool_that_was_running_is_shown_as_interrupted_and_not_run_again
 
 def entries(tx: Transaction, said: Receipt) -> list[Message]:
     assert said.session
-    return messages.following(tx, said.session, after=0)
+    return messages.list_after(tx, said.session, after=0)
 
 
 async def test_a_tool_that_had_answered_keeps_its_answer_over_a_crash(begin: Begin) -> None:
     call = ToolCall("c1", "pay", "{}")
     pause = Pause()
-    done = Returned(ToolResult("c1", "pay", "paid"))
-    agent = ScriptedAgent([Called((call,)), done, pause], [Said("It is paid.")])
+    done = ToolResultEvent(ToolResult("c1", "pay", "paid"))
+    agent = ScriptedAgent([ToolCallEvent((call,)), done, pause], [TextDelta("It is paid.")])
     world = await begin(agent=agent)
     said = await world.say("pay")
     await pause.reached()
@@ -113,7 +116,7 @@ async def test_a_tool_that_had_answered_keeps_its_answer_over_a_crash(begin: Beg
 
 
 async def test_a_message_that_kills_the_process_is_set_aside_after_three_tries(begin: Begin) -> None:
-    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()]}))
+    world = await begin(agent=Scenes({"kill": [TextDelta("x"), Pause()]}))
     said = await world.say("kill")
     behind = await world.say("waiting")
     for _ in range(3):
@@ -131,11 +134,14 @@ async def test_a_message_that_kills_the_process_is_set_aside_after_three_tries(b
 def steps(count: int) -> list[list[Any]]:
     """Tries of which each gets one tool step further, then hangs."""
     calls = [ToolCall(f"c{n}", "grep", "{}") for n in range(count)]
-    return [[Called((c,)), Returned(ToolResult(c.id, "grep", "found")), Said("x"), Pause()] for c in calls]
+    return [
+        [ToolCallEvent((c,)), ToolResultEvent(ToolResult(c.id, "grep", "found")), TextDelta("x"), Pause()]
+        for c in calls
+    ]
 
 
 async def test_a_turn_that_gets_further_each_time_is_not_set_aside_for_deaths_of_others(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent(*steps(5), [Said("done")]))
+    world = await begin(agent=ScriptedAgent(*steps(5), [TextDelta("done")]))
     said = await world.say("work")
     for _ in range(5):
         await world.drafted(said, "x")
@@ -145,7 +151,7 @@ async def test_a_turn_that_gets_further_each_time_is_not_set_aside_for_deaths_of
 
 
 async def test_a_turn_that_stops_getting_further_is_set_aside_after_two_more_deaths(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent(*steps(3), [Said("x"), Pause()]))
+    world = await begin(agent=ScriptedAgent(*steps(3), [TextDelta("x"), Pause()]))
     said = await world.say("work")
     for _ in range(5):
         await world.drafted(said, "x")
@@ -165,20 +171,20 @@ async def test_a_turn_that_calls_a_tool_and_kills_is_set_aside_after_twelve_trie
 
 
 async def test_the_last_try_waits_until_the_node_has_settled(begin: Begin) -> None:
-    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()]}), policy=Policy())
+    world = await begin(agent=Scenes({"kill": [TextDelta("x"), Pause()]}), policy=Policy())
     said = await world.say("kill")
     for _ in range(2):
         await world.drafted(said, "x")
         await world.restart()
     assert (await world.ask("others go on", chat="2")).state is TurnState.DONE
     assert (await world.turn(said)).state is TurnState.QUEUED
-    world.advance(Limits().settle)
+    world.advance(TurnLimits().settle)
     assert (await world.running(said)).attempts == 3
 
 
 async def test_a_turn_that_only_ran_beside_the_one_that_kills_is_never_set_aside(begin: Begin) -> None:
     rest = Pause()
-    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()], "slow": [rest, Said("done")]}))
+    world = await begin(agent=Scenes({"kill": [TextDelta("x"), Pause()], "slow": [rest, TextDelta("done")]}))
     kill, slow = await world.say("kill"), await world.say("slow", chat="2")
     for _ in range(2):
         await world.drafted(kill, "x")
@@ -194,7 +200,7 @@ async def test_a_turn_that_only_ran_beside_the_one_that_kills_is_never_set_aside
 
 async def test_several_turns_that_were_interrupted_often_are_tried_one_at_a_time(begin: Begin) -> None:
     pause = Pause()
-    world = await begin(agent=Scenes({"slow": [pause, Said("done")]}))
+    world = await begin(agent=Scenes({"slow": [pause, TextDelta("done")]}))
     asked = [await world.say("slow", chat=chat) for chat in "123"]
     for _ in range(2):
         for said in asked:
@@ -211,7 +217,7 @@ async def test_what_waits_behind_a_message_that_was_set_aside_is_answered_before
     begin: Begin,
 ) -> None:
     hold = Pause()
-    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()], "hold": [hold, Said("held")]}))
+    world = await begin(agent=Scenes({"kill": [TextDelta("x"), Pause()], "hold": [hold, TextDelta("held")]}))
     said = await world.say("kill")
     waiting = await world.say("hold")
     for _ in range(3):
@@ -227,7 +233,7 @@ async def test_what_waits_behind_a_message_that_was_set_aside_is_answered_before
 
 
 async def test_a_lane_goes_on_in_a_new_session_after_a_message_was_set_aside(begin: Begin) -> None:
-    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()]}))
+    world = await begin(agent=Scenes({"kill": [TextDelta("x"), Pause()]}))
     said = await world.say("kill")
     for _ in range(3):
         await world.drafted(said, "x")
@@ -238,7 +244,7 @@ async def test_a_lane_goes_on_in_a_new_session_after_a_message_was_set_aside(beg
 
 
 async def test_an_interruption_long_ago_is_closed_and_told_instead_of_run(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Said("half "), Pause()], [Said("late answer")]))
+    world = await begin(agent=ScriptedAgent([TextDelta("half "), Pause()], [TextDelta("late answer")]))
     said = await world.say("a")
     await world.drafted(said, "half ")
     await world.crash()
@@ -256,8 +262,8 @@ async def test_an_interruption_long_ago_is_closed_and_told_instead_of_run(begin:
 
 async def test_freshness_is_measured_from_the_interruption_and_not_from_the_question(begin: Begin) -> None:
     world = await begin(
-        agent=ScriptedAgent([Said("half "), Pause()], [Said("whole")]),
-        policy=Policy(limits=Limits(silence=timedelta(hours=9), total=timedelta(hours=9))),
+        agent=ScriptedAgent([TextDelta("half "), Pause()], [TextDelta("whole")]),
+        policy=Policy(limits=TurnLimits(silence=timedelta(hours=9), total=timedelta(hours=9))),
     )
     said = await world.say("a")
     await world.drafted(said, "half ")
@@ -270,7 +276,7 @@ async def test_freshness_is_measured_from_the_interruption_and_not_from_the_ques
 
 
 async def test_a_turn_that_was_being_stopped_is_not_taken_up_again(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Said("half "), Pause()]))
+    world = await begin(agent=ScriptedAgent([TextDelta("half "), Pause()]))
     said = await world.say("a")
     await world.drafted(said, "half ")
     turn = await world.turn(said)
@@ -283,7 +289,7 @@ async def test_a_turn_that_was_being_stopped_is_not_taken_up_again(begin: Begin)
 
 
 async def test_a_pinned_turn_is_not_run_by_others_when_its_program_is_gone(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Said("half "), Pause()]))
+    world = await begin(agent=ScriptedAgent([TextDelta("half "), Pause()]))
     said = await world.say("a", pin=world.node.service.worker.id)
     await world.drafted(said, "half ")
     await world.restart()
@@ -293,7 +299,7 @@ async def test_a_pinned_turn_is_not_run_by_others_when_its_program_is_gone(begin
 
 
 async def test_a_process_that_ends_in_good_order_hands_its_turns_back(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Said("half "), Pause()], [Said("whole")]))
+    world = await begin(agent=ScriptedAgent([TextDelta("half "), Pause()], [TextDelta("whole")]))
     said = await world.say("a")
     await world.drafted(said, "half ")
     await world.node.stop()
@@ -309,7 +315,7 @@ async def test_a_process_that_ends_in_good_order_hands_its_turns_back(begin: Beg
 
 
 async def test_restarts_in_good_order_never_park_a_turn(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent(*[[Said("half "), Pause()]] * 5, [Said("whole")]))
+    world = await begin(agent=ScriptedAgent(*[[TextDelta("half "), Pause()]] * 5, [TextDelta("whole")]))
     said = await world.say("a")
     for _ in range(5):
         await world.drafted(said, "half ")
@@ -331,7 +337,9 @@ async def test_a_turn_that_is_claimed_while_the_process_ends_is_handed_back(worl
 
 async def test_a_late_worker_can_neither_write_nor_send(begin: Begin) -> None:
     pause = Pause()
-    world = await begin(agent=ScriptedAgent([Said("half "), pause, Said("too late")], [Said("whole")]))
+    world = await begin(
+        agent=ScriptedAgent([TextDelta("half "), pause, TextDelta("too late")], [TextDelta("whole")])
+    )
     said = await world.say("a")
     await world.drafted(said, "half ")
     old = await world.turn(said)
@@ -343,7 +351,7 @@ async def test_a_late_worker_can_neither_write_nor_send(begin: Begin) -> None:
     assert (turn.state, turn.attempts) == (TurnState.DONE, 2)
     assert turn.started_at != old.started_at
     pause.go_on()
-    await world.until(lambda tx: len(messages.following(tx, turn.session, after=0)) == 4)
+    await world.until(lambda tx: len(messages.list_after(tx, turn.session, after=0)) == 4)
     assert await world.transcript(said.session) == [
         "user: a",
         "assistant: half  [interrupted]",
@@ -356,7 +364,9 @@ async def test_a_late_worker_can_neither_write_nor_send(begin: Begin) -> None:
 
 async def test_what_came_too_late_is_not_shown_to_the_model(begin: Begin) -> None:
     pause = Pause()
-    agent = ScriptedAgent([Said("half "), pause, Said("too late")], [Said("whole")], [Said("next")])
+    agent = ScriptedAgent(
+        [TextDelta("half "), pause, TextDelta("too late")], [TextDelta("whole")], [TextDelta("next")]
+    )
     world = await begin(agent=agent)
     said = await world.say("a")
     await world.drafted(said, "half ")
@@ -366,7 +376,7 @@ async def test_what_came_too_late_is_not_shown_to_the_model(begin: Begin) -> Non
     turn = await world.settle(said)
     pause.go_on()
     await world.until(
-        lambda tx: any(m.mark is Mark.LATE for m in messages.following(tx, turn.session, after=0))
+        lambda tx: any(m.mark is Mark.LATE for m in messages.list_after(tx, turn.session, after=0))
     )
     await world.ask("b")
     assert [m.text for m in agent.histories[2]] == ["a", "whole", "b"]
@@ -375,7 +385,9 @@ async def test_what_came_too_late_is_not_shown_to_the_model(begin: Begin) -> Non
 async def test_a_turn_that_was_lost_and_came_back_to_the_same_process_harms_nobody(begin: Begin) -> None:
     """The same process runs a turn twice at once: under the old lease in vain, under the new one for good."""
     first, second = Pause(), Pause()
-    world = await begin(agent=ScriptedAgent([first, Said("old")], [second, Said("new")], [Said("other")]))
+    world = await begin(
+        agent=ScriptedAgent([first, TextDelta("old")], [second, TextDelta("new")], [TextDelta("other")])
+    )
     said = await world.say("a")
     await first.reached()
     assert isinstance(world.clock, FakeClock)
@@ -410,16 +422,16 @@ async def test_two_nodes_share_the_work_and_answer_each_question_once(world: Wor
     await world.delivered(24)
     assert sorted(world.fake.texts) == sorted(f"q{n}" for n in range(24))
     for chat in range(4):
-        mine = [p.text for p in world.fake.arrived if p.target.chat == str(chat)]
+        mine = [p.text for p in world.fake.sent_parts if p.target.chat == str(chat)]
         assert mine == [f"q{n}" for n in range(24) if n % 4 == chat]
 
 
-def many(count: int) -> list[Inbound]:
+def many(count: int) -> list[InboundMessage]:
     return [inbound(f"q{n}", chat=str(n % 4)) for n in range(count)]
 
 
 async def test_a_dead_process_of_this_machine_is_not_waited_for(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Said("half "), Pause()], [Said("whole")]))
+    world = await begin(agent=ScriptedAgent([TextDelta("half "), Pause()], [TextDelta("whole")]))
     said = await world.say("a")
     await world.drafted(said, "half ")
     await world.crash()
@@ -441,7 +453,7 @@ def die(tx: Transaction, known: Worker) -> None:
 
 
 async def test_a_live_worker_keeps_its_turns_for_as_long_as_it_works(begin: Begin, clock: FakeClock) -> None:
-    world = await begin(agent=ScriptedAgent([Said("x"), Pause()]))
+    world = await begin(agent=ScriptedAgent([TextDelta("x"), Pause()]))
     said = await world.say("a")
     await world.drafted(said, "x")
     other = another_worker(world)
@@ -457,7 +469,7 @@ async def test_a_standstill_of_the_process_does_not_cost_it_its_own_turns(
     begin: Begin, clock: FakeClock
 ) -> None:
     pause = Pause()
-    world = await begin(agent=ScriptedAgent([Said("x"), pause, Said("y")]))
+    world = await begin(agent=ScriptedAgent([TextDelta("x"), pause, TextDelta("y")]))
     said = await world.say("a")
     await world.drafted(said, "x")
     clock.advance(60)
@@ -470,31 +482,31 @@ async def test_a_standstill_of_the_process_does_not_cost_it_its_own_turns(
 async def test_a_turn_that_could_not_be_recorded_is_taken_up_again(begin: Begin, world: World) -> None:
     """The store is away for longer than the lease, and comes back: the turn is not held for ever."""
     await world.node.stop()
-    fault = Fault("turn.finish", When.BEFORE, sticky=True)
+    fault = DatabaseFault("turn.finish", FaultTiming.BEFORE, sticky=True)
     broken = CrashingDatabase(world.database, fault)
     await world.start(broken)
     said = await world.say("a")
-    await world.eventually(lambda: fault.struck > 0)
+    await world.eventually(lambda: fault.hits > 0)
     for _ in range(40):
         world.advance(0.5)
         await asyncio.sleep(0.005)
-    fault.heal()
+    fault.clear()
     turn = await world.flow(world.settle(said))
     assert turn.state is TurnState.DONE
     assert await world.sent() == ["a"]
 
 
-@pytest.mark.parametrize("when", list(When))
-async def test_a_claim_that_was_lost_on_the_way_is_made_good(world: World, when: When) -> None:
+@pytest.mark.parametrize("when", list(FaultTiming))
+async def test_a_claim_that_was_lost_on_the_way_is_made_good(world: World, when: FaultTiming) -> None:
     await world.node.stop()
-    await world.start(CrashingDatabase(world.database, Fault("turn.claim", when, nth=2)))
+    await world.start(CrashingDatabase(world.database, DatabaseFault("turn.claim", when, nth=2)))
     turn = await world.flow(world.settle(await world.say("a")))
     assert turn.state is TurnState.DONE
     assert await world.sent() == ["a"]
 
 
 async def test_waiting_messages_keep_their_order_over_a_crash(begin: Begin) -> None:
-    world = await begin(agent=Scenes({"hold": [Said("x"), Pause()]}))
+    world = await begin(agent=Scenes({"hold": [TextDelta("x"), Pause()]}))
     said = await world.say("hold")
     await world.drafted(said, "x")
     more = [await world.say(f"q{n}") for n in range(3)]
@@ -511,9 +523,9 @@ async def test_what_was_steered_belongs_to_the_turn_over_a_crash(begin: Begin) -
     steered, held = Pause(), Pause()
 
     async def steer(context: TurnContext) -> None:
-        await context.steer()
+        await context.fetch_new_messages()
 
-    agent = ScriptedAgent([Said("x"), steered, steer, held], [Said("whole")])
+    agent = ScriptedAgent([TextDelta("x"), steered, steer, held], [TextDelta("whole")])
     world = await begin(agent=agent)
     said = await world.say("a")
     await steered.reached()
@@ -527,12 +539,12 @@ async def test_what_was_steered_belongs_to_the_turn_over_a_crash(begin: Begin) -
 
 
 async def test_a_parked_turn_suspends_only_its_own_lane(begin: Begin) -> None:
-    world = await begin(agent=Scenes({"kill": [Said("x"), Pause()]}))
+    world = await begin(agent=Scenes({"kill": [TextDelta("x"), Pause()]}))
     await world.ask("hi", chat="2")
     said = await world.say("kill")
     for _ in range(3):
         await world.drafted(said, "x")
         await world.restart()
     await world.settle(said)
-    suspended = {lane.source.chat: lane.suspended for lane in await world.read(lanes.page, OPERATORS)}
+    suspended = {lane.source.chat: lane.suspended for lane in await world.read(lanes.list_recent, OPERATORS)}
     assert suspended == {"1": True, "2": False}

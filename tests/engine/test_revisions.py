@@ -6,13 +6,13 @@ from tests.engine.world import OPERATORS, Pause, Scenes, World
 
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.messages import ToolCall, ToolResult
-from keryx.core.ports import Called, Returned, Said
+from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent
 from keryx.core.turns import BusyMode, TurnState
 from keryx.testing import ScriptedAgent
 
 
 async def test_an_undone_turn_is_not_shown_to_the_model_and_stays_for_people(begin: Begin) -> None:
-    agent = ScriptedAgent([Said("one")], [Said("two")], [Said("three")])
+    agent = ScriptedAgent([TextDelta("one")], [TextDelta("two")], [TextDelta("three")])
     world = await begin(agent=agent)
     turn = await world.ask("a")
     await world.ask("b")
@@ -25,7 +25,9 @@ async def test_an_undone_turn_is_not_shown_to_the_model_and_stays_for_people(beg
 async def test_tool_steps_are_undone_with_their_turn(begin: Begin) -> None:
     call = ToolCall("c", "grep", "{}")
     world = await begin(
-        agent=ScriptedAgent([Called((call,)), Returned(ToolResult("c", "grep", "x")), Said("done")])
+        agent=ScriptedAgent(
+            [ToolCallEvent((call,)), ToolResultEvent(ToolResult("c", "grep", "x")), TextDelta("done")]
+        )
     )
     turn = await world.ask("a")
     await world.hub.undo(OPERATORS, turn.session)
@@ -87,18 +89,18 @@ async def test_undo_of_an_answer_that_came_after_the_next_question(world: World)
 
 
 async def test_retry_asks_the_last_question_again_where_it_was_asked(begin: Begin) -> None:
-    agent = ScriptedAgent([Said("bad")], [Said("good")])
+    agent = ScriptedAgent([TextDelta("bad")], [TextDelta("good")])
     world = await begin(agent=agent)
     turn = await world.ask("a", chat="7")
     receipt = await world.hub.retry(OPERATORS, turn.session, surface="web")
     await world.settle(receipt)
     await world.sent(2)
-    assert [(p.target.chat, p.text) for p in world.fake.arrived] == [("7", "bad"), ("7", "good")]
+    assert [(p.target.chat, p.text) for p in world.fake.sent_parts] == [("7", "bad"), ("7", "good")]
     assert [m.text for m in agent.histories[1]] == ["a"]
 
 
 async def test_a_failed_turn_can_be_retried(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([RuntimeError("x")], [Said("good")]))
+    world = await begin(agent=ScriptedAgent([RuntimeError("x")], [TextDelta("good")]))
     turn = await world.ask("a")
     assert turn.state is TurnState.FAILED
     again = await world.settle(await world.hub.retry(OPERATORS, turn.session, surface="web"))
@@ -119,7 +121,7 @@ async def test_nothing_is_revised_while_a_turn_runs_or_waits(world: World) -> No
 
 
 async def test_a_fork_is_an_independent_copy_with_a_parent(begin: Begin) -> None:
-    agent = ScriptedAgent([Said("one")], [Said("two")], [Said("three")])
+    agent = ScriptedAgent([TextDelta("one")], [TextDelta("two")], [TextDelta("three")])
     world = await begin(agent=agent)
     turn = await world.ask("a")
     child = await world.hub.fork(OPERATORS, turn.session, surface="web")
@@ -141,7 +143,7 @@ async def test_a_fork_from_a_message_ends_there(world: World) -> None:
 
 
 async def test_a_fork_of_a_running_session_copies_up_to_the_last_complete_turn(begin: Begin) -> None:
-    world = await begin(agent=Scenes({"hold": [Said("half "), Pause()]}))
+    world = await begin(agent=Scenes({"hold": [TextDelta("half "), Pause()]}))
     turn = await world.ask("a")
     said = await world.say("hold")
     await world.say("waiting")
@@ -169,7 +171,7 @@ async def test_undone_messages_stay_undone_in_a_fork_and_can_be_brought_back_the
 
 async def test_a_fork_keeps_an_answer_that_came_after_the_question_of_a_running_turn(begin: Begin) -> None:
     pause = Pause()
-    agent = Scenes({"first": [pause, Said("one")], "second": [Said("half"), Pause()]})
+    agent = Scenes({"first": [pause, TextDelta("one")], "second": [TextDelta("half"), Pause()]})
     world = await begin(agent=agent)
     first = await world.say("first")
     await world.running(first)

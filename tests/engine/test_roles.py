@@ -9,17 +9,18 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, Pause, Scenes, World, inbound
 
-from keryx.core.access import Rule
+from keryx.core.access import AccessRule
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, Unavailable
-from keryx.core.ports import Capabilities, Inbound, Said, TurnContext
-from keryx.core.shapes import Ids, Shape
+from keryx.core.ports.adapter import Capabilities, IdFormat, InboundMessage, PlatformIds
+from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.source import ChatType, Source
-from keryx.core.turns import BusyMode, Limits, TurnState
-from keryx.engine import access, doors
-from keryx.engine.doors import HubDoor
+from keryx.core.turns import BusyMode, TurnLimits, TurnState
+from keryx.engine import adapter_listener
+from keryx.engine.adapter_listener import HubAdapterContext
+from keryx.engine.plugins import ROLE_TTL_SECONDS
 from keryx.engine.policy import Policy, check_access
-from keryx.engine.roles import BELIEVED_SECONDS
+from keryx.engine.units import access
 from keryx.store import turns
 from keryx.testing import RecordingAdapter
 
@@ -40,18 +41,20 @@ class Guild(RecordingAdapter):
         return self.ranks.get(source.user or "", ())
 
 
-def said(text: str, user: str = "ann", **fields: Any) -> Inbound:
+def said(text: str, user: str = "ann", **fields: Any) -> InboundMessage:
     source = Source(platform=FAKE, chat="g", chat_type=ChatType.GROUP, user=user, user_name=user)
     plain = inbound(text, source=source, reply=Target(FAKE, chat="g"), principal=None)
     return msgspec.structs.replace(plain, **fields)
 
 
-async def opened(begin: Begin, guild: Guild, **fields: Any) -> tuple[World, HubDoor]:
-    rule = Rule(roles=("scribe",), **fields)
-    policy = Policy(limits=Limits(settle=timedelta(0)), access={FAKE: rule})
-    world = await begin(policy=policy, adapters=[guild], agent=Scenes({"wait": [Said("w")]}))
+async def opened(begin: Begin, guild: Guild, **fields: Any) -> tuple[World, HubAdapterContext]:
+    rule = AccessRule(roles=("scribe",), **fields)
+    policy = Policy(limits=TurnLimits(settle=timedelta(0)), access={FAKE: rule})
+    world = await begin(policy=policy, adapters=[guild], agent=Scenes({"wait": [TextDelta("w")]}))
     service = world.node.service
-    return world, await doors.opened(world.hub, guild, service.connections, service.roles)
+    return world, await adapter_listener.open_context(
+        world.hub, guild, service.platform_status, service.roles
+    )
 
 
 async def test_whoever_has_a_role_may_talk_and_nobody_else(begin: Begin) -> None:
@@ -63,9 +66,9 @@ async def test_whoever_has_a_role_may_talk_and_nobody_else(begin: Begin) -> None
     assert (await door.receive(said("hello", "bob"))).session is None
     await world.settle(let_in)
     assert let_in.turn
-    author = await world.read(turns.author, let_in.turn)
+    author = await world.read(turns.get_author, let_in.turn)
     assert author and author.by_role and author.roles == ("scribe",)
-    assert await door.allowed(said("").source) and not await door.allowed(said("", "bob").source)
+    assert await door.is_allowed(said("").source) and not await door.is_allowed(said("", "bob").source)
 
 
 async def test_a_role_is_asked_for_only_where_it_decides(begin: Begin) -> None:
@@ -85,7 +88,7 @@ async def test_a_role_that_was_lost_opens_nothing_half_a_minute_later(begin: Beg
     world, door = await opened(begin, guild)
     assert (await door.receive(said("hello"))).session
     guild.ranks.clear()
-    world.advance(BELIEVED_SECONDS + 1)
+    world.advance(ROLE_TTL_SECONDS + 1)
     assert (await door.receive(said("hello again"))).session is None
 
 
@@ -97,17 +100,17 @@ async def test_what_waits_is_not_answered_once_the_role_is_lost(begin: Begin) ->
     await pause.reached()
     waiting = await door.receive(said("and then?"))
     guild.ranks.clear()
-    world.advance(BELIEVED_SECONDS + 1)
+    world.advance(ROLE_TTL_SECONDS + 1)
     pause.go_on()
     turn = await world.settle(waiting)
-    assert (turn.state, turn.error) == (TurnState.FAILED, access.REVOKED)
+    assert (turn.state, turn.error) == (TurnState.FAILED, access.REVOKED_NOTICE)
 
 
 async def test_nobody_steers_by_a_role_that_is_lost(begin: Begin) -> None:
     guild, pause, given = Guild(), Pause(), list[str]()
 
     async def steered(context: TurnContext) -> None:
-        given.extend(m.text for m in await context.steer())
+        given.extend(m.text for m in await context.fetch_new_messages())
 
     world, door = await opened(begin, guild)
     world.agent = Scenes({"wait": [pause, steered]})
@@ -115,7 +118,7 @@ async def test_nobody_steers_by_a_role_that_is_lost(begin: Begin) -> None:
     await pause.reached()
     kept = await door.receive(said("left", busy=BusyMode.STEER))
     guild.ranks.clear()
-    world.advance(BELIEVED_SECONDS + 1)
+    world.advance(ROLE_TTL_SECONDS + 1)
     pause.go_on()
     await world.settle(first)
     assert given == []
@@ -132,7 +135,7 @@ async def test_a_platform_that_cannot_tell_lets_the_event_come_again(begin: Begi
     guild.away = False
     assert not (await door.receive(event)).duplicate
     guild.away = True
-    world.advance(BELIEVED_SECONDS + 1)
+    world.advance(ROLE_TTL_SECONDS + 1)
     with pytest.raises(Unavailable):
         await door.receive(said("more"))
 
@@ -145,52 +148,52 @@ async def test_a_turn_is_not_run_while_nobody_can_tell_who_may_talk(begin: Begin
     await pause.reached()
     waiting = await door.receive(said("and then?"))
     guild.away = True
-    world.advance(BELIEVED_SECONDS + 1)
+    world.advance(ROLE_TTL_SECONDS + 1)
     pause.go_on()
     turn = await world.settle(waiting)
     assert turn.error and turn.error.startswith("It cannot be told now who may talk here")
 
 
 async def test_a_platform_may_tell_the_roles_with_each_event(begin: Begin) -> None:
-    rule = {"webhook": Rule(roles=("support",), pairing=False)}
-    world = await begin(policy=Policy(limits=Limits(settle=timedelta(0)), access=rule))
+    rule = {"webhook": AccessRule(roles=("support",), pairing=False)}
+    world = await begin(policy=Policy(limits=TurnLimits(settle=timedelta(0)), access=rule))
     for roles, let_in in ((("support", "x"), True), (("boss",), False), ((), False)):
         source = Source(platform="webhook", chat="t1", user="ann", roles=roles, by_role=True)
         receipt = await world.hub.receive(inbound("hello", source=source, principal=None, reply=None))
         assert bool(receipt.session) is let_in
 
 
-IDS = Ids(person=Shape(r"\d+", "a number"), chat=Shape(r"g\d+", "a g and a number"))
+IDS = PlatformIds(person=IdFormat(r"\d+", "a number"), chat=IdFormat(r"g\d+", "a g and a number"))
 
 
 @pytest.mark.parametrize(
     ("rule", "able", "why"),
     [
-        (Rule(roles=("chief",)), Capabilities(), "there are no roles on fake: take `roles` out"),
+        (AccessRule(roles=("chief",)), Capabilities(), "there are no roles on fake: take `roles` out"),
         (
-            Rule(roles=("boss",)),
+            AccessRule(roles=("boss",)),
             Capabilities(roles=("chief", "scribe")),
             "'boss' is no role .* chief or scribe",
         ),
         (
-            Rule(allow=("7", "@ann")),
+            AccessRule(allow=("7", "@ann")),
             Capabilities(ids=IDS),
             "'@ann' is no person on fake: the id of one is a num",
         ),
-        (Rule(operators=("ann",)), Capabilities(ids=IDS), "'ann' is no person"),
-        (Rule(groups=("7",)), Capabilities(ids=IDS), "'7' is no chat on fake"),
+        (AccessRule(operators=("ann",)), Capabilities(ids=IDS), "'ann' is no person"),
+        (AccessRule(groups=("7",)), Capabilities(ids=IDS), "'7' is no chat on fake"),
     ],
 )
-def test_a_rule_that_could_let_nobody_in_is_refused(rule: Rule, able: Capabilities, why: str) -> None:
+def test_a_rule_that_could_let_nobody_in_is_refused(rule: AccessRule, able: Capabilities, why: str) -> None:
     with pytest.raises(Invalid, match=why) as caught:
         check_access({FAKE: rule}, [RecordingAdapter(FAKE, capabilities=able)])
     assert str(caught.value).startswith("[access.fake] is wrong: ")
 
 
 def test_rules_that_can_be_are_taken() -> None:
-    rule = Rule(allow=("7", "*"), groups=("*", "g1"), roles=("*", "chief"))
+    rule = AccessRule(allow=("7", "*"), groups=("*", "g1"), roles=("*", "chief"))
     able = Capabilities(ids=IDS, roles=("chief",))
-    check_access({FAKE: rule, "other": Rule(roles=("x",))}, [RecordingAdapter(FAKE, capabilities=able)])
+    check_access({FAKE: rule, "other": AccessRule(roles=("x",))}, [RecordingAdapter(FAKE, capabilities=able)])
     check_access(
-        {FAKE: Rule(roles=("x",))}, [RecordingAdapter(FAKE, capabilities=Capabilities(roles=("*",)))]
+        {FAKE: AccessRule(roles=("x",))}, [RecordingAdapter(FAKE, capabilities=Capabilities(roles=("*",)))]
     )

@@ -15,20 +15,20 @@ from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.errors import Invalid, KeryxError, NotFound
 from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.messages import Image, Role, Text
-from keryx.core.ports import Said
-from keryx.core.resets import ResetMode, ResetPolicy, Resets
-from keryx.core.sessions import EndReason, Listing, Settings, Viewer
+from keryx.core.ports.agent import TextDelta
+from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
+from keryx.core.sessions import EndReason, SessionFilter, SessionSettings, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.core.turns import BusyMode, Limits, TurnState
-from keryx.engine.hub import Hub
+from keryx.core.turns import BusyMode, TurnLimits, TurnState
+from keryx.engine.hub.hub import Hub
 from keryx.engine.policy import Policy
-from keryx.store import cursors, inbox
+from keryx.store import inbox
 from keryx.testing import FakeClock, ScriptedAgent
 
 HOUR = timedelta(hours=1)
-IDLE = Policy(resets=Resets(default=ResetPolicy(mode=ResetMode.IDLE, idle=HOUR)))
+IDLE = Policy(resets=ResetPolicies(default=ResetPolicy(mode=ResetMode.IDLE, idle=HOUR)))
 DAILY = Policy(
-    resets=Resets(default=ResetPolicy(mode=ResetMode.DAILY, hour=4, zone="Europe/Berlin")),
+    resets=ResetPolicies(default=ResetPolicy(mode=ResetMode.DAILY, hour=4, zone="Europe/Berlin")),
 )
 BIG = 5_000_000
 
@@ -121,21 +121,21 @@ async def test_a_source_that_names_nobody_is_refused_and_leaves_nothing(world: W
         with pytest.raises(Invalid, match="names no"):
             await world.hub.receive(inbound("hi", source=nobody, principal=principal, cursor=("fake:", "9")))
     assert await world.hub.lanes.page(OPERATORS) == []
-    assert await world.hub.position("fake:") is None
+    assert await world.hub.platform_cursor("fake:") is None
 
 
 async def test_the_cursor_of_a_platform_moves_with_the_message(world: World) -> None:
     message = inbound("hi", cursor=("fake:", "41"))
     await world.hub.receive(message)
-    assert await world.hub.position("fake:") == "41"
+    assert await world.hub.platform_cursor("fake:") == "41"
     await world.hub.receive(msgspec.structs.replace(message, cursor=("fake:", "42")))
-    assert await world.hub.position("fake:") == "42"
+    assert await world.hub.platform_cursor("fake:") == "42"
 
 
 async def test_a_message_that_is_refused_does_not_move_the_cursor(world: World) -> None:
     with pytest.raises(NotFound):
         await world.say("hi", session=SessionId("nowhere"), cursor=("fake:", "7"))
-    assert await world.read(cursors.get, "fake:") is None
+    assert await world.read(inbox.get_cursor, "fake:") is None
 
 
 async def test_observed_messages_are_kept_and_never_start_a_turn(world: World) -> None:
@@ -242,8 +242,8 @@ async def test_a_suspended_lane_starts_afresh_and_says_why(world: World) -> None
 
 async def test_a_lane_at_work_is_not_reset(begin: Begin) -> None:
     pause = Pause()
-    patient = msgspec.structs.replace(IDLE, limits=Limits(silence=9 * HOUR, total=9 * HOUR))
-    world = await begin(policy=patient, agent=ScriptedAgent([Said("x"), pause], [Said("y")]))
+    patient = msgspec.structs.replace(IDLE, limits=TurnLimits(silence=9 * HOUR, total=9 * HOUR))
+    world = await begin(policy=patient, agent=ScriptedAgent([TextDelta("x"), pause], [TextDelta("y")]))
     first = await world.say("a")
     await pause.reached()
     world.advance(2 * HOUR - timedelta(minutes=1))
@@ -307,7 +307,7 @@ VERBS: dict[str, Verb] = {
     "pin": lambda hub, v, s: hub.pin(v, s, True),
     "archive": lambda hub, v, s: hub.archive(v, s, True),
     "end": lambda hub, v, s: hub.end(v, s, EndReason.PERSON),
-    "configure": lambda hub, v, s: hub.configure(v, s, Settings(model="x")),
+    "configure": lambda hub, v, s: hub.configure(v, s, SessionSettings(model="x")),
     "delete": lambda hub, v, s: hub.delete(v, s),
     "undelete": lambda hub, v, s: hub.undelete(v, s),
     "fork": lambda hub, v, s: hub.fork(v, s, surface="web"),
@@ -317,7 +317,7 @@ VERBS: dict[str, Verb] = {
     "stop": lambda hub, v, s: hub.stop(v, s),
     "switch_lane": lambda hub, v, s: hub.lanes.switch(v, inbound("", chat="2", user="bob"), s),
     "assign_project": lambda hub, v, s: hub.projects.assign(v, s, None),
-    "why": lambda hub, v, s: hub.why(v, f"{s}.1"),
+    "why": lambda hub, v, s: hub.trace(v, f"{s}.1"),
 }
 
 
@@ -336,15 +336,15 @@ async def test_lists_lanes_turns_and_deliveries_of_others_are_hidden(world: Worl
     (delivery,) = await world.delivered(1)
     (lane,) = await world.hub.lanes.page(OPERATORS)
     bob = viewer("bob")
-    assert await world.hub.sessions(bob, Listing()) == ([], None)
+    assert await world.hub.sessions(bob, SessionFilter()) == ([], None)
     assert (
         await world.hub.lanes.page(bob)
         == await world.hub.deliveries.page(bob)
-        == await world.hub.active(bob)
+        == await world.hub.list_active_turns(bob)
         == []
     )
     for refused in (
-        world.hub.lanes.show(bob, lane.key),
+        world.hub.lanes.get(bob, lane.key),
         world.hub.lanes.reset(bob, lane.key),
         world.hub.lanes.suspend(bob, lane.key, True),
         world.hub.turn(bob, turn.id),
@@ -357,7 +357,7 @@ async def test_lists_lanes_turns_and_deliveries_of_others_are_hidden(world: Worl
 
 
 async def test_a_stranger_follows_nothing_of_others(world: World) -> None:
-    cursor = await world.hub.now()
+    cursor = await world.hub.head_cursor()
     await world.ask("mine")
     await world.ask("yours", user="bob", chat="2")
     async with asyncio.timeout(10):
@@ -383,7 +383,7 @@ async def test_a_lane_goes_on_with_a_session_of_the_same_owner(world: World) -> 
     second = await world.ask("there", chat="2")
     assert second.session == first.session
     await world.sent(2)
-    assert [p.target.chat for p in world.fake.arrived] == ["1", "2"]
+    assert [p.target.chat for p in world.fake.sent_parts] == ["1", "2"]
 
 
 async def test_the_history_of_a_lane_says_why_it_moved(world: World) -> None:
@@ -391,10 +391,10 @@ async def test_the_history_of_a_lane_says_why_it_moved(world: World) -> None:
     await world.command("/new")
     await world.ask("b")
     (lane,) = await world.hub.lanes.page(OPERATORS)
-    _, history = await world.hub.lanes.show(OPERATORS, lane.key)
+    _, history = await world.hub.lanes.get(OPERATORS, lane.key)
     assert [m.why for m in history] == ["first message", "new", "first message"]
     await world.hub.lanes.reset(OPERATORS, lane.key)
-    assert (await world.hub.lanes.show(OPERATORS, lane.key))[0].session is None
+    assert (await world.hub.lanes.get(OPERATORS, lane.key))[0].session is None
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
@@ -410,8 +410,8 @@ async def test_any_text_survives_the_way_through(world: World, text: str) -> Non
     assert [m.text for m in snapshot.messages] == [text, text]
     assert snapshot.messages[0].author == text and snapshot.session.origin == source
     await world.sent()
-    assert [(p.text, p.target.chat) for p in world.fake.arrived] == [(text, text)]
-    assert (await world.hub.why(OPERATORS, snapshot.messages[0].id)).message.text == text
+    assert [(p.text, p.target.chat) for p in world.fake.sent_parts] == [(text, text)]
+    assert (await world.hub.trace(OPERATORS, snapshot.messages[0].id)).message.text == text
 
 
 async def test_five_megabytes_survive_the_way_through(world: World) -> None:
@@ -423,7 +423,7 @@ async def test_five_megabytes_survive_the_way_through(world: World) -> None:
 
 async def test_an_answer_in_odd_characters_survives(begin: Begin) -> None:
     odd = "".join(ODD_TEXTS)
-    world = await begin(agent=ScriptedAgent([Said(c) for c in odd]))
+    world = await begin(agent=ScriptedAgent([TextDelta(c) for c in odd]))
     turn = await world.ask("a")
     assert (await world.open(turn.session)).messages[1].text == odd
     assert await world.sent() == [odd]

@@ -13,20 +13,30 @@ from tests.engine.world import OPERATORS, Pause, Scenes, World
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import PrincipalId, WorkerId
 from keryx.core.messages import Reasoning, Role, ToolCall, ToolResult
-from keryx.core.ports import Called, Event, Noted, Returned, Said, Thought, TurnContext, Used
-from keryx.core.turns import BusyMode, Ending, Limits, TurnState, Usage
-from keryx.engine.clock import SystemClock
+from keryx.core.ports.agent import (
+    AgentEvent,
+    NoticeEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallEvent,
+    ToolResultEvent,
+    TurnContext,
+    UsageEvent,
+)
+from keryx.core.turns import BusyMode, StopReason, TurnLimits, TurnState
+from keryx.core.usage import Usage
 from keryx.engine.policy import Policy
-from keryx.engine.record import NO_ANSWER
+from keryx.engine.timing import SystemClock
+from keryx.engine.units.turn_writes import NO_ANSWER
 from keryx.store import messages, turns
-from keryx.store.database import Database
+from keryx.store.db.database import Database
 from keryx.testing import FakeClock, ScriptedAgent
 
 CALL = ToolCall("c1", "grep", "{}")
 
 
 def limits(**values: Any) -> Policy:
-    return Policy(limits=Limits(**values))
+    return Policy(limits=TurnLimits(**values))
 
 
 async def test_an_answer_is_stored_delivered_counted_and_titled(world: World) -> None:
@@ -64,7 +74,7 @@ async def test_a_session_never_has_two_turns_at_once(begin: Begin) -> None:
         nonlocal active
         active -= 1
 
-    world = await begin(agent=ScriptedAgent([enter, Said("a"), enter_nothing, Said("b"), leave]))
+    world = await begin(agent=ScriptedAgent([enter, TextDelta("a"), enter_nothing, TextDelta("b"), leave]))
     await world.start()
     said = await asyncio.gather(*(world.say(f"q{n}") for n in range(8)))
     for receipt in said:
@@ -77,7 +87,7 @@ async def enter_nothing(context: TurnContext) -> None:
 
 
 async def test_the_model_sees_each_question_before_its_own_answer(begin: Begin) -> None:
-    agent = ScriptedAgent([Said("first")], [Said("second")])
+    agent = ScriptedAgent([TextDelta("first")], [TextDelta("second")])
     world = await begin(agent=agent)
     said = [await world.say("a"), await world.say("b")]
     for receipt in said:
@@ -87,7 +97,7 @@ async def test_the_model_sees_each_question_before_its_own_answer(begin: Begin) 
 
 async def test_a_waiting_question_is_not_shown_to_the_model_of_the_running_turn(begin: Begin) -> None:
     pause = Pause()
-    agent = ScriptedAgent([pause, Said("one")], [Said("two")])
+    agent = ScriptedAgent([pause, TextDelta("one")], [TextDelta("two")])
     world = await begin(agent=agent)
     first = await world.say("a")
     await pause.reached()
@@ -100,8 +110,8 @@ async def test_a_waiting_question_is_not_shown_to_the_model_of_the_running_turn(
 
 async def test_why_an_answer_ends_early_is_told_below_it(begin: Begin) -> None:
     pause = Pause()
-    ended = Noted("It ends here.", Ending.LENGTH)
-    world = await begin(agent=ScriptedAgent([Said("A long"), pause, Said(" one"), ended]))
+    ended = NoticeEvent("It ends here.", StopReason.LENGTH)
+    world = await begin(agent=ScriptedAgent([TextDelta("A long"), pause, TextDelta(" one"), ended]))
     receipt = await world.say("all of it")
     await world.drafted(receipt, "A long")
     pause.go_on()
@@ -116,7 +126,9 @@ async def test_why_an_answer_ends_early_is_told_below_it(begin: Begin) -> None:
 
 async def test_what_was_shown_is_stored_before_it_is_published(begin: Begin) -> None:
     pause = Pause()
-    world = await begin(agent=ScriptedAgent([Said("shown "), Thought("hm"), pause, Said("more")]))
+    world = await begin(
+        agent=ScriptedAgent([TextDelta("shown "), ReasoningDelta("hm"), pause, TextDelta("more")])
+    )
     said = await world.say("a")
     await world.drafted(said, "shown hm")
     await pause.reached()
@@ -131,7 +143,7 @@ async def test_what_was_shown_is_stored_before_it_is_published(begin: Begin) -> 
 
 
 async def test_reasoning_is_kept_and_not_sent(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Thought("hm", '{"sig":1}'), Said("yes")]))
+    world = await begin(agent=ScriptedAgent([ReasoningDelta("hm", '{"sig":1}'), TextDelta("yes")]))
     turn = await world.ask("a")
     answer = (await world.open(turn.session)).messages[1]
     assert [p for p in answer.parts if isinstance(p, Reasoning)] == [Reasoning("hm", '{"sig":1}')]
@@ -142,11 +154,17 @@ async def test_a_tool_step_is_in_the_store_before_the_agent_goes_on(begin: Begin
     seen: list[list[Role]] = []
 
     async def look(context: TurnContext) -> None:
-        stored = await database.read("look", lambda tx: messages.following(tx, context.session, after=0))
+        stored = await database.read("look", lambda tx: messages.list_after(tx, context.session, after=0))
         seen.append([m.role for m in stored])
 
-    script = [Said("Calling. "), Called((CALL,)), look, Returned(ToolResult("c1", "grep", "x")), look]
-    world = await begin(agent=ScriptedAgent([*script, Said("Done.")]))
+    script = [
+        TextDelta("Calling. "),
+        ToolCallEvent((CALL,)),
+        look,
+        ToolResultEvent(ToolResult("c1", "grep", "x")),
+        look,
+    ]
+    world = await begin(agent=ScriptedAgent([*script, TextDelta("Done.")]))
     turn = await world.ask("a")
     assert seen == [
         [Role.USER, Role.ASSISTANT],
@@ -162,8 +180,8 @@ async def test_a_tool_step_is_in_the_store_before_the_agent_goes_on(begin: Begin
 
 
 async def test_usage_is_added_up(begin: Begin) -> None:
-    used = Used(Usage(model="m", input=3, output=2, cache_read=1, cost=10))
-    world = await begin(agent=ScriptedAgent([used, Said("a"), used]))
+    used = UsageEvent(Usage(model="m", input=3, output=2, cache_read=1, cost=10))
+    world = await begin(agent=ScriptedAgent([used, TextDelta("a"), used]))
     turn = await world.ask("a")
     session = (await world.open(turn.session)).session
     assert (session.tokens.input, session.tokens.output, session.tokens.cache_read) == (6, 4, 2)
@@ -191,14 +209,14 @@ async def test_an_agent_that_cancels_itself_fails_its_own_turn_alone(begin: Begi
     async def vanish(context: TurnContext) -> None:
         raise asyncio.CancelledError
 
-    world = await begin(agent=Scenes({"vanish": [Said("x"), vanish]}))
+    world = await begin(agent=Scenes({"vanish": [TextDelta("x"), vanish]}))
     assert (await world.ask("vanish")).state is TurnState.FAILED
     assert (await world.ask("still there?", chat="2")).state is TurnState.DONE
 
 
 async def test_an_agent_that_cannot_be_chosen_fails_the_turn(begin: Begin) -> None:
     class Nobody:
-        def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
+        def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
             raise AgentFailed("There is no model called x.")
 
     world = await begin(agent=Nobody())
@@ -229,11 +247,11 @@ async def test_the_answer_goes_to_the_place_that_asked(world: World) -> None:
     first = await world.ask("from one")
     await world.ask("from two", chat="2", session=first.session)
     await world.sent(2)
-    assert [(p.target.chat, p.text) for p in world.fake.arrived] == [("1", "from one"), ("2", "from two")]
+    assert [(p.target.chat, p.text) for p in world.fake.sent_parts] == [("1", "from one"), ("2", "from two")]
 
 
 async def test_a_cancel_keeps_what_was_shown_with_a_mark(begin: Begin) -> None:
-    world = await begin(agent=ScriptedAgent([Said("half "), Pause(), Said("never")]))
+    world = await begin(agent=ScriptedAgent([TextDelta("half "), Pause(), TextDelta("never")]))
     said = await world.say("a")
     await world.drafted(said, "half ")
     assert said.session
@@ -316,7 +334,7 @@ async def test_an_agent_that_never_speaks_is_ended_by_the_first_deadline(
 
 async def test_a_silence_ends_a_turn_and_keeps_what_was_said(begin: Begin, clock: FakeClock) -> None:
     world = await begin(
-        agent=ScriptedAgent([Said("so far "), Pause()]),
+        agent=ScriptedAgent([TextDelta("so far "), Pause()]),
         policy=limits(first_byte=timedelta(seconds=5), silence=timedelta(minutes=3)),
     )
     said = await world.say("a")
@@ -432,7 +450,7 @@ async def test_every_mode_answers_at_once_when_nothing_runs(world: World, mode: 
 async def test_a_process_runs_no_more_turns_at_once_than_it_may(begin: Begin) -> None:
     pauses = {f"p{n}": Pause() for n in range(3)}
     world = await begin(
-        agent=Scenes({k: [p, Said("ok")] for k, p in pauses.items()}), policy=limits(at_once=2)
+        agent=Scenes({k: [p, TextDelta("ok")] for k, p in pauses.items()}), policy=limits(at_once=2)
     )
     said = [await world.say(name, chat=name, user=name) for name in pauses]
     await pauses["p0"].reached()
@@ -447,7 +465,7 @@ async def test_a_process_runs_no_more_turns_at_once_than_it_may(begin: Begin) ->
 async def test_one_person_cannot_take_all_places(begin: Begin) -> None:
     world = await begin(policy=limits(per_principal=2))
     mine = [await world.say("!silence", chat=f"mine{n}") for n in range(4)]
-    await world.until(lambda tx: len(turns.active(tx, profile="default", owner=None)) == 4)
+    await world.until(lambda tx: len(turns.list_active(tx, profile="default", owner=None)) == 4)
     assert (await world.ask("hi", user="bob", chat="bob")).state is TurnState.DONE
     states = [(await world.turn(m)).state for m in mine]
     assert states == [TurnState.RUNNING, TurnState.RUNNING, TurnState.QUEUED, TurnState.QUEUED]
@@ -459,7 +477,7 @@ async def test_one_person_cannot_take_all_places(begin: Begin) -> None:
 async def test_sessions_take_turns(begin: Begin) -> None:
     """One session with a long queue does not keep a short one waiting."""
     pause = Pause()
-    agent = Scenes({"hold": [pause, Said("ok")]})
+    agent = Scenes({"hold": [pause, TextDelta("ok")]})
     clock = SystemClock()
     world = await begin(agent=agent, policy=limits(at_once=1), clock=clock)
     await world.say("hold", chat="x", user="x")
@@ -503,6 +521,6 @@ async def test_a_terminal_runs_the_turns_of_its_session_and_no_others(begin: Beg
 
 async def test_an_agent_may_not_run_far_ahead_of_the_store(begin: Begin) -> None:
     """Many small pieces arrive whole, in order, as one answer."""
-    world = await begin(agent=ScriptedAgent([Said(f"{n} ") for n in range(500)]))
+    world = await begin(agent=ScriptedAgent([TextDelta(f"{n} ") for n in range(500)]))
     turn = await world.ask("a")
     assert (await world.transcript(turn.session))[1] == "assistant: " + "".join(f"{n} " for n in range(500))

@@ -13,20 +13,20 @@ from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound, v
 
 from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import NotFound, Refused
-from keryx.core.ports import Door, Said
-from keryx.core.resets import ResetMode, ResetPolicy, Resets
-from keryx.core.sessions import EndReason, Listing, Session
-from keryx.core.turns import BusyMode, Limits
-from keryx.engine.expiry import Expiry
-from keryx.engine.feed import Feed
-from keryx.engine.housekeeping import Housekeeping
-from keryx.engine.hub import Hub
+from keryx.core.ports.adapter import AdapterContext
+from keryx.core.ports.agent import TextDelta
+from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
+from keryx.core.sessions import EndReason, Session, SessionFilter
+from keryx.core.turns import BusyMode, TurnLimits
+from keryx.engine.hub.hub import Hub
+from keryx.engine.loops.feed import Feed
+from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep
 from keryx.engine.policy import Policy
-from keryx.store.bell import Bell
-from keryx.testing import CrashingDatabase, Fault, RecordingAdapter, When
+from keryx.store.db.notify import Notifier
+from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming, RecordingAdapter
 
 HOUR = timedelta(hours=1)
-IDLE = Policy(resets=Resets(default=ResetPolicy(mode=ResetMode.IDLE, idle=HOUR)))
+IDLE = Policy(resets=ResetPolicies(default=ResetPolicy(mode=ResetMode.IDLE, idle=HOUR)))
 
 
 class Hooks:
@@ -42,8 +42,8 @@ class Hooks:
             raise RuntimeError("the hook failed")
 
 
-def expiry(world: World, hook: Hooks) -> Expiry:
-    return Expiry(world.database, world.clock, policy=world.policy, hooks=[hook])
+def expiry(world: World, hook: Hooks) -> ExpirySweep:
+    return ExpirySweep(world.database, world.clock, policy=world.policy, hooks=[hook])
 
 
 async def test_a_session_is_finalised_once_when_its_time_is_over(begin: Begin) -> None:
@@ -111,8 +111,8 @@ async def test_two_nodes_finalise_a_session_once(begin: Begin) -> None:
 
 async def test_a_session_at_work_is_not_ended(begin: Begin) -> None:
     hook = Hooks()
-    patient = msgspec.structs.replace(IDLE, limits=Limits(silence=9 * HOUR, total=9 * HOUR))
-    world = await begin(policy=patient, agent=Scenes({"hold": [Said("x"), Pause()]}), hooks=[hook])
+    patient = msgspec.structs.replace(IDLE, limits=TurnLimits(silence=9 * HOUR, total=9 * HOUR))
+    world = await begin(policy=patient, agent=Scenes({"hold": [TextDelta("x"), Pause()]}), hooks=[hook])
     said = await world.say("hold")
     await world.drafted(said, "x")
     world.advance(HOUR + timedelta(minutes=5))
@@ -136,7 +136,7 @@ async def test_a_deleted_session_is_erased_after_its_grace_period(world: World) 
     turn = await world.ask("a")
     await world.hub.delete(OPERATORS, turn.session)
     await world.node.stop()
-    keeping = Housekeeping(world.database, world.clock, policy=world.policy)
+    keeping = RetentionSweep(world.database, world.clock, policy=world.policy)
     world.advance(timedelta(days=29))
     await keeping.sweep()
     await world.hub.undelete(OPERATORS, turn.session)
@@ -153,16 +153,16 @@ async def test_what_may_be_forgotten_is_forgotten_and_sessions_stay(world: World
     await world.settle(receipt)
     await world.node.stop()
     world.advance(timedelta(days=91))
-    await Housekeeping(world.database, world.clock, policy=world.policy).sweep()
+    await RetentionSweep(world.database, world.clock, policy=world.policy).sweep()
     assert await world.hub.lanes.page(OPERATORS) == []
     assert not (await world.hub.receive(message)).duplicate
-    assert len((await world.hub.sessions(OPERATORS, Listing()))[0]) == 2
+    assert len((await world.hub.sessions(OPERATORS, SessionFilter()))[0]) == 2
 
 
 async def test_the_story_of_an_answered_message(world: World) -> None:
     turn = await world.ask("hello")
     await world.delivered(1)
-    story = await world.hub.why(viewer("ann"), f"{turn.session}.1")
+    story = await world.hub.trace(viewer("ann"), f"{turn.session}.1")
     told = [e.what for e in story.events]
     assert story.outcome == f"answered in turn {turn.id}"
     for words in (
@@ -189,7 +189,7 @@ async def test_every_way_to_end_is_a_visible_outcome(begin: Begin) -> None:
     await world.flow(world.settle(said))
 
     async def outcome(seq: int | None) -> str:
-        return (await world.hub.why(OPERATORS, f"{failed.session}.{seq}")).outcome
+        return (await world.hub.trace(OPERATORS, f"{failed.session}.{seq}")).outcome
 
     assert (await outcome(1)).startswith("failed") and "observed" in await outcome(observed.seq)
     assert (await outcome(merged.seq)) == f"answered in turn {said.turn}"
@@ -200,15 +200,15 @@ async def test_every_way_to_end_is_a_visible_outcome(begin: Begin) -> None:
 
 async def test_the_story_tells_of_interruptions_and_refusals(begin: Begin) -> None:
     pause = Pause()
-    world = await begin(agent=Scenes({"hold": [Said("x"), pause]}))
+    world = await begin(agent=Scenes({"hold": [TextDelta("x"), pause]}))
     said = await world.say("hold")
     await world.drafted(said, "x")
     await world.restart()
     pause.go_on()
-    world.fake.before = [Refused("the chat is gone")]
+    world.fake.errors_before = [Refused("the chat is gone")]
     turn = await world.settle(said)
     await world.until(lambda tx: bool(tx.rows("select 1 from deliveries where state = 'failed'")))
-    told = " ".join(e.what for e in (await world.hub.why(OPERATORS, f"{turn.session}.1")).events)
+    told = " ".join(e.what for e in (await world.hub.trace(OPERATORS, f"{turn.session}.1")).events)
     assert "interrupted" in told and "the chat is gone" in told and "attempt 2 began" in told
 
 
@@ -216,7 +216,7 @@ async def test_an_adapter_that_fails_is_started_again_where_it_was(begin: Begin)
     began: list[str | None] = []
 
     class Failing(RecordingAdapter):
-        async def listen(self, door: Door) -> None:
+        async def listen(self, door: AdapterContext) -> None:
             began.append(door.cursor)
             number = len(began)
             await door.receive(inbound(f"m{number}", cursor=(f"{FAKE}:", str(number))))
@@ -232,7 +232,7 @@ async def test_an_adapter_that_fails_is_started_again_where_it_was(begin: Begin)
 
     other = RecordingAdapter("other")
     world = await begin(adapters=[adapter := Failing(FAKE), other])
-    await world.flow(world.eventually(lambda: len(adapter.arrived) == 4), step=0.5)
+    await world.flow(world.eventually(lambda: len(adapter.sent_parts) == 4), step=0.5)
     assert began == [None, "1", "2", "3"]
     assert adapter.texts == ["m1", "m2", "m3", "m4"]
 
@@ -241,7 +241,7 @@ async def test_the_pause_before_an_adapter_is_started_again_grows(begin: Begin) 
     began: list[float] = []
 
     class Failing(RecordingAdapter):
-        async def listen(self, door: Door) -> None:
+        async def listen(self, door: AdapterContext) -> None:
             began.append(world.clock.monotonic() if ready else 0.0)
             raise RuntimeError("no network")
 
@@ -256,13 +256,13 @@ async def test_the_pause_before_an_adapter_is_started_again_grows(begin: Begin) 
 async def test_an_event_is_acknowledged_only_when_it_is_stored(begin: Begin) -> None:
     world = await begin()
     await world.node.stop()
-    await world.start(CrashingDatabase(world.database, Fault("receive", When.BEFORE)))
+    await world.start(CrashingDatabase(world.database, DatabaseFault("receive", FaultTiming.BEFORE)))
     message = inbound("a", cursor=(f"{FAKE}:", "1"))
     with pytest.raises(Exception, match="fault"):
         await world.hub.receive(message)
-    assert await world.hub.position(f"{FAKE}:") is None
+    assert await world.hub.platform_cursor(f"{FAKE}:") is None
     receipt = await world.hub.receive(message)
-    assert not receipt.duplicate and await world.hub.position(f"{FAKE}:") == "1"
+    assert not receipt.duplicate and await world.hub.platform_cursor(f"{FAKE}:") == "1"
 
 
 async def test_what_waits_is_shown_in_the_snapshot(begin: Begin) -> None:
@@ -281,7 +281,7 @@ async def test_a_message_whose_wake_up_was_lost_is_answered_within_a_lease(
     witness = Witness(world.database)
     await world.start(witness)
     there = await opener()
-    monkeypatch.setattr(Bell, "ring", Bell.close)
+    monkeypatch.setattr(Notifier, "notify", Notifier.close)
     hub = Hub(there, world.clock, policy=world.policy, feed=Feed(there, world.clock))
     await witness.quiet()
     await hub.receive(inbound("are you there?"))

@@ -10,11 +10,12 @@ from tests.engine.world import AT_ONCE, FAKE, SECONDS, Pause, Scenes
 
 from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
-from keryx.core.ports import Parcel, Said
+from keryx.core.ports.adapter import OutgoingPart
+from keryx.core.ports.agent import TextDelta
 from keryx.core.turns import TurnState
 from keryx.store import deliveries
-from keryx.store.database import Database, Transaction, Work
-from keryx.store.metered import MeteredDatabase
+from keryx.store.db.database import Database, Transaction, Work
+from keryx.store.db.metrics import MeteredDatabase
 from keryx.testing import RecordingAdapter
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ class Patient(RecordingAdapter):
         self.may = asyncio.Event()
         self.begun = asyncio.Event()
 
-    async def send(self, parcel: Parcel) -> str:
+    async def send(self, parcel: OutgoingPart) -> str:
         self.begun.set()
         await self.may.wait()
         return await super().send(parcel)
@@ -101,7 +102,7 @@ async def test_a_turn_that_ends_while_the_next_is_looked_for_lets_it_run(
 ) -> None:
     slow, pause = Slow(database, "turn.claim"), Pause()
     policy = msgspec.structs.replace(AT_ONCE, limits=msgspec.structs.replace(AT_ONCE.limits, per_principal=1))
-    world = await begin(agent=Scenes({"first": (pause, Said("one"))}), database=slow, policy=policy)
+    world = await begin(agent=Scenes({"first": (pause, TextDelta("one"))}), database=slow, policy=policy)
     first = await world.say("first")
     await pause.reached()
     slow.hold()

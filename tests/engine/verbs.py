@@ -16,22 +16,25 @@ from tests.engine.world import AT_ONCE, ECHO, FAKE, Wire, inbound
 
 from keryx import config
 from keryx.app import App
+from keryx.core import ids
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.ids import DEFAULT_PROFILE, WorkerId
-from keryx.core.messages import words
-from keryx.core.ports import Adapter, Attachment
+from keryx.core.media import Attachment
+from keryx.core.messages import text_parts
+from keryx.core.ports.adapter import Adapter
 from keryx.core.questions import Consent, Question
-from keryx.core.sessions import EndReason, Session, Settings
+from keryx.core.sessions import EndReason, Session, SessionSettings
 from keryx.core.turns import Turn
-from keryx.engine.exchange.export import Format, export
-from keryx.engine.exchange.load import load
-from keryx.engine.hub import Hub
-from keryx.engine.jobs import Wanted
+from keryx.engine.export.exporter import ExportFormat, export
+from keryx.engine.hub.hub import Hub
+from keryx.engine.importer import import_sessions
 from keryx.engine.policy import Notices, Policy
 from keryx.engine.service import Service
-from keryx.store import consents, cursors, deliveries, homes, outbox, questions, search_postgres
-from keryx.store.database import Database, Transaction
-from keryx.store.desks import Composed
+from keryx.engine.units.jobs import JobRequest
+from keryx.store import deliveries, inbox, platforms, questions
+from keryx.store.db.database import Database, Transaction
+from keryx.store.search import tsvector
+from keryx.store.viewer_state import UnsentMessage
 from keryx.testing import FakeClock, RecordingAdapter
 
 Act: TypeAlias = Callable[[], Awaitable[object]]
@@ -139,15 +142,17 @@ async def answer(setting: Setting) -> Act:
     now = setting.clock.now()
     question = Question(key="q", title="May it?", tool="rm")
     asked = await setting.write(
-        questions.put, turn, question, shared=False, expires_at=now + timedelta(hours=1), now=now
+        questions.add, turn, question, shared=False, expires_at=now + timedelta(hours=1), now=now
     )
     return lambda: setting.hub.questions.answer(OPERATORS, asked.id, "always")
 
 
 async def forget(setting: Setting) -> Act:
     session = await setting.talked()
-    await setting.write(consents.put, session.id, "rm", Consent.ALLOW_ALWAYS, by=ANN, now=setting.clock.now())
-    return lambda: setting.hub.questions.forget(ANNS, session.id, "rm")
+    await setting.write(
+        questions.set_consent, session.id, "rm", Consent.ALLOW_ALWAYS, by=ANN, now=setting.clock.now()
+    )
+    return lambda: setting.hub.questions.forget_consents(ANNS, session.id, "rm")
 
 
 async def decide(setting: Setting) -> Act:
@@ -156,13 +161,13 @@ async def decide(setting: Setting) -> Act:
         a_delivery(tx, target=Target(CLOSED, chat=chat), session=setting_session, at=now)
         worker = WorkerId("another")
         lease = timedelta(hours=1)
-        found = outbox.claim(tx, most=9, platform=CLOSED, account="", worker=worker, now=now, lease=lease)
-        ((delivery, token),) = found.held
-        deliveries.settle(tx, delivery, token, DeliveryState.FAILED, now=now, error="no such chat")
+        found = deliveries.claim(tx, most=9, platform=CLOSED, account="", worker=worker, now=now, lease=lease)
+        ((delivery, token),) = found.leased
+        deliveries.finish_attempt(tx, delivery, token, DeliveryState.FAILED, now=now, error="no such chat")
         return delivery.id
 
     setting_session = await setting.talked()
-    failed = deliveries.DeliveryId(await setting.write(fail))
+    failed = ids.DeliveryId(await setting.write(fail))
     return lambda: setting.hub.deliveries.decide(OPERATORS, failed, DeliveryState.DISCARDED)
 
 
@@ -176,19 +181,19 @@ async def post(setting: Setting) -> Act:
 
 
 async def see(setting: Setting) -> Act:
-    id_, secret = await setting.hub.sign_ins.begin(ANNS, browser="Firefox")
+    id_, secret = await setting.hub.sign_ins.create(ANNS, browser="Firefox")
     setting.clock.advance(timedelta(hours=2))
     return lambda: setting.hub.sign_ins.check(id_, secret)
 
 
 async def sign_out(setting: Setting) -> Act:
-    id_, _ = await setting.hub.sign_ins.begin(ANNS, browser="Firefox")
+    id_, _ = await setting.hub.sign_ins.create(ANNS, browser="Firefox")
     return lambda: setting.hub.sign_ins.end(ANNS, id_)
 
 
 async def keep(setting: Setting) -> Act:
     file = Attachment(name="a.txt", mime="text/plain", body=fresh().encode())
-    return lambda: setting.hub.media.keep(ANNS, file)
+    return lambda: setting.hub.media.save(ANNS, file)
 
 
 async def approve(setting: Setting) -> Act:
@@ -231,23 +236,23 @@ async def erase(setting: Setting) -> Act:
 async def import_(setting: Setting) -> Act:
     session = await setting.talked()
     pieces: list[str] = []
-    await export(setting.database, OPERATORS, [session.id], Format.JSONL, pieces.append)
+    await export(setting.database, OPERATORS, [session.id], ExportFormat.JSONL, pieces.append)
     await setting.hub.delete(OPERATORS, session.id, erase=True)
     data = "".join(pieces).encode()
-    return lambda: load(setting.database, setting.clock, OPERATORS, io.BytesIO(data))
+    return lambda: import_sessions(setting.database, setting.clock, OPERATORS, io.BytesIO(data))
 
 
 async def search(setting: Setting) -> Act:
     """Something to find, and an index that has nothing yet."""
     await setting.talked()
-    await setting.write(cursors.move, search_postgres.NAME, "", now=setting.clock.now())
+    await setting.write(inbox.set_cursor, tsvector.CURSOR_NAME, "", now=setting.clock.now())
     return lambda: setting.hub.search(OPERATORS, "answer")
 
 
 async def restart(setting: Setting) -> Act:
     """A node starts that tells a home channel of it."""
     now = setting.clock.now()
-    home = partial(homes.put, profile=DEFAULT_PROFILE, name="home", by=ANN, now=now)
+    home = partial(platforms.set_home, profile=DEFAULT_PROFILE, name="home", by=ANN, now=now)
     await setting.write(home, Target(CLOSED, chat=fresh()))
     setting.clock.advance(timedelta(hours=1))
     telling = msgspec.structs.replace(AT_ONCE, notices=Notices(restart=True))
@@ -294,7 +299,7 @@ VERBS: Mapping[str, Deed] = {
     "pin": on_session(lambda hub, s: hub.pin(OPERATORS, s.id, True)),
     "archive": on_session(lambda hub, s: hub.archive(OPERATORS, s.id, True)),
     "end": on_session(lambda hub, s: hub.end(OPERATORS, s.id, EndReason.PERSON)),
-    "configure": on_session(lambda hub, s: hub.configure(OPERATORS, s.id, Settings(model="large"))),
+    "configure": on_session(lambda hub, s: hub.configure(OPERATORS, s.id, SessionSettings(model="large"))),
     "delete": on_session(lambda hub, s: hub.delete(OPERATORS, s.id)),
     "undelete": undelete,
     "fork": on_session(lambda hub, s: hub.fork(OPERATORS, s.id, surface="web")),
@@ -306,20 +311,20 @@ VERBS: Mapping[str, Deed] = {
     "cancel": on_turns(lambda hub, running, _: hub.cancel(OPERATORS, running.id)),
     "drop": on_turns(lambda hub, _, waiting: hub.drop(OPERATORS, waiting.id)),
     "rewrite": on_turns(
-        lambda hub, _, w: hub.rewrite(OPERATORS, f"{w.session}.{w.input_seq}", words("better"))
+        lambda hub, _, w: hub.rewrite(OPERATORS, f"{w.session}.{w.input_seq}", text_parts("better"))
     ),
     "lane.reset": on_lane(lambda hub, key: hub.lanes.reset(OPERATORS, key)),
     "lane.suspend": on_lane(lambda hub, key: hub.lanes.suspend(OPERATORS, key, True)),
-    "lane.instruct": on_lane(lambda hub, key: hub.lanes.instruct(OPERATORS, key, "be brief")),
+    "lane.instruct": on_lane(lambda hub, key: hub.lanes.set_instructions(OPERATORS, key, "be brief")),
     "lane.chat": lane_chat,
     "lane.switch": lane_switch,
     "project.add": anywhere(lambda hub, name: hub.projects.add(ANNS, name)),
     "project.change": on_project(lambda hub, p: hub.projects.change(ANNS, p, new_name=None, colour="red")),
-    "project.instruct": on_project(lambda hub, p: hub.projects.instruct(ANNS, p, "be brief")),
+    "project.instruct": on_project(lambda hub, p: hub.projects.set_instructions(ANNS, p, "be brief")),
     "project.remove": on_project(lambda hub, p: hub.projects.remove(ANNS, p)),
     "project.assign": assign,
     "job.add": anywhere(
-        lambda hub, name: hub.jobs.add(ANNS, Wanted(schedule="every 2h", prompt="news", name=name))
+        lambda hub, name: hub.jobs.add(ANNS, JobRequest(schedule="every 2h", prompt="news", name=name))
     ),
     "job.pause": on_job(lambda hub, job: hub.jobs.pause(ANNS, job)),
     "job.resume": job_resume,
@@ -329,10 +334,12 @@ VERBS: Mapping[str, Deed] = {
     "consents.forget": forget,
     "delivery.decide": decide,
     "post": post,
-    "desk.read": on_session(lambda hub, s: hub.desk.read(ANNS, s.id, 1)),
-    "desk.compose": on_session(lambda hub, s: hub.desk.compose(ANNS, s.id, Composed(text="half a th"))),
-    "desk.prefer": anywhere(lambda hub, name: hub.desk.prefer(ANNS, {"theme": name})),
-    "sign_in.begin": anywhere(lambda hub, name: hub.sign_ins.begin(ANNS, browser=name)),
+    "desk.read": on_session(lambda hub, s: hub.viewer_state.mark_read(ANNS, s.id, 1)),
+    "desk.compose": on_session(
+        lambda hub, s: hub.viewer_state.save_unsent_text(ANNS, s.id, UnsentMessage(text="half a th"))
+    ),
+    "desk.prefer": anywhere(lambda hub, name: hub.viewer_state.change_preferences(ANNS, {"theme": name})),
+    "sign_in.begin": anywhere(lambda hub, name: hub.sign_ins.create(ANNS, browser=name)),
     "sign_in.see": see,
     "sign_in.end": sign_out,
     "media.begin": keep,
@@ -340,13 +347,13 @@ VERBS: Mapping[str, Deed] = {
     "media.finish": keep,
     "people.approve": approve,
     "people.deny": on_person(lambda hub, person: hub.people.deny(OPERATORS, CLOSED, person), CLOSED),
-    "people.clear": on_person(lambda hub, _: hub.people.clear(OPERATORS, None), CLOSED),
+    "people.clear": on_person(lambda hub, _: hub.people.clear_pairings(OPERATORS, None), CLOSED),
     "people.revoke": revoke,
     "people.link": link,
     "people.unlink": unlink,
     "people.alias": alias,
     "people.erase": erase,
-    "cursor.begin": anywhere(lambda hub, name: hub.begin(name, "1")),
+    "cursor.begin": anywhere(lambda hub, name: hub.init_cursor(name, "1")),
     "import": import_,
     "notices.restart": restart,
     "rules.publish": publish,

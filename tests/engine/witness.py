@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from tests.engine.world import SECONDS
 
-from keryx.store.database import Database, Engine, Transaction, Work
-from keryx.testing import CrashingDatabase, Fault, When
+from keryx.store.db.database import Database, Engine, Transaction, Work
+from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
 T = TypeVar("T")
 Rows = dict[str, list[str]]
@@ -44,9 +44,9 @@ class Witness(CrashingDatabase):
         self.before: Rows = {}
         self.after: Rows = {}
 
-    def strike(self, label: str, when: When, *, sticky: bool = False) -> Fault:
+    def strike(self, label: str, when: FaultTiming, *, sticky: bool = False) -> DatabaseFault:
         """Let the next write with a label fail, or all of them until the fault is healed."""
-        fault = Fault(label, when, sticky=sticky)
+        fault = DatabaseFault(label, when, sticky=sticky)
         self._label, self.faults = label, [fault]
         return fault
 
@@ -67,7 +67,7 @@ class Witness(CrashingDatabase):
     async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         async with asyncio.timeout(SECONDS):
             await self._one.acquire()
-        struck = label == self._label and not self.faults[0].struck
+        struck = label == self._label and not self.faults[0].hits
         self._under_way += 1
         try:
             seen = await self._watched(work) if struck else work

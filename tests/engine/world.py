@@ -11,24 +11,26 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import msgspec
 
 from keryx.agents.echo import EchoAgent
-from keryx.core.access import EVERYBODY, Rule
+from keryx.core.access import EVERYBODY, AccessRule
+from keryx.core.clock import Clock
 from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import Unavailable
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, TurnId
-from keryx.core.messages import Message, Role, ToolResult, words
-from keryx.core.ports import Adapter, Agent, Clock, Event, Inbound, Receipt, TurnContext
+from keryx.core.messages import Message, Role, ToolResult, text_parts
+from keryx.core.ports.adapter import Adapter, InboundMessage, Receipt
+from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.core.turns import Limits, Turn
-from keryx.engine.expiry import Hook
-from keryx.engine.hub import Hub
+from keryx.core.turns import Turn, TurnLimits
+from keryx.engine.hub.hub import Hub
+from keryx.engine.hub.views import SessionSnapshot
+from keryx.engine.loops.sweeps import SessionFinalizer
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
-from keryx.engine.snapshot import Snapshot
 from keryx.store import deliveries, turns
-from keryx.store.database import Database, Transaction, Work
+from keryx.store.db.database import Database, Transaction, Work
 from keryx.testing import FakeClock, RecordingAdapter, ScriptedAgent
-from keryx.testing.agents import Step
+from keryx.testing.fakes import ScriptStep
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,10 +39,10 @@ SECONDS = 15
 FAKE = "fake"
 ECHO = EchoAgent()
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
-OPEN: dict[str, Rule] = dict.fromkeys(
-    (FAKE, "telegram", "whatsapp"), Rule(allow=(EVERYBODY,), bots=True, observe=True)
+OPEN: dict[str, AccessRule] = dict.fromkeys(
+    (FAKE, "telegram", "whatsapp"), AccessRule(allow=(EVERYBODY,), bots=True, observe=True)
 )
-AT_ONCE = Policy(limits=Limits(settle=timedelta(0)), access=OPEN)
+AT_ONCE = Policy(limits=TurnLimits(settle=timedelta(0)), access=OPEN)
 
 
 def viewer(user: str) -> Viewer:
@@ -50,13 +52,13 @@ def viewer(user: str) -> Viewer:
 _events = count(1)
 
 
-def inbound(text: str, *, chat: str = "1", user: str = "ann", **fields: Any) -> Inbound:
+def inbound(text: str, *, chat: str = "1", user: str = "ann", **fields: Any) -> InboundMessage:
     """One message of a person in a direct chat of the fake platform, to be answered there."""
     number = str(next(_events))
-    plain = Inbound(
+    plain = InboundMessage(
         event=number,
         source=Source(platform=FAKE, chat=chat, user=user, user_name=user, message=number),
-        parts=words(text),
+        parts=text_parts(text),
         surface="gateway",
         reply=Target(FAKE, chat=chat),
         principal=PrincipalId(user),
@@ -119,12 +121,12 @@ class Pause:
 class Scenes:
     """An agent that plays the script named by the first word of the question, and echoes any other question."""
 
-    def __init__(self, scenes: Mapping[str, Sequence[Step]]) -> None:
+    def __init__(self, scenes: Mapping[str, Sequence[ScriptStep]]) -> None:
         self._scenes = {name: ScriptedAgent(script) for name, script in scenes.items()}
         self.asked: list[str] = []
 
-    def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
-        mine = [m.text for m in context.asked if m.role is Role.USER]
+    def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        mine = [m.text for m in context.turn_messages if m.role is Role.USER]
         self.asked.append("\n".join(mine))
         first = mine[0].split()[0] if mine and mine[0].split() else ""
         return self._scenes.get(first, ECHO).run(context)
@@ -181,7 +183,7 @@ class World:
         agent: Agent | None = None,
         adapters: Sequence[Adapter] | None = None,
         policy: Policy = AT_ONCE,
-        hooks: Sequence[Hook] = (),
+        hooks: Sequence[SessionFinalizer] = (),
     ) -> None:
         self.database = database
         self.clock = clock
@@ -316,9 +318,9 @@ class World:
     async def delivered(self, count: int) -> list[Delivery]:
         """Wait until this many deliveries have been recorded as sent; gives all, oldest first."""
         await self.until(lambda tx: len(_sent(tx)) >= count)
-        return (await self.read(deliveries.page, OPERATORS))[::-1]
+        return (await self.read(deliveries.list_recent, OPERATORS))[::-1]
 
-    async def open(self, session: SessionId | None) -> Snapshot:
+    async def open(self, session: SessionId | None) -> SessionSnapshot:
         assert session is not None
         return await self.hub.open(OPERATORS, session, limit=500)
 
@@ -357,7 +359,7 @@ def _turn_id(receipt: Receipt | Turn | TurnId) -> TurnId:
 
 
 def _sent(tx: Transaction) -> list[Delivery]:
-    return deliveries.page(tx, OPERATORS, states=[DeliveryState.SENT])
+    return deliveries.list_recent(tx, OPERATORS, states=[DeliveryState.SENT])
 
 
 async def _serve(service: Service, ready: asyncio.Event) -> None:

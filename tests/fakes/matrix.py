@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from tests.fakes.loopback import Loopback, Request, Response, as_json
 
-from keryx.testing.faults import Faults
+from keryx.testing.fault_injection import PlatformFaults
 
 TOKEN = "syt_test_token"
 USER = "@keryx:fake.test"
@@ -37,7 +37,7 @@ class FakeMatrix:
     """`anywhere`: the account is in every room that is named; else only where `open` put it. `powers` holds how much
     each person may do in a room."""
 
-    faults: Faults = field(default_factory=Faults)
+    faults: PlatformFaults = field(default_factory=PlatformFaults)
     seed: int = 0
     token: str = TOKEN
     user: str = USER

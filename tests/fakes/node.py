@@ -14,16 +14,16 @@ from tests.fakes.platform import PLATFORM, PlatformAdapter
 
 from keryx import config
 from keryx.app import App
-from keryx.base import configure_logging, open_database
-from keryx.core.access import EVERYBODY, Rule
+from keryx.bootstrap import configure_logging, open_database
+from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.errors import KeryxError
-from keryx.testing.database import CrashingDatabase, Fault, When
+from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
 
 
 async def main(url: str) -> None:
     settings = config.read()
     settings = msgspec.structs.replace(
-        settings, access={PLATFORM: Rule(allow=(EVERYBODY,)), **settings.access}
+        settings, access={PLATFORM: AccessRule(allow=(EVERYBODY,)), **settings.access}
     )
     configure_logging(settings)
     database = CrashingDatabase(open_database(settings), *_faults(os.environ.get("KERYX_TEST_FAULT", "")))
@@ -35,11 +35,11 @@ async def main(url: str) -> None:
         await asyncio.Event().wait()
 
 
-def _faults(text: str) -> list[Fault]:
+def _faults(text: str) -> list[DatabaseFault]:
     if not text:
         return []
     label, when, nth = text.split(":")
-    return [Fault(label, When(when), nth=int(nth), strike=_kill)]
+    return [DatabaseFault(label, FaultTiming(when), nth=int(nth), strike=_kill)]
 
 
 def _kill(label: str) -> None:

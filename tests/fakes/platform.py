@@ -16,12 +16,12 @@ from typing import Any, Self
 import httpx
 from tests.fakes.loopback import Loopback, Request, Response, as_json
 
-from keryx.core.deliveries import AGAIN, Idempotency, Target
+from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import NotSent, Refused, Throttled, Uncertain
-from keryx.core.messages import words
-from keryx.core.ports import Capabilities, Door, Inbound, Link, Parcel
+from keryx.core.messages import text_parts
+from keryx.core.ports.adapter import AdapterContext, Capabilities, InboundMessage, LinkState, OutgoingPart
 from keryx.core.source import Source
-from keryx.testing.faults import Faults
+from keryx.testing.fault_injection import PlatformFaults
 
 PLATFORM = "fake"
 BETWEEN_PARTS = " // "
@@ -39,7 +39,7 @@ class Shown:
 
 @dataclass
 class Platform:
-    faults: Faults = field(default_factory=Faults)
+    faults: PlatformFaults = field(default_factory=PlatformFaults)
     seed: int = 0
     idempotent: bool = False
 
@@ -131,26 +131,26 @@ class PlatformAdapter:
     async def typing(self, target: Target) -> None:
         """The platform shows nothing of the kind."""
 
-    async def listen(self, door: Door) -> None:
+    async def listen(self, door: AdapterContext) -> None:
         offset = int(door.cursor or "1")
         while True:
             try:
                 answer = await self._client.get("/", params={"offset": offset})
             except httpx.HTTPError:
-                door.report(Link.CONNECTING)
+                door.report(LinkState.CONNECTING)
                 await asyncio.sleep(0.1)
                 continue
-            door.report(Link.CONNECTED)
+            door.report(LinkState.CONNECTED)
             for update in sorted(answer.json(), key=lambda update: update["id"]):
                 offset = max(offset, update["id"] + 1)
                 await door.receive(self._inbound(update, offset))
 
-    def _inbound(self, update: dict[str, Any], offset: int) -> Inbound:
+    def _inbound(self, update: dict[str, Any], offset: int) -> InboundMessage:
         chat = str(update["chat"])
-        return Inbound(
+        return InboundMessage(
             event=str(update["id"]),
             source=Source(platform=PLATFORM, chat=chat, user=str(update["user"]), message=str(update["id"])),
-            parts=words(str(update["text"])),
+            parts=text_parts(str(update["text"])),
             surface="gateway",
             reply=Target(PLATFORM, chat=chat, reply_to=str(update["id"])),
             cursor=(f"{PLATFORM}:", str(offset)),
@@ -159,8 +159,8 @@ class PlatformAdapter:
     def parts(self, text: str) -> Sequence[str]:
         return text.split(BETWEEN_PARTS)
 
-    async def send(self, parcel: Parcel) -> str:
-        text = (AGAIN if parcel.again else "") + parcel.text
+    async def send(self, parcel: OutgoingPart) -> str:
+        text = (REPEAT_MARK if parcel.again else "") + parcel.text
         body = {"chat": parcel.target.chat, "text": text, "key": parcel.key}
         try:
             answer = await self._client.post("/", content=json.dumps(body))

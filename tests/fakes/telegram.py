@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tests.fakes.loopback import Loopback, Request, Response, as_json
 
-from keryx.testing.faults import Faults
+from keryx.testing.fault_injection import PlatformFaults
 
 TOKEN = "424242:test-token"
 BOT = {
@@ -54,7 +54,7 @@ class FakeTelegram:
     every formatted text, `no_buttons` every keyboard. `toasts` are what whoever pressed a button was told. `uploads` holds what the bot sent as files, by the id of the message; `members` who is what
     in a chat, by chat and person."""
 
-    faults: Faults = field(default_factory=Faults)
+    faults: PlatformFaults = field(default_factory=PlatformFaults)
     seed: int = 0
     token: str = TOKEN
 

@@ -15,14 +15,14 @@ from typing import Any, Self
 
 from tests.fakes.loopback import Loopback, Request, Response, as_json
 
-from keryx.core import ports
 from keryx.core.errors import KeryxError
-from keryx.testing.faults import Faults
+from keryx.core.ports import adapter
+from keryx.testing.fault_injection import PlatformFaults
 
 KEY = b"a secret of thirty-two bytes ..."
 SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
 
-Answer = Callable[[ports.Request], Awaitable[ports.Response]]
+Answer = Callable[[adapter.WebhookRequest], Awaitable[adapter.WebhookResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Posted:
 class FakeWebhooks:
     """`posts` is what the receiver took; with `idempotent`, each id once. `waiting` is what the sender has to say."""
 
-    faults: Faults = field(default_factory=Faults)
+    faults: PlatformFaults = field(default_factory=PlatformFaults)
     seed: int = 0
     idempotent: bool = False
 
@@ -123,6 +123,6 @@ def headers(id: str, body: bytes, *, at: str = "", key: bytes = KEY) -> dict[str
 
 async def _status(answer: Answer, id: str, body: bytes) -> int:
     try:
-        return (await answer(ports.Request(headers=headers(id, body), body=body))).status
+        return (await answer(adapter.WebhookRequest(headers=headers(id, body), body=body))).status
     except KeryxError:
         return 500

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.fakes.endpoint import KEY, MODEL, Endpoint, Json, Pause, Script, answer, calls, finish, says
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, Pause, Script, answer, calls, finish, says
 from tests.fakes.platform import Platform
+from tests.fakes.strict import Json
 from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm

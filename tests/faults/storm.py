@@ -17,8 +17,8 @@ from tests.fakes.platform import Platform
 from tests.faults.campaign import command
 from tests.faults.node import Node
 
-from keryx.core.deliveries import AGAIN
-from keryx.testing.faults import Faults
+from keryx.core.deliveries import REPEAT_MARK
+from keryx.testing.fault_injection import PlatformFaults
 
 
 class Stage(Protocol):
@@ -134,8 +134,8 @@ class Storm:
         report = Report(said=sum(map(len, self.said.values())))
         for chat, said in self.said.items():
             shown = self.platform.texts(chat)
-            report.marked += sum(t.startswith(AGAIN) for t in shown)
-            counts = Counter(t for t in shown if not t.startswith(AGAIN))
+            report.marked += sum(t.startswith(REPEAT_MARK) for t in shown)
+            counts = Counter(t for t in shown if not t.startswith(REPEAT_MARK))
             answered = [bare(t) for t in shown]
             report.lost += [t for t in said if t not in set(answered)]
             report.silent_duplicates += [t for t, n in counts.items() if n > 1]
@@ -147,11 +147,11 @@ class Storm:
 
 
 def bare(text: str) -> str:
-    return text.removeprefix(AGAIN)
+    return text.removeprefix(REPEAT_MARK)
 
 
 def run(home: Path, kills: int, *, seed: int, database: str) -> Report:
-    faults = Faults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
+    faults = PlatformFaults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
     with Platform(faults, seed=seed) as platform, Node(platform.url, home, database=database) as node:
         return Storm(platform, node, seed=seed).run(kills, progress=True)
 

@@ -12,9 +12,9 @@ from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
 
-from keryx.testing.faults import Faults
+from keryx.testing.fault_injection import PlatformFaults
 
-ROUGH = Faults(duplicate=0.05, throttle=0.02, lost_reply=0.02)
+ROUGH = PlatformFaults(duplicate=0.05, throttle=0.02, lost_reply=0.02)
 CHATS = 20
 PER_SECOND = 25
 _FIRST_CHAT = 1001

@@ -10,10 +10,9 @@ import pytest
 from tests.fakes.platform import Platform
 from tests.faults.node import Node
 
-from keryx.core.deliveries import AGAIN
-from keryx.store.invariants import Problem
-from keryx.store.sqlite import SqliteDatabase
-from keryx.store.verify import verify
+from keryx.core.deliveries import REPEAT_MARK
+from keryx.store.admin.verify import StoreProblem, verify
+from keryx.store.db.sqlite import SqliteDatabase
 
 CHAT = "chat"
 SECONDS = 30
@@ -79,7 +78,7 @@ def test_a_node_that_died_at_a_commit_goes_on(tmp_path: Path, label: str, when: 
             if case.reply and text == case.shown[0]:
                 platform.say(CHAT, case.reply)
         node.kill()
-        unmarked = [text for text in platform.texts(CHAT) if not text.startswith(AGAIN)]
+        unmarked = [text for text in platform.texts(CHAT) if not text.startswith(REPEAT_MARK)]
     assert len(unmarked) == len(set(unmarked))
     assert asyncio.run(problems(tmp_path / "keryx.db")) == []
 
@@ -94,6 +93,6 @@ def showing(platform: Platform, text: str) -> bool:
     return any(text in shown.text for shown in platform.shown if shown.chat == CHAT)
 
 
-async def problems(store: Path) -> list[Problem]:
+async def problems(store: Path) -> list[StoreProblem]:
     async with SqliteDatabase(store) as database:
         return await verify(database)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from tests.cli.driver import Cli
-from tests.fakes.endpoint import KEY, MODEL, Endpoint, Json, Pause, Script, answer, finish, says
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, Pause, Script, answer, finish, says
 from tests.fakes.platform import Platform
+from tests.fakes.strict import Json
 from tests.faults.node import Node
 
-from keryx.core.compaction import DONE, marker
-from keryx.core.deliveries import AGAIN
-from keryx.store.database import Engine
+from keryx.core.compaction import DONE_KIND, format_marker
+from keryx.core.deliveries import REPEAT_MARK
+from keryx.store.db.database import Engine
 
 CHAT = "chat"
 SUMMARY = "They spoke of w."
@@ -85,12 +86,12 @@ class Scene:
 
     def shown(self) -> list[str]:
         """What the chat shows, without repetitions that say so, each answer by its first words."""
-        texts = [t for t in self.platform.texts(CHAT) if not t.startswith(AGAIN)]
+        texts = [t for t in self.platform.texts(CHAT) if not t.startswith(REPEAT_MARK)]
         return [t.partition(" w")[0] if t.startswith("to ") else t for t in texts]
 
     def until(self, last: str) -> None:
         def seen() -> bool:
-            return any(s.text.removeprefix(AGAIN).startswith(last) for s in self.platform.shown)
+            return any(s.text.removeprefix(REPEAT_MARK).startswith(last) for s in self.platform.shown)
 
         assert self.platform.wait_for(seen, 60), f"{self.shown()}\n{self.node.log[-3000:]}"
 
@@ -144,14 +145,16 @@ def judge(scene: Scene, text: str) -> None:
     assert asked == ["one", "two", *([text] if text == "three" else []), "four"]
     said = [m["parts"][0]["text"].split()[1] for m in found if m["role"] == "assistant" and not m.get("mark")]
     assert said == asked
-    told = [m for m in found if m["parts"][0].get("kind") == DONE]
+    told = [m for m in found if m["parts"][0].get("kind") == DONE_KIND]
     assert [m["epoch"] for m in told] == list(range(1, len(told) + 1))
     assert told[0]["parts"][0]["text"] == SUMMARY
     shown = scene.shown()
-    assert len(shown) == len(set(shown) - {marker(SUMMARY)}) + shown.count(marker(SUMMARY))
-    assert shown.count(marker(SUMMARY)) <= len(told)
+    assert len(shown) == len(set(shown) - {format_marker(SUMMARY)}) + shown.count(format_marker(SUMMARY))
+    assert shown.count(format_marker(SUMMARY)) <= len(told)
     answers = list(
-        dict.fromkeys(t.removeprefix(AGAIN).split()[1] for t in scene.platform.texts(CHAT) if "to " in t[:12])
+        dict.fromkeys(
+            t.removeprefix(REPEAT_MARK).split()[1] for t in scene.platform.texts(CHAT) if "to " in t[:12]
+        )
     )
     assert answers == asked
     assert SUMMARY in str(scene.model.requests[-1]["messages"]) and scene.model.refused == []

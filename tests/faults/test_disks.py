@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.platform import Platform
 from tests.faults.node import Node
 
-from keryx.core.deliveries import AGAIN
+from keryx.core.deliveries import REPEAT_MARK
 
 SOURCE = Path(__file__).with_name("syncfault.c")
 
@@ -78,7 +78,7 @@ def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(tmp_path: Path,
         node.start()
         assert platform.wait_for(lambda: platform.shown[-1].text == "two", 20)
     # The end may come before it is stored that the first answer has arrived: then that is repeated, with the mark.
-    assert [s.text for s in platform.shown if s.text != f"{AGAIN}one"] == ["one", "two"]
+    assert [s.text for s in platform.shown if s.text != f"{REPEAT_MARK}one"] == ["one", "two"]
 
 
 def _fill(path: Path) -> None:

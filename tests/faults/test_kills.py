@@ -7,10 +7,10 @@ from tests.fakes.platform import BETWEEN_PARTS, Platform
 from tests.faults.node import Node
 from tests.faults.storm import Storm
 
-from keryx.core.deliveries import AGAIN
-from keryx.testing.faults import Faults
+from keryx.core.deliveries import REPEAT_MARK
+from keryx.testing.fault_injection import PlatformFaults
 
-ROUGH = Faults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
+ROUGH = PlatformFaults(duplicate=0.05, throttle=0.02, broken=0.02, lost_reply=0.02)
 
 
 def test_a_few_kills_lose_nothing_and_double_nothing_on_sqlite(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_few_kills_lose_nothing_and_double_nothing_on_postgresql(tmp_path: Pat
 
 
 def test_a_platform_with_its_own_keys_shows_no_repeat_at_all(tmp_path: Path) -> None:
-    faults = Faults(duplicate=0.05, lost_reply=0.1)
+    faults = PlatformFaults(duplicate=0.05, lost_reply=0.1)
     with Platform(faults, seed=9, idempotent=True) as platform:
         with Node(platform.url, tmp_path, KERYX_TEST_NATIVE="1") as node:
             report = Storm(platform, node, seed=9).run(5, between=(0.05, 0.6))
@@ -62,9 +62,11 @@ def test_the_process_dies_at_a_commit(tmp_path: Path, label: str, nth: int, when
         node.end()
         assert node.process.returncode == -9, f"the fault at {label} never struck"
         node.start()
-        platform.wait_for(lambda: {s.text.removeprefix(AGAIN) for s in platform.shown} >= set(expected), 30)
+        platform.wait_for(
+            lambda: {s.text.removeprefix(REPEAT_MARK) for s in platform.shown} >= set(expected), 30
+        )
         node.kill()
         shown = platform.texts("chat")
-    assert list(dict.fromkeys(text.removeprefix(AGAIN) for text in shown)) == expected
-    unmarked = [text for text in shown if not text.startswith(AGAIN)]
+    assert list(dict.fromkeys(text.removeprefix(REPEAT_MARK) for text in shown)) == expected
+    unmarked = [text for text in shown if not text.startswith(REPEAT_MARK)]
     assert len(unmarked) == len(set(unmarked))

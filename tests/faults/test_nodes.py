@@ -12,7 +12,7 @@ from tests.faults.line import Line
 from tests.faults.node import Node
 from tests.postgres import Server, Unstartable
 
-from keryx.core.deliveries import AGAIN
+from keryx.core.deliveries import REPEAT_MARK
 
 LEASE = 2.0
 
@@ -56,11 +56,11 @@ def at_work(server: Server, made: Sequence[Node]) -> Node:
 
 
 def answered(platform: Platform) -> set[str]:
-    return {s.text.removeprefix(AGAIN) for s in platform.shown}
+    return {s.text.removeprefix(REPEAT_MARK) for s in platform.shown}
 
 
 def unmarked(platform: Platform) -> list[str]:
-    return [s.text for s in platform.shown if not s.text.startswith(AGAIN)]
+    return [s.text for s in platform.shown if not s.text.startswith(REPEAT_MARK)]
 
 
 def test_nodes_share_the_work_and_double_nothing(tmp_path: Path, server: Server) -> None:
@@ -145,7 +145,7 @@ def test_postgresql_is_killed_and_comes_back(tmp_path: Path, server: Server) -> 
         assert platform.wait_for(lambda: answered(platform) >= wanted, 60), made[0].log[-3000:]
         time.sleep(1)
         assert len(unmarked(platform)) == len(set(unmarked(platform)))
-        order = list(dict.fromkeys(t.removeprefix(AGAIN) for t in platform.texts("chat-0")))
+        order = list(dict.fromkeys(t.removeprefix(REPEAT_MARK) for t in platform.texts("chat-0")))
         assert order == ["before", "while it was away", "after"]
         assert all(node.process.poll() is None for node in made)
 
@@ -163,5 +163,5 @@ def test_two_processes_share_one_sqlite_file(tmp_path: Path) -> None:
         time.sleep(0.5)
         assert len(unmarked(platform)) == len(set(unmarked(platform)))
         for chat in range(5):
-            order = list(dict.fromkeys(t.removeprefix(AGAIN) for t in platform.texts(f"chat-{chat}")))
+            order = list(dict.fromkeys(t.removeprefix(REPEAT_MARK) for t in platform.texts(f"chat-{chat}")))
             assert order == [t for t in texts if t.startswith(f"chat {chat} ")]

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fakes.endpoint import KEY, MODEL, Endpoint, Json, answer, calls
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer, calls
 from tests.fakes.platform import Platform
+from tests.fakes.strict import Json
 from tests.faults.node import Node
 
 from keryx.core.messages import INTERRUPTED_OUTPUT

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from keryx.surfaces.gateway.clients import Clients
+from keryx.surfaces.gateway.http_clients import HttpClientPool
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -44,13 +44,13 @@ async def server() -> AsyncIterator[tuple[Server, str]]:
         yield made, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
 
-async def ask(clients: Clients, url: str) -> str:
-    async with clients.one() as client:
+async def ask(clients: HttpClientPool, url: str) -> str:
+    async with clients.acquire() as client:
         return (await client.get(url)).text
 
 
-def clients_of() -> Clients:
-    return Clients(lambda trusted: httpx.AsyncClient(verify=trusted))
+def clients_of() -> HttpClientPool:
+    return HttpClientPool(lambda trusted: httpx.AsyncClient(verify=trusted))
 
 
 async def test_calls_one_after_another_share_a_connection(server: tuple[Server, str]) -> None:

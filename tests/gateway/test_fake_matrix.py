@@ -10,11 +10,11 @@ from tests.fakes.matrix import FakeMatrix
 from keryx.core.deliveries import Target
 from keryx.core.errors import SendError
 from keryx.core.ids import DeliveryId
-from keryx.core.ports import Link, Parcel
+from keryx.core.ports.adapter import LinkState, OutgoingPart
 from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
-from keryx.surfaces.gateway.matrix.api import Homeserver
-from keryx.testing import RecordingDoor
-from keryx.testing.faults import Faults
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver
+from keryx.testing import RecordingAdapterContext
+from keryx.testing.fault_injection import PlatformFaults
 
 ROOM = "!r:fake.test"
 
@@ -32,7 +32,9 @@ async def around(matrix: FakeMatrix) -> AsyncGenerator[MatrixAdapter]:
 
 
 @asynccontextmanager
-async def listening(adapter: MatrixAdapter, door: RecordingDoor) -> AsyncGenerator[RecordingDoor]:
+async def listening(
+    adapter: MatrixAdapter, door: RecordingAdapterContext
+) -> AsyncGenerator[RecordingAdapterContext]:
     task = asyncio.create_task(adapter.listen(door))
     try:
         yield door
@@ -41,20 +43,22 @@ async def listening(adapter: MatrixAdapter, door: RecordingDoor) -> AsyncGenerat
         await asyncio.wait({task})
 
 
-def parcel(adapter: MatrixAdapter, text: str) -> Parcel:
+def parcel(adapter: MatrixAdapter, text: str) -> OutgoingPart:
     target = Target("matrix", adapter.account, ROOM)
-    return Parcel(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text=adapter.parts(text)[0])
+    return OutgoingPart(
+        delivery=DeliveryId("d"), part=0, key="d.0", target=target, text=adapter.parts(text)[0]
+    )
 
 
 async def test_a_new_account_begins_now_and_remembers_where() -> None:
     with FakeMatrix() as matrix:
         matrix.say(ROOM, "long ago")
         async with around(matrix) as adapter:
-            door = RecordingDoor()
+            door = RecordingAdapterContext()
             async with listening(adapter, door):
                 await until(lambda: door.cursor is not None)
             matrix.say(ROOM, "while it was away")
-            async with listening(adapter, RecordingDoor(door.cursor)) as later:
+            async with listening(adapter, RecordingAdapterContext(door.cursor)) as later:
                 [event] = await later.wait_for(1)
     assert event.cursor == (f"matrix:{matrix.user}", "s2")
 
@@ -63,19 +67,19 @@ async def test_a_batch_that_was_cut_short_goes_on_behind_the_last_stored_event()
     with FakeMatrix() as matrix:
         names = [matrix.say(ROOM, f"m{n}") for n in range(3)]
         async with around(matrix) as adapter:
-            async with listening(adapter, RecordingDoor("s0")) as door:
+            async with listening(adapter, RecordingAdapterContext("s0")) as door:
                 events = await door.wait_for(3)
             assert [e.cursor and e.cursor[1] for e in events] == [
                 f"s0 {names[0]}",
                 f"s0 {names[0]} {names[1]}",
                 "s3",
             ]
-            async with listening(adapter, RecordingDoor(f"s0 {names[0]} {names[1]}")) as door:
+            async with listening(adapter, RecordingAdapterContext(f"s0 {names[0]} {names[1]}")) as door:
                 assert [e.event for e in await door.wait_for(1)] == names[2:]
 
 
 async def test_a_repeated_send_whose_reply_was_lost_is_seen_once() -> None:
-    with FakeMatrix(faults=Faults(lost_reply=0.7, broken=0.1), seed=3) as matrix:
+    with FakeMatrix(faults=PlatformFaults(lost_reply=0.7, broken=0.1), seed=3) as matrix:
         matrix.open(ROOM)
         async with around(matrix) as adapter:
             for _ in range(50):
@@ -88,19 +92,19 @@ async def test_a_repeated_send_whose_reply_was_lost_is_seen_once() -> None:
 
 
 async def test_the_homeserver_may_go_away_and_come_back() -> None:
-    with FakeMatrix(faults=Faults(torn=1)) as matrix:
-        async with around(matrix) as adapter, listening(adapter, RecordingDoor("s0")) as door:
+    with FakeMatrix(faults=PlatformFaults(torn=1)) as matrix:
+        async with around(matrix) as adapter, listening(adapter, RecordingAdapterContext("s0")) as door:
             matrix.say(ROOM, "hello")
-            await until(lambda: [link for link, _ in door.links[1:]] == [Link.CONNECTING])
-            matrix.faults = Faults()
+            await until(lambda: [link for link, _ in door.link_states[1:]] == [LinkState.CONNECTING])
+            matrix.faults = PlatformFaults()
             await door.wait_for(1)
-            await until(lambda: door.links[-1][0] is Link.CONNECTED)
+            await until(lambda: door.link_states[-1][0] is LinkState.CONNECTED)
 
 
 async def test_an_invitation_that_cannot_be_followed_blocks_nothing() -> None:
     with FakeMatrix() as matrix:
         matrix.invite("!gone:fake.test")
         matrix.unjoinable.add("!gone:fake.test")
-        async with around(matrix) as adapter, listening(adapter, RecordingDoor("s0")) as door:
+        async with around(matrix) as adapter, listening(adapter, RecordingAdapterContext("s0")) as door:
             matrix.say(ROOM, "hello")
             await door.wait_for(1)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
-from keryx.testing.faults import Faults
+from keryx.testing.fault_injection import PlatformFaults
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ def test_an_edit_that_changes_nothing_is_refused(telegram: FakeTelegram) -> None
 
 
 def test_a_lost_reply_comes_after_the_message_was_taken() -> None:
-    with FakeTelegram(Faults(lost_reply=1)) as telegram:
+    with FakeTelegram(PlatformFaults(lost_reply=1)) as telegram:
         with pytest.raises(httpx.RemoteProtocolError):
             call(telegram, "sendMessage", chat_id=7, text="hello")
         assert telegram.texts() == ["hello"]
 
 
 def test_a_throttled_send_says_how_long_to_wait() -> None:
-    with FakeTelegram(Faults(throttle=1, retry_after=3)) as telegram:
+    with FakeTelegram(PlatformFaults(throttle=1, retry_after=3)) as telegram:
         answer = call(telegram, "sendMessage", chat_id=7, text="hello")
         assert (answer["error_code"], answer["parameters"]) == (429, {"retry_after": 3})
         assert telegram.texts() == []

@@ -7,20 +7,26 @@ import pytest
 
 from keryx.core.deliveries import Target
 from keryx.core.messages import Text
-from keryx.core.ports import Inbound
+from keryx.core.ports.adapter import InboundMessage
 from keryx.core.source import ChatType
-from keryx.surfaces.gateway.matrix import parse
-from keryx.surfaces.gateway.matrix.events import Content, Event, Powers, content_of, event_of
-from keryx.surfaces.gateway.matrix.parse import Around, Me, Room
+from keryx.surfaces.gateway.matrix import messages
+from keryx.surfaces.gateway.matrix.event_types import (
+    MatrixContent,
+    MatrixEvent,
+    PowerLevels,
+    parse_content,
+    parse_event,
+)
+from keryx.surfaces.gateway.matrix.messages import MatrixAccount, MatrixRoom, RelatedEvents
 
-ME = Me("@keryx:example.org", "Keryx")
+ME = MatrixAccount("@keryx:example.org", "Keryx")
 ANN = "@ann:example.org"
 MENU = frozenset({"status"})
 
 
 def event(
     content: Any, *, id: str = "$1", sender: str = ANN, type: str = "m.room.message", **more: Any
-) -> Event:
+) -> MatrixEvent:
     whole = {
         "event_id": id,
         "sender": sender,
@@ -29,7 +35,7 @@ def event(
         "content": content,
         **more,
     }
-    found = event_of(msgspec.Raw(msgspec.json.encode(whole)))
+    found = parse_event(msgspec.Raw(msgspec.json.encode(whole)))
     assert found is not None
     return found
 
@@ -38,21 +44,25 @@ def said(body: str, **more: Any) -> dict[str, Any]:
     return {"msgtype": "m.text", "body": body, **more}
 
 
-def room(*, people: int = 3, **more: Any) -> Room:
+def room(*, people: int = 3, **more: Any) -> MatrixRoom:
     names = {ME.user: "Keryx", ANN: "Ann", **{f"@p{n}:x": "" for n in range(people - 2)}}
-    return Room("!r:example.org", names=names, **more)
+    return MatrixRoom("!r:example.org", names=names, **more)
 
 
 def parsed(
-    content: Any, *, place: Room | None = None, around: Around = parse.NOTHING, **more: Any
-) -> Inbound:
+    content: Any,
+    *,
+    place: MatrixRoom | None = None,
+    around: RelatedEvents = messages.NO_RELATED_EVENTS,
+    **more: Any,
+) -> InboundMessage:
     found = event(content, **more)
-    return parse.inbound(
-        found, content_of(found) or Content(), room=place or room(), me=ME, menu=MENU, around=around
+    return messages.build_inbound(
+        found, parse_content(found) or MatrixContent(), room=place or room(), me=ME, menu=MENU, around=around
     )
 
 
-def text(inbound: Inbound) -> str:
+def text(inbound: InboundMessage) -> str:
     return "".join(p.text for p in inbound.parts if isinstance(p, Text))
 
 
@@ -96,10 +106,10 @@ def test_a_reply_quotes_and_one_to_keryx_is_addressed_to_it() -> None:
     relation = {"m.relates_to": {"m.in_reply_to": {"event_id": "$0"}}}
     content = said("> <@keryx:example.org> I said\n> so\n\nIndeed?", **relation)
     mine = event(said("I said\nso"), id="$0", sender=ME.user)
-    found = parsed(content, around=Around(replied=mine))
+    found = parsed(content, around=RelatedEvents(replied=mine))
     assert (found.addressed, found.quote, text(found)) == (True, "I said\nso", "Indeed?")
     others = event(said("We said"), id="$0", sender="@bob:x")
-    assert not parsed(said("Indeed?", **relation), around=Around(replied=others)).addressed
+    assert not parsed(said("Indeed?", **relation), around=RelatedEvents(replied=others)).addressed
 
 
 def test_a_quote_that_cannot_be_fetched_is_taken_from_the_message() -> None:
@@ -115,9 +125,9 @@ def test_in_a_thread_the_reply_for_old_clients_is_none() -> None:
         "m.in_reply_to": {"event_id": "$9"},
     }
     found = event(said("inside", **{"m.relates_to": relation}))
-    content = content_of(found)
-    assert content is not None and parse.replies(content) == ""
-    inbound = parse.inbound(found, content, room=room(), me=ME)
+    content = parse_content(found)
+    assert content is not None and messages.find_replied_id(content) == ""
+    inbound = messages.build_inbound(found, content, room=room(), me=ME)
     assert inbound.source.thread == "$root"
     assert inbound.reply == Target("matrix", ME.user, "!r:example.org", thread="$root", reply_to="$1")
 
@@ -128,7 +138,7 @@ def test_an_edit_names_the_first_message_and_stays_in_its_thread() -> None:
         "* hello",
         **{"m.new_content": said("hello"), "m.relates_to": {"rel_type": "m.replace", "event_id": "$0"}},
     )
-    found = parsed(content, around=Around(edited=first))
+    found = parsed(content, around=RelatedEvents(edited=first))
     assert (found.event, found.edits, found.source.message, found.source.thread) == (
         "$1",
         "$0",
@@ -168,7 +178,7 @@ def test_a_notice_is_of_a_bot() -> None:
 )
 def test_what_says_nothing_to_keryx_is_not_heeded(content: dict[str, Any], sender: str) -> None:
     found = event(content, sender=sender)
-    assert not parse.heeded(found, content_of(found) or Content(), ME)
+    assert not messages.is_relevant(found, parse_content(found) or MatrixContent(), ME)
 
 
 @pytest.mark.parametrize(
@@ -182,15 +192,15 @@ def test_what_says_nothing_to_keryx_is_not_heeded(content: dict[str, Any], sende
     ],
 )
 def test_what_is_malformed_is_no_event_or_has_no_content(raw: bytes) -> None:
-    found = event_of(msgspec.Raw(raw))
-    assert found is None or content_of(found) is None
+    found = parse_event(msgspec.Raw(raw))
+    assert found is None or parse_content(found) is None
 
 
 def test_a_moment_that_cannot_be_is_left_out() -> None:
     assert parsed(said("x"), origin_server_ts=10**17).at is None
 
 
-def member(id: str, membership: str, before: str = "", *, who: str = ME.user) -> Event:
+def member(id: str, membership: str, before: str = "", *, who: str = ME.user) -> MatrixEvent:
     unsigned = {"prev_content": {"membership": before}, "replaces_state": "$p"} if before else {}
     return event({"membership": membership}, id=id, type="m.room.member", state_key=who, unsigned=unsigned)
 
@@ -207,36 +217,36 @@ def member(id: str, membership: str, before: str = "", *, who: str = ME.user) ->
     ],
     ids=["always there", "invited", "joined by invitation", "came back", "new name", "somebody else"],
 )
-def test_what_was_said_before_keryx_was_there_is_left_out(events: list[Event], start: int) -> None:
-    assert parse.opened(events, ME) == start
+def test_what_was_said_before_keryx_was_there_is_left_out(events: list[MatrixEvent], start: int) -> None:
+    assert messages.find_first_visible(events, ME) == start
 
 
 @pytest.mark.parametrize(
     ("powers", "how", "user", "roles"),
     [
-        (Powers(users={ANN: 100}), {}, ANN, ("admin", "moderator")),
-        (Powers(users={ANN: 99}), {}, ANN, ("moderator",)),
-        (Powers(users={ANN: 0}, users_default=50), {}, ANN, ()),
-        (Powers(users_default=50), {}, "@bob:x", ("moderator",)),
-        (Powers(), {"room_version": "11"}, ANN, ()),
-        (Powers(), {"room_version": "12"}, ANN, ("admin", "moderator")),
+        (PowerLevels(users={ANN: 100}), {}, ANN, ("admin", "moderator")),
+        (PowerLevels(users={ANN: 99}), {}, ANN, ("moderator",)),
+        (PowerLevels(users={ANN: 0}, users_default=50), {}, ANN, ()),
+        (PowerLevels(users_default=50), {}, "@bob:x", ("moderator",)),
+        (PowerLevels(), {"room_version": "11"}, ANN, ()),
+        (PowerLevels(), {"room_version": "12"}, ANN, ("admin", "moderator")),
         (
-            Powers(),
+            PowerLevels(),
             {"room_version": "12", "additional_creators": ["@bob:x"]},
             "@bob:x",
             ("admin", "moderator"),
         ),
-        (Powers(), {"room_version": "11", "additional_creators": ["@bob:x"]}, "@bob:x", ()),
+        (PowerLevels(), {"room_version": "11", "additional_creators": ["@bob:x"]}, "@bob:x", ()),
         (None, {}, ANN, ("admin", "moderator")),
         (None, {}, "@bob:x", ()),
-        (Powers(), {"room_version": 12}, ANN, ()),
+        (PowerLevels(), {"room_version": 12}, ANN, ()),
     ],
 )
 def test_who_may_do_much_in_a_room_is_an_admin_or_a_moderator(
-    powers: Powers | None, how: dict[str, Any], user: str, roles: tuple[str, ...]
+    powers: PowerLevels | None, how: dict[str, Any], user: str, roles: tuple[str, ...]
 ) -> None:
-    assert parse.roles(user, powers, event(how, type="m.room.create")) == roles
+    assert messages.find_roles(user, powers, event(how, type="m.room.create")) == roles
 
 
 def test_without_its_beginning_a_room_is_judged_by_its_powers() -> None:
-    assert parse.roles(ANN, Powers(users={ANN: 50}), None) == ("moderator",)
+    assert messages.find_roles(ANN, PowerLevels(users={ANN: 50}), None) == ("moderator",)

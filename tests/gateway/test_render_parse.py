@@ -7,36 +7,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keryx.surfaces.gateway.render.parser import LONGEST_URL, parse
-from keryx.surfaces.gateway.render.tree import (
+from keryx.markdown.parser import MAX_URL_LENGTH, parse
+from keryx.markdown.tree import (
     Block,
-    Bold,
-    Break,
-    Cell,
-    Code,
-    CodeBlock,
-    Document,
-    Heading,
-    Image,
+    BoldNode,
+    BreakNode,
+    CodeBlockNode,
+    CodeNode,
+    DocumentNode,
+    HeadingNode,
+    ImageNode,
     Inline,
-    Italic,
-    Item,
-    Link,
-    List,
-    Paragraph,
-    Quote,
-    Row,
-    Rule,
-    Strike,
-    Table,
-    Text,
-    visible,
+    ItalicNode,
+    LinkNode,
+    ListItemNode,
+    ListNode,
+    ParagraphNode,
+    QuoteNode,
+    RuleNode,
+    StrikeNode,
+    TableCellNode,
+    TableNode,
+    TableRowNode,
+    TextNode,
+    visible_text,
 )
 
 
 def inlines(markdown: str) -> tuple[Inline, ...]:
     (block,) = parse(markdown).blocks
-    assert isinstance(block, Paragraph)
+    assert isinstance(block, ParagraphNode)
     return block.children
 
 
@@ -46,51 +46,56 @@ def only(markdown: str) -> Block:
 
 
 def test_blocks() -> None:
-    assert parse("# a\n\n---\n\n> b") == Document(
-        (Heading((Text("a"),), 1), Rule(), Quote((Paragraph((Text("b"),)),)))
+    assert parse("# a\n\n---\n\n> b") == DocumentNode(
+        (HeadingNode((TextNode("a"),), 1), RuleNode(), QuoteNode((ParagraphNode((TextNode("b"),)),)))
     )
-    assert only("```python title=x\na\n\nb\n```") == CodeBlock("a\n\nb", "python")
-    assert only("    a\n    b") == CodeBlock("a\nb")
+    assert only("```python title=x\na\n\nb\n```") == CodeBlockNode("a\n\nb", "python")
+    assert only("    a\n    b") == CodeBlockNode("a\nb")
 
 
 def test_lists_keep_their_numbers_and_nesting() -> None:
-    inner = List((Item((Paragraph((Text("b"),)),), None),))
-    assert only("7. a\n   - b\n8. c") == List(
-        (Item((Paragraph((Text("a"),)), inner), 7), Item((Paragraph((Text("c"),)),), 8))
+    inner = ListNode((ListItemNode((ParagraphNode((TextNode("b"),)),), None),))
+    assert only("7. a\n   - b\n8. c") == ListNode(
+        (
+            ListItemNode((ParagraphNode((TextNode("a"),)), inner), 7),
+            ListItemNode((ParagraphNode((TextNode("c"),)),), 8),
+        )
     )
 
 
 def test_a_row_keeps_cells_beyond_the_header_and_drops_missing_ones() -> None:
-    assert only("|a|b|\n|-|-|\n|c|d|e|\n|f|") == Table(
+    assert only("|a|b|\n|-|-|\n|c|d|e|\n|f|") == TableNode(
         (
-            Row((Cell((Text("a"),)), Cell((Text("b"),))), header=True),
-            Row((Cell((Text("c"),)), Cell((Text("d | e"),)))),
-            Row((Cell((Text("f"),)),)),
+            TableRowNode((TableCellNode((TextNode("a"),)), TableCellNode((TextNode("b"),))), header=True),
+            TableRowNode((TableCellNode((TextNode("c"),)), TableCellNode((TextNode("d | e"),)))),
+            TableRowNode((TableCellNode((TextNode("f"),)),)),
         )
     )
 
 
 def test_inline_styles() -> None:
     assert inlines("**a *b*** ~~c~~ `d`\ne") == (
-        Bold((Text("a "), Italic((Text("b"),)))),
-        Text(" "),
-        Strike((Text("c"),)),
-        Text(" "),
-        Code("d"),
-        Break(),
-        Text("e"),
+        BoldNode((TextNode("a "), ItalicNode((TextNode("b"),)))),
+        TextNode(" "),
+        StrikeNode((TextNode("c"),)),
+        TextNode(" "),
+        CodeNode("d"),
+        BreakNode(),
+        TextNode("e"),
     )
-    assert inlines("**a **b** c**") == (Bold((Text("a b c"),)),)
+    assert inlines("**a **b** c**") == (BoldNode((TextNode("a b c"),)),)
 
 
 def test_links() -> None:
-    assert inlines("[a](https://x.org)") == (Link((Text("a"),), "https://x.org"),)
-    assert inlines("<https://x.org>") == (Link((Text("https://x.org"),), "https://x.org", bare=True),)
-    assert inlines("![](https://x.org)") == (Image((Text("https://x.org"),), "https://x.org", bare=True),)
-    assert inlines("[![a](http://x)](http://y)") == (Link((Text("a"),), "http://y"),)
+    assert inlines("[a](https://x.org)") == (LinkNode((TextNode("a"),), "https://x.org"),)
+    assert inlines("<https://x.org>") == (LinkNode((TextNode("https://x.org"),), "https://x.org", bare=True),)
+    assert inlines("![](https://x.org)") == (
+        ImageNode((TextNode("https://x.org"),), "https://x.org", bare=True),
+    )
+    assert inlines("[![a](http://x)](http://y)") == (LinkNode((TextNode("a"),), "http://y"),)
     assert inlines("[a `]` [b](http://x) c](http://y)")[-2:] == (
-        Link((Text("b"),), "http://x"),
-        Text(" c](http://y)"),
+        LinkNode((TextNode("b"),), "http://x"),
+        TextNode(" c](http://y)"),
     )
 
 
@@ -98,20 +103,20 @@ def test_links() -> None:
     "url", ["javascript:alert(1)", "JaVaScRiPt:x", "data:text/html,x", "file:///etc", "docs/a.md"]
 )
 def test_an_address_nobody_should_follow_is_text(url: str) -> None:
-    assert inlines(f"[a]({url})") == (Text(f"a ({url})"),)
+    assert inlines(f"[a]({url})") == (TextNode(f"a ({url})"),)
 
 
 def test_an_address_too_long_to_keep_whole_is_text() -> None:
-    url = "https://x.org/" + "a" * LONGEST_URL
-    assert inlines(f"[a]({url})") == (Text(f"a ({url})"),)
+    url = "https://x.org/" + "a" * MAX_URL_LENGTH
+    assert inlines(f"[a]({url})") == (TextNode(f"a ({url})"),)
 
 
 def test_html_and_reference_definitions_stay_visible() -> None:
-    assert visible(parse("<b>a</b> <!-- c -->\n\n[d]: http://x")) == "<b>a</b> <!-- c -->[d]: http://x"
+    assert visible_text(parse("<b>a</b> <!-- c -->\n\n[d]: http://x")) == "<b>a</b> <!-- c -->[d]: http://x"
 
 
 def test_characters_no_platform_takes_are_replaced_one_for_one() -> None:
-    assert visible(parse("a\x00b\ud800c\x1bd\r\ne")) == "a\ufffdb\ufffdc\ufffdd\ne"
+    assert visible_text(parse("a\x00b\ud800c\x1bd\r\ne")) == "a\ufffdb\ufffdc\ufffdd\ne"
 
 
 prefixes = st.lists(
@@ -155,13 +160,13 @@ def test_every_word_of_the_source_is_shown_once_and_in_order(lines: list[tuple[s
     source = "\n".join(
         f"{opener}{before} {word} {after}" for (opener, before, after), word in zip(lines, words, strict=True)
     )
-    assert re.findall(r"w\d{3}", visible(parse(source))) == words
+    assert re.findall(r"w\d{3}", visible_text(parse(source))) == words
 
 
 def test_what_is_nested_too_deep_stays_as_text() -> None:
-    assert visible(parse(">" * 500 + "a")).endswith(">>>>a")
-    assert visible(parse("- " * 500 + "a")).endswith("- - a")
-    assert visible(parse("![" * 500 + "a" + "](http://x)" * 500)).count("a") == 1
+    assert visible_text(parse(">" * 500 + "a")).endswith(">>>>a")
+    assert visible_text(parse("- " * 500 + "a")).endswith("- - a")
+    assert visible_text(parse("![" * 500 + "a" + "](http://x)" * 500)).count("a") == 1
 
 
 SIZE = 20_000

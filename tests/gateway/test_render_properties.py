@@ -8,31 +8,29 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keryx.surfaces.gateway.render import matrix, plain, telegram
-from keryx.surfaces.gateway.render.measure import Limit, Unit, length
-from keryx.surfaces.gateway.render.parser import parse
-from keryx.surfaces.gateway.render.part import dumps, loads
-from keryx.surfaces.gateway.render.split import split
-from keryx.surfaces.gateway.render.tree import (
-    Bold,
-    Break,
-    Code,
-    CodeBlock,
-    Heading,
-    Image,
-    Italic,
-    Link,
+from keryx.markdown import matrix_html, plain, telegram_entities
+from keryx.markdown.parser import parse
+from keryx.markdown.split import LengthLimit, TextUnit, measure_length, pack_part, split_document, unpack_part
+from keryx.markdown.tree import (
+    BoldNode,
+    BreakNode,
+    CodeBlockNode,
+    CodeNode,
+    HeadingNode,
+    ImageNode,
+    ItalicNode,
+    LinkNode,
     Node,
-    Quote,
-    Rule,
-    Strike,
-    Table,
-    Text,
-    below,
-    visible,
+    QuoteNode,
+    RuleNode,
+    StrikeNode,
+    TableNode,
+    TextNode,
+    child_nodes,
+    visible_text,
 )
 
-SMALL = Limit(1500, Unit.UTF16)
+SMALL = LengthLimit(1500, TextUnit.UTF16)
 CLUSTERS = [
     "👨‍👩‍👧‍👦",
     "👍🏽",
@@ -177,30 +175,32 @@ ALLOWED = frozenset(
 
 
 def matrix_parts(markdown: str) -> list[str]:
-    return [shown_in_html(part.formatted_body) for part in matrix.parts(markdown, budget=6000)]
+    return [shown_in_html(part.formatted_body) for part in matrix_html.render_parts(markdown, budget=6000)]
 
 
 PLATFORMS: dict[str, Callable[[str], list[str]]] = {
     "matrix": matrix_parts,
-    "telegram": lambda markdown: [part.text for part in telegram.parts(markdown, SMALL)],
-    "plain": lambda markdown: plain.parts(markdown, SMALL),
+    "telegram": lambda markdown: [part.text for part in telegram_entities.render_parts(markdown, SMALL)],
+    "plain": lambda markdown: plain.render_parts(markdown, SMALL),
 }
 
 
 @everything
-@given(messages, st.integers(1500, 3000), st.sampled_from(Unit))
-def test_the_parts_joined_are_the_whole_character_for_character(markdown: str, size: int, unit: Unit) -> None:
-    document, limit = parse(markdown), Limit(size, unit)
-    parts = split(document, lambda part: part, lambda part: limit.share(plain.render(part)))
-    assert "".join(map(visible, parts)) == visible(document)
-    assert all(limit.share(plain.render(part)) <= 1 for part in parts)
+@given(messages, st.integers(1500, 3000), st.sampled_from(TextUnit))
+def test_the_parts_joined_are_the_whole_character_for_character(
+    markdown: str, size: int, unit: TextUnit
+) -> None:
+    document, limit = parse(markdown), LengthLimit(size, unit)
+    parts = split_document(document, lambda part: part, lambda part: limit.fill_ratio(plain.render(part)))
+    assert "".join(map(visible_text, parts)) == visible_text(document)
+    assert all(limit.fill_ratio(plain.render(part)) <= 1 for part in parts)
 
 
 @everything
 @given(messages.map(lambda text: text.replace(">", "").replace("─", "").replace("┼", "")))
 def test_the_plain_parts_joined_show_what_the_plain_whole_shows(markdown: str) -> None:
     marks = str.maketrans("", "", ">─┼")
-    parts = "".join(plain.parts(markdown, SMALL))
+    parts = "".join(plain.render_parts(markdown, SMALL))
     assert solid(parts).translate(marks) == solid(plain.render(parse(markdown))).translate(marks)
 
 
@@ -209,30 +209,33 @@ def test_the_plain_parts_joined_show_what_the_plain_whole_shows(markdown: str) -
 @given(messages)
 def test_a_platform_shows_every_character_in_order(platform: str, markdown: str) -> None:
     parts = PLATFORMS[platform](markdown)
-    assert follows(solid(visible(parse(markdown))), "".join(parts))
+    assert follows(solid(visible_text(parse(markdown))), "".join(parts))
     assert not parts or solid(plain.render(parse(markdown)))
 
 
 @everything
 @given(messages)
 def test_every_part_and_its_plain_text_fit(markdown: str) -> None:
-    for part in telegram.parts(markdown):
+    for part in telegram_entities.render_parts(markdown):
         assert solid(part.text) and solid(part.plain)
-        assert length(part.text, telegram.LIMIT.unit) <= telegram.LIMIT.size
-        assert length(part.plain, telegram.LIMIT.unit) <= telegram.LIMIT.size
-    for part in matrix.parts(markdown, budget=6000):
-        assert matrix.size(part) <= 6000
-    for unit in Unit:
-        assert all(length(part, unit) <= 1500 for part in plain.parts(markdown, Limit(1500, unit)))
+        assert measure_length(part.text, telegram_entities.LIMIT.unit) <= telegram_entities.LIMIT.size
+        assert measure_length(part.plain, telegram_entities.LIMIT.unit) <= telegram_entities.LIMIT.size
+    for part in matrix_html.render_parts(markdown, budget=6000):
+        assert matrix_html.measure_size(part) <= 6000
+    for unit in TextUnit:
+        assert all(
+            measure_length(part, unit) <= 1500
+            for part in plain.render_parts(markdown, LengthLimit(1500, unit))
+        )
 
 
 @everything
 @given(messages)
 def test_telegram_entities_are_in_the_text_and_nest(markdown: str) -> None:
-    for part in telegram.parts(markdown, SMALL):
-        end = length(part.text, Unit.UTF16)
+    for part in telegram_entities.render_parts(markdown, SMALL):
+        end = measure_length(part.text, TextUnit.UTF16)
         places = {0, *edges(part.text)}
-        assert len(part.entities) <= telegram.MOST_ENTITIES
+        assert len(part.entities) <= telegram_entities.MAX_ENTITIES
         for one in part.entities:
             assert one.length > 0
             assert one.offset + one.length <= end
@@ -244,8 +247,8 @@ def test_telegram_entities_are_in_the_text_and_nest(markdown: str) -> None:
 @everything
 @given(messages)
 def test_telegram_styles_each_character_as_the_tree_does(markdown: str) -> None:
-    parts = telegram.parts(markdown, SMALL)
-    assert [loads(dumps(part), telegram.Rendered) for part in parts] == parts
+    parts = telegram_entities.render_parts(markdown, SMALL)
+    assert [unpack_part(pack_part(part), telegram_entities.TelegramText) for part in parts] == parts
     wanted = (pair for pair in in_tree(parse(markdown), frozenset()) if solid(pair[0]))
     assert follows(wanted, (pair for part in parts for pair in in_part(part)))
 
@@ -259,7 +262,7 @@ def test_no_character_as_a_reader_sees_it_is_cut(clusters: list[str], times: int
         at += len(cluster)
         starts.add(at)
     at = 0
-    for part in telegram.parts(text, SMALL):
+    for part in telegram_entities.render_parts(text, SMALL):
         at += len(part.text)
         assert at in starts
 
@@ -271,11 +274,11 @@ def edges(text: str) -> Iterator[int]:
         yield at
 
 
-def apart(one: telegram.Entity, other: telegram.Entity) -> bool:
+def apart(one: telegram_entities.TelegramEntity, other: telegram_entities.TelegramEntity) -> bool:
     return one.offset + one.length <= other.offset or other.offset + other.length <= one.offset
 
 
-def nested(one: telegram.Entity, other: telegram.Entity) -> bool:
+def nested(one: telegram_entities.TelegramEntity, other: telegram_entities.TelegramEntity) -> bool:
     """Only a quotation holds code; a style or a link holds only styles and links of other types."""
     inside = one.offset <= other.offset and other.offset + other.length <= one.offset + one.length
     if {one.type, other.type} & {"code", "pre"}:
@@ -287,7 +290,7 @@ def nested(one: telegram.Entity, other: telegram.Entity) -> bool:
 Styled = tuple[str, frozenset[str]]
 
 
-def in_part(part: telegram.Rendered) -> Iterator[Styled]:
+def in_part(part: telegram_entities.TelegramText) -> Iterator[Styled]:
     at = 0
     for char, end in zip(part.text, edges(part.text), strict=True):
         around = (one for one in part.entities if one.offset <= at < one.offset + one.length)
@@ -298,30 +301,30 @@ def in_part(part: telegram.Rendered) -> Iterator[Styled]:
 def in_tree(node: Node, styles: frozenset[str]) -> Iterator[Styled]:
     around = styles & {"blockquote"}
     match node:
-        case Text():
+        case TextNode():
             yield from ((char, styles) for char in node.text)
-        case Code():
+        case CodeNode():
             yield from ((char, styles if "text_link" in styles else around | {"code"}) for char in node.text)
-        case CodeBlock() | Table():
-            yield from ((char, around | {"pre"}) for char in visible(node))
-        case Break() | Rule():
+        case CodeBlockNode() | TableNode():
+            yield from ((char, around | {"pre"}) for char in visible_text(node))
+        case BreakNode() | RuleNode():
             return
         case _:
-            for child in below(node):
+            for child in child_nodes(node):
                 yield from in_tree(child, styles | own_style(node))
 
 
 def own_style(node: Node) -> set[str]:
     match node:
-        case Heading() | Bold():
+        case HeadingNode() | BoldNode():
             return {"bold"}
-        case Italic():
+        case ItalicNode():
             return {"italic"}
-        case Strike():
+        case StrikeNode():
             return {"strikethrough"}
-        case Quote():
+        case QuoteNode():
             return {"blockquote"}
-        case Link() | Image() if node.url.startswith("http"):
+        case LinkNode() | ImageNode() if node.url.startswith("http"):
             return {"text_link"}
         case _:
             return set()

@@ -7,8 +7,8 @@ import pytest
 
 from keryx import config
 from keryx.core.errors import Invalid
-from keryx.surfaces.gateway.settings import Setup
-from keryx.surfaces.secrets import Secret
+from keryx.secrets import Secret
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,8 +17,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     limit: int = 3
 
 
-def setup(*, environ: dict[str, str] | None = None, **table: object) -> Setup:
-    return Setup(platform="sample", home=Path("/nowhere"), table=table, environ=environ or {})
+def setup(*, environ: dict[str, str] | None = None, **table: object) -> AdapterSetup:
+    return AdapterSetup(platform="sample", home=Path("/nowhere"), table=table, environ=environ or {})
 
 
 def test_nothing_said_is_nothing() -> None:
@@ -59,7 +59,7 @@ def test_a_missing_secret_says_where_it_was_looked_for(reference: str, why: str)
 )
 def test_wrong_settings_are_named(table: dict[str, object], why: str) -> None:
     with pytest.raises(Invalid, match=why) as caught:
-        Setup(platform="sample", home=Path("/nowhere"), table=table).read(Sample)
+        AdapterSetup(platform="sample", home=Path("/nowhere"), table=table).read(Sample)
     assert "geheim" not in str(caught.value)
 
 
@@ -71,11 +71,11 @@ def written(home: Path, text: str, **environ: str) -> dict[str, str]:
 def test_a_platform_has_a_table_of_its_own(tmp_path: Path) -> None:
     environ = written(tmp_path, 'port = 7000\n[telegram]\ntoken = "env:T"\n', KERYX_WEBHOOK_URL="http://x")
     settings = config.read(environ)
-    found = config.setups(settings, environ)
+    found = config.list_setups(settings, environ)
     assert [(s.platform, dict(s.table)) for s in found] == [("telegram", {"token": "env:T"}), ("webhook", {})]
     shown = config.explain(environ)
-    assert shown["telegram.token"] == config.Origin("env:T", "keryx.toml")
-    assert shown["webhook.url"] == config.Origin("env:KERYX_WEBHOOK_URL", "KERYX_WEBHOOK_URL")
+    assert shown["telegram.token"] == config.SettingOrigin("env:T", "keryx.toml")
+    assert shown["webhook.url"] == config.SettingOrigin("env:KERYX_WEBHOOK_URL", "KERYX_WEBHOOK_URL")
 
 
 @pytest.mark.parametrize(

@@ -11,20 +11,27 @@ import msgspec
 import pytest
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
-from keryx.core.deliveries import AGAIN, Target
+from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import Forbidden, Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
 from keryx.core.ids import DeliveryId
+from keryx.core.media import Attachment
 from keryx.core.messages import Text
-from keryx.core.ports import Attachment, Inbound, Link, MenuItem, Parcel, Receipt, Request
+from keryx.core.ports.adapter import (
+    InboundMessage,
+    LinkState,
+    MenuItem,
+    OutgoingPart,
+    Receipt,
+    WebhookRequest,
+)
 from keryx.core.questions import Button
 from keryx.core.source import ChatType, Source
-from keryx.surfaces.gateway.settings import Setup
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings, make
-from keryx.surfaces.gateway.telegram.flood import Flood
-from keryx.surfaces.gateway.telegram.line import BAD_TOKEN, HOOKED, TAKEN
-from keryx.surfaces.gateway.telegram.settings import Mode
-from keryx.testing import RecordingDoor
-from keryx.testing.faults import Faults
+from keryx.surfaces.gateway.telegram.adapter import UpdateMode
+from keryx.surfaces.gateway.telegram.bot_api import BAD_TOKEN, BOT_IN_USE, WEBHOOK_IN_USE, FloodDetector
+from keryx.testing import RecordingAdapterContext
+from keryx.testing.fault_injection import PlatformFaults
 
 SECONDS = 10
 SECRET = "hook-secret"
@@ -33,18 +40,22 @@ SECRET = "hook-secret"
 class Bot:
     """An adapter, its platform and a door; pauses are counted and take no time."""
 
-    def __init__(self, telegram: FakeTelegram, *, token: str = TOKEN, mode: Mode = Mode.POLLING) -> None:
+    def __init__(
+        self, telegram: FakeTelegram, *, token: str = TOKEN, mode: UpdateMode = UpdateMode.POLLING
+    ) -> None:
         self.telegram = telegram
         self.pauses: list[float] = []
         settings = TelegramSettings(base_url=telegram.url, mode=mode, url="https://keryx.example/")
         self.adapter = TelegramAdapter(token, settings, secret=SECRET, sleep=self.pause)
-        self.door = RecordingDoor(menu=[MenuItem("new", "Start afresh."), MenuItem("undo-reset", "x" * 300)])
+        self.door = RecordingAdapterContext(
+            menu=[MenuItem("new", "Start afresh."), MenuItem("undo-reset", "x" * 300)]
+        )
 
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         await asyncio.sleep(0)
 
-    async def hear(self, count: int = 1) -> list[Inbound]:
+    async def hear(self, count: int = 1) -> list[InboundMessage]:
         task = asyncio.create_task(self.adapter.listen(self.door))
         events = await self.door.wait_for(count, seconds=SECONDS)
         await _cancel(task)
@@ -60,7 +71,7 @@ class Bot:
     async def send(self, said: str = "hello", *, chat: str = "7", **fields: Any) -> str:
         target = Target("telegram", "424242", chat, fields.pop("thread", ""), fields.pop("reply_to", ""))
         [first] = self.adapter.parts(said)
-        whole = Parcel(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text=first)
+        whole = OutgoingPart(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text=first)
         return await self.adapter.send(msgspec.structs.replace(whole, **fields))
 
 
@@ -80,8 +91,8 @@ async def bot() -> AsyncIterator[Bot]:
 async def test_formatted_text_arrives_with_its_entities(bot: Bot) -> None:
     await bot.send("some **bold** text", again=True)
     [shown] = bot.telegram.bubbles
-    assert shown.text == f"{AGAIN}some bold text"
-    assert shown.entities == [{"type": "bold", "offset": len(AGAIN) + 5, "length": 4}]
+    assert shown.text == f"{REPEAT_MARK}some bold text"
+    assert shown.entities == [{"type": "bold", "offset": len(REPEAT_MARK) + 5, "length": 4}]
 
 
 async def test_formatting_that_is_refused_becomes_plain_text(bot: Bot) -> None:
@@ -137,13 +148,13 @@ async def test_a_token_that_telegram_forgot_is_no_reason_to_drop_an_answer() -> 
 
 
 async def test_a_broken_server_leaves_doubt(bot: Bot) -> None:
-    bot.telegram.faults = Faults(broken=1)
+    bot.telegram.faults = PlatformFaults(broken=1)
     with pytest.raises(Uncertain):
         await bot.send()
 
 
 async def test_a_pause_for_many_chats_at_once_is_one_for_the_bot(bot: Bot) -> None:
-    bot.telegram.faults = Faults(throttle=1, retry_after=30)
+    bot.telegram.faults = PlatformFaults(throttle=1, retry_after=30)
     found: list[bool] = []
     for chat in ("7", "7", "8", "9", "10"):
         with pytest.raises(Throttled) as caught:
@@ -154,17 +165,17 @@ async def test_a_pause_for_many_chats_at_once_is_one_for_the_bot(bot: Bot) -> No
 
 def test_a_pause_that_is_over_counts_no_more() -> None:
     now = 0.0
-    flood = Flood(lambda: now)
+    flood = FloodDetector(lambda: now)
     short = Throttled("wait", after=timedelta(seconds=5))
-    assert [flood.judged(short, chat).account for chat in "ab"] == [False, False]
+    assert [flood.classify(short, chat).account for chat in "ab"] == [False, False]
     now = 6.0
-    assert not flood.judged(short, "c").account
+    assert not flood.classify(short, "c").account
 
 
 async def test_a_repeated_file_carries_the_mark(bot: Bot) -> None:
     await bot.send(attachment=Attachment(name="a.png", mime="image/png", body=b"png"), again=True)
     [shown] = bot.telegram.bubbles
-    assert (shown.media, shown.text) == ("photo", AGAIN.strip())
+    assert (shown.media, shown.text) == ("photo", REPEAT_MARK.strip())
 
 
 async def test_a_file_that_telegram_never_takes_is_refused_before_it_is_sent(bot: Bot) -> None:
@@ -188,23 +199,23 @@ async def test_updates_that_are_no_messages_are_passed_by_the_next_message(bot: 
 
 
 async def test_a_number_that_starts_again_lower_is_followed(bot: Bot) -> None:
-    bot.door = RecordingDoor("1")
+    bot.door = RecordingAdapterContext("1")
     bot.telegram.say("hello")
     [event] = await bot.hear()
     assert event.cursor == ("telegram:424242", "1001")
     bot.telegram.updates = [{**bot.telegram.updates[0], "update_id": 3}]
-    again = RecordingDoor("2")
+    again = RecordingAdapterContext("2")
     bot.door = again
     assert (await bot.hear())[0].event == event.event
 
 
 async def test_an_event_that_the_engine_calls_wrong_blocks_nothing(bot: Bot) -> None:
-    async def choosy(inbound: Inbound) -> Receipt:
+    async def choosy(inbound: InboundMessage) -> Receipt:
         if any(isinstance(p, Text) and p.text == "bad" for p in inbound.parts):
             raise Invalid("this can never be taken in")
         return Receipt(duplicate=False)
 
-    bot.door = RecordingDoor(receive=choosy)
+    bot.door = RecordingAdapterContext(receive=choosy)
     bot.telegram.say("bad")
     bot.telegram.say("good")
     assert [m.parts for m in await bot.hear()] == [(Text("good"),)]
@@ -214,7 +225,7 @@ async def test_a_moved_group_is_told_of(bot: Bot) -> None:
     bot.telegram.say(None, chat=-5, migrate_to_chat_id=-100)
     bot.telegram.say("hello")
     await bot.hear()
-    assert bot.door.moves == [("-5", "-100")]
+    assert bot.door.chat_moves == [("-5", "-100")]
 
 
 async def test_a_file_beyond_the_limit_is_not_even_asked_for(bot: Bot) -> None:
@@ -234,22 +245,22 @@ async def test_a_file_that_is_gone_becomes_a_sentence(bot: Bot) -> None:
 async def test_a_file_of_a_stranger_is_not_fetched(bot: Bot) -> None:
     bot.telegram.files["f"] = b"bytes"
     bot.telegram.say(None, document={"file_id": "f", "file_name": "a.txt"})
-    bot.door = RecordingDoor(stranger=lambda source: source.user == "7")
+    bot.door = RecordingAdapterContext(stranger=lambda source: source.user == "7")
     [event] = await bot.hear()
-    assert (event.parts, bot.door.kept) == ((Text("[a.txt]"),), [])
+    assert (event.parts, bot.door.attachments) == ((Text("[a.txt]"),), [])
 
 
 async def test_a_wrong_token_is_said_clearly() -> None:
     with FakeTelegram() as telegram:
         bot = Bot(telegram, token="424242:another-token")
         assert await bot.fail() == BAD_TOKEN
-        assert "another-token" not in str(bot.door.links)
+        assert "another-token" not in str(bot.door.link_states)
         await bot.adapter.close()
 
 
 async def test_a_webhook_of_another_program_is_left_alone(bot: Bot) -> None:
     bot.telegram.webhook = {"url": "https://other.example/telegram"}
-    assert await bot.fail() == HOOKED
+    assert await bot.fail() == WEBHOOK_IN_USE
     assert bot.telegram.webhook
 
 
@@ -265,7 +276,7 @@ async def test_a_second_listener_gives_up_with_a_sentence(bot: Bot) -> None:
     both = [asyncio.create_task(b.adapter.listen(b.door)) for b in (bot, other)]
     async with asyncio.timeout(SECONDS):
         done, rest = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    assert [str(task.exception()) for task in done] == [TAKEN] * len(done)
+    assert [str(task.exception()) for task in done] == [BOT_IN_USE] * len(done)
     for task in rest:
         await _cancel(task)
     await other.adapter.close()
@@ -287,13 +298,13 @@ async def test_a_server_out_of_reach_is_waited_for_with_growing_pauses(bot: Bot)
 async def test_how_the_connection_stands_is_reported_once(bot: Bot) -> None:
     bot.telegram.say("hello")
     await bot.hear()
-    assert bot.door.links == [(Link.CONNECTED, "")]
+    assert bot.door.link_states == [(LinkState.CONNECTED, "")]
 
 
 @pytest.fixture
 async def hooked() -> AsyncIterator[Bot]:
     with FakeTelegram() as telegram:
-        made = Bot(telegram, mode=Mode.WEBHOOK)
+        made = Bot(telegram, mode=UpdateMode.WEBHOOK)
         task = asyncio.create_task(made.adapter.listen(made.door))
         assert await asyncio.to_thread(telegram.wait_for, lambda: bool(telegram.webhook))
         yield made
@@ -304,8 +315,8 @@ async def post(bot: Bot, body: bytes | object, *, secret: str = SECRET) -> int:
     hook = bot.adapter.hook
     assert hook is not None
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = Request(headers={"x-telegram-bot-api-secret-token": secret}, body=raw)
-    return (await hook.answer(request)).status
+    request = WebhookRequest(headers={"x-telegram-bot-api-secret-token": secret}, body=raw)
+    return (await hook.handle(request)).status
 
 
 UPDATE = {
@@ -345,21 +356,23 @@ async def test_bad_posts_are_turned_away(hooked: Bot, body: object, secret: str,
 
 
 async def test_an_update_that_cannot_be_stored_now_is_asked_for_again() -> None:
-    async def away(inbound: Inbound) -> Receipt:
+    async def away(inbound: InboundMessage) -> Receipt:
         raise Unavailable("the disk is full")
 
     with FakeTelegram() as telegram:
-        bot = Bot(telegram, mode=Mode.WEBHOOK)
+        bot = Bot(telegram, mode=UpdateMode.WEBHOOK)
         assert await post(bot, UPDATE) == 503
-        bot.door = RecordingDoor(receive=away)
+        bot.door = RecordingAdapterContext(receive=away)
         task = asyncio.create_task(bot.adapter.listen(bot.door))
         await asyncio.to_thread(telegram.wait_for, lambda: bool(telegram.webhook))
         assert await post(bot, UPDATE) == 503
         await _cancel(task)
 
 
-def setup(**table: object) -> Setup:
-    return Setup(platform="telegram", home=Path("/nowhere"), table=table, environ={"T": TOKEN, "BAD": "x y"})
+def setup(**table: object) -> AdapterSetup:
+    return AdapterSetup(
+        platform="telegram", home=Path("/nowhere"), table=table, environ={"T": TOKEN, "BAD": "x y"}
+    )
 
 
 def test_the_settings_make_a_bot() -> None:
@@ -417,11 +430,11 @@ OFFERED = (Button("Allow", "/answer 01jd0 1"), Button("Deny", "/answer 01jd0 2")
 async def test_a_press_is_acknowledged_with_what_it_led_to_and_only_once_it_is_stored(bot: Bot) -> None:
     early: list[list[str]] = []
 
-    async def stored(inbound: Inbound) -> Receipt:
+    async def stored(inbound: InboundMessage) -> Receipt:
         early.append(list(bot.telegram.toasts))
         return Receipt(duplicate=False, reply="Allow: " + "x" * 300)
 
-    bot.door = RecordingDoor(receive=stored)
+    bot.door = RecordingAdapterContext(receive=stored)
     await bot.send("May I?", chat="-5", thread="12", buttons=OFFERED)
     bot.telegram.press("Allow", chat=-5, user=7)
     bot.telegram.say("after")
@@ -449,7 +462,7 @@ async def test_a_press_of_what_is_no_button_of_ours_says_nothing(bot: Bot, data:
 async def test_a_press_that_cannot_be_acknowledged_holds_nothing_up(bot: Bot) -> None:
     bot.telegram.claim("/answer 01jd0 1", message=3)
     bot.telegram.say("after")
-    bot.telegram.faults = Faults(broken=1)
+    bot.telegram.faults = PlatformFaults(broken=1)
     assert len(await bot.hear(2)) == 2 and bot.telegram.toasts == []
 
 

@@ -6,31 +6,37 @@ import msgspec
 import pytest
 
 from keryx.core.deliveries import Target
-from keryx.core.messages import Text, words
+from keryx.core.messages import Text, text_parts
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode
-from keryx.surfaces.gateway.telegram.parse import Me, Moved, Parsed, Remote, parse
-from keryx.surfaces.gateway.telegram.types import Update
+from keryx.surfaces.gateway.telegram.types import TelegramUpdate
+from keryx.surfaces.gateway.telegram.update_parser import (
+    BotIdentity,
+    ChatMigration,
+    ParsedMessage,
+    RemoteFile,
+    parse_update,
+)
 
-ME = Me(id=42, username="keryx_bot", commands=frozenset({"new", "undo-reset", "start"}))
+ME = BotIdentity(id=42, username="keryx_bot", commands=frozenset({"new", "undo-reset", "start"}))
 ANN: dict[str, Any] = {"id": 7, "is_bot": False, "first_name": "Ann", "last_name": "Lee"}
 BOT: dict[str, Any] = {"id": 42, "is_bot": True, "first_name": "Keryx", "username": "keryx_bot"}
 DM: dict[str, Any] = {"id": 7, "type": "private", "first_name": "Ann"}
 GROUP: dict[str, Any] = {"id": -100, "type": "supergroup", "title": "Friends"}
 
 
-def read(kind: str = "message", *, sender: Any = ANN, **fields: Any) -> Parsed | Moved | None:
+def read(kind: str = "message", *, sender: Any = ANN, **fields: Any) -> ParsedMessage | ChatMigration | None:
     message = {"message_id": 5, "date": 1_700_000_000, "chat": DM, "from": sender, **fields}
-    return parse(msgspec.convert({"update_id": 1, kind: message}, Update), ME)
+    return parse_update(msgspec.convert({"update_id": 1, kind: message}, TelegramUpdate), ME)
 
 
-def said(kind: str = "message", **fields: Any) -> Parsed:
+def said(kind: str = "message", **fields: Any) -> ParsedMessage:
     found = read(kind, **fields)
-    assert isinstance(found, Parsed)
+    assert isinstance(found, ParsedMessage)
     return found
 
 
-def text(parsed: Parsed) -> str:
+def text(parsed: ParsedMessage) -> str:
     return "".join(p.text for p in parsed.inbound.parts if isinstance(p, Text))
 
 
@@ -40,7 +46,7 @@ def marks(kind: str, offset: int, length: int, **more: Any) -> list[dict[str, An
 
 def test_a_direct_message() -> None:
     event = said(text="hello").inbound
-    assert (event.event, event.parts, event.addressed) == ("7.5", words("hello"), True)
+    assert (event.event, event.parts, event.addressed) == ("7.5", text_parts("hello"), True)
     assert event.reply == Target("telegram", "42", chat="7", reply_to="5")
     source = event.source
     assert (source.chat, source.chat_type, source.user, source.user_name) == (
@@ -176,7 +182,7 @@ def test_the_largest_photo_is_taken() -> None:
         {"file_id": "middle", "width": 320, "height": 320},
     ]
     found = said(photo=sizes, caption="look")
-    assert found.files == (Remote(file_id="large", name="photo.jpg", mime="image/jpeg", size=70_000),)
+    assert found.files == (RemoteFile(file_id="large", name="photo.jpg", mime="image/jpeg", size=70_000),)
     assert text(found) == "look"
 
 
@@ -193,10 +199,10 @@ def test_the_largest_photo_is_taken() -> None:
 def test_files_have_a_name_and_a_kind(kind: str, name: str, mime: str) -> None:
     least: dict[str, Any] = {kind: {"file_id": "f"}}
     bare = said(**least)
-    assert (bare.files, bare.inbound.parts) == ((Remote(file_id="f", name=name, mime=mime),), ())
+    assert (bare.files, bare.inbound.parts) == ((RemoteFile(file_id="f", name=name, mime=mime),), ())
     most: dict[str, Any] = {kind: {"file_id": "f", "file_name": "n.x", "mime_type": "a/b", "file_size": 3}}
     full = said(**most)
-    assert full.files == (Remote(file_id="f", name="n.x", mime="a/b", size=3),)
+    assert full.files == (RemoteFile(file_id="f", name="n.x", mime="a/b", size=3),)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +254,7 @@ def test_the_pictures_of_an_album_wait_for_one_another() -> None:
 
 def test_a_group_that_moved() -> None:
     group = {"id": -5, "type": "group", "title": "Friends"}
-    assert read(chat=group, migrate_to_chat_id=-100) == Moved(old="-5", new="-100")
+    assert read(chat=group, migrate_to_chat_id=-100) == ChatMigration(old="-5", new="-100")
 
 
 @pytest.mark.parametrize("fields", [{"new_chat_title": "x"}, {"pinned_message": {}}, {"text": ""}])
@@ -257,4 +263,4 @@ def test_what_says_nothing_is_nothing(fields: dict[str, Any]) -> None:
 
 
 def test_an_update_of_another_kind_is_nothing() -> None:
-    assert parse(msgspec.convert({"update_id": 1, "poll": {"id": "1"}}, Update), ME) is None
+    assert parse_update(msgspec.convert({"update_id": 1, "poll": {"id": "1"}}, TelegramUpdate), ME) is None

@@ -12,23 +12,23 @@ import msgspec
 import pytest
 from tests.fakes.webhook import KEY, SECRET, FakeWebhooks, headers
 
-from keryx.core.deliveries import AGAIN, Target
+from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import Invalid, Refused, Throttled
 from keryx.core.ids import DeliveryId
-from keryx.core.messages import words
-from keryx.core.ports import Inbound, Parcel, Receipt, Request, Response
+from keryx.core.messages import text_parts
+from keryx.core.ports.adapter import InboundMessage, OutgoingPart, Receipt, WebhookRequest, WebhookResponse
 from keryx.core.source import ChatType
-from keryx.surfaces.gateway.settings import Setup
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.webhook import (
-    LARGEST_BODY,
+    MAX_BODY_BYTES,
     WebhookAdapter,
     WebhookSettings,
-    keys,
     make,
-    signature,
+    parse_secrets,
+    sign,
 )
-from keryx.testing import RecordingDoor
-from keryx.testing.faults import Faults
+from keryx.testing import RecordingAdapterContext
+from keryx.testing.fault_injection import PlatformFaults
 
 HELLO = b'{"chat": "c1", "user": "ann", "text": "hello"}'
 OTHER = b"another secret of 32 bytes ....."
@@ -39,13 +39,13 @@ class Ear:
     """An adapter that listens, and how to post to it."""
 
     def __init__(self, *secrets: bytes, now: float | None = None) -> None:
-        self.door = RecordingDoor()
+        self.door = RecordingAdapterContext()
         clock = time.time if now is None else lambda: now
         self.adapter = WebhookAdapter(WebhookSettings(url=URL), secrets=secrets or (KEY,), now=clock)
 
-    async def post(self, body: bytes, given: dict[str, str] | None = None) -> Response:
-        return await self.adapter.hook.answer(
-            Request(headers=headers("msg_1", body) if given is None else given, body=body)
+    async def post(self, body: bytes, given: dict[str, str] | None = None) -> WebhookResponse:
+        return await self.adapter.hook.handle(
+            WebhookRequest(headers=headers("msg_1", body) if given is None else given, body=body)
         )
 
 
@@ -62,7 +62,7 @@ async def ear() -> AsyncIterator[Ear]:
 def test_the_signature_is_that_of_the_specification() -> None:
     """The example of the Standard Webhooks specification."""
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    signed = signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
+    signed = sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
@@ -70,7 +70,7 @@ async def test_a_signed_message_is_taken_in(ear: Ear) -> None:
     answer = await ear.post(HELLO)
     assert (answer.status, json.loads(answer.body)) == (200, {"duplicate": False})
     [event] = ear.door.events
-    assert (event.event, event.parts, event.addressed) == ("msg_1", words("hello"), True)
+    assert (event.event, event.parts, event.addressed) == ("msg_1", text_parts("hello"), True)
     assert event.reply == Target("webhook", chat="c1", reply_to="msg_1")
     assert (event.source.chat, event.source.user, event.source.chat_type) == ("c1", "ann", ChatType.DM)
 
@@ -158,11 +158,11 @@ async def test_what_cannot_be_read_is_called_wrong(ear: Ear, body: bytes) -> Non
 
 
 async def test_what_the_engine_calls_wrong_is_called_wrong(ear: Ear) -> None:
-    async def refuse(inbound: Inbound) -> Receipt:
+    async def refuse(inbound: InboundMessage) -> Receipt:
         raise Invalid("a direct message names no chat")
 
     wrong = Ear()
-    wrong.door = RecordingDoor(receive=refuse)
+    wrong.door = RecordingAdapterContext(receive=refuse)
     task = asyncio.create_task(wrong.adapter.listen(wrong.door))
     await asyncio.sleep(0)
     assert (await wrong.post(HELLO)).status == 400
@@ -175,13 +175,13 @@ async def test_nothing_is_taken_in_before_the_door_is_open() -> None:
 
 
 def test_the_body_is_limited() -> None:
-    assert Ear().adapter.hook.limit == LARGEST_BODY < 10_000_000
+    assert Ear().adapter.hook.limit == MAX_BODY_BYTES < 10_000_000
 
 
 async def sent(hooks: FakeWebhooks, **fields: Any) -> str:
     adapter = WebhookAdapter(WebhookSettings(url=hooks.url), secrets=[KEY, OTHER])
     target = Target("webhook", chat="c1", thread="t", reply_to="msg_1")
-    whole = Parcel(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text="hello **you**")
+    whole = OutgoingPart(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text="hello **you**")
     try:
         return await adapter.send(msgspec.structs.replace(whole, **fields))
     finally:
@@ -197,7 +197,7 @@ async def test_an_answer_is_posted_signed_under_the_key_of_its_part() -> None:
         "chat": "c1",
         "thread": "t",
         "reply_to": "msg_1",
-        "text": f"{AGAIN}hello **you**",
+        "text": f"{REPEAT_MARK}hello **you**",
         "again": True,
         "delivery": "d",
         "part": 0,
@@ -209,31 +209,33 @@ async def test_a_receiver_that_knows_another_secret_refuses() -> None:
         adapter = WebhookAdapter(WebhookSettings(url=hooks.url), secrets=[OTHER])
         target = Target("webhook", chat="c1")
         with pytest.raises(Refused, match="401"):
-            await adapter.send(Parcel(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text="x"))
+            await adapter.send(
+                OutgoingPart(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text="x")
+            )
         await adapter.close()
 
 
 async def test_a_pause_is_as_long_as_the_receiver_says() -> None:
-    with FakeWebhooks(Faults(throttle=1, retry_after=7)) as hooks:
+    with FakeWebhooks(PlatformFaults(throttle=1, retry_after=7)) as hooks:
         with pytest.raises(Throttled) as caught:
             await sent(hooks)
     assert caught.value.after.total_seconds() == 7
 
 
-def setup(**table: object) -> Setup:
+def setup(**table: object) -> AdapterSetup:
     environ = {
         "S": f"{SECRET}\nwhsec_{base64.b64encode(OTHER).decode()}",
         "SHORT": "whsec_AAAA",
         "BARE": "hunter2",
     }
-    return Setup(platform="webhook", home=Path("/nowhere"), table=table, environ=environ)
+    return AdapterSetup(platform="webhook", home=Path("/nowhere"), table=table, environ=environ)
 
 
 def test_the_settings_make_an_adapter() -> None:
     assert make(setup()) is None
     made = make(setup(secret="env:S", url="https://example.org/answers", idempotent=True))
     assert made is not None and made.capabilities.idempotency == "native"
-    assert keys(f"{SECRET} {SECRET}") == (KEY, KEY)
+    assert parse_secrets(f"{SECRET} {SECRET}") == (KEY, KEY)
 
 
 @pytest.mark.parametrize(

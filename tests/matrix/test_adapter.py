@@ -9,16 +9,17 @@ from tests.builders import until
 from tests.matrix.person import Person
 from tests.matrix.synapse import Synapse
 
-from keryx.core.deliveries import AGAIN, Target
-from keryx.core.errors import Forbidden, Gone, NotSent, Refused
+from keryx.core.deliveries import REPEAT_MARK, Target
+from keryx.core.errors import Forbidden, MessageGone, NotSent, Refused
 from keryx.core.ids import DeliveryId
+from keryx.core.media import Attachment
 from keryx.core.messages import File, Image, Text
-from keryx.core.ports import Attachment, Inbound, Link, MenuItem, Parcel
+from keryx.core.ports.adapter import InboundMessage, LinkState, MenuItem, OutgoingPart
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
-from keryx.surfaces.gateway.matrix.api import Homeserver
-from keryx.surfaces.gateway.matrix.listening import CANNOT_READ
-from keryx.testing import RecordingDoor
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver
+from keryx.surfaces.gateway.matrix.sync import ENCRYPTED_NOTICE
+from keryx.testing import RecordingAdapterContext
 
 SECONDS = 40
 
@@ -46,12 +47,15 @@ async def adapter(synapse: Synapse, bot: Person) -> AsyncIterator[MatrixAdapter]
 
 
 @asynccontextmanager
-async def listening(adapter: MatrixAdapter, door: RecordingDoor) -> AsyncGenerator[RecordingDoor]:
+async def listening(
+    adapter: MatrixAdapter, door: RecordingAdapterContext
+) -> AsyncGenerator[RecordingAdapterContext]:
     """Listens while the block runs, and has connected before it."""
     task = asyncio.create_task(adapter.listen(door))
     try:
         await until(
-            lambda: task.done() or Link.CONNECTED in [link for link, _ in door.links], seconds=SECONDS
+            lambda: task.done() or LinkState.CONNECTED in [link for link, _ in door.link_states],
+            seconds=SECONDS,
         )
         yield door
     finally:
@@ -61,19 +65,19 @@ async def listening(adapter: MatrixAdapter, door: RecordingDoor) -> AsyncGenerat
         raise AssertionError("listening ended by itself") from task.exception()
 
 
-async def heard(door: RecordingDoor, count: int) -> list[Inbound]:
+async def heard(door: RecordingAdapterContext, count: int) -> list[InboundMessage]:
     return await door.wait_for(count, seconds=SECONDS)
 
 
-def text(inbound: Inbound) -> str:
+def text(inbound: InboundMessage) -> str:
     return "".join(part.text for part in inbound.parts if isinstance(part, Text))
 
 
-def parcel(adapter: MatrixAdapter, room: str, words: str, *, key: str = "d1", **more: str) -> Parcel:
+def parcel(adapter: MatrixAdapter, room: str, words: str, *, key: str = "d1", **more: str) -> OutgoingPart:
     target = Target(
         "matrix", adapter.account, room, thread=more.get("thread", ""), reply_to=more.get("reply_to", "")
     )
-    return Parcel(
+    return OutgoingPart(
         delivery=DeliveryId(key),
         part=0,
         key=f"{key}.0",
@@ -86,7 +90,7 @@ def parcel(adapter: MatrixAdapter, room: str, words: str, *, key: str = "d1", **
 async def test_an_invitation_is_accepted_and_what_was_said_since_is_heard(
     adapter: MatrixAdapter, ann: Person, bot: Person
 ) -> None:
-    async with listening(adapter, RecordingDoor()) as door:
+    async with listening(adapter, RecordingAdapterContext()) as door:
         room = ann.room(bot, direct=True)
         ann.say(room, "hello")
         event = (await heard(door, 1))[0]
@@ -101,9 +105,9 @@ async def test_an_invitation_by_a_stranger_is_left_alone(
     def stranger(source: Source) -> bool:
         return source.user == bob.user
 
-    async with listening(adapter, RecordingDoor(stranger=stranger)) as door:
+    async with listening(adapter, RecordingAdapterContext(stranger=stranger)) as door:
         closed = bob.room(bot, direct=True)
-        await until(lambda: any(bob.user in detail for _, detail in door.links), seconds=SECONDS)
+        await until(lambda: any(bob.user in detail for _, detail in door.link_states), seconds=SECONDS)
         room = ann.room(bot, direct=True)
         ann.say(room, "hello")
         await heard(door, 1)
@@ -119,7 +123,7 @@ async def test_old_history_is_not_answered_and_an_invitation_that_waited_is(
     ann.say(old, "long ago")
     waiting = ann.room(bot, direct=True)
     ann.say(waiting, "are you there?")
-    async with listening(adapter, RecordingDoor()) as door:
+    async with listening(adapter, RecordingAdapterContext()) as door:
         ann.say(old, "now")
         events = await heard(door, 2)
     assert sorted(text(e) for e in events) == ["are you there?", "now"]
@@ -133,7 +137,7 @@ async def test_in_a_room_of_several_a_mention_a_reply_or_a_command_is_meant_for_
     bot.join(room)
     mine = bot.say(room, "I am here")
     pill = f'<a href="https://matrix.to/#/{bot.user}">Keryx</a>: hi'
-    async with listening(adapter, RecordingDoor(menu=[MenuItem("status", "")])) as door:
+    async with listening(adapter, RecordingAdapterContext(menu=[MenuItem("status", "")])) as door:
         ann.say(room, "among us")
         ann.say(room, "Keryx: what time is it", mention=bot.user)
         ann.send(room, {"msgtype": "m.text", "body": "Keryx: hi", "formatted_body": pill})
@@ -160,7 +164,7 @@ async def test_threads_are_places_of_their_own_and_edits_stay_in_theirs(
 ) -> None:
     room = ann.room(bot, direct=True)
     bot.join(room)
-    async with listening(adapter, RecordingDoor()) as door:
+    async with listening(adapter, RecordingAdapterContext()) as door:
         root = ann.say(room, "a root")
         inner = ann.say(room, "within", thread=root)
         ann.edit(room, inner, "within, mended")
@@ -177,14 +181,14 @@ async def test_what_came_while_away_is_heard_in_order_however_much_it_is(
 ) -> None:
     room = ann.room(bot, direct=True)
     bot.join(room)
-    async with listening(adapter, RecordingDoor()) as door:
+    async with listening(adapter, RecordingAdapterContext()) as door:
         ann.say(room, "first")
         await heard(door, 1)
     position = door.events[0].cursor
     assert position and position[0] == f"matrix:{bot.user}"
     for number in range(130):
         ann.say(room, f"m{number}")
-    async with listening(adapter, RecordingDoor(position[1])) as later:
+    async with listening(adapter, RecordingAdapterContext(position[1])) as later:
         events = await heard(later, 130)
         assert [text(e) for e in events] == [f"m{n}" for n in range(130)]
         moved = [e.cursor[1].partition(" ")[0] != position[1] for e in events if e.cursor]
@@ -196,7 +200,7 @@ async def test_files_come_in_and_go_out(adapter: MatrixAdapter, ann: Person, bot
     bot.join(room)
     picture = ann.upload(b"a picture", name="p.png", mime="image/png")
     large = ann.upload(b"x" * 200_000, name="large.bin", mime="application/octet-stream")
-    async with listening(adapter, RecordingDoor()) as door:
+    async with listening(adapter, RecordingAdapterContext()) as door:
         info = {"mimetype": "image/png", "size": 9}
         ann.send(
             room, {"msgtype": "m.image", "body": "look", "filename": "p.png", "url": picture, "info": info}
@@ -205,11 +209,11 @@ async def test_files_come_in_and_go_out(adapter: MatrixAdapter, ann: Person, bot
         ann.send(room, {"msgtype": "m.file", "body": "gone.bin", "url": "mxc://hub.test/nothing"})
         events = await heard(door, 3)
     assert events[0].parts == (Text("look"), Image(media="kept-1", mime="image/png", name="p.png"))
-    assert door.kept[0].body == b"a picture"
+    assert door.attachments[0].body == b"a picture"
     assert "larger than 100000" in text(events[1]) and "gone.bin" in text(events[2])
     target = Target("matrix", bot.user, room)
     given = Attachment(name="out.txt", mime="text/plain", body=b"some words")
-    sent = Parcel(delivery=DeliveryId("d"), part=1, key="d.1", target=target, attachment=given)
+    sent = OutgoingPart(delivery=DeliveryId("d"), part=1, key="d.1", target=target, attachment=given)
     assert await adapter.send(sent) == await adapter.send(sent)
     seen = [s for s in ann.sees(room) if s.sender == bot.user]
     assert [(s.kind, s.text) for s in seen] == [("m.file", "out.txt")]
@@ -250,7 +254,7 @@ async def test_an_edit_of_what_was_deleted_or_never_was_is_told(
     first = await adapter.send(parcel(adapter, room, "one"))
     bot.call("PUT", f"/client/v3/rooms/{room}/redact/{first}/r1", {})
     for event in (first, "$nothing"):
-        with pytest.raises(Gone):
+        with pytest.raises(MessageGone):
             await adapter.send(parcel(adapter, room, "two", key="d2", edits=event))
 
 
@@ -270,12 +274,14 @@ async def test_a_repetition_carries_its_mark(adapter: MatrixAdapter, ann: Person
     room = ann.room(bot, direct=True)
     bot.join(room)
     plain = parcel(adapter, room, "hello")
-    marked = Parcel(
+    marked = OutgoingPart(
         delivery=plain.delivery, part=0, key="d9.0", target=plain.target, text=plain.text, again=True
     )
     await adapter.send(marked)
     seen = ann.sees(room)[-1]
-    assert seen.text == f"{AGAIN}hello" and seen.content["formatted_body"] == f"<p>{AGAIN}hello</p>"
+    assert (
+        seen.text == f"{REPEAT_MARK}hello" and seen.content["formatted_body"] == f"<p>{REPEAT_MARK}hello</p>"
+    )
 
 
 async def test_what_is_encrypted_is_answered_once_with_a_sentence(
@@ -292,19 +298,19 @@ async def test_what_is_encrypted_is_answered_once_with_a_sentence(
     }
     cursor = None
     for _ in range(2):
-        async with listening(adapter, RecordingDoor(cursor)) as door:
+        async with listening(adapter, RecordingAdapterContext(cursor)) as door:
             ann.send(room, unread, "m.room.encrypted")
             ann.send(room, unread, "m.room.encrypted")
             ann.say(room, "in the open")
             await heard(door, 1)
             cursor = door.cursor
-    assert ann.answers(room, by=bot) == [CANNOT_READ]
+    assert ann.answers(room, by=bot) == [ENCRYPTED_NOTICE]
 
 
 async def test_what_was_heard_is_marked_as_read(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:
     room = ann.room(bot, direct=True)
     bot.join(room)
-    async with listening(adapter, RecordingDoor()) as door:
+    async with listening(adapter, RecordingAdapterContext()) as door:
         said = ann.say(room, "hello")
         await heard(door, 1)
         await until(lambda: bot.has_read(room, said), seconds=SECONDS)
@@ -331,7 +337,7 @@ async def test_a_revoked_token_is_told_and_shown_nowhere(
     bot.join(room)
     bot.call("POST", "/client/v3/logout", {})
     with pytest.raises(Forbidden, match="keryx gateway setup matrix") as refused:
-        await adapter.listen(RecordingDoor())
+        await adapter.listen(RecordingAdapterContext())
     with pytest.raises(NotSent, match="refuses the access token") as unsent:
         await adapter.send(parcel(adapter, room, "hello"))
     assert bot.token not in f"{refused.value!r}{unsent.value!r}"
@@ -341,7 +347,7 @@ async def test_a_token_of_somebody_else_is_refused(synapse: Synapse, ann: Person
     adapter = MatrixAdapter(Homeserver(synapse.url, ann.token), bot.user)
     try:
         with pytest.raises(Forbidden, match=f"belongs to {ann.user}"):
-            await adapter.listen(RecordingDoor())
+            await adapter.listen(RecordingAdapterContext())
     finally:
         await adapter.close()
 
@@ -349,12 +355,14 @@ async def test_a_token_of_somebody_else_is_refused(synapse: Synapse, ann: Person
 async def test_a_homeserver_that_is_away_is_told(bot: Person) -> None:
     adapter = MatrixAdapter(Homeserver("http://127.0.0.1:9", bot.token), bot.user)
     try:
-        door = RecordingDoor()
+        door = RecordingAdapterContext()
         listening = asyncio.create_task(adapter.listen(door))
-        await until(lambda: bool(door.links), seconds=SECONDS)
+        await until(lambda: bool(door.link_states), seconds=SECONDS)
         listening.cancel()
         await asyncio.wait({listening})
-        assert door.links[0][0] is Link.CONNECTING and "cannot be reached" in door.links[0][1]
+        assert (
+            door.link_states[0][0] is LinkState.CONNECTING and "cannot be reached" in door.link_states[0][1]
+        )
         with pytest.raises(NotSent, match="cannot be reached"):
             await adapter.send(parcel(adapter, "!r:hub.test", "hello"))
     finally:

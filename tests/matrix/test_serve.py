@@ -171,7 +171,7 @@ def test_a_picture_is_kept_and_its_words_are_answered(keryx: Cli, ann: Person, b
 
 
 PAINTER = """
-from keryx.core.ports import Attached, Said
+from keryx.core.ports.adapter import Attached, Said
 
 async def paint(context):
     yield Said("here it is")

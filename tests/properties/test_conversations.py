@@ -25,23 +25,27 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests import builders
-from tests.builders import NOW
 
-from keryx.core import blame
+from keryx.core import lanes, turns
 from keryx.core import messages as core_messages
 from keryx.core.errors import Conflict, KeryxError, LeaseLost, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId, TurnId, WorkerId
-from keryx.core.messages import Role, ToolCall, ToolResult, words
-from keryx.core.ports import Called, Event, Inbound, Receipt, Returned, Said
+from keryx.core.messages import Role, ToolCall, ToolResult, text_parts
+from keryx.core.ports.adapter import InboundMessage, Receipt
+from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Turn, TurnState
-from keryx.engine import control, record, revisions, router
 from keryx.engine.policy import Policy
-from keryx.store import lanes, messages, migrate, sessions, turns
-from keryx.store.database import Transaction
-from keryx.store.postgres import PostgresTransaction
-from keryx.store.sqlite import SqliteTransaction, prepare
+from keryx.engine.units import control, receive, revisions, turn_writes
+from keryx.store import lanes as lanes_store
+from keryx.store import messages, sessions
+from keryx.store import turns as turns_store
+from keryx.store.db import migrate
+from keryx.store.db.database import Transaction
+from keryx.store.db.postgres import PostgresTransaction
+from keryx.store.db.sqlite import SqliteTransaction, open_store
+from keryx.testing import START_TIME
 
 T = TypeVar("T")
 Transact = Callable[[], AbstractContextManager[Transaction]]
@@ -131,8 +135,8 @@ class Conversations(RuleBasedStateMachine):
         super().__init__()
         self._transact = transact
         self._name = f"m{next(_names)}"
-        self._now = NOW
-        self._events: list[tuple[Inbound, Receipt]] = []
+        self._now = START_TIME
+        self._events: list[tuple[InboundMessage, Receipt]] = []
         self._talks: dict[SessionId, Talk] = {}
         self._places = {chat: Place() for chat in CHATS}
         self._stale: list[Turn] = []
@@ -147,13 +151,13 @@ class Conversations(RuleBasedStateMachine):
     def now(self) -> datetime:
         return self._now
 
-    def inbound(self, chat: int, text: str, mode: BusyMode | None = None) -> Inbound:
+    def inbound(self, chat: int, text: str, mode: BusyMode | None = None) -> InboundMessage:
         number = f"{self._name}-{len(self._events)}"
         source = Source(platform="fake", chat=f"{self._name}-{chat}", user="ann", message=number)
-        return Inbound(
+        return InboundMessage(
             event=number,
             source=source,
-            parts=words(text),
+            parts=text_parts(text),
             surface="test",
             principal=ANN,
             busy=mode,
@@ -189,7 +193,7 @@ class Conversations(RuleBasedStateMachine):
         self.take_in(chat, text, BusyMode.QUEUE)
         for _ in range(ends):
             self.claim(chat, worker)
-            self.progress(chat, [Said(text)])
+            self.progress(chat, [TextDelta(text)])
             self.finish(chat)
 
     @rule(chat=chats, wanted=st.lists(st.integers(1, 2), min_size=1, max_size=2))
@@ -201,7 +205,7 @@ class Conversations(RuleBasedStateMachine):
 
     def take_in(self, chat: int, text: str, mode: BusyMode) -> None:
         message = self.inbound(chat, text, mode)
-        receipt = self.do(router.receive, message, policy=POLICY, now=self.now())
+        receipt = self.do(receive.receive, message, policy=POLICY, now=self.now())
         self._events.append((message, receipt))
         place = self._places[chat]
         if place.suspended and place.session and not self._talks[place.session].busy:
@@ -223,7 +227,7 @@ class Conversations(RuleBasedStateMachine):
     @rule(data=st.data())
     def receive_again(self, data: st.DataObject) -> None:
         message, first = data.draw(st.sampled_from(self._events))
-        again = self.do(router.receive, message, policy=POLICY, now=self.now())
+        again = self.do(receive.receive, message, policy=POLICY, now=self.now())
         assert again.duplicate and msgspec.structs.replace(again, duplicate=False) == first
 
     @rule(chat=chats, worker=st.sampled_from(WORKERS))
@@ -250,33 +254,33 @@ class Conversations(RuleBasedStateMachine):
     def must_wait(self, waiting: Waiting, worker: WorkerId) -> bool:
         """A worker runs one suspect at a time."""
         running = [t.running for t in self._talks.values() if t.running and t.running.worker == worker]
-        suspect = self.do(turns.get, waiting.id).attempts >= blame.TRIES - 1
-        return suspect and any(t.attempts >= blame.TRIES for t in running)
+        suspect = self.do(turns_store.get, waiting.id).attempts >= turns.SUSPECT_ATTEMPTS - 1
+        return suspect and any(t.attempts >= turns.SUSPECT_ATTEMPTS for t in running)
 
     @rule(chat=chats, text=texts)
     def draft(self, chat: int, text: str) -> None:
-        self.progress(chat, [Said(text)])
+        self.progress(chat, [TextDelta(text)])
 
     @rule(chat=chats, text=texts, returned=st.booleans())
     def step(self, chat: int, text: str, returned: bool) -> None:
         call = ToolCall(f"c{next(self._calls)}", "tool", text)
-        result = [Returned(ToolResult(call.id, "tool", text))] if returned else []
-        self.progress(chat, [Called((call,)), *result])
+        result = [ToolResultEvent(ToolResult(call.id, "tool", text))] if returned else []
+        self.progress(chat, [ToolCallEvent((call,)), *result])
 
-    def progress(self, chat: int, events: list[Event]) -> None:
+    def progress(self, chat: int, events: list[AgentEvent]) -> None:
         found = self.at_work(chat)
         if found is None:
             return
         talk, turn = found
-        self.do(record.progress, turn, events, now=self.now())
+        self.do(turn_writes.append_events, turn, events, now=self.now())
         for event in events:
             match event:
-                case Said(text):
+                case TextDelta(text):
                     talk.draft += text
-                case Called():
+                case ToolCallEvent():
                     talk.say(Role.ASSISTANT, talk.draft, turn.id)
                     talk.draft = ""
-                case Returned():
+                case ToolResultEvent():
                     talk.say(Role.TOOL, "", turn.id)
                 case _:
                     pass
@@ -295,7 +299,7 @@ class Conversations(RuleBasedStateMachine):
             waiting = talk.queue[0]
             expected.append(talk.log[waiting.input_seq - 1].text)
             talk.merge(waiting, into=turn.id)
-        given = self.do(record.steer, turn, now=self.now())
+        given = self.do(turn_writes.steer, turn, now=self.now())
         assert [m.text for m in given] == expected
 
     @rule(chat=chats)
@@ -307,11 +311,11 @@ class Conversations(RuleBasedStateMachine):
         if found is None:
             return
         talk, turn = found
-        self.do(record.finish, turn, now=self.now())
+        self.do(turn_writes.finish, turn, now=self.now())
         talk.keep_draft(turn.id, None)
         own = [e for e in talk.log if e.turn == turn.id and e.role is Role.ASSISTANT and e.mark is None]
         if not any(e.text for e in own):
-            talk.say(Role.NOTICE, record.NO_ANSWER, turn.id)
+            talk.say(Role.NOTICE, turn_writes.NO_ANSWER, turn.id)
         self.leave(talk, turn)
 
     @rule(chat=chats)
@@ -320,7 +324,7 @@ class Conversations(RuleBasedStateMachine):
         if found is None:
             return
         talk, turn = found
-        self.do(record.fail, turn, "no luck", now=self.now())
+        self.do(turn_writes.fail, turn, "no luck", now=self.now())
         talk.keep_draft(turn.id, "failed")
         talk.say(Role.NOTICE, "no luck", turn.id)
         self.leave(talk, turn)
@@ -340,7 +344,7 @@ class Conversations(RuleBasedStateMachine):
         if found is None or not found[0].cancelling:
             return
         talk, turn = found
-        self.do(record.cancel, turn, now=self.now())
+        self.do(turn_writes.cancel, turn, now=self.now())
         talk.keep_draft(turn.id, "cancelled")
         self.leave(talk, turn)
 
@@ -350,7 +354,7 @@ class Conversations(RuleBasedStateMachine):
         if found is None:
             return
         talk, turn = found
-        self.do(record.hand_back, turn, now=self.now())
+        self.do(turn_writes.hand_back, turn, now=self.now())
         talk.keep_draft(turn.id, "interrupted")
         assert talk.input
         talk.queue.insert(0, talk.input)
@@ -363,13 +367,13 @@ class Conversations(RuleBasedStateMachine):
         if found is None:
             return
         talk, held = found
-        turn = self.do(turns.get, held.id)
+        turn = self.do(turns_store.get, held.id)
         assert (turn.lease, turn.attempts, turn.cancelling) == (held.lease, held.attempts, talk.cancelling)
-        (state,) = self.do(record.recover, [turn], now=self.now(), fresh=FRESH, lease=LEASE)
+        (state,) = self.do(turn_writes.recover, [turn], now=self.now(), fresh=FRESH, lease=LEASE)
         talk.keep_draft(turn.id, "interrupted")
         if talk.cancelling:
             assert state is TurnState.CANCELLED
-        elif blame.poisonous(turn.attempts, turn.blame + 1):
+        elif turns.is_poisonous(turn.attempts, turn.blame + 1):
             assert state is TurnState.PARKED
             talk.say(Role.NOTICE, "parked", turn.id)
             for place in self._places.values():
@@ -389,14 +393,14 @@ class Conversations(RuleBasedStateMachine):
         turn = data.draw(st.sampled_from(self._stale))
         now = self.now()
         units: list[Callable[[Transaction], object]] = [
-            partial(record.progress, turn=turn, events=[Said("stale")], now=now),
-            partial(record.steer, turn=turn, now=now),
-            partial(record.finish, turn=turn, now=now),
-            partial(record.fail, turn=turn, error="stale", now=now),
-            partial(record.cancel, turn=turn, now=now),
-            partial(record.hand_back, turn=turn, now=now),
+            partial(turn_writes.append_events, turn=turn, events=[TextDelta("stale")], now=now),
+            partial(turn_writes.steer, turn=turn, now=now),
+            partial(turn_writes.finish, turn=turn, now=now),
+            partial(turn_writes.fail, turn=turn, error="stale", now=now),
+            partial(turn_writes.cancel, turn=turn, now=now),
+            partial(turn_writes.hand_back, turn=turn, now=now),
         ]
-        assert self.do(record.recover, [turn], now=now, fresh=FRESH, lease=LEASE) == []
+        assert self.do(turn_writes.recover, [turn], now=now, fresh=FRESH, lease=LEASE) == []
         for unit in units:
             with pytest.raises(LeaseLost):
                 self.do(unit)
@@ -489,7 +493,7 @@ class Conversations(RuleBasedStateMachine):
         talk = self.talk(chat)
         if lane is None or talk is None:
             return
-        old = self.do(control.begin, lane, now=self.now())
+        old = self.do(control.start_new_session, lane, now=self.now())
         assert old and old.id == talk.id
         talk.queue.clear()
         talk.cancelling = talk.running is not None
@@ -508,7 +512,7 @@ class Conversations(RuleBasedStateMachine):
 
     def lane(self, chat: int) -> lanes.Lane | None:
         source = self.inbound(chat, "").source
-        found = self.do(lanes.page, ANNS, limit=10_000)
+        found = self.do(lanes_store.list_recent, ANNS, limit=10_000)
         return next((lane for lane in found if lane.source.chat == source.chat), None)
 
     @invariant()
@@ -518,22 +522,22 @@ class Conversations(RuleBasedStateMachine):
                 self.check(tx, talk)
             for place in self._places.values():
                 if place.session:
-                    found = lanes.of_session(tx, place.session)
+                    found = lanes_store.list_for_session(tx, place.session)
                     assert any(lane.suspended == place.suspended for lane in found)
 
     def check(self, tx: Transaction, talk: Talk) -> None:
-        stored = messages.following(tx, talk.id, after=0)
+        stored = messages.list_after(tx, talk.id, after=0)
         assert [m.seq for m in stored] == list(range(1, len(stored) + 1))
         assert [(m.role, m.turn, m.mark, m.undone) for m in stored] == [
             (e.role, e.turn, e.mark, e.undone) for e in talk.log
         ]
         for message, entry in zip(stored, talk.log, strict=True):
             assert message.text == entry.text or entry.text == "parked"
-        assert [t.id for t in turns.queued(tx, talk.id)] == [w.id for w in talk.queue]
+        assert [t.id for t in turns_store.list_queued(tx, talk.id)] == [w.id for w in talk.queue]
         running = tx.rows("select id from turns where session = :s and state = 'running'", {"s": talk.id})
         assert [r[0] for r in running] == ([talk.running.id] if talk.running else [])
         waiting = frozenset(w.id for w in talk.queue)
-        assert_paired(core_messages.view(stored, aside=waiting))
+        assert_paired(core_messages.build_model_view(stored, aside=waiting))
 
 
 def assert_paired(view: list[core_messages.Message]) -> None:
@@ -566,7 +570,7 @@ def run(transact: Transact, *, examples: int, steps: int) -> None:
 
 
 def test_no_order_of_events_loses_doubles_or_reorders_anything(tmp_path: Path) -> None:
-    connection = prepare(tmp_path / "keryx.db")
+    connection = open_store(tmp_path / "keryx.db")
     connection.execute("pragma synchronous = off")  # pyright: ignore[reportUnknownMemberType]
 
     @contextmanager
@@ -594,5 +598,5 @@ def test_no_order_of_events_loses_doubles_or_reorders_anything_on_postgres(
                 tx.row("select 1")  # what was put off goes with it
 
         with transact() as tx:
-            migrate.apply(tx, now=NOW)
+            migrate.apply(tx, now=START_TIME)
         run(transact, examples=25, steps=40)

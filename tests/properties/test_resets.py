@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keryx.core.resets import ResetMode, ResetPolicy, ResetReason, due, next_due
+from keryx.core.resets import ResetMode, ResetPolicy, ResetReason, find_due_reason, find_next_due
 
 TICK = timedelta(microseconds=1)
 MINUTE = timedelta(minutes=1)
@@ -84,7 +84,9 @@ def test_a_daily_reset_is_due_exactly_when_a_watcher_of_the_clock_says_so(
     zone, hour, moments, last_active, now = scene
     policy = ResetPolicy(mode=ResetMode.DAILY, hour=hour, zone=zone)
     expected = any(last_active < moment <= now for moment in moments)
-    assert due(policy, last_active=last_active, now=now) == (ResetReason.DAILY if expected else None)
+    assert find_due_reason(policy, last_active=last_active, now=now) == (
+        ResetReason.DAILY if expected else None
+    )
 
 
 POLICIES = st.builds(
@@ -104,10 +106,13 @@ def test_the_next_moment_is_the_first_at_which_a_lane_is_due(
     policy: ResetPolicy, last_active: datetime, age: timedelta | None, limit: timedelta
 ) -> None:
     busy = None if age is None else last_active + age
-    moment = next_due(policy, last_active=last_active, busy_since=busy, busy_limit=limit)
+    moment = find_next_due(policy, last_active=last_active, busy_since=busy, busy_limit=limit)
 
     def is_due(now: datetime) -> bool:
-        return due(policy, last_active=last_active, now=now, busy_since=busy, busy_limit=limit) is not None
+        return (
+            find_due_reason(policy, last_active=last_active, now=now, busy_since=busy, busy_limit=limit)
+            is not None
+        )
 
     if policy.mode is ResetMode.NONE:
         assert moment is None
@@ -123,7 +128,9 @@ def test_the_next_moment_is_the_first_at_which_a_lane_is_due(
 def test_a_lane_that_is_due_stays_due_for_the_same_reason(
     policy: ResetPolicy, last_active: datetime, waits: tuple[timedelta, ...]
 ) -> None:
-    early, late = (due(policy, last_active=last_active, now=last_active + wait) for wait in sorted(waits))
+    early, late = (
+        find_due_reason(policy, last_active=last_active, now=last_active + wait) for wait in sorted(waits)
+    )
     assert early is None or late == early
 
 
@@ -137,6 +144,6 @@ def test_one_reset_follows_another_as_a_watcher_of_the_clock_sees_them(zone: str
 
 
 def resets(policy: ResetPolicy, moment: datetime) -> Iterator[datetime]:
-    while following := next_due(policy, last_active=moment):
+    while following := find_next_due(policy, last_active=moment):
         yield following
         moment = following

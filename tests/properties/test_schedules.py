@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.properties.test_resets import CHANGES, DAY, MINUTE, SPAN
 
 from keryx.core import schedules
-from keryx.core.schedules import Cron, Every, Schedule
+from keryx.core.schedules import CronRule, IntervalRule, Schedule
 
 MINUTES = {
     "*": range(60),
@@ -86,12 +86,12 @@ def test_a_cron_schedule_comes_exactly_when_a_watcher_of_the_clock_says_so(
     after = start + 2 * DAY + offset * MINUTE + timedelta(seconds=seconds)
     end = start + SPAN - DAY
     expected = [m for m in watched(zone, start, minutes, hours, weekdays) if after < m < end][:40]
-    schedule = Schedule(Cron(f"{minutes} {hours} * * {weekdays}"), zone)
+    schedule = Schedule(CronRule(f"{minutes} {hours} * * {weekdays}"), zone)
     found: list[datetime] = []
-    moment = schedules.following(schedule, after)
+    moment = schedules.find_next(schedule, after)
     while moment is not None and moment < end and len(found) < 40:
         found.append(moment)
-        moment = schedules.following(schedule, moment)
+        moment = schedules.find_next(schedule, moment)
     assert found == expected
 
 
@@ -108,13 +108,13 @@ def test_the_last_of_many_missed_moments_is_found(
     change: tuple[str, datetime], minutes: str, hours: str, weekdays: str, start: int, late: int
 ) -> None:
     zone, day = change
-    schedule = Schedule(Cron(f"{minutes} {hours} * * {weekdays}"), zone)
-    at = schedules.following(schedule, day - 2 * DAY + start * MINUTE)
+    schedule = Schedule(CronRule(f"{minutes} {hours} * * {weekdays}"), zone)
+    at = schedules.find_next(schedule, day - 2 * DAY + start * MINUTE)
     assert at is not None
     now = at + timedelta(seconds=late)
-    plan = schedules.due(schedule, at=at, now=now, window=30 * DAY)
+    plan = schedules.find_due(schedule, at=at, now=now, window=30 * DAY)
     assert plan.run is not None and at <= plan.run <= now
-    assert schedules.following(schedule, plan.run) == plan.following == schedules.following(schedule, now)
+    assert schedules.find_next(schedule, plan.run) == plan.following == schedules.find_next(schedule, now)
 
 
 @given(
@@ -127,10 +127,10 @@ def test_of_what_was_missed_only_the_last_is_run_and_only_within_the_window(
     late: int, ahead: int, span: int, window: int
 ) -> None:
     since = datetime(2026, 3, 1, tzinfo=UTC)
-    schedule = Schedule(Every(span * MINUTE, since))
+    schedule = Schedule(IntervalRule(span * MINUTE, since))
     at = since + (ahead + 1) * span * MINUTE
     now = at + timedelta(seconds=late * 7)
-    plan = schedules.due(schedule, at=at, now=now, window=window * MINUTE)
+    plan = schedules.find_due(schedule, at=at, now=now, window=window * MINUTE)
     moments = [at + n * span * MINUTE for n in range((now - at) // (span * MINUTE) + 2)]
     passed = [m for m in moments if m <= now]
     assert plan.run == (passed[-1] if now - passed[-1] <= window * MINUTE else None)

@@ -5,14 +5,16 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.builders import NOW, OPERATORS, Store, a_message, a_session
+from tests.builders import OPERATORS, Store, a_message, a_session
 
 from keryx.core.errors import Conflict, Invalid, StoreBroken
-from keryx.core.sessions import Listing
-from keryx.store import backup, listings, pages
-from keryx.store.database import Database, Engine, Transaction
-from keryx.store.sqlite import SqliteDatabase
-from keryx.store.verify import verify
+from keryx.core.sessions import SessionFilter
+from keryx.store import sessions
+from keryx.store.admin import backup
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db.sqlite import SqliteDatabase
+from keryx.testing import START_TIME
 
 
 def spoken(tx: Transaction) -> None:
@@ -24,7 +26,7 @@ def spoken(tx: Transaction) -> None:
 async def backed_up(database: Database, folder: Path) -> Path:
     target = folder / "backup.db"
     store = folder / "keryx.db" if database.engine is Engine.SQLITE else None
-    await backup.make(database, store, target, now=NOW)
+    await backup.create(database, store, target, now=START_TIME)
     return target
 
 
@@ -35,7 +37,7 @@ async def test_a_backup_holds_everything(store: Store, tmp_path: Path) -> None:
     assert manifest is not None
     assert manifest.engine == store.database.engine
     restored = tmp_path / "restored" / "keryx.db"
-    assert backup.restore(target, restored, now=NOW) is None
+    assert backup.restore(target, restored, now=START_TIME) is None
     async with SqliteDatabase(restored) as copy:
         assert await verify(copy) == []
         count = await Store(copy).read(lambda tx: tx.row("select count(*) from messages"))
@@ -85,11 +87,11 @@ async def test_a_damaged_backup_is_refused(tmp_path: Path, with_manifest: bool) 
     data[5 * 4096 : 6 * 4096] = b"\xff" * 4096
     target.write_bytes(bytes(data))
     if not with_manifest:
-        backup.manifest_of(target).unlink()
+        backup.get_manifest_path(target).unlink()
     store = tmp_path / "keryx.db"
     before = store.read_bytes()
     with pytest.raises(StoreBroken):
-        backup.restore(target, store, now=NOW, force=True)
+        backup.restore(target, store, now=START_TIME, force=True)
     assert store.read_bytes() == before
 
 
@@ -115,13 +117,13 @@ async def test_restoring_keeps_the_old_store_aside(tmp_path: Path) -> None:
         await Store(database).write(lambda tx: a_message(tx, a_session(tx, title="Later").id))
     (tmp_path / "keryx-search.db").write_text("an index of what was there")
     with pytest.raises(Conflict, match="--force"):
-        backup.restore(target, path, now=NOW)
-    aside = backup.restore(target, path, now=NOW, force=True)
+        backup.restore(target, path, now=START_TIME)
+    aside = backup.restore(target, path, now=START_TIME, force=True)
     assert aside is not None
     assert not (tmp_path / "keryx-search.db").exists()
     for file, titles in ((path, 0), (aside, 1)):
         async with SqliteDatabase(file) as database:
-            found = await Store(database).read(lambda tx: listings.page(tx, OPERATORS, Listing()))
+            found = await Store(database).read(lambda tx: sessions.list_page(tx, OPERATORS, SessionFilter()))
             assert sum(s.session.title == "Later" for s in found[0]) == titles
 
 
@@ -129,10 +131,10 @@ async def test_restoring_over_a_damaged_store_keeps_it_too(tmp_path: Path) -> No
     target = await _a_backup(tmp_path)
     path = tmp_path / "keryx.db"
     path.write_bytes(b"damage" * 1000)
-    aside = backup.restore(target, path, now=NOW, force=True)
+    aside = backup.restore(target, path, now=START_TIME, force=True)
     assert aside is not None
     assert aside.read_bytes() == b"damage" * 1000
-    assert pages.check(path) == []
+    assert backup.check_file(path) == []
 
 
 async def test_a_store_that_somebody_has_open_is_not_replaced(tmp_path: Path) -> None:
@@ -141,9 +143,9 @@ async def test_a_store_that_somebody_has_open_is_not_replaced(tmp_path: Path) ->
     async with SqliteDatabase(path) as database:
         await Store(database).write(spoken)
         with pytest.raises(Conflict, match="open in another program"):
-            backup.restore(target, path, now=NOW, force=True)
+            backup.restore(target, path, now=START_TIME, force=True)
         await Store(database).write(spoken)
-    assert pages.check(path) == []
+    assert backup.check_file(path) == []
 
 
 async def _a_backup(folder: Path) -> Path:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from tests.builders import (
     ANNS,
-    NOW,
     ODD_TEXTS,
     WORKER,
     Store,
@@ -19,30 +18,20 @@ from tests.builders import (
 )
 
 from keryx.core.errors import Conflict, Invalid
-from keryx.core.jobs import Outcome
-from keryx.core.messages import Role, words
+from keryx.core.jobs import RunOutcome
+from keryx.core.messages import Role, text_parts
 from keryx.core.questions import Consent, Question, QuestionState
 from keryx.core.turns import TurnState
-from keryx.store import (
-    changes,
-    consents,
-    copying,
-    messages,
-    principals,
-    projects,
-    questions,
-    runs,
-    sessions,
-    turns,
-    workers,
-)
-from keryx.store.copying import TABLES
-from keryx.store.database import Database, Engine, Transaction
-from keryx.store.feed import after as following
-from keryx.store.postgres import PostgresDatabase
-from keryx.store.sqlite import SqliteDatabase
-from keryx.store.verify import verify
+from keryx.store import changes, jobs, messages, people, projects, questions, sessions, turns, workers
+from keryx.store.admin import copy
+from keryx.store.admin.copy import TABLES
+from keryx.store.admin.verify import verify
+from keryx.store.change_feed import list_after
+from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db.postgres import PostgresDatabase
+from keryx.store.db.sqlite import SqliteDatabase
 from keryx.store.workers import Worker
+from keryx.testing import START_TIME
 
 _DERIVED = {"migrations", "search", "search_state"}
 
@@ -50,27 +39,31 @@ _DERIVED = {"migrations", "search", "search_state"}
 def filled(tx: Transaction) -> None:
     session = a_session(tx, title="Trip")
     turn = a_running_turn(tx, session)
-    asked = questions.put(
-        tx, turn, Question(key="1", title=ODD_TEXTS[0]), shared=False, expires_at=after(9), now=NOW
+    asked = questions.add(
+        tx, turn, Question(key="1", title=ODD_TEXTS[0]), shared=False, expires_at=after(9), now=START_TIME
     )
-    questions.close(tx, asked, QuestionState.ANSWERED, now=NOW, answer=ODD_TEXTS[1], by=session.owner)
-    consents.put(tx, session.id, "tool", Consent.ALLOW_ALWAYS, by=session.owner, now=NOW)
+    questions.close(tx, asked, QuestionState.ANSWERED, now=START_TIME, answer=ODD_TEXTS[1], by=session.owner)
+    questions.set_consent(tx, session.id, "tool", Consent.ALLOW_ALWAYS, by=session.owner, now=START_TIME)
     turns.finish(tx, turn, TurnState.DONE, now=after(1))
     for text in ODD_TEXTS:
-        messages.append(tx, session.id, Role.USER, words(text), now=NOW, author=text, exact=text)
+        messages.append(tx, session.id, Role.USER, text_parts(text), now=START_TIME, author=text, exact=text)
     a_turn(tx, session, at=after(2))
     job = a_job(tx, prompt=ODD_TEXTS[0])
-    runs.begin(tx, job, due_at=NOW, now=NOW)
-    runs.settle(tx, job, Outcome.STARTED, due_at=NOW, session=session.id, turn=turn.id, error=ODD_TEXTS[1])
+    jobs.claim_run(tx, job, due_at=START_TIME, now=START_TIME)
+    jobs.finish_run(
+        tx, job, RunOutcome.STARTED, due_at=START_TIME, session=session.id, turn=turn.id, error=ODD_TEXTS[1]
+    )
     a_delivery(tx, session=session)
-    project = projects.add(tx, ANNS, name="travel", colour="", now=NOW)
-    sessions.set_project(tx, session, project.id, now=NOW)
+    project = projects.add(tx, ANNS, name="travel", colour="", now=START_TIME)
+    sessions.set_project(tx, session, project.id, now=START_TIME)
     sessions.add_alias(tx, session, "old")
-    principals.resolve(tx, profile=session.profile, platform="x", person="y", name="\0 z", now=NOW)
-    workers.see(tx, Worker(id=WORKER, kind="serve", host="h", pid=1, started_at=NOW, seen_at=NOW))
+    people.resolve(tx, profile=session.profile, platform="x", person="y", name="\0 z", now=START_TIME)
+    workers.heartbeat(
+        tx, Worker(id=WORKER, kind="serve", host="h", pid=1, started_at=START_TIME, seen_at=START_TIME)
+    )
     gone = a_session(tx, title="Gone")
     a_message(tx, gone.id)
-    sessions.erase(tx, gone, now=NOW)
+    sessions.erase(tx, gone, now=START_TIME)
 
 
 @pytest.fixture
@@ -102,8 +95,8 @@ async def test_there_and_back_again_is_the_same(postgresql: PostgresDatabase, tm
         SqliteDatabase(tmp_path / "three.db") as three,
     ):
         await Store(one).write(filled)
-        sent = await copying.copy(one, two)
-        assert await copying.copy(two, three) == sent
+        sent = await copy.copy_store(one, two)
+        assert await copy.copy_store(two, three) == sent
         assert await rows(three) == await rows(one)
         for database in (one, two, three):
             assert await verify(database) == []
@@ -112,8 +105,8 @@ async def test_there_and_back_again_is_the_same(postgresql: PostgresDatabase, tm
 async def test_numbers_go_on_after_a_copy(postgresql: PostgresDatabase, tmp_path: Path) -> None:
     async with SqliteDatabase(tmp_path / "one.db") as one, postgresql as two:
         await Store(one).write(filled)
-        before = await Store(one).read(lambda tx: int(changes.head(tx)))
-        await copying.copy(one, two)
+        before = await Store(one).read(lambda tx: int(changes.get_head(tx)))
+        await copy.copy_store(one, two)
         store = Store(two)
         session = await store.write(a_session, title="New")
         await store.write(a_running_turn, session)
@@ -126,12 +119,12 @@ async def test_numbers_go_on_after_a_copy(postgresql: PostgresDatabase, tmp_path
 async def test_a_reader_follows_on_after_a_copy(postgresql: PostgresDatabase, tmp_path: Path) -> None:
     async with SqliteDatabase(tmp_path / "one.db") as one, postgresql as two:
         await Store(one).write(filled)
-        await copying.copy(one, two)
+        await copy.copy_store(one, two)
         store = Store(two)
-        cursor = await store.read(changes.head)
-        assert await store.read(following, cursor) == []
+        cursor = await store.read(changes.get_head)
+        assert await store.read(list_after, cursor) == []
         session = await store.write(a_session, title="New")
-        assert [c.subject for c in await store.read(following, cursor)][:1] == [session.id]
+        assert [c.subject for c in await store.read(list_after, cursor)][:1] == [session.id]
 
 
 async def test_the_trim_point_is_translated(postgresql: PostgresDatabase, tmp_path: Path) -> None:
@@ -143,8 +136,8 @@ async def test_the_trim_point_is_translated(postgresql: PostgresDatabase, tmp_pa
         store = Store(one)
         await store.write(filled)
         await store.write(changes.trim, before=after(1))
-        await copying.copy(one, two)
-        await copying.copy(two, three)
+        await copy.copy_store(one, two)
+        await copy.copy_store(two, three)
         assert await verify(two) == []
         assert await rows(three) == await rows(one)
 
@@ -154,13 +147,13 @@ async def test_a_target_with_anything_in_it_is_refused(store: Store, tmp_path: P
         await Store(source).write(filled)
         await store.write(a_session)
         with pytest.raises(Conflict, match="not empty"):
-            await copying.copy(source, store.database)
+            await copy.copy_store(source, store.database)
 
 
 async def test_two_postgresql_databases_are_refused(postgresql: PostgresDatabase) -> None:
     async with postgresql as database:
         with pytest.raises(Invalid, match="pg_dump"):
-            await copying.copy(database, database)
+            await copy.copy_store(database, database)
 
 
 async def test_every_table_is_copied(database: Database) -> None:

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from keryx.store.crew import Crew
+from keryx.store.db.threads import ThreadPool
 
 
 @pytest.fixture
-async def crew() -> AsyncIterator[Crew]:
-    made = Crew(2, "crew", asyncio.get_running_loop())
+async def crew() -> AsyncIterator[ThreadPool]:
+    made = ThreadPool(2, "crew", asyncio.get_running_loop())
     yield made
     await asyncio.to_thread(made.close)
 
@@ -31,19 +31,19 @@ class Gate:
         return threading.current_thread().name
 
 
-async def test_a_call_gives_its_result_and_raises_its_error(crew: Crew) -> None:
+async def test_a_call_gives_its_result_and_raises_its_error(crew: ThreadPool) -> None:
     assert await crew.run(lambda: 7) == 7
     with pytest.raises(ValueError, match="no number"):
         await crew.run(lambda: int("no number"))
     assert await crew.run(lambda: 8) == 8
 
 
-async def test_calls_in_turn_share_one_thread(crew: Crew) -> None:
+async def test_calls_in_turn_share_one_thread(crew: ThreadPool) -> None:
     names = {await crew.run(lambda: threading.current_thread().name) for _ in range(20)}
     assert names == {"crew-0"}
 
 
-async def test_no_more_threads_run_than_the_crew_has(crew: Crew) -> None:
+async def test_no_more_threads_run_than_the_crew_has(crew: ThreadPool) -> None:
     gate = Gate()
     asked = [asyncio.ensure_future(crew.run(gate)) for _ in range(5)]
     for _ in range(2):
@@ -53,7 +53,7 @@ async def test_no_more_threads_run_than_the_crew_has(crew: Crew) -> None:
     assert set(await asyncio.gather(*asked)) == {"crew-0", "crew-1"}
 
 
-async def test_a_call_whose_task_was_cancelled_is_made_all_the_same(crew: Crew) -> None:
+async def test_a_call_whose_task_was_cancelled_is_made_all_the_same(crew: ThreadPool) -> None:
     gate = Gate()
     made: list[str] = []
     asked = asyncio.ensure_future(crew.run(lambda: made.append(gate())))
@@ -68,14 +68,14 @@ async def test_a_call_whose_task_was_cancelled_is_made_all_the_same(crew: Crew) 
 
 
 async def test_closing_waits_for_what_was_asked() -> None:
-    crew = Crew(1, "crew", asyncio.get_running_loop())
+    crew = ThreadPool(1, "crew", asyncio.get_running_loop())
     asked = [asyncio.ensure_future(crew.run(lambda n=n: n)) for n in range(10)]
     await asyncio.sleep(0)
     await asyncio.to_thread(crew.close)
     assert await asyncio.gather(*asked) == list(range(10))
 
 
-async def test_an_idle_thread_keeps_nothing_of_what_it_read(crew: Crew) -> None:
+async def test_an_idle_thread_keeps_nothing_of_what_it_read(crew: ThreadPool) -> None:
     class Read:
         pass
 

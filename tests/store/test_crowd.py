@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from keryx.store.crowd import Crowd, Unit
-from keryx.store.database import Transaction, Work
+from keryx.store.db.batching import KeyedBatcher, UnitOfWork
+from keryx.store.db.database import Transaction, Work
 
 NO_STORE = cast(Transaction, None)
 
@@ -23,14 +23,14 @@ class Doing:
         self.side_by_side = False
         self._busy: Counter[str] = Counter()
 
-    def __call__(self, units: Sequence[Unit[Any]]) -> None:
+    def __call__(self, units: Sequence[UnitOfWork[Any]]) -> None:
         self.batches.append([unit.label for unit in units])
         self.threads.add(threading.current_thread().name)
         places = {unit.place for unit in units}
         self._busy.update(places)
         self.side_by_side = self.side_by_side or any(self._busy[place] > 1 for place in places)
         for unit in units:
-            unit.attempt(lambda unit=unit: unit.work(NO_STORE))
+            unit.run(lambda unit=unit: unit.work(NO_STORE))
         self._busy.subtract(places)
 
 
@@ -55,30 +55,34 @@ def doing() -> Doing:
 
 
 @pytest.fixture
-async def crowd(doing: Doing) -> AsyncIterator[Crowd]:
-    made = Crowd(2, 3, "crowd", doing, asyncio.get_running_loop())
+async def crowd(doing: Doing) -> AsyncIterator[KeyedBatcher]:
+    made = KeyedBatcher(2, 3, "crowd", doing, asyncio.get_running_loop())
     yield made
     await asyncio.to_thread(made.close)
 
 
-def asked(crowd: Crowd, label: str, place: str, work: Work[Any] = lambda tx: None) -> asyncio.Future[Any]:
+def asked(
+    crowd: KeyedBatcher, label: str, place: str, work: Work[Any] = lambda tx: None
+) -> asyncio.Future[Any]:
     return asyncio.ensure_future(crowd.run(label, work, place))
 
 
-async def test_a_unit_gives_its_result_and_raises_its_error(crowd: Crowd) -> None:
+async def test_a_unit_gives_its_result_and_raises_its_error(crowd: KeyedBatcher) -> None:
     assert await crowd.run("a", lambda tx: 7, "here") == 7
     with pytest.raises(ValueError, match="no number"):
         await crowd.run("b", lambda tx: int("no number"), "here")
     assert await crowd.run("c", lambda tx: 8, "there") == 8
 
 
-async def test_units_in_turn_share_one_thread(crowd: Crowd, doing: Doing) -> None:
+async def test_units_in_turn_share_one_thread(crowd: KeyedBatcher, doing: Doing) -> None:
     for n in range(20):
         await crowd.run("a", lambda tx: None, f"place {n}")
     assert doing.threads == {"crowd-0"}
 
 
-async def test_what_waits_is_done_together_up_to_a_number_and_in_order(crowd: Crowd, doing: Doing) -> None:
+async def test_what_waits_is_done_together_up_to_a_number_and_in_order(
+    crowd: KeyedBatcher, doing: Doing
+) -> None:
     gate = Gate()
     waiting = [asked(crowd, "0", "here", gate)]
     await gate.reached()
@@ -89,7 +93,7 @@ async def test_what_waits_is_done_together_up_to_a_number_and_in_order(crowd: Cr
     assert doing.batches == [["0"], ["1", "2", "3"], ["4", "5"]]
 
 
-async def test_a_place_that_is_busy_holds_up_no_other(crowd: Crowd, doing: Doing) -> None:
+async def test_a_place_that_is_busy_holds_up_no_other(crowd: KeyedBatcher, doing: Doing) -> None:
     gate = Gate()
     held = [asked(crowd, "held", "here", gate), asked(crowd, "behind", "here")]
     await gate.reached()
@@ -99,7 +103,7 @@ async def test_a_place_that_is_busy_holds_up_no_other(crowd: Crowd, doing: Doing
     assert doing.threads == {"crowd-0", "crowd-1"}
 
 
-async def test_two_units_of_one_place_never_run_side_by_side(crowd: Crowd, doing: Doing) -> None:
+async def test_two_units_of_one_place_never_run_side_by_side(crowd: KeyedBatcher, doing: Doing) -> None:
     done: list[tuple[int, int]] = []
     units = [
         asked(crowd, "a", str(place), lambda tx, place=place, n=n: done.append((place, n)))
@@ -113,7 +117,9 @@ async def test_two_units_of_one_place_never_run_side_by_side(crowd: Crowd, doing
     assert doing.threads == {"crowd-0", "crowd-1"}
 
 
-async def test_a_unit_whose_task_was_cancelled_is_done_all_the_same(crowd: Crowd, doing: Doing) -> None:
+async def test_a_unit_whose_task_was_cancelled_is_done_all_the_same(
+    crowd: KeyedBatcher, doing: Doing
+) -> None:
     gate = Gate()
     unit = asked(crowd, "a", "here", gate)
     await gate.reached()
@@ -126,7 +132,7 @@ async def test_a_unit_whose_task_was_cancelled_is_done_all_the_same(crowd: Crowd
 
 
 async def test_closing_waits_for_what_was_asked(doing: Doing) -> None:
-    crowd = Crowd(2, 3, "crowd", doing, asyncio.get_running_loop())
+    crowd = KeyedBatcher(2, 3, "crowd", doing, asyncio.get_running_loop())
     units = [asked(crowd, "a", str(n % 3), lambda tx, n=n: n) for n in range(10)]
     await asyncio.sleep(0)
     await asyncio.to_thread(crowd.close)

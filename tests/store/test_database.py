@@ -5,17 +5,21 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import ANN, NOW, Store, a_session, after, quiet
+from tests.builders import ANN, Store, a_session, after, quiet
 from tests.conftest import Open
 
+from keryx.core import changes
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.errors import Conflict, Invalid, StoreBroken, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
-from keryx.store import changes, cursors, sessions
-from keryx.store.database import Database, Transaction, maybe_micros, maybe_moment, micros, moment
+from keryx.store import changes as changes_store
+from keryx.store import inbox, sessions
+from keryx.store.db.database import Database, Transaction, maybe_micros, maybe_moment
+from keryx.testing import START_TIME
 
 
 def move(tx: Transaction, name: str) -> None:
-    cursors.move(tx, name, "x", now=NOW)
+    inbox.set_cursor(tx, name, "x", now=START_TIME)
 
 
 def names(tx: Transaction) -> set[str]:
@@ -88,9 +92,9 @@ async def test_text_that_cannot_be_kept_is_refused_with_advice(
     for text in ["half \ud800", "\udc00"]:
         with subtests.test(ascii(text)):
             with pytest.raises(Invalid, match="remove them"):
-                await store.write(cursors.move, text, "x", now=NOW)
+                await store.write(inbox.set_cursor, text, "x", now=START_TIME)
             with pytest.raises(Invalid, match="remove them"):
-                await store.read(cursors.get, text)
+                await store.read(inbox.get_cursor, text)
 
 
 async def test_a_read_sees_one_snapshot_whatever_is_written_meanwhile(store: Store) -> None:
@@ -197,7 +201,9 @@ async def test_a_wake_up_before_the_wait_is_not_missed(database: Database) -> No
 
 async def test_a_failed_unit_wakes_nobody(database: Database) -> None:
     def fail(tx: Transaction) -> None:
-        changes.note(tx, changes.Kind.LANE, "x", profile=DEFAULT_PROFILE, owner=ANN, at=NOW)
+        changes_store.note(
+            tx, changes.ChangeKind.LANE, "x", profile=DEFAULT_PROFILE, owner=ANN, at=START_TIME
+        )
         raise ValueError
 
     seen = await quiet(database)
@@ -221,12 +227,12 @@ async def test_a_lock_on_a_session_makes_units_wait_for_each_other(store: Store)
 
 
 def test_moments_are_kept_to_the_microsecond() -> None:
-    for value in (NOW, after(0.000001), after(-(10**10)), after(123456.654321)):
-        assert moment(micros(value)) == value
+    for value in (START_TIME, after(0.000001), after(-(10**10)), after(123456.654321)):
+        assert from_micros(to_micros(value)) == value
     assert maybe_moment(maybe_micros(None)) is None
-    assert maybe_moment(maybe_micros(NOW)) == NOW
+    assert maybe_moment(maybe_micros(START_TIME)) == START_TIME
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_a_moment_of_any_year_is_kept(at: datetime) -> None:
-    assert moment(micros(at)) == at
+    assert from_micros(to_micros(at)) == at

@@ -8,7 +8,6 @@ from tests.builders import (
     BOB,
     BOBS,
     LEASE,
-    NOW,
     ODD_TEXTS,
     OPERATORS,
     OTHER_WORKER,
@@ -21,12 +20,13 @@ from tests.builders import (
     chat,
 )
 
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
 from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
-from keryx.store import changes, deliveries, feed, gates, outbox
-from keryx.store.database import Transaction
+from keryx.store import change_feed, changes, deliveries, platforms
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME
 
 Held = tuple[Delivery, LeaseToken]
 
@@ -34,10 +34,10 @@ Held = tuple[Delivery, LeaseToken]
 def claim(
     tx: Transaction, *, worker: WorkerId = WORKER, seconds: float = 0, account: str = "bot"
 ) -> Held | None:
-    found = outbox.claim(
+    found = deliveries.claim(
         tx, most=1, platform="telegram", account=account, worker=worker, now=after(seconds), lease=LEASE
     )
-    return found.held[0] if found.held else None
+    return found.leased[0] if found.leased else None
 
 
 async def claimed(store: Store, *, worker: WorkerId = WORKER, seconds: float = 0) -> Held:
@@ -47,7 +47,7 @@ async def claimed(store: Store, *, worker: WorkerId = WORKER, seconds: float = 0
 
 
 def settle(tx: Transaction, held: Held, state: DeliveryState) -> None:
-    deliveries.settle(tx, *held, state, now=NOW)
+    deliveries.finish_attempt(tx, *held, state, now=START_TIME)
 
 
 async def test_a_delivery_keeps_what_it_was_given(store: Store) -> None:
@@ -65,8 +65,10 @@ async def test_any_text_survives_in_every_place_of_a_delivery(
             made = await store.write(a_delivery, text, target=target)
             held = await store.write(claim, account=text)
             assert held and held[0].id == made.id
-            await store.write(deliveries.part_sent, *held, receipt=text)
-            await store.write(deliveries.settle, *held, DeliveryState.FAILED, now=NOW, error=text)
+            await store.write(deliveries.record_part_sent, *held, receipt=text)
+            await store.write(
+                deliveries.finish_attempt, *held, DeliveryState.FAILED, now=START_TIME, error=text
+            )
             found = await store.read(deliveries.get, made.id)
             assert (found.text, found.target, found.receipts, found.error) == (text, target, (text,), text)
 
@@ -100,7 +102,7 @@ async def test_accounts_and_platforms_send_their_own_only(store: Store) -> None:
     await store.write(a_delivery)
     assert await store.write(claim, account="other") is None
     found = await store.write(
-        outbox.claim, most=1, platform="slack", account="bot", worker=WORKER, now=NOW, lease=LEASE
+        deliveries.claim, most=1, platform="slack", account="bot", worker=WORKER, now=START_TIME, lease=LEASE
     )
     assert found == ([], False)
 
@@ -117,18 +119,20 @@ async def test_a_delivery_that_is_held_back_holds_its_target(store: Store) -> No
     for text in ("a", "b"):
         await store.write(a_delivery, text)
     held = await claimed(store)
-    await store.write(deliveries.settle, *held, DeliveryState.READY, now=NOW, not_before=after(30))
+    await store.write(
+        deliveries.finish_attempt, *held, DeliveryState.READY, now=START_TIME, not_before=after(30)
+    )
     assert await store.write(claim, seconds=29) is None
-    assert await store.read(outbox.next_at, now=after(29)) == after(30)
+    assert await store.read(deliveries.get_next_ready_at, now=after(29)) == after(30)
     again = await claimed(store, seconds=30)
     assert (again[0].text, again[0].attempts) == ("a", 2)
-    assert await store.read(outbox.next_at, now=after(30)) is None
+    assert await store.read(deliveries.get_next_ready_at, now=after(30)) is None
 
 
 @pytest.mark.parametrize("key", [TELEGRAM.key, TELEGRAM.account_key])
 async def test_a_closed_gate_holds_its_chat_or_its_account(store: Store, key: str) -> None:
     await store.write(a_delivery)
-    await store.write(gates.close, key, until=after(30), reason="slow down")
+    await store.write(platforms.close_gate, key, until=after(30), reason="slow down")
     assert await store.write(claim, seconds=29) is None
     await claimed(store, seconds=30)
 
@@ -136,7 +140,7 @@ async def test_a_closed_gate_holds_its_chat_or_its_account(store: Store, key: st
 async def test_a_closed_gate_of_a_chat_leaves_other_chats_open(store: Store) -> None:
     await store.write(a_delivery, target=chat(1))
     await store.write(a_delivery, "other", target=chat(2))
-    await store.write(gates.close, chat(1).key, until=after(30), reason="")
+    await store.write(platforms.close_gate, chat(1).key, until=after(30), reason="")
     assert (await claimed(store))[0].text == "other"
 
 
@@ -144,11 +148,18 @@ async def test_everybody_behind_a_chat_that_holds_up_very_much_gets_a_turn(store
     def fill(tx: Transaction) -> None:
         for n in [0] * 70 + [*range(1, 150)] * 2:
             a_delivery(tx, target=chat(n))
-        gates.close(tx, chat(0).key, until=after(30), reason="")
+        platforms.close_gate(tx, chat(0).key, until=after(30), reason="")
 
     def send(tx: Transaction, last: str) -> str:
-        (held,), _ = outbox.claim(
-            tx, most=1, platform="telegram", account="bot", worker=WORKER, now=NOW, lease=LEASE, after=last
+        (held,), _ = deliveries.claim(
+            tx,
+            most=1,
+            platform="telegram",
+            account="bot",
+            worker=WORKER,
+            now=START_TIME,
+            lease=LEASE,
+            after=last,
         )
         settle(tx, held, DeliveryState.SENT)
         return held[0].target.key
@@ -165,9 +176,9 @@ async def test_everybody_behind_a_chat_that_holds_up_very_much_gets_a_turn(store
 async def test_parts_are_recorded_under_the_lease(store: Store) -> None:
     await store.write(a_delivery)
     delivery, lease = await claimed(store)
-    await store.write(deliveries.part_sent, delivery, lease, receipt="m1")
+    await store.write(deliveries.record_part_sent, delivery, lease, receipt="m1")
     delivery = await store.read(deliveries.get, delivery.id)
-    await store.write(deliveries.all_sent, delivery, lease, receipt="m2", now=after(3))
+    await store.write(deliveries.record_all_sent, delivery, lease, receipt="m2", now=after(3))
     sent = await store.read(deliveries.get, delivery.id)
     assert (sent.parts_sent, sent.receipts, sent.sent_at) == (2, ("m1", "m2"), after(3))
 
@@ -179,9 +190,9 @@ async def test_a_late_sender_cannot_record_anything(store: Store) -> None:
     current = await claimed(store, worker=OTHER_WORKER)
     for held in (late, (current[0], LeaseToken("wrong"))):
         with pytest.raises(LeaseLost):
-            await store.write(deliveries.part_sent, *held, receipt="x")
+            await store.write(deliveries.record_part_sent, *held, receipt="x")
         with pytest.raises(LeaseLost):
-            await store.write(deliveries.all_sent, *held, receipt="x", now=NOW)
+            await store.write(deliveries.record_all_sent, *held, receipt="x", now=START_TIME)
         with pytest.raises(LeaseLost):
             await store.write(settle, held, DeliveryState.SENT)
     assert await store.read(deliveries.get, late[0].id) == current[0]
@@ -198,21 +209,21 @@ async def test_a_settled_delivery_cannot_be_settled_again(store: Store) -> None:
 async def test_a_doubtful_part_is_marked_until_it_has_arrived(store: Store) -> None:
     await store.write(a_delivery)
     held = await claimed(store)
-    await store.write(deliveries.settle, *held, DeliveryState.READY, now=NOW, again=True)
+    await store.write(deliveries.finish_attempt, *held, DeliveryState.READY, now=START_TIME, again=True)
     delivery, lease = await claimed(store)
     assert delivery.again
-    await store.write(deliveries.part_sent, delivery, lease, receipt="m1")
+    await store.write(deliveries.record_part_sent, delivery, lease, receipt="m1")
     assert not (await store.read(deliveries.get, delivery.id)).again
 
 
 async def test_deliveries_of_a_dead_sender_are_found(store: Store) -> None:
     await store.write(a_delivery)
     held = await claimed(store)
-    assert await store.read(deliveries.abandoned, now=NOW + LEASE, workers=[]) == []
-    assert await store.read(deliveries.abandoned, now=NOW, workers=[WORKER]) == [held]
-    assert await store.read(deliveries.abandoned, now=after(16), workers=[OTHER_WORKER]) == [held]
-    await store.write(deliveries.renew, WORKER, [held[0].id], until=after(100))
-    assert await store.read(deliveries.abandoned, now=after(16), workers=[]) == []
+    assert await store.read(deliveries.list_abandoned, now=START_TIME + LEASE, workers=[]) == []
+    assert await store.read(deliveries.list_abandoned, now=START_TIME, workers=[WORKER]) == [held]
+    assert await store.read(deliveries.list_abandoned, now=after(16), workers=[OTHER_WORKER]) == [held]
+    await store.write(deliveries.renew_leases, WORKER, [held[0].id], until=after(100))
+    assert await store.read(deliveries.list_abandoned, now=after(16), workers=[]) == []
 
 
 async def test_many_healthy_deliveries_do_not_hide_an_abandoned_one(store: Store) -> None:
@@ -224,8 +235,8 @@ async def test_many_healthy_deliveries_do_not_hide_an_abandoned_one(store: Store
             assert claim(tx, worker=WORKER if n < 59 else OTHER_WORKER)
 
     await store.write(arrange)
-    assert len(await store.read(deliveries.abandoned, now=NOW, workers=[OTHER_WORKER])) == 1
-    assert len(await store.read(deliveries.abandoned, now=NOW, workers=[WORKER])) == 50
+    assert len(await store.read(deliveries.list_abandoned, now=START_TIME, workers=[OTHER_WORKER])) == 1
+    assert len(await store.read(deliveries.list_abandoned, now=START_TIME, workers=[WORKER])) == 50
 
 
 @pytest.mark.parametrize(
@@ -239,7 +250,10 @@ async def test_a_person_may_retry_what_did_not_arrive(
     held = await claimed(store)
     await store.write(settle, held, state)
     await store.write(
-        deliveries.decide, await store.read(deliveries.get, held[0].id), DeliveryState.READY, now=NOW
+        deliveries.override_state,
+        await store.read(deliveries.get, held[0].id),
+        DeliveryState.READY,
+        now=START_TIME,
     )
     delivery, _ = await claimed(store)
     assert (delivery.attempts, delivery.again) == (1, again)
@@ -247,16 +261,19 @@ async def test_a_person_may_retry_what_did_not_arrive(
 
 async def test_a_person_may_discard_a_delivery_but_not_undo_a_sent_one(store: Store) -> None:
     made = await store.write(a_delivery)
-    await store.write(deliveries.decide, made, DeliveryState.DISCARDED, now=NOW)
+    await store.write(deliveries.override_state, made, DeliveryState.DISCARDED, now=START_TIME)
     assert await store.write(claim) is None
     with pytest.raises(Conflict):
-        await store.write(deliveries.decide, made, DeliveryState.DISCARDED, now=NOW)
+        await store.write(deliveries.override_state, made, DeliveryState.DISCARDED, now=START_TIME)
     await store.write(a_delivery)
     held = await claimed(store)
     await store.write(settle, held, DeliveryState.SENT)
     with pytest.raises(Conflict):
         await store.write(
-            deliveries.decide, await store.read(deliveries.get, held[0].id), DeliveryState.READY, now=NOW
+            deliveries.override_state,
+            await store.read(deliveries.get, held[0].id),
+            DeliveryState.READY,
+            now=START_TIME,
         )
 
 
@@ -264,13 +281,13 @@ async def test_deliveries_are_listed_newest_first_for_those_who_may_see_them(sto
     anns = [await store.write(a_delivery, target=chat(n)) for n in range(3)]
     bobs = await store.write(a_delivery, session=await store.write(a_session, owner=BOB), target=chat(9))
     await store.write(settle, await claimed(store), DeliveryState.SENT)
-    found = await store.read(deliveries.page, ANNS)
+    found = await store.read(deliveries.list_recent, ANNS)
     assert [d.id for d in found] == [d.id for d in anns[::-1]]
-    ready = await store.read(deliveries.page, ANNS, states=[DeliveryState.READY], limit=1)
+    ready = await store.read(deliveries.list_recent, ANNS, states=[DeliveryState.READY], limit=1)
     assert [d.id for d in ready] == [anns[2].id]
-    assert await store.read(deliveries.page, ANNS, states=[]) == []
-    assert [d.id for d in await store.read(deliveries.page, BOBS)] == [bobs.id]
-    assert len(await store.read(deliveries.page, OPERATORS)) == 4
+    assert await store.read(deliveries.list_recent, ANNS, states=[]) == []
+    assert [d.id for d in await store.read(deliveries.list_recent, BOBS)] == [bobs.id]
+    assert len(await store.read(deliveries.list_recent, OPERATORS)) == 4
     with pytest.raises(NotFound):
         await store.read(deliveries.get, anns[0].id, viewer=BOBS)
     with pytest.raises(NotFound):
@@ -282,22 +299,24 @@ async def test_a_session_tells_what_is_still_on_its_way(store: Store) -> None:
     made = [await store.write(a_delivery, target=chat(n), session=session) for n in range(3)]
     await store.write(settle, await claimed(store), DeliveryState.SENT)
     await store.write(settle, await claimed(store), DeliveryState.FAILED)
-    assert [d.id for d in await store.read(deliveries.of_session, session.id)] == [d.id for d in made]
-    unfinished = await store.read(deliveries.of_session, session.id, unfinished=True)
+    assert [d.id for d in await store.read(deliveries.list_for_session, session.id)] == [d.id for d in made]
+    unfinished = await store.read(deliveries.list_for_session, session.id, unfinished=True)
     assert [d.id for d in unfinished] == [made[1].id, made[2].id]
 
 
 async def test_the_deliveries_of_a_turn_are_found_in_order(store: Store) -> None:
     made = [await store.write(a_delivery, target=chat(n), turn=TurnId("t1")) for n in range(2)]
     await store.write(a_delivery, turn=TurnId("t2"))
-    assert await store.read(deliveries.of_turn, TurnId("t1")) == made
+    assert await store.read(deliveries.list_for_turn, TurnId("t1")) == made
 
 
 async def test_every_settled_move_is_in_the_feed(store: Store) -> None:
-    cursor = await store.read(changes.head)
+    cursor = await store.read(changes.get_head)
     made = await store.write(a_delivery)
     await store.write(settle, await claimed(store), DeliveryState.SENT)
-    found = [c.note for c in await store.read(feed.after, cursor) if c.kind is Kind.DELIVERY]
+    found = [
+        c.note for c in await store.read(change_feed.list_after, cursor) if c.kind is ChangeKind.DELIVERY
+    ]
     account = made.target.account_key
     assert found == [f"ready {account}", f"sent {account}"]
 

@@ -1,15 +1,16 @@
 import pytest
-from tests.builders import NOW, ODD_TEXTS, Store, a_message, a_session, after
+from tests.builders import ODD_TEXTS, Store, a_message, a_session, after
 
 from keryx.core.sessions import Session
 from keryx.store import epochs, messages, sessions
-from keryx.store.database import Transaction
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME
 
 
 async def test_nothing_was_compacted_at_first(store: Store) -> None:
     session = await store.write(a_session)
-    assert await store.read(epochs.current, session.id) is None
-    assert await store.read(epochs.every, session.id) == []
+    assert await store.read(epochs.find_current, session.id) is None
+    assert await store.read(epochs.list_all, session.id) == []
 
 
 async def test_a_new_epoch_is_current_and_stamps_the_messages_after_it(store: Store) -> None:
@@ -19,10 +20,10 @@ async def test_a_new_epoch_is_current_and_stamps_the_messages_after_it(store: St
         begun = await store.write(epochs.begin, session.id, first_seq=n + 1, summary=f"s{n}", now=after(n))
         assert begun == n
         await store.write(a_message, session.id)
-    assert [m.epoch for m in await store.read(messages.following, session.id, after=0)] == [0, 1, 2]
-    current = await store.read(epochs.current, session.id)
+    assert [m.epoch for m in await store.read(messages.list_after, session.id, after=0)] == [0, 1, 2]
+    current = await store.read(epochs.find_current, session.id)
     assert current and (current.number, current.first_seq, current.summary) == (2, 3, "s2")
-    assert [e.number for e in await store.read(epochs.every, session.id)] == [2, 1]
+    assert [e.number for e in await store.read(epochs.list_all, session.id)] == [2, 1]
     assert (await store.read(sessions.get, session.id)).epoch == 2
 
 
@@ -30,8 +31,8 @@ async def test_a_summary_may_be_any_text(store: Store, subtests: pytest.Subtests
     for text in ODD_TEXTS:
         with subtests.test(ascii(text)):
             session = await store.write(a_session)
-            await store.write(epochs.begin, session.id, first_seq=1, summary=text, now=NOW)
-            current = await store.read(epochs.current, session.id)
+            await store.write(epochs.begin, session.id, first_seq=1, summary=text, now=START_TIME)
+            current = await store.read(epochs.find_current, session.id)
             assert current and current.summary == text
 
 
@@ -40,7 +41,7 @@ async def test_a_fork_gets_the_epochs_that_began_within_what_was_copied(store: S
         parent, child = a_session(tx), a_session(tx)
         for n in (1, 2, 3):
             a_message(tx, parent.id)
-            epochs.begin(tx, parent.id, first_seq=n + 1, summary=f"s{n}", now=NOW)
+            epochs.begin(tx, parent.id, first_seq=n + 1, summary=f"s{n}", now=START_TIME)
         a_message(tx, parent.id)
         messages.copy(tx, source=parent.id, target=child.id, through=through)
         epochs.copy(tx, source=parent.id, target=child.id, through=through)
@@ -49,5 +50,5 @@ async def test_a_fork_gets_the_epochs_that_began_within_what_was_copied(store: S
 
     for through, expected in ((1, []), (2, ["s1"]), (4, ["s3", "s2", "s1"])):
         child = await store.write(fork, through)
-        assert [e.summary for e in await store.read(epochs.every, child.id)] == expected
+        assert [e.summary for e in await store.read(epochs.list_all, child.id)] == expected
         assert child.epoch == len(expected)

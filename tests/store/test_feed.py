@@ -3,18 +3,19 @@ from typing import cast
 
 import psycopg
 import pytest
-from tests.builders import ANN, NOW, Store, a_message, a_session, after
+from tests.builders import ANN, Store, a_message, a_session, after
 
-from keryx.core.changes import Change, Kind
+from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid
 from keryx.core.ids import DEFAULT_PROFILE, Cursor
-from keryx.store import changes, feed
-from keryx.store.database import Engine, Transaction
-from keryx.store.postgres import PostgresDatabase, PostgresTransaction
+from keryx.store import change_feed, changes
+from keryx.store.db.database import Engine, Transaction
+from keryx.store.db.postgres import PostgresDatabase, PostgresTransaction
+from keryx.testing import START_TIME
 
 
 def note(tx: Transaction, subject: str, *, seconds: float = 0) -> None:
-    changes.note(tx, Kind.SESSION, subject, profile=DEFAULT_PROFILE, owner=ANN, at=after(seconds))
+    changes.note(tx, ChangeKind.SESSION, subject, profile=DEFAULT_PROFILE, owner=ANN, at=after(seconds))
 
 
 def subjects(found: list[Change]) -> list[str]:
@@ -23,14 +24,14 @@ def subjects(found: list[Change]) -> list[str]:
 
 async def everything(store: Store, cursor: Cursor, *, limit: int = 500) -> list[str]:
     seen: list[str] = []
-    while found := await store.read(feed.after, cursor, limit=limit):
+    while found := await store.read(change_feed.list_after, cursor, limit=limit):
         seen += subjects(found)
         cursor = found[-1].cursor
     return seen
 
 
 async def test_changes_come_in_the_order_of_their_commits(store: Store) -> None:
-    cursor = await store.read(changes.head)
+    cursor = await store.read(changes.get_head)
     for n in range(5):
         await store.write(note, str(n))
     assert await everything(store, cursor) == ["0", "1", "2", "3", "4"]
@@ -42,7 +43,7 @@ async def test_a_reader_may_take_small_steps(store: Store, limit: int) -> None:
         for n in range(3):
             note(tx, f"{name}{n}")
 
-    cursor = await store.read(changes.head)
+    cursor = await store.read(changes.get_head)
     await store.write(three, "a")
     await store.write(three, "b")
     assert await everything(store, cursor, limit=limit) == ["a0", "a1", "a2", "b0", "b1", "b2"]
@@ -50,15 +51,15 @@ async def test_a_reader_may_take_small_steps(store: Store, limit: int) -> None:
 
 async def test_a_snapshot_and_what_follows_it_make_the_whole(store: Store) -> None:
     await store.write(note, "before")
-    cursor = await store.read(changes.head)
-    assert await store.read(feed.after, cursor) == []
+    cursor = await store.read(changes.get_head)
+    assert await store.read(change_feed.list_after, cursor) == []
     await store.write(note, "after")
     assert await everything(store, cursor) == ["after"]
 
 
 async def test_the_start_of_an_empty_feed_is_a_cursor(store: Store) -> None:
-    cursor = await store.read(changes.head)
-    assert await store.read(feed.after, cursor) == []
+    cursor = await store.read(changes.get_head)
+    assert await store.read(change_feed.list_after, cursor) == []
     await store.write(note, "first")
     assert await everything(store, cursor) == ["first"]
 
@@ -68,7 +69,7 @@ async def test_a_unit_that_failed_leaves_no_trace_in_the_feed(store: Store) -> N
         note(tx, "lost")
         raise RuntimeError("no")
 
-    cursor = await store.read(changes.head)
+    cursor = await store.read(changes.get_head)
     with pytest.raises(RuntimeError):
         await store.write(failing)
     await store.write(note, "kept")
@@ -77,11 +78,11 @@ async def test_a_unit_that_failed_leaves_no_trace_in_the_feed(store: Store) -> N
 
 async def test_a_message_comes_with_its_change(store: Store) -> None:
     session = await store.write(a_session)
-    cursor = await store.read(changes.head)
+    cursor = await store.read(changes.get_head)
     message = await store.write(a_message, session.id, "hello")
-    (change,) = await store.read(feed.after, cursor)
-    assert (change.kind, change.message, change.session) == (Kind.MESSAGE, message, session.id)
-    assert (change.at, change.owner, change.profile) == (NOW, ANN, DEFAULT_PROFILE)
+    (change,) = await store.read(change_feed.list_after, cursor)
+    assert (change.kind, change.message, change.session) == (ChangeKind.MESSAGE, message, session.id)
+    assert (change.at, change.owner, change.profile) == (START_TIME, ANN, DEFAULT_PROFILE)
 
 
 async def test_writers_at_once_lose_and_repeat_nothing_for_a_reader_that_opens_among_them(
@@ -89,13 +90,13 @@ async def test_writers_at_once_lose_and_repeat_nothing_for_a_reader_that_opens_a
 ) -> None:
     def opened(tx: Transaction) -> tuple[set[str], Cursor]:
         shown = {str(row[0]) for row in tx.rows("select subject from changes")}
-        return shown, changes.head(tx)
+        return shown, changes.get_head(tx)
 
     async def follow() -> list[str]:
         shown, cursor = await store.read(opened)
         seen = sorted(shown)
         while len(seen) < 120:
-            found = await store.read(feed.after, cursor, limit=7)
+            found = await store.read(change_feed.list_after, cursor, limit=7)
             seen += subjects(found)
             cursor = found[-1].cursor if found else cursor
             await asyncio.sleep(0)
@@ -119,32 +120,32 @@ async def test_writers_at_once_lose_and_repeat_nothing_for_a_reader_that_opens_a
 
 
 async def test_old_changes_are_trimmed_and_readers_behind_are_told(store: Store) -> None:
-    start = await store.read(changes.head)
+    start = await store.read(changes.get_head)
     for n in range(4):
         await store.write(note, str(n), seconds=n)
-    second = (await store.read(feed.after, start, limit=2))[-1].cursor
+    second = (await store.read(change_feed.list_after, start, limit=2))[-1].cursor
     assert await store.write(changes.trim, before=after(2)) == 2
     with pytest.raises(CursorExpired, match="open again"):
-        await store.read(feed.after, start)
+        await store.read(change_feed.list_after, start)
     assert await everything(store, second) == ["2", "3"]
     assert await store.write(changes.trim, before=after(2)) == 0
 
 
 async def test_a_reader_that_is_up_to_date_survives_a_trim_of_everything(store: Store) -> None:
     await store.write(note, "old")
-    cursor = await store.read(changes.head)
+    cursor = await store.read(changes.get_head)
     await store.write(changes.trim, before=after(10))
-    assert await store.read(feed.after, cursor) == []
+    assert await store.read(change_feed.list_after, cursor) == []
     await store.write(note, "new")
     assert await everything(store, cursor) == ["new"]
-    assert await everything(store, await store.read(changes.head)) == []
+    assert await everything(store, await store.read(changes.get_head)) == []
 
 
 async def test_a_cursor_that_keryx_did_not_give_is_refused(store: Store, subtests: pytest.Subtests) -> None:
     for cursor in ["", "x", "-1", "1.2.3", "1.", ".1", "٣", "\ud800", "\x00", "1" * 40, "1 1", "0x1"]:
         with subtests.test(ascii(cursor)):
             with pytest.raises(Invalid, match="not a cursor"):
-                await store.read(feed.after, Cursor(cursor))
+                await store.read(change_feed.list_after, Cursor(cursor))
 
 
 @pytest.mark.parametrize("engine", [Engine.POSTGRES], indirect=True)
@@ -167,14 +168,14 @@ async def test_a_cursor_with_a_broken_snapshot_is_refused(store: Store, subtests
     ]:
         with subtests.test(ascii(snapshot)):
             with pytest.raises(Invalid, match="not a cursor"):
-                await store.read(feed.after, Cursor(f"1.1@{snapshot}"))
+                await store.read(change_feed.list_after, Cursor(f"1.1@{snapshot}"))
 
 
 @pytest.mark.parametrize("engine", [Engine.POSTGRES], indirect=True)
 async def test_a_cursor_with_any_good_snapshot_is_taken(store: Store, subtests: pytest.Subtests) -> None:
     for snapshot in ["", "1:1:", "1:5:", "1:5:1", "2:9:2,5,8"]:
         with subtests.test(ascii(snapshot)):
-            assert isinstance(await store.read(feed.after, Cursor(f"1.1@{snapshot}")), list)
+            assert isinstance(await store.read(change_feed.list_after, Cursor(f"1.1@{snapshot}")), list)
 
 
 def raw(dsn: str, schema: str) -> psycopg.Connection[object]:
@@ -193,13 +194,13 @@ async def test_a_transaction_that_commits_late_is_neither_skipped_nor_repeated(
 ) -> None:
     async with PostgresDatabase(postgres, schema=schema) as database:
         store = Store(database)
-        start = await store.read(changes.head)
+        start = await store.read(changes.get_head)
         with raw(postgres, schema) as slow, raw(postgres, schema) as quick:
             noted(slow, "slow")
             noted(quick, "quick")
             quick.commit()
-            between = await store.read(changes.head)
-            early = await store.read(feed.after, start)
+            between = await store.read(changes.get_head)
+            early = await store.read(change_feed.list_after, start)
             slow.commit()
         seen = subjects(early) + await everything(store, early[-1].cursor if early else start)
         assert sorted(seen) == ["quick", "slow"]
@@ -216,7 +217,7 @@ async def test_a_snapshot_among_late_transactions_shows_each_change_on_one_side(
             noted(writer, str(n))
         for n in (1, 3):
             writers[n].commit()
-        cursor = await store.read(changes.head)
+        cursor = await store.read(changes.get_head)
         for n in (4, 0, 2):
             writers[n].commit()
         await store.write(note, "last")
@@ -229,12 +230,12 @@ async def test_a_snapshot_among_late_transactions_shows_each_change_on_one_side(
 async def test_a_change_waits_until_everything_before_it_is_decided(postgres: str, schema: str) -> None:
     async with PostgresDatabase(postgres, schema=schema) as database:
         store = Store(database)
-        cursor = await store.read(changes.head)
+        cursor = await store.read(changes.get_head)
         with raw(postgres, schema) as slow:
             noted(slow, "slow")
             await store.write(note, "quick")
-            assert await store.read(feed.after, cursor) == []
-            assert await store.read(feed.held_back)
+            assert await store.read(change_feed.list_after, cursor) == []
+            assert await store.read(change_feed.has_held_back)
             slow.rollback()
-        assert not await store.read(feed.held_back)
+        assert not await store.read(change_feed.has_held_back)
         assert await everything(store, cursor) == ["quick"]

@@ -1,38 +1,41 @@
 import asyncio
 
-from tests.builders import NOW, ODD_TEXTS, Store, a_session, after
+from tests.builders import ODD_TEXTS, Store, a_session, after
 
-from keryx.store import finals
-from keryx.store.finals import Final
+from keryx.store import sessions
+from keryx.store.sessions import SessionEndHook
+from keryx.testing import START_TIME
 
 
-async def take(store: Store, seconds: float = 0) -> Final | None:
-    return await store.write(finals.take, now=after(seconds), retry_at=after(seconds + 60), most=2)
+async def take(store: Store, seconds: float = 0) -> SessionEndHook | None:
+    return await store.write(
+        sessions.claim_end_hook, now=after(seconds), retry_at=after(seconds + 60), most=2
+    )
 
 
 async def test_a_final_comes_back_until_it_is_removed(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(finals.add, session.id, "idle", now=NOW)
-    await store.write(finals.add, session.id, "daily", now=NOW)
-    assert await take(store) == Final(session.id, "idle", 1)
+    await store.write(sessions.add_end_hook, session.id, "idle", now=START_TIME)
+    await store.write(sessions.add_end_hook, session.id, "daily", now=START_TIME)
+    assert await take(store) == SessionEndHook(session.id, "idle", 1)
     assert await take(store, 59) is None
-    await store.write(finals.remove, session.id)
+    await store.write(sessions.remove_end_hook, session.id)
     assert await take(store, 60) is None
 
 
 async def test_a_final_is_tried_a_bounded_number_of_times(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(finals.add, session.id, "idle", now=NOW)
+    await store.write(sessions.add_end_hook, session.id, "idle", now=START_TIME)
     for tries in (1, 2):
         final = await take(store, tries * 100)
         assert final and final.tries == tries
         for text in ODD_TEXTS:
-            await store.write(finals.fail, session.id, text)
+            await store.write(sessions.record_end_hook_error, session.id, text)
     assert await take(store, 1000) is None
 
 
 async def test_a_final_is_taken_by_one_worker(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(finals.add, session.id, "idle", now=NOW)
+    await store.write(sessions.add_end_hook, session.id, "idle", now=START_TIME)
     taken = await asyncio.gather(*(take(store) for _ in range(8)))
     assert len([final for final in taken if final]) == 1

@@ -1,24 +1,25 @@
 import asyncio
 
 import pytest
-from tests.builders import NOW, ODD_TEXTS, Store, after
+from tests.builders import ODD_TEXTS, Store, after
 
 from keryx.core.ids import SessionId, TurnId
-from keryx.core.ports import Receipt
+from keryx.core.ports.adapter import Receipt
 from keryx.store import inbox
-from keryx.store.database import Transaction
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME
 
 RECEIPT = Receipt(duplicate=False, session=SessionId("s"), turn=TurnId("t"), seq=3, reply="done")
 
 
 async def record(store: Store, event: str, *, account: str = "bot", platform: str = "telegram") -> None:
-    await store.write(inbox.record, RECEIPT, platform=platform, account=account, event=event, now=NOW)
+    await store.write(inbox.record, RECEIPT, platform=platform, account=account, event=event, now=START_TIME)
 
 
 async def seen(
     store: Store, event: str, *, account: str = "bot", platform: str = "telegram"
 ) -> Receipt | None:
-    return await store.read(inbox.seen, platform=platform, account=account, event=event)
+    return await store.read(inbox.find_receipt, platform=platform, account=account, event=event)
 
 
 async def test_an_event_is_known_by_platform_account_and_id(store: Store) -> None:
@@ -39,11 +40,11 @@ async def test_an_event_id_may_be_any_text(store: Store, subtests: pytest.Subtes
 
 async def test_an_event_that_comes_many_times_at_once_is_taken_in_once(store: Store) -> None:
     def receive(tx: Transaction, n: int) -> Receipt:
-        known = inbox.seen(tx, platform="telegram", account="bot", event="1")
+        known = inbox.find_receipt(tx, platform="telegram", account="bot", event="1")
         if known is not None:
             return known
         receipt = Receipt(duplicate=False, seq=n)
-        inbox.record(tx, receipt, platform="telegram", account="bot", event="1", now=NOW)
+        inbox.record(tx, receipt, platform="telegram", account="bot", event="1", now=START_TIME)
         return receipt
 
     receipts = await asyncio.gather(*(store.write(receive, n) for n in range(16)))
@@ -52,6 +53,6 @@ async def test_an_event_that_comes_many_times_at_once_is_taken_in_once(store: St
 
 async def test_old_events_are_forgotten(store: Store) -> None:
     await record(store, "1")
-    assert await store.write(inbox.trim, before=NOW) == 0
+    assert await store.write(inbox.trim, before=START_TIME) == 0
     assert await store.write(inbox.trim, before=after(1)) == 1
     assert await seen(store, "1") is None

@@ -1,41 +1,41 @@
 import asyncio
 
 import pytest
-from tests.builders import ANN, ANNS, BOB, BOBS, NOW, ODD_TEXTS, OPERATORS, Store, a_session, after
+from tests.builders import ANN, ANNS, BOB, BOBS, ODD_TEXTS, OPERATORS, Store, a_session, after
 
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
 from keryx.core.errors import NotFound
 from keryx.core.ids import LaneKey, PrincipalId
-from keryx.core.lanes import Address, address
+from keryx.core.lanes import Lane, LaneAddress, build_address
 from keryx.core.source import Source
-from keryx.store import changes, feed, lanes, sessions
-from keryx.store.database import Transaction
-from keryx.store.lanes import Lane
+from keryx.store import change_feed, changes, lanes, sessions
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME
 
 
 def a_lane(tx: Transaction, chat: str = "42", *, seconds: float = 0, owner: PrincipalId = ANN) -> Lane:
     source = Source(platform="telegram", chat=chat)
-    return lanes.ensure(tx, address(source), source, owner=owner, now=after(seconds))
+    return lanes.ensure(tx, build_address(source), source, owner=owner, now=after(seconds))
 
 
 async def test_a_lane_is_made_at_first_contact_and_found_ever_after(store: Store) -> None:
     first = await store.write(a_lane)
-    assert (first.session, first.owner, first.shared, first.active_at) == (None, ANN, False, NOW)
+    assert (first.session, first.owner, first.shared, first.active_at) == (None, ANN, False, START_TIME)
     assert await store.write(a_lane, seconds=60) == first
 
 
 async def test_contacts_at_the_same_moment_make_one_lane(store: Store) -> None:
     made = await asyncio.gather(*(store.write(a_lane, seconds=n) for n in range(12)))
     assert len({lane.created_at for lane in made}) == 1
-    assert len(await store.read(lanes.page, ANNS)) == 1
+    assert len(await store.read(lanes.list_recent, ANNS)) == 1
 
 
 async def test_a_source_of_any_text_has_its_own_lane(store: Store, subtests: pytest.Subtests) -> None:
     for text in ODD_TEXTS:
         with subtests.test(ascii(text)):
             source = Source(platform="telegram", chat=text, chat_name=text, user=text, topic=text)
-            lane = await store.write(lanes.ensure, address(source), source, owner=ANN, now=NOW)
-            assert (lane.source, lane.key) == (source, address(source).key)
+            lane = await store.write(lanes.ensure, build_address(source), source, owner=ANN, now=START_TIME)
+            assert (lane.source, lane.key) == (source, build_address(source).key)
             assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
 
 
@@ -45,30 +45,30 @@ async def test_a_lane_remembers_where_it_has_been_and_why(store: Store) -> None:
     lane = await store.write(lanes.move, lane, one.id, why="first", now=after(1))
     lane = await store.write(lanes.move, lane, two.id, why="reset", now=after(2))
     assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
-    moves = await store.read(lanes.history, lane.key)
+    moves = await store.read(lanes.list_moves, lane.key)
     assert [(m.session, m.why, m.at) for m in moves] == [
         (two.id, "reset", after(2)),
         (one.id, "first", after(1)),
     ]
-    assert await store.read(lanes.of_session, two.id) == [lane]
-    assert await store.read(lanes.of_session, one.id) == []
+    assert await store.read(lanes.list_for_session, two.id) == [lane]
+    assert await store.read(lanes.list_for_session, one.id) == []
 
 
 async def test_a_move_frees_a_suspended_lane_and_is_told(store: Store) -> None:
     lane = await store.write(a_lane)
-    cursor = await store.read(changes.head)
-    await store.write(lanes.suspend, lane, True, now=NOW)
+    cursor = await store.read(changes.get_head)
+    await store.write(lanes.set_suspended, lane, True, now=START_TIME)
     assert (await store.read(lanes.get, lane.key, viewer=ANNS)).suspended
-    await store.write(lanes.move, lane, None, why="reset", now=NOW)
+    await store.write(lanes.move, lane, None, why="reset", now=START_TIME)
     assert not (await store.read(lanes.get, lane.key, viewer=ANNS)).suspended
-    found = await store.read(feed.after, cursor)
-    assert [(c.kind, c.note) for c in found] == [(Kind.LANE, "suspended"), (Kind.LANE, "reset")]
+    found = await store.read(change_feed.list_after, cursor)
+    assert [(c.kind, c.note) for c in found] == [(ChangeKind.LANE, "suspended"), (ChangeKind.LANE, "reset")]
 
 
 async def test_an_erased_session_leaves_its_lane_free(store: Store) -> None:
     session = await store.write(a_session)
-    lane = await store.write(lanes.move, await store.write(a_lane), session.id, why="first", now=NOW)
-    await store.write(sessions.erase, session, now=NOW)
+    lane = await store.write(lanes.move, await store.write(a_lane), session.id, why="first", now=START_TIME)
+    await store.write(sessions.erase, session, now=START_TIME)
     assert (await store.read(lanes.get, lane.key, viewer=ANNS)).session is None
 
 
@@ -77,9 +77,14 @@ async def test_lanes_are_listed_by_activity_for_those_who_may_see_them(store: St
     await store.write(a_lane, "2", seconds=1)
     await store.write(a_lane, "3", seconds=2, owner=BOB)
     await store.write(lanes.touch, one, now=after(9), expires_at=None)
-    assert [lane.source.chat for lane in await store.read(lanes.page, ANNS)] == ["1", "2"]
-    assert [lane.source.chat for lane in await store.read(lanes.page, OPERATORS, limit=2)] == ["1", "3"]
-    assert [lane.source.chat for lane in await store.read(lanes.page, OPERATORS, since=after(9))] == ["1"]
+    assert [lane.source.chat for lane in await store.read(lanes.list_recent, ANNS)] == ["1", "2"]
+    assert [lane.source.chat for lane in await store.read(lanes.list_recent, OPERATORS, limit=2)] == [
+        "1",
+        "3",
+    ]
+    assert [lane.source.chat for lane in await store.read(lanes.list_recent, OPERATORS, since=after(9))] == [
+        "1"
+    ]
     with pytest.raises(NotFound):
         await store.read(lanes.get, one.key, viewer=BOBS)
     with pytest.raises(NotFound):
@@ -89,27 +94,27 @@ async def test_lanes_are_listed_by_activity_for_those_who_may_see_them(store: St
 async def test_lanes_expire_in_order_when_their_time_has_come(store: Store) -> None:
     one, two = await store.write(a_lane, "1"), await store.write(a_lane, "2")
     await store.write(a_lane, "3")
-    await store.write(lanes.touch, one, now=NOW, expires_at=after(20))
-    await store.write(lanes.touch, two, now=NOW, expires_at=after(10))
-    assert await store.read(lanes.expired, now=after(9)) == []
-    assert [lane.source.chat for lane in await store.read(lanes.expired, now=after(20))] == ["2", "1"]
-    await store.write(lanes.postpone, two, after(30))
-    await store.write(lanes.postpone, one, None)
-    assert await store.read(lanes.expired, now=after(20)) == []
+    await store.write(lanes.touch, one, now=START_TIME, expires_at=after(20))
+    await store.write(lanes.touch, two, now=START_TIME, expires_at=after(10))
+    assert await store.read(lanes.list_expired, now=after(9)) == []
+    assert [lane.source.chat for lane in await store.read(lanes.list_expired, now=after(20))] == ["2", "1"]
+    await store.write(lanes.set_expiry, two, after(30))
+    await store.write(lanes.set_expiry, one, None)
+    assert await store.read(lanes.list_expired, now=after(20)) == []
 
 
 async def test_idle_lanes_are_forgotten_and_their_sessions_stay(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(lanes.move, await store.write(a_lane, "1"), session.id, why="first", now=NOW)
+    await store.write(lanes.move, await store.write(a_lane, "1"), session.id, why="first", now=START_TIME)
     await store.write(a_lane, "2", seconds=5)
-    assert await store.write(lanes.drop_idle, before=after(5)) == 1
-    assert [lane.source.chat for lane in await store.read(lanes.page, ANNS)] == ["2"]
+    assert await store.write(lanes.delete_idle, before=after(5)) == 1
+    assert [lane.source.chat for lane in await store.read(lanes.list_recent, ANNS)] == ["2"]
     assert (await store.read(sessions.get, session.id)).id == session.id
 
 
 async def test_a_shared_lane_is_marked(store: Store) -> None:
     def ensure(tx: Transaction) -> Lane:
-        shared = Address(key=LaneKey("k"), shared=True)
-        return lanes.ensure(tx, shared, Source(platform="p", chat="1"), owner=ANN, now=NOW)
+        shared = LaneAddress(key=LaneKey("k"), shared=True)
+        return lanes.ensure(tx, shared, Source(platform="p", chat="1"), owner=ANN, now=START_TIME)
 
     assert (await store.write(ensure)).shared

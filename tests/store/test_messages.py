@@ -1,9 +1,10 @@
 from typing import Any
 
 import pytest
-from tests.builders import ANN, NOW, ODD_TEXTS, Store, a_message, a_session, after
+from tests.builders import ANN, ODD_TEXTS, Store, a_message, a_session, after
 
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import to_micros
 from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import (
@@ -19,12 +20,12 @@ from keryx.core.messages import (
     Text,
     ToolCall,
     ToolResult,
-    words,
+    text_parts,
 )
-from keryx.core.moments import micros
 from keryx.core.sessions import Session
-from keryx.store import changes, feed, messages, sessions
-from keryx.store.database import Transaction
+from keryx.store import change_feed, changes, messages, sessions
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME
 
 TURN = TurnId("t1")
 OTHER = TurnId("t2")
@@ -43,23 +44,23 @@ def texts(found: list[Message]) -> list[str]:
 
 async def test_messages_are_numbered_from_one_and_counted(store: Store) -> None:
     session = await store.write(a_talk, 3)
-    assert [m.seq for m in await store.read(messages.following, session.id, after=0)] == [1, 2, 3]
+    assert [m.seq for m in await store.read(messages.list_after, session.id, after=0)] == [1, 2, 3]
     assert (session.last_seq, session.messages, session.active_at) == (3, 3, after(3))
 
 
 async def test_the_last_messages_are_read_in_windows(store: Store) -> None:
     session = await store.write(a_talk, 7)
-    assert texts(await store.read(messages.latest, session.id, limit=3)) == ["m5", "m6", "m7"]
-    assert texts(await store.read(messages.latest, session.id, limit=3, before=5)) == ["m2", "m3", "m4"]
-    assert texts(await store.read(messages.latest, session.id, limit=3, before=2)) == ["m1"]
-    assert await store.read(messages.latest, session.id, limit=3, before=1) == []
+    assert texts(await store.read(messages.list_latest, session.id, limit=3)) == ["m5", "m6", "m7"]
+    assert texts(await store.read(messages.list_latest, session.id, limit=3, before=5)) == ["m2", "m3", "m4"]
+    assert texts(await store.read(messages.list_latest, session.id, limit=3, before=2)) == ["m1"]
+    assert await store.read(messages.list_latest, session.id, limit=3, before=1) == []
 
 
 async def test_the_messages_after_a_number_are_read_in_order(store: Store) -> None:
     session = await store.write(a_talk, 5)
-    assert texts(await store.read(messages.following, session.id, after=3)) == ["m4", "m5"]
-    assert texts(await store.read(messages.following, session.id, after=1, limit=2)) == ["m2", "m3"]
-    assert await store.read(messages.following, session.id, after=5) == []
+    assert texts(await store.read(messages.list_after, session.id, after=3)) == ["m4", "m5"]
+    assert texts(await store.read(messages.list_after, session.id, after=1, limit=2)) == ["m2", "m3"]
+    assert await store.read(messages.list_after, session.id, after=5) == []
 
 
 async def test_a_message_keeps_everything_it_was_given(store: Store) -> None:
@@ -79,7 +80,7 @@ async def test_a_message_keeps_everything_it_was_given(store: Store) -> None:
         session.id,
         Role.ASSISTANT,
         parts,
-        now=NOW,
+        now=START_TIME,
         turn=TURN,
         author="Ann",
         surface="gateway",
@@ -93,7 +94,7 @@ async def test_a_message_keeps_everything_it_was_given(store: Store) -> None:
         seq=1,
         role=Role.ASSISTANT,
         parts=parts,
-        micros=micros(NOW),
+        micros=to_micros(START_TIME),
         turn=TURN,
         author="Ann",
         surface="gateway",
@@ -118,10 +119,12 @@ async def test_each_detail_of_a_message_is_kept_among_plain_ones(store: Store) -
     for n, detail in enumerate(details):
         for more in ({}, detail):
             seq = await store.write(
-                messages.append, session.id, Role.USER, words(f"word {n}"), now=NOW, **more
+                messages.append, session.id, Role.USER, text_parts(f"word {n}"), now=START_TIME, **more
             )
-            expected.append(Message(session.id, seq, Role.USER, words(f"word {n}"), micros(NOW), **more))
-    assert await store.read(messages.following, session.id, after=0) == expected
+            expected.append(
+                Message(session.id, seq, Role.USER, text_parts(f"word {n}"), to_micros(START_TIME), **more)
+            )
+    assert await store.read(messages.list_after, session.id, after=0) == expected
 
 
 async def test_any_text_survives_in_every_place_of_a_message(store: Store, subtests: pytest.Subtests) -> None:
@@ -139,19 +142,19 @@ async def test_any_text_survives_in_every_place_of_a_message(store: Store, subte
                 session.id,
                 Role.USER,
                 parts,
-                now=NOW,
+                now=START_TIME,
                 author=text,
                 platform_id=text,
                 exact=text,
             )
             alone = await store.read(messages.get, session.id, seq)
-            (windowed,) = await store.read(messages.latest, session.id, limit=1)
-            by_platform = await store.read(messages.last_of_platform, session.id, text)
+            (windowed,) = await store.read(messages.list_latest, session.id, limit=1)
+            by_platform = await store.read(messages.find_by_platform_id, session.id, text)
             assert alone == windowed == by_platform
             assert (alone.parts, alone.author, alone.platform_id, alone.exact) == (parts, text, text, text)
-            cursor = await store.read(changes.head)
-            await store.write(messages.rewrite, alone, words(text), now=NOW)
-            (change,) = await store.read(feed.after, cursor)
+            cursor = await store.read(changes.get_head)
+            await store.write(messages.rewrite, alone, text_parts(text), now=START_TIME)
+            (change,) = await store.read(change_feed.list_after, cursor)
             assert change.message and change.message.text == text
 
 
@@ -159,7 +162,7 @@ async def test_five_megabytes_survive(store: Store) -> None:
     session = await store.write(a_session)
     text = "x\x00é\ud800🙂" * 500_000
     await store.write(a_message, session.id, text)
-    (found,) = await store.read(messages.latest, session.id, limit=1)
+    (found,) = await store.read(messages.list_latest, session.id, limit=1)
     assert found.text == text
 
 
@@ -174,24 +177,24 @@ async def test_the_messages_of_a_turn_are_found_and_can_be_given_to_another(stor
     def arrange(tx: Transaction) -> Session:
         session = a_session(tx)
         for turn in (TURN, OTHER, TURN):
-            messages.append(tx, session.id, Role.USER, words(turn), now=NOW, turn=turn)
+            messages.append(tx, session.id, Role.USER, text_parts(turn), now=START_TIME, turn=turn)
         return session
 
     session = await store.write(arrange)
-    assert [m.seq for m in await store.read(messages.of_turn, session.id, TURN, first=1)] == [1, 3]
+    assert [m.seq for m in await store.read(messages.list_for_turn, session.id, TURN, first=1)] == [1, 3]
     await store.write(messages.reassign, session.id, old=OTHER, new=TURN, first=2)
-    assert [m.seq for m in await store.read(messages.of_turn, session.id, TURN, first=1)] == [1, 2, 3]
+    assert [m.seq for m in await store.read(messages.list_for_turn, session.id, TURN, first=1)] == [1, 2, 3]
 
 
 async def test_an_edited_input_is_marked_and_told(store: Store) -> None:
     session = await store.write(a_session)
     message = await store.write(a_message, session.id, "helo")
-    cursor = await store.read(changes.head)
-    await store.write(messages.rewrite, message, words("hello"), now=after(1))
+    cursor = await store.read(changes.get_head)
+    await store.write(messages.rewrite, message, text_parts("hello"), now=after(1))
     edited = await store.read(messages.get, session.id, message.seq)
-    assert (edited.text, edited.mark, edited.at) == ("hello", Mark.EDITED, NOW)
-    (change,) = await store.read(feed.after, cursor)
-    assert (change.kind, change.note, change.message) == (Kind.MESSAGE, "edited", edited)
+    assert (edited.text, edited.mark, edited.at) == ("hello", Mark.EDITED, START_TIME)
+    (change,) = await store.read(change_feed.list_after, cursor)
+    assert (change.kind, change.note, change.message) == (ChangeKind.MESSAGE, "edited", edited)
     assert change.owner == ANN
 
 
@@ -199,38 +202,40 @@ async def test_the_newest_message_with_an_id_of_its_platform_is_found(store: Sto
     session = await store.write(a_session)
     for text, platform_id in (("a", "1"), ("b", "2"), ("c", "1")):
         await store.write(
-            messages.append, session.id, Role.USER, words(text), now=NOW, platform_id=platform_id
+            messages.append, session.id, Role.USER, text_parts(text), now=START_TIME, platform_id=platform_id
         )
-    found = await store.read(messages.last_of_platform, session.id, "1")
+    found = await store.read(messages.find_by_platform_id, session.id, "1")
     assert found and found.text == "c"
-    assert await store.read(messages.last_of_platform, session.id, "3") is None
-    assert await store.read(messages.last_of_platform, session.id, "2", among=1) is None
+    assert await store.read(messages.find_by_platform_id, session.id, "3") is None
+    assert await store.read(messages.find_by_platform_id, session.id, "2", among=1) is None
 
 
 def two_turns(tx: Transaction) -> Session:
     session = a_session(tx)
     for turn in (TURN, OTHER):
-        messages.append(tx, session.id, Role.USER, words(f"ask {turn}"), now=NOW, turn=turn)
-        messages.append(tx, session.id, Role.ASSISTANT, words(f"answer {turn}"), now=NOW, turn=turn)
+        messages.append(tx, session.id, Role.USER, text_parts(f"ask {turn}"), now=START_TIME, turn=turn)
+        messages.append(
+            tx, session.id, Role.ASSISTANT, text_parts(f"answer {turn}"), now=START_TIME, turn=turn
+        )
     return session
 
 
 async def undone(store: Store, session: Session) -> list[int]:
-    return [m.undone for m in await store.read(messages.following, session.id, after=0)]
+    return [m.undone for m in await store.read(messages.list_after, session.id, after=0)]
 
 
 async def test_undo_marks_groups_that_are_restored_one_by_one(store: Store) -> None:
     session = await store.write(two_turns)
     for turn, first in ((OTHER, 3), (TURN, 1)):
-        group = await store.write(sessions.next_undo, session.id)
+        group = await store.write(sessions.next_undo_group, session.id)
         assert await store.write(messages.set_undone, session.id, turn, first=first, group=group) == 2
     assert await undone(store, session) == [2, 2, 1, 1]
-    last = await store.read(messages.last_undone, session.id)
+    last = await store.read(messages.find_last_undo, session.id)
     assert last and last[0] == 2 and last[1] == 1
     assert await store.write(messages.restore, session.id, 2) == 2
     assert await undone(store, session) == [0, 0, 1, 1]
     assert await store.write(messages.restore, session.id, 1) == 2
-    assert await store.read(messages.last_undone, session.id) is None
+    assert await store.read(messages.find_last_undo, session.id) is None
 
 
 async def test_what_is_undone_already_is_not_undone_again(store: Store) -> None:
@@ -241,10 +246,10 @@ async def test_what_is_undone_already_is_not_undone_again(store: Store) -> None:
 
 async def test_what_a_person_said_after_a_message_counts_while_it_stands(store: Store) -> None:
     session = await store.write(two_turns)
-    assert await store.read(messages.said_after, session.id, 2)
-    assert not await store.read(messages.said_after, session.id, 3)
+    assert await store.read(messages.has_user_message_after, session.id, 2)
+    assert not await store.read(messages.has_user_message_after, session.id, 3)
     await store.write(messages.set_undone, session.id, OTHER, first=3, group=1)
-    assert not await store.read(messages.said_after, session.id, 2)
+    assert not await store.read(messages.has_user_message_after, session.id, 2)
 
 
 async def test_a_copy_keeps_numbers_marks_and_undo_groups(store: Store) -> None:
@@ -255,8 +260,8 @@ async def test_a_copy_keeps_numbers_marks_and_undo_groups(store: Store) -> None:
         return source, target
 
     source, target = await store.write(arrange)
-    copied = await store.read(messages.following, target.id, after=0)
-    original = await store.read(messages.following, source.id, after=0, limit=3)
+    copied = await store.read(messages.list_after, target.id, after=0)
+    original = await store.read(messages.list_after, source.id, after=0, limit=3)
     assert [(m.seq, m.parts, m.undone, m.turn) for m in copied] == [
         (m.seq, m.parts, m.undone, m.turn) for m in original
     ]

@@ -1,13 +1,14 @@
 from collections.abc import Callable
 
 import pytest
-from tests.builders import NOW, Store, a_session
+from tests.builders import Store, a_session
 from tests.conftest import Open
 
 from keryx.core.errors import StoreBroken
-from keryx.store import migrate
-from keryx.store.database import Engine, Transaction
-from keryx.store.migrate import Migration
+from keryx.store.db import migrate
+from keryx.store.db.database import Engine, Transaction
+from keryx.store.db.migrate import Migration
+from keryx.testing import START_TIME
 
 
 def newer(tx: Transaction) -> None:
@@ -20,7 +21,7 @@ def changed(tx: Transaction) -> None:
 
 async def test_applying_again_changes_nothing(store: Store) -> None:
     await store.write(a_session)
-    assert await store.write(migrate.apply, now=NOW) == 0
+    assert await store.write(migrate.apply, now=START_TIME) == 0
     assert await store.read(lambda tx: len(tx.rows("select id from sessions"))) == 1
 
 
@@ -44,11 +45,11 @@ async def test_a_schema_that_is_not_ours_is_refused(
 async def test_every_known_migration_is_remembered_with_its_checksum(store: Store) -> None:
     def applied(tx: Transaction) -> list[Migration]:
         rows = tx.rows("select number, name, checksum from migrations order by number")
-        found = {m.number: m for m in migrate.known()}
+        found = {m.number: m for m in migrate.list_all()}
         assert [(m.number, m.name, m.checksum) for m in found.values()] == [tuple(row) for row in rows]
         return list(found.values())
 
-    assert [m.number for m in await store.read(applied)] == [m.number for m in migrate.known()]
+    assert [m.number for m in await store.read(applied)] == [m.number for m in migrate.list_all()]
 
 
 async def test_both_engines_have_the_same_tables_and_columns(store: Store) -> None:
@@ -69,8 +70,8 @@ async def test_both_engines_have_the_same_tables_and_columns(store: Store) -> No
         }
 
     wanted: dict[str, set[str]] = {}
-    for migration in migrate.known():
-        for statement in migrate.statements(migration.text, Engine.SQLITE):
+    for migration in migrate.list_all():
+        for statement in migrate.split_statements(migration.text, Engine.SQLITE):
             words = statement.split()
             if statement.startswith("create table"):
                 lines = [line.split()[0] for line in statement.splitlines()[1:-1] if line.startswith("  ")]
@@ -85,5 +86,5 @@ async def test_both_engines_have_the_same_tables_and_columns(store: Store) -> No
 
 def test_blocks_belong_to_their_engine() -> None:
     text = "create table a (i integer) strict;\n--@sqlite\ns;\n--@postgres\np;\n--@both\nb;\n"
-    assert migrate.statements(text, Engine.SQLITE) == ["create table a (i integer) strict", "s", "b"]
-    assert migrate.statements(text, Engine.POSTGRES) == ["create table a (i bigint)", "p", "b"]
+    assert migrate.split_statements(text, Engine.SQLITE) == ["create table a (i integer) strict", "s", "b"]
+    assert migrate.split_statements(text, Engine.POSTGRES) == ["create table a (i bigint)", "p", "b"]

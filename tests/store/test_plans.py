@@ -5,35 +5,29 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
-from tests.builders import ANN, ANNS, LEASE, NOW, OPERATORS, TELEGRAM, WORKER, after, claim
+from tests.builders import ANN, ANNS, LEASE, OPERATORS, TELEGRAM, WORKER, after, claim
 
+from keryx.core.clock import to_micros
 from keryx.core.ids import Cursor, DeliveryId, LaneKey, QuestionId, SessionId, TurnId
-from keryx.core.lanes import Address
-from keryx.core.messages import Image, Role, words
-from keryx.core.sessions import Listing, TitleBy
+from keryx.core.lanes import LaneAddress
+from keryx.core.messages import Image, Role, text_parts
+from keryx.core.sessions import SessionFilter, TitleBy
 from keryx.core.source import Source
 from keryx.store import (
-    buttons,
-    claims,
+    change_feed,
     deliveries,
-    feed,
-    finals,
-    gates,
     inbox,
     jobs,
     lanes,
-    listings,
-    lookup,
     media,
     messages,
-    outbox,
-    previews,
+    platforms,
     questions,
-    runs,
     sessions,
     turns,
 )
-from keryx.store.database import NOTHING, Database, Engine, Params, Row, Transaction, micros
+from keryx.store.db.database import NO_PARAMS, Database, Engine, Params, Row, Transaction
+from keryx.testing import START_TIME
 
 ROWS = 2000
 SESSION = SessionId("s7")
@@ -143,10 +137,10 @@ class Recorder:
         self.noted = False
         self.plan: list[str] = []
 
-    def run(self, sql: str, params: Params = NOTHING) -> None:
+    def run(self, sql: str, params: Params = NO_PARAMS) -> None:
         self.count(sql, params)
 
-    def count(self, sql: str, params: Params = NOTHING) -> int:
+    def count(self, sql: str, params: Params = NO_PARAMS) -> int:
         self._explain(sql, params)
         return self._tx.count(sql, params)
 
@@ -154,11 +148,11 @@ class Recorder:
         self._explain(sql, params)
         return self._tx.batches(sql, params, size)
 
-    def rows(self, sql: str, params: Params = NOTHING) -> list[Row]:
+    def rows(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
         self._explain(sql, params)
         return self._tx.rows(sql, params)
 
-    def row(self, sql: str, params: Params = NOTHING) -> Row | None:
+    def row(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
         self._explain(sql, params)
         return self._tx.row(sql, params)
 
@@ -184,7 +178,7 @@ def _uses_index(step: str) -> bool:
 def fill(tx: Transaction, *, counted: bool = True) -> None:
     for statement in _FILL:
         body = statement.strip()
-        tx.run(f"{_NUMBERS} {body}" if " from n" in body else body, {"now": micros(NOW)})
+        tx.run(f"{_NUMBERS} {body}" if " from n" in body else body, {"now": to_micros(START_TIME)})
     if not counted:
         return
     tx.run("analyze")
@@ -193,118 +187,140 @@ def fill(tx: Transaction, *, counted: bool = True) -> None:
 
 
 def ensure_lane(tx: Transaction) -> object:
-    address = Address(key=LaneKey("k5"), shared=False)
-    return lanes.ensure(tx, address, Source(platform="telegram", chat="1"), owner=ANN, now=NOW)
+    address = LaneAddress(key=LaneKey("k5"), shared=False)
+    return lanes.ensure(tx, address, Source(platform="telegram", chat="1"), owner=ANN, now=START_TIME)
 
 
 def claim_delivery(tx: Transaction) -> object:
-    return outbox.claim(
-        tx, most=1, platform="telegram", account="bot", worker=WORKER, now=NOW, lease=LEASE
-    ).held
+    return deliveries.claim(
+        tx, most=1, platform="telegram", account="bot", worker=WORKER, now=START_TIME, lease=LEASE
+    ).leased
 
 
 def read_feed(tx: Transaction) -> object:
     start = "1900" if tx.engine is Engine.SQLITE else "1900.0"
-    return feed.after(tx, Cursor(start), limit=50)
+    return change_feed.list_after(tx, Cursor(start), limit=50)
 
 
 def next_page(tx: Transaction) -> object:
-    _, cursor = listings.page(tx, ANNS, Listing(limit=10))
-    return listings.page(tx, ANNS, Listing(limit=10, after=cursor))
+    _, cursor = sessions.list_page(tx, ANNS, SessionFilter(limit=10))
+    return sessions.list_page(tx, ANNS, SessionFilter(limit=10, after=cursor))
 
 
 def rename(tx: Transaction) -> object:
-    return sessions.rename(tx, sessions.get(tx, SESSION), "t57", by=TitleBy.RULE, now=NOW)
+    return sessions.rename(tx, sessions.get(tx, SESSION), "t57", by=TitleBy.RULE, now=START_TIME)
 
 
 def job_runs(tx: Transaction) -> object:
-    job = jobs.due(tx, now=after(1))
+    job = jobs.find_due(tx, now=after(1))
     assert job
-    return runs.of_job(tx, job)
+    return jobs.list_runs(tx, job)
 
 
 Case = tuple[str, Callable[[Transaction], object], Sequence[str]]
 CASES: list[Case] = [
-    ("sessions by activity", lambda tx: listings.page(tx, OPERATORS, Listing()), ["sessions_activity"]),
+    (
+        "sessions by activity",
+        lambda tx: sessions.list_page(tx, OPERATORS, SessionFilter()),
+        ["sessions_activity"],
+    ),
     (
         "sessions of a folder",
-        lambda tx: listings.page(tx, OPERATORS, Listing(cwd="/projects/7")),
+        lambda tx: sessions.list_page(tx, OPERATORS, SessionFilter(cwd="/projects/7")),
         ["sessions_cwd"],
     ),
-    ("sessions of an owner", lambda tx: listings.page(tx, ANNS, Listing()), ["sessions_owner"]),
+    ("sessions of an owner", lambda tx: sessions.list_page(tx, ANNS, SessionFilter()), ["sessions_owner"]),
     ("the next page of sessions", next_page, ["sessions_owner"]),
-    ("a session by title", lambda tx: lookup.resolve(tx, OPERATORS, "t9"), ["sessions_line"]),
+    ("a session by title", lambda tx: sessions.resolve(tx, OPERATORS, "t9"), ["sessions_line"]),
     ("a free title", rename, ["sessions_title", "sessions_line"]),
-    ("sessions to erase", lambda tx: sessions.due_for_erasure(tx, now=NOW), ["sessions_erase"]),
-    ("the last messages", lambda tx: messages.latest(tx, SESSION, limit=50), ["messages_seq"]),
-    ("older messages", lambda tx: messages.latest(tx, SESSION, limit=50, before=900), ["messages_seq"]),
-    ("messages after", lambda tx: messages.following(tx, SESSION, after=900, limit=50), ["messages_seq"]),
+    ("sessions to erase", lambda tx: sessions.list_due_for_erasure(tx, now=START_TIME), ["sessions_erase"]),
+    ("the last messages", lambda tx: messages.list_latest(tx, SESSION, limit=50), ["messages_seq"]),
+    ("older messages", lambda tx: messages.list_latest(tx, SESSION, limit=50, before=900), ["messages_seq"]),
+    ("messages after", lambda tx: messages.list_after(tx, SESSION, after=900, limit=50), ["messages_seq"]),
     (
         "what a turn wrote",
-        lambda tx: messages.of_turn(tx, SESSION, TurnId("t1"), first=1),
+        lambda tx: messages.list_for_turn(tx, SESSION, TurnId("t1"), first=1),
         ["messages_of_turn"],
     ),
-    ("an edited message", lambda tx: messages.last_of_platform(tx, SESSION, "p1"), ["messages_seq"]),
+    ("an edited message", lambda tx: messages.find_by_platform_id(tx, SESSION, "p1"), ["messages_seq"]),
     (
         "a new message",
-        lambda tx: messages.append(tx, SessionId("s1999"), Role.USER, words("x"), now=NOW),
+        lambda tx: messages.append(tx, SessionId("s1999"), Role.USER, text_parts("x"), now=START_TIME),
         ["sessions_pkey"],
     ),
     (
         "a message with a file",
-        lambda tx: messages.append(tx, SessionId("s1998"), Role.USER, (Image("m5"),), now=NOW),
+        lambda tx: messages.append(tx, SessionId("s1998"), Role.USER, (Image("m5"),), now=START_TIME),
         ["media_pkey", "media_holders_pkey", "media_links_media"],
     ),
     (
         "a file of a viewer",
-        lambda tx: media.held(tx, ANNS, "m5"),
+        lambda tx: media.find_for_viewer(tx, ANNS, "m5"),
         ["media_holders_pkey", "media_links_media"],
     ),
-    ("a file of a session", lambda tx: media.shown(tx, SESSION, "m7"), ["media_pkey"]),
-    ("what nobody holds any more", lambda tx: media.let_go(tx, before=NOW), ["media_holders_age"]),
-    ("the preview of a turn", lambda tx: previews.find(tx, TurnId("t5")), ["previews_pkey"]),
+    ("a file of a session", lambda tx: media.find_in_session(tx, SESSION, "m7"), ["media_pkey"]),
+    (
+        "what nobody holds any more",
+        lambda tx: media.trim_holders(tx, before=START_TIME),
+        ["media_holders_age"],
+    ),
+    ("the preview of a turn", lambda tx: deliveries.find_preview(tx, TurnId("t5")), ["previews_pkey"]),
     (
         "the buttons that a delivery replaces",
-        lambda tx: buttons.replaced_by(tx, DeliveryId("e5")),
+        lambda tx: questions.find_replaced_receipt(tx, DeliveryId("e5")),
         ["buttons_delivery"],
     ),
-    ("the question of a delivery", lambda tx: questions.known(tx, QuestionId("none")), ["questions_pkey"]),
-    ("what waits for a place", lambda tx: previews.waiting(tx, TELEGRAM), ["deliveries_open"]),
+    (
+        "the question of a delivery",
+        lambda tx: questions.find_by_id(tx, QuestionId("none")),
+        ["questions_pkey"],
+    ),
+    ("what waits for a place", lambda tx: deliveries.has_waiting(tx, TELEGRAM), ["deliveries_open"]),
     ("the next turn", claim, ["turns_ready", "turns_running_asker", "turns_id"]),
-    ("waiting turns", lambda tx: turns.queued(tx, SESSION), ["turns_queued"]),
-    ("the running turn", lambda tx: turns.running(tx, SESSION), ["turns_running"]),
-    ("abandoned turns", lambda tx: claims.abandoned(tx, now=after(1), workers=[]), ["turns_lease"]),
+    ("waiting turns", lambda tx: turns.list_queued(tx, SESSION), ["turns_queued"]),
+    ("the running turn", lambda tx: turns.find_running(tx, SESSION), ["turns_running"]),
+    ("abandoned turns", lambda tx: turns.list_abandoned(tx, now=after(1), workers=[]), ["turns_lease"]),
     ("the next delivery", claim_delivery, ["deliveries_ready", "deliveries_open", "deliveries_id"]),
-    ("deliveries of a turn", lambda tx: deliveries.of_turn(tx, TurnId("t5")), ["deliveries_turn"]),
-    ("deliveries of a session", lambda tx: deliveries.of_session(tx, SESSION), ["deliveries_session"]),
+    ("deliveries of a turn", lambda tx: deliveries.list_for_turn(tx, TurnId("t5")), ["deliveries_turn"]),
+    ("deliveries of a session", lambda tx: deliveries.list_for_session(tx, SESSION), ["deliveries_session"]),
     (
         "an event seen before",
-        lambda tx: inbox.seen(tx, platform="telegram", account="bot", event="e5"),
+        lambda tx: inbox.find_receipt(tx, platform="telegram", account="bot", event="e5"),
         ["inbox_pkey"],
     ),
     ("changes after a cursor", read_feed, ["changes_pkey", "messages_seq"]),
     ("a lane by its key", ensure_lane, ["lanes_pkey"]),
-    ("lanes of a session", lambda tx: lanes.of_session(tx, SESSION), ["lanes_session"]),
+    ("lanes of a session", lambda tx: lanes.list_for_session(tx, SESSION), ["lanes_session"]),
     (
         "moves of a lane around a session",
-        lambda tx: lanes.around(tx, LaneKey("k5"), SESSION, limit=9),
+        lambda tx: lanes.list_moves_around(tx, LaneKey("k5"), SESSION, limit=9),
         ["lane_moves_lane"],
     ),
-    ("expired lanes", lambda tx: lanes.expired(tx, now=after(0.0001)), ["lanes_expiry"]),
-    ("the job that is due first", lambda tx: jobs.due(tx, now=after(1)), ["jobs_due"]),
-    ("when a job is due next", jobs.next_at, ["jobs_due"]),
-    ("jobs of a person", lambda tx: jobs.every(tx, ANNS), ["jobs_owner"]),
+    ("expired lanes", lambda tx: lanes.list_expired(tx, now=after(0.0001)), ["lanes_expiry"]),
+    ("the job that is due first", lambda tx: jobs.find_due(tx, now=after(1)), ["jobs_due"]),
+    ("when a job is due next", jobs.get_next_due_at, ["jobs_due"]),
+    ("jobs of a person", lambda tx: jobs.list_for_viewer(tx, ANNS), ["jobs_owner"]),
     ("runs of a job", job_runs, ["job_runs_pkey", "turns_id", "deliveries_turn"]),
-    ("the last runs of a person", lambda tx: runs.recent(tx, ANNS, limit=9), ["job_runs_recent"]),
-    ("open questions of a session", lambda tx: questions.waiting(tx, SESSION), ["questions_waiting"]),
-    ("questions of a turn", lambda tx: questions.cancel(tx, TurnId("t5"), now=NOW), ["questions_key"]),
-    ("open questions", lambda tx: questions.page(tx, OPERATORS), ["questions_open"]),
-    ("answers that were kept", lambda tx: questions.kept(tx, SESSION), ["questions_session", "turns_id"]),
-    ("questions that ran out", lambda tx: questions.overdue(tx, now=NOW), ["turns_id"]),
-    ("questions of a session", lambda tx: questions.of_session(tx, SESSION), ["questions_session"]),
+    ("the last runs of a person", lambda tx: jobs.list_recent_runs(tx, ANNS, limit=9), ["job_runs_recent"]),
+    ("open questions of a session", lambda tx: questions.list_open(tx, SESSION), ["questions_waiting"]),
+    (
+        "questions of a turn",
+        lambda tx: questions.cancel_for_turn(tx, TurnId("t5"), now=START_TIME),
+        ["questions_key"],
+    ),
+    ("open questions", lambda tx: questions.list_open_for_viewer(tx, OPERATORS), ["questions_open"]),
+    (
+        "answers that were kept",
+        lambda tx: questions.list_orphaned_answers(tx, SESSION),
+        ["questions_session", "turns_id"],
+    ),
+    ("questions that ran out", lambda tx: questions.list_orphaned_overdue(tx, now=START_TIME), ["turns_id"]),
+    ("questions of a session", lambda tx: questions.list_for_session(tx, SESSION), ["questions_session"]),
     (
         "the next final",
-        lambda tx: finals.take(tx, now=after(0.0001), retry_at=NOW + timedelta(hours=1), most=3),
+        lambda tx: sessions.claim_end_hook(
+            tx, now=after(0.0001), retry_at=START_TIME + timedelta(hours=1), most=3
+        ),
         ["finals_due"],
     ),
 ]
@@ -336,7 +352,7 @@ async def test_a_store_that_nobody_has_counted_yet_is_not_read_whole_either(
     """So it is for a minute or more when it is new, and after a copy."""
     swept = "what nobody holds any more"  # once an hour, and all of it may have to go
     cases = {name: query for name, query, _ in CASES if name != swept}
-    cases["changes that wait"] = feed.held_back
+    cases["changes that wait"] = change_feed.has_held_back
 
     def explain(tx: Transaction) -> dict[str, Recorder]:
         fill(tx, counted=False)
@@ -367,7 +383,7 @@ async def test_a_rush_that_nobody_has_counted_yet_changes_no_plan(database: Data
         )
         tx.run("update deliveries set state = 'ready', target_key = 'telegram-0' where position <= 1800")
         tx.run("update deliveries set state = 'ready' where position > 1800")
-        gates.close(tx, "telegram-0", until=after(60), reason="")
+        platforms.close_gate(tx, "telegram-0", until=after(60), reason="")
         turn, delivery = Recorder(tx), Recorder(tx)
         assert claim(turn) and claim_delivery(delivery)
         return turn, delivery

@@ -10,15 +10,16 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 from psycopg.conninfo import make_conninfo
-from tests.builders import NOW, Store, a_session, quiet
+from tests.builders import Store, a_session, quiet
 from tests.postgres import Server, Unstartable
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE, SessionId
-from keryx.core.ports import Receipt
-from keryx.store import cursors, inbox, sessions
-from keryx.store.database import Transaction
-from keryx.store.postgres import TOGETHER, PostgresDatabase, translate
+from keryx.core.ports.adapter import Receipt
+from keryx.store import inbox, sessions
+from keryx.store.db.database import Transaction
+from keryx.store.db.postgres import BATCH_SIZE, PostgresDatabase, translate_error
+from keryx.testing import START_TIME
 
 
 async def opening(dsn: str) -> None:
@@ -87,7 +88,7 @@ async def test_units_that_wait_at_one_place_share_a_transaction(postgres: str, s
     async with PostgresDatabase(postgres, schema=schema) as database:
         store = Store(database, place="here")
         async with Held(store):
-            units = [asyncio.ensure_future(store.write(transaction)) for _ in range(TOGETHER)]
+            units = [asyncio.ensure_future(store.write(transaction)) for _ in range(BATCH_SIZE)]
         assert len(set(await asyncio.gather(*units))) == 1
         alone = [await store.write(transaction) for _ in range(3)]
         assert len(set(alone)) == 3
@@ -98,7 +99,7 @@ async def test_if_one_of_them_fails_each_has_a_transaction_of_its_own(postgres: 
 
     def unit(tx: Transaction, n: int) -> str:
         runs.append(n)
-        cursors.move(tx, str(n), "x", now=NOW)
+        inbox.set_cursor(tx, str(n), "x", now=START_TIME)
         if n == 3:
             raise Invalid("not this one")
         return transaction(tx)
@@ -148,7 +149,7 @@ async def test_units_together_whose_server_dies_are_run_by_nobody_else(server: S
 
     def unit(tx: Transaction, n: int) -> None:
         runs.append(n)
-        cursors.move(tx, str(n), "x", now=NOW)
+        inbox.set_cursor(tx, str(n), "x", now=START_TIME)
 
     async with PostgresDatabase(server.dsn) as database:
         store = Store(database, place="here")
@@ -167,7 +168,7 @@ async def test_a_race_that_is_never_won_ends_as_a_conflict(postgres: str, schema
     def twice(tx: Transaction) -> None:
         runs.append(1)
         for _ in range(2):
-            inbox.record(tx, Receipt(duplicate=False), platform="p", account="a", event="1", now=NOW)
+            inbox.record(tx, Receipt(duplicate=False), platform="p", account="a", event="1", now=START_TIME)
 
     async with PostgresDatabase(postgres, schema=schema) as database:
         with pytest.raises(Conflict, match="try again"):
@@ -223,7 +224,11 @@ async def test_what_was_committed_survives_a_crash_and_the_store_comes_back(serv
             seen = database.wake.count
             while database.wake.count == seen:
                 await store.write(
-                    sessions.create, profile=DEFAULT_PROFILE, owner=session.owner, surface="web", now=NOW
+                    sessions.create,
+                    profile=DEFAULT_PROFILE,
+                    owner=session.owner,
+                    surface="web",
+                    now=START_TIME,
                 )
                 await asyncio.sleep(0.05)
 
@@ -284,6 +289,6 @@ async def test_a_process_that_ends_at_once_has_woken_the_others(server: Server) 
     ],
 )
 def test_errors_of_postgresql_become_ours(error: Exception, ours: type[KeryxError]) -> None:
-    translated = translate(error)
+    translated = translate_error(error)
     assert type(translated) is ours
     assert "\n" not in str(translated)

@@ -1,20 +1,21 @@
 import pytest
-from tests.builders import ANN, ANNS, BOBS, NOW, ODD_TEXTS, OPERATORS, WORKER, Store, a_running_turn, after
+from tests.builders import ANN, ANNS, BOBS, ODD_TEXTS, OPERATORS, WORKER, Store, a_running_turn, after
 
 from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import WorkerId
-from keryx.core.questions import Asked, Consent, Question, QuestionState
+from keryx.core.questions import AskedQuestion, Consent, Question, QuestionState
 from keryx.core.sessions import Session
 from keryx.core.turns import Turn, TurnState
-from keryx.store import consents, questions, sessions, turns
-from keryx.store.database import Transaction
-from keryx.store.verify import verify
+from keryx.store import questions, sessions, turns
+from keryx.store.admin.verify import verify
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME
 
 QUESTION = Question(key="call-1", title="May it?", detail="rm x", tool="shell")
 
 
-def put(tx: Transaction, turn: Turn, question: Question = QUESTION) -> Asked:
-    return questions.put(tx, turn, question, shared=False, expires_at=after(600), now=NOW)
+def put(tx: Transaction, turn: Turn, question: Question = QUESTION) -> AskedQuestion:
+    return questions.add(tx, turn, question, shared=False, expires_at=after(600), now=START_TIME)
 
 
 async def test_a_question_is_found_by_its_key_and_comes_back_as_it_was_put(store: Store) -> None:
@@ -22,17 +23,17 @@ async def test_a_question_is_found_by_its_key_and_comes_back_as_it_was_put(store
     for text in ODD_TEXTS:
         question = Question(key=text, title=text, detail=text)
         asked = await store.write(put, turn, question)
-        assert await store.read(questions.find, turn.id, text) == asked
+        assert await store.read(questions.find_by_key, turn.id, text) == asked
         assert asked.question == question
-    assert await store.read(questions.find, turn.id, "other") is None
-    assert len(await store.read(questions.waiting, turn.session)) == len(ODD_TEXTS)
+    assert await store.read(questions.find_by_key, turn.id, "other") is None
+    assert len(await store.read(questions.list_open, turn.session)) == len(ODD_TEXTS)
 
 
 async def test_only_an_open_question_can_be_closed(store: Store) -> None:
     asked = await store.write(put, await store.write(a_running_turn))
-    await store.write(questions.close, asked, QuestionState.ANSWERED, now=NOW, answer="allow", by=ANN)
+    await store.write(questions.close, asked, QuestionState.ANSWERED, now=START_TIME, answer="allow", by=ANN)
     with pytest.raises(Conflict, match="closed already"):
-        await store.write(questions.close, asked, QuestionState.EXPIRED, now=NOW)
+        await store.write(questions.close, asked, QuestionState.EXPIRED, now=START_TIME)
     closed = await store.read(questions.get, asked.id)
     assert (closed.state, closed.answer, closed.answered_by) == (QuestionState.ANSWERED, "allow", ANN)
 
@@ -40,11 +41,11 @@ async def test_only_an_open_question_can_be_closed(store: Store) -> None:
 async def test_a_question_ends_with_its_turn_and_not_with_an_interruption(store: Store) -> None:
     turn = await store.write(a_running_turn)
     asked = await store.write(put, turn)
-    await store.write(turns.requeue, turn, now=NOW)
+    await store.write(turns.requeue, turn, now=START_TIME)
     assert (await store.read(questions.get, asked.id)).state is QuestionState.OPEN
-    await store.write(turns.close, await store.read(turns.get, turn.id), TurnState.CANCELLED, now=NOW)
+    await store.write(turns.close, await store.read(turns.get, turn.id), TurnState.CANCELLED, now=START_TIME)
     assert (await store.read(questions.get, asked.id)).state is QuestionState.CANCELLED
-    assert await store.read(questions.waiting, turn.session) == []
+    assert await store.read(questions.list_open, turn.session) == []
 
 
 @pytest.mark.parametrize("pin", [None, WORKER])
@@ -55,7 +56,7 @@ async def test_a_question_is_left_only_by_a_program_that_went_away(
     await store.write(lambda tx: tx.run("update turns set pin = :pin", {"pin": pin}))
     asked = await store.write(put, turn)
     assert not asked.left
-    await store.write(turns.finish, turn, TurnState.CANCELLED, now=NOW, left=True)
+    await store.write(turns.finish, turn, TurnState.CANCELLED, now=START_TIME, left=True)
     found = await store.read(questions.get, asked.id)
     assert (found.state, found.left) == (QuestionState.OPEN, pin is not None)
     assert bool(await verify(store.database)) is (pin is None)
@@ -63,8 +64,12 @@ async def test_a_question_is_left_only_by_a_program_that_went_away(
 
 async def test_others_do_not_see_a_question(store: Store) -> None:
     asked = await store.write(put, await store.write(a_running_turn))
-    assert await store.read(questions.page, ANNS) == [asked] == await store.read(questions.page, OPERATORS)
-    assert await store.read(questions.page, BOBS) == []
+    assert (
+        await store.read(questions.list_open_for_viewer, ANNS)
+        == [asked]
+        == await store.read(questions.list_open_for_viewer, OPERATORS)
+    )
+    assert await store.read(questions.list_open_for_viewer, BOBS) == []
     with pytest.raises(NotFound):
         await store.read(questions.get, asked.id, viewer=BOBS)
 
@@ -72,36 +77,38 @@ async def test_others_do_not_see_a_question(store: Store) -> None:
 async def test_a_lasting_consent_is_of_one_session_and_one_tool(store: Store) -> None:
     turn = await store.write(a_running_turn)
     for given in (Consent.ALLOW_ALWAYS, Consent.DENY_ALWAYS):
-        await store.write(consents.put, turn.session, "shell", given, by=ANN, now=NOW)
-        assert await store.read(consents.find, turn.session, "shell") is given
-    assert await store.read(consents.find, turn.session, "mail") is None
-    assert [c.tool for c in await store.read(consents.page, ANNS)] == ["shell"]
-    assert await store.read(consents.page, BOBS) == []
-    assert await store.write(consents.forget, turn.session, "shell")
-    assert not await store.write(consents.forget, turn.session, "shell")
-    assert await store.read(consents.find, turn.session, "shell") is None
+        await store.write(questions.set_consent, turn.session, "shell", given, by=ANN, now=START_TIME)
+        assert await store.read(questions.find_consent, turn.session, "shell") is given
+    assert await store.read(questions.find_consent, turn.session, "mail") is None
+    assert [c.tool for c in await store.read(questions.list_consents, ANNS)] == ["shell"]
+    assert await store.read(questions.list_consents, BOBS) == []
+    assert await store.write(questions.remove_consent, turn.session, "shell")
+    assert not await store.write(questions.remove_consent, turn.session, "shell")
+    assert await store.read(questions.find_consent, turn.session, "shell") is None
 
 
 async def test_erasing_a_session_takes_its_questions_along(store: Store) -> None:
     turn = await store.write(a_running_turn)
     asked = await store.write(put, turn)
-    await store.write(consents.put, turn.session, "shell", Consent.ALLOW_ALWAYS, by=ANN, now=NOW)
+    await store.write(
+        questions.set_consent, turn.session, "shell", Consent.ALLOW_ALWAYS, by=ANN, now=START_TIME
+    )
 
     def erase(tx: Transaction) -> Session:
         found = sessions.get(tx, turn.session)
-        sessions.erase(tx, found, now=NOW)
+        sessions.erase(tx, found, now=START_TIME)
         return found
 
     await store.write(erase)
     with pytest.raises(NotFound):
         await store.read(questions.get, asked.id)
-    assert await store.read(consents.find, turn.session, "shell") is None
+    assert await store.read(questions.find_consent, turn.session, "shell") is None
 
 
 async def test_a_question_whose_turn_is_over_is_named_by_verify(store: Store) -> None:
     turn = await store.write(a_running_turn)
     await store.write(put, turn)
     assert not await verify(store.database)
-    await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+    await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
     await store.write(lambda tx: tx.run("update questions set state = 'open', closed_at = null"))
     assert [p.check for p in await verify(store.database)] == ["questions"]

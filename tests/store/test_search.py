@@ -8,12 +8,10 @@ import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.builders import ANN, ANNS, BOB, BOBS, NOW, ODD_TEXTS, OPERATORS, Store, a_message, a_session, after
+from tests.builders import ANN, ANNS, BOB, BOBS, ODD_TEXTS, OPERATORS, Store, a_message, a_session, after
 from tests.conftest import Open
 from tests.core import model
 
-from keryx.core import query as queries
-from keryx.core import tokens
 from keryx.core.ids import OPERATOR, ProfileId, TurnId
 from keryx.core.messages import (
     File,
@@ -25,20 +23,24 @@ from keryx.core.messages import (
     Text,
     ToolCall,
     ToolResult,
-    words,
+    text_parts,
 )
+from keryx.core.search import query as queries
+from keryx.core.search import tokens
 from keryx.core.sessions import Session, TitleBy, Viewer
-from keryx.store import changes, cursors, entries, epochs, indexing, messages, projects, sessions
-from keryx.store.database import Database, Engine, Transaction
-from keryx.store.search import WINDOW, Index
+from keryx.store import changes, epochs, inbox, messages, projects, sessions
+from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.search import documents, indexing
+from keryx.store.search.index import RANK_WINDOW, SearchIndex
+from keryx.testing import START_TIME
 
 LATER = after(1000)
 DAY = 86_400
 
 
 @pytest.fixture
-async def index(database: Database) -> AsyncIterator[Index]:
-    opened = Index(database)
+async def index(database: Database) -> AsyncIterator[SearchIndex]:
+    opened = SearchIndex(database)
     yield opened
     opened.close()
 
@@ -61,13 +63,13 @@ def a_part(tx: Transaction, *parts: Part, role: Role = Role.ASSISTANT, author: s
     messages.append(tx, a_session(tx).id, role, parts, now=after(at), author=author)
 
 
-async def found(index: Index, text: str, *, viewer: Viewer = ANNS, limit: int = 100) -> set[str]:
+async def found(index: SearchIndex, text: str, *, viewer: Viewer = ANNS, limit: int = 100) -> set[str]:
     """The texts of the messages that are found."""
     hits = await index.search(viewer, text, now=LATER, limit=limit)
-    return {entries.text(hit.message) for hit in hits if hit.message}
+    return {documents.extract_text(hit.message) for hit in hits if hit.message}
 
 
-async def titles(index: Index, text: str, *, viewer: Viewer = ANNS) -> list[str]:
+async def titles(index: SearchIndex, text: str, *, viewer: Viewer = ANNS) -> list[str]:
     hits = await index.search(viewer, text, now=LATER)
     return [hit.session.title for hit in hits if hit.message is None]
 
@@ -97,7 +99,7 @@ async def titles(index: Index, text: str, *, viewer: Viewer = ANNS) -> list[str]
     ],
 )
 async def test_words_phrases_prefixes_and_operators(
-    store: Store, index: Index, text: str, expected: set[str]
+    store: Store, index: SearchIndex, text: str, expected: set[str]
 ) -> None:
     await store.write(a_talk, "red fox", "red hen and fox", "blue whale", "Überraschung im Café")
     assert await found(index, text) == expected
@@ -117,14 +119,14 @@ async def test_words_phrases_prefixes_and_operators(
     ],
 )
 async def test_other_scripts_identifiers_and_emoji(
-    store: Store, index: Index, said: str, queries: list[str]
+    store: Store, index: SearchIndex, said: str, queries: list[str]
 ) -> None:
     await store.write(a_talk, said, "something else, C and D, 大阪")
     for text in queries:
         assert await found(index, text) == {said}, text
 
 
-async def test_tool_input_and_output_names_and_notices_are_found(store: Store, index: Index) -> None:
+async def test_tool_input_and_output_names_and_notices_are_found(store: Store, index: SearchIndex) -> None:
     await store.write(a_part, ToolCall("1", "run_shell", '{"command": "grep \\u00fcber\\nsecond line"}'))
     await store.write(a_part, ToolResult("1", "run_shell", "plain output"), role=Role.TOOL)
     await store.write(a_part, Image("media:1", name="holiday.png"), File("media:2", name="report.pdf"))
@@ -134,7 +136,7 @@ async def test_tool_input_and_output_names_and_notices_are_found(store: Store, i
     assert await found(index, "thought") == set()
 
 
-async def test_filters_on_messages(store: Store, index: Index) -> None:
+async def test_filters_on_messages(store: Store, index: SearchIndex) -> None:
     await store.write(a_part, Text("hay one"), role=Role.USER, author="Ann Smith")
     await store.write(a_part, Text("hay two"), ToolCall("1", "grep", "{}"))
     await store.write(a_part, ToolResult("1", "grep", "hay three"), role=Role.TOOL)
@@ -160,7 +162,7 @@ async def test_filters_on_messages(store: Store, index: Index) -> None:
         assert await found(index, text) == expected, text
 
 
-async def test_an_age_counts_back_from_now(store: Store, index: Index) -> None:
+async def test_an_age_counts_back_from_now(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, "hay")
     for text, count in (
         ("hay after:1h", 1),
@@ -171,18 +173,18 @@ async def test_an_age_counts_back_from_now(store: Store, index: Index) -> None:
         assert len(await found(index, text)) == count, text
 
 
-async def test_the_first_moment_of_a_time_is_within_it(store: Store, index: Index) -> None:
+async def test_the_first_moment_of_a_time_is_within_it(store: Store, index: SearchIndex) -> None:
     await store.write(a_part, Text("hay"))
     assert await found(index, "hay after:2026-03-01T12:00") == {"hay"}
     assert await found(index, "hay before:2026-03-01T12:00") == set()
     assert await found(index, "hay before:2026-03-01T12:00:01") == {"hay"}
 
 
-async def test_filters_on_sessions_follow_the_store(store: Store, index: Index) -> None:
+async def test_filters_on_sessions_follow_the_store(store: Store, index: SearchIndex) -> None:
     def work(tx: Transaction) -> Session:
         session = a_talk(tx, "hay")
-        project = projects.add(tx, ANNS, name="Garten Ä", colour="", now=NOW)
-        sessions.set_project(tx, session, project.id, now=NOW)
+        project = projects.add(tx, ANNS, name="Garten Ä", colour="", now=START_TIME)
+        sessions.set_project(tx, session, project.id, now=START_TIME)
         return session
 
     session = await store.write(work)
@@ -190,18 +192,18 @@ async def test_filters_on_sessions_follow_the_store(store: Store, index: Index) 
     assert await found(index, 'hay project:"garten ä"') == {"hay"}
     assert await found(index, "hay project:other") == set()
     assert await found(index, "hay is:pinned") == set()
-    await store.write(sessions.set_pinned, session, True, now=NOW)
-    await store.write(sessions.set_archived, session, True, now=NOW)
+    await store.write(sessions.set_pinned, session, True, now=START_TIME)
+    await store.write(sessions.set_archived, session, True, now=START_TIME)
     assert await found(index, "hay is:pinned is:archived") == {"hay"}
     assert await found(index, "hay") == {"hay", "hay elsewhere"}
 
 
-async def test_only_what_the_asker_may_see_is_found(store: Store, index: Index) -> None:
+async def test_only_what_the_asker_may_see_is_found(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, "anns secret")
     other = Viewer(ProfileId("work"), OPERATOR)
 
     def elsewhere(tx: Transaction) -> None:
-        session = sessions.create(tx, profile=other.profile, owner=ANN, surface="web", now=NOW)
+        session = sessions.create(tx, profile=other.profile, owner=ANN, surface="web", now=START_TIME)
         a_message(tx, session, "secret at work")
         a_message(tx, a_session(tx, owner=BOB, title="secret of bob").id, "bobs secret")
 
@@ -214,7 +216,7 @@ async def test_only_what_the_asker_may_see_is_found(store: Store, index: Index) 
     assert await titles(index, "secret") == []
 
 
-async def test_the_store_is_the_truth_about_the_owner(store: Store, index: Index) -> None:
+async def test_the_store_is_the_truth_about_the_owner(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_session, title="meadow")
     await store.write(a_message, session.id, "hay")
     assert await found(index, "hay") == {"hay"}
@@ -222,17 +224,17 @@ async def test_the_store_is_the_truth_about_the_owner(store: Store, index: Index
     assert (await found(index, "hay"), await titles(index, "meadow")) == (set(), [])
 
 
-async def test_undone_messages_are_not_found_and_compacted_ones_are(store: Store, index: Index) -> None:
+async def test_undone_messages_are_not_found_and_compacted_ones_are(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_session)
     first = await store.write(a_message, session.id, "hay compacted")
 
     def undo(tx: Transaction) -> None:
         turn = TurnId("t")
-        seq = messages.append(tx, session.id, Role.USER, words("hay undone"), now=NOW, turn=turn)
+        seq = messages.append(tx, session.id, Role.USER, text_parts("hay undone"), now=START_TIME, turn=turn)
         messages.set_undone(tx, session.id, turn, first=seq, group=1)
 
     await store.write(undo)
-    await store.write(epochs.begin, session.id, first_seq=first.seq + 1, summary="", now=NOW)
+    await store.write(epochs.begin, session.id, first_seq=first.seq + 1, summary="", now=START_TIME)
     await store.write(a_message, session.id, "hay now")
     assert await found(index, "hay") == {"hay compacted", "hay now"}
     assert await found(index, "hay is:undone") == {"hay undone"}
@@ -241,55 +243,63 @@ async def test_undone_messages_are_not_found_and_compacted_ones_are(store: Store
     assert await found(index, "hay") == {"hay compacted", "hay now", "hay undone"}
 
 
-async def test_a_deleted_session_is_not_found_and_comes_back_with_it(store: Store, index: Index) -> None:
+async def test_a_deleted_session_is_not_found_and_comes_back_with_it(
+    store: Store, index: SearchIndex
+) -> None:
     session = await store.write(a_session, title="meadow")
     await store.write(a_message, session.id, "hay")
     assert await found(index, "hay") == {"hay"}
-    await store.write(sessions.hide, session, grace=timedelta(days=1), now=NOW)
+    await store.write(sessions.soft_delete, session, grace=timedelta(days=1), now=START_TIME)
     assert (await found(index, "hay"), await titles(index, "meadow")) == (set(), [])
-    await store.write(sessions.unhide, session, now=NOW)
+    await store.write(sessions.undelete, session, now=START_TIME)
     assert (await found(index, "hay"), await titles(index, "meadow")) == ({"hay"}, ["meadow"])
-    await store.write(sessions.erase, session, now=NOW)
+    await store.write(sessions.erase, session, now=START_TIME)
     assert (await found(index, "hay"), await titles(index, "meadow")) == (set(), [])
 
 
 async def test_an_erased_session_leaves_nothing_in_the_index_file(
-    store: Store, index: Index, file: Path
+    store: Store, index: SearchIndex, file: Path
 ) -> None:
     session = await store.write(a_talk, "hay")
     await index.catch_up()
     assert _documents(file) == 1
-    await store.write(sessions.erase, session, now=NOW)
+    await store.write(sessions.erase, session, now=START_TIME)
     await index.catch_up()
     assert _documents(file) == 0
 
 
-async def test_an_edit_replaces_what_is_found(store: Store, index: Index) -> None:
+async def test_an_edit_replaces_what_is_found(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_talk, "grass", "hay")
     message = await store.read(messages.get, session.id, 1)
     assert await found(index, "grass") == {"grass"}
-    await store.write(messages.rewrite, message, words("straw"), now=NOW)
+    await store.write(messages.rewrite, message, text_parts("straw"), now=START_TIME)
     assert await found(index, "grass") == set()
     assert await found(index, "straw") == {"straw"}
 
 
-async def test_titles_are_found_and_follow_a_rename(store: Store, index: Index) -> None:
+async def test_titles_are_found_and_follow_a_rename(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_session, title="Trip to Oslo")
     await store.write(a_message, session.id, "the hotel in oslo")
     hits = await index.search(ANNS, "oslo", now=LATER)
     assert [hit.message is None for hit in hits] == [True, False]
     assert hits[0].snippet.text == "Trip to Oslo" and hits[0].snippet.spans == ((8, 12),)
-    await store.write(sessions.rename, session, "Bergen", by=TitleBy.PERSON, now=NOW)
+    await store.write(sessions.rename, session, "Bergen", by=TitleBy.PERSON, now=START_TIME)
     assert (await titles(index, "oslo"), await titles(index, "bergen")) == ([], ["Bergen"])
     assert await titles(index, "bergen is:user") == []
 
 
-async def test_the_messages_of_a_fork_are_found(store: Store, index: Index) -> None:
+async def test_the_messages_of_a_fork_are_found(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_talk, "hay", "grass")
 
     def fork(tx: Transaction) -> None:
         child = sessions.create(
-            tx, profile=session.profile, owner=ANN, surface="web", parent=session, parent_seq=1, now=NOW
+            tx,
+            profile=session.profile,
+            owner=ANN,
+            surface="web",
+            parent=session,
+            parent_seq=1,
+            now=START_TIME,
         )
         messages.copy(tx, source=session.id, target=child, through=1)
 
@@ -300,58 +310,58 @@ async def test_the_messages_of_a_fork_are_found(store: Store, index: Index) -> N
 
 
 async def test_a_session_that_is_given_away_is_taken_in_part_by_part(
-    store: Store, index: Index, monkeypatch: pytest.MonkeyPatch
+    store: Store, index: SearchIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "BATCH", 4)
+    monkeypatch.setattr(indexing, "BATCH_SIZE", 4)
     steps: list[int] = []
-    ordinary = indexing.step
+    ordinary = indexing.next_batch
 
-    def step(tx: Transaction, seen: str | None) -> indexing.Batch | None:
+    def step(tx: Transaction, seen: str | None) -> indexing.IndexBatch | None:
         batch = ordinary(tx, seen)
-        steps.append(len(batch.entries) if batch else 0)
+        steps.append(len(batch.documents) if batch else 0)
         return batch
 
     talks = [await store.write(a_talk, *(f"hay {n}" for n in range(size))) for size in (11, 1, 0, 2, 4)]
     await index.catch_up()
-    monkeypatch.setattr(indexing, "step", step)
+    monkeypatch.setattr(indexing, "next_batch", step)
     for session in talks:
-        await store.write(sessions.give, session, BOB, now=NOW)
+        await store.write(sessions.change_owner, session, BOB, now=START_TIME)
     assert len(await index.search(BOBS, "hay", now=LATER, limit=100)) == 18
     assert await found(index, "hay") == set()
     assert sum(steps) == 18
     assert max(steps) < 8
-    assert await index.wrong() == ""
+    assert await index.describe_differences() == ""
 
 
 async def test_a_session_that_is_erased_while_it_is_taken_in_is_left_out(
     store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "BATCH", 2)
-    index = Index(database)
+    monkeypatch.setattr(indexing, "BATCH_SIZE", 2)
+    index = SearchIndex(database)
     first, second = [await store.write(a_talk, *(f"hay {n}" for n in range(5))) for _ in range(2)]
     await index.catch_up()
     for session in (first, second):
-        await store.write(sessions.give, session, BOB, now=NOW)
-    ordinary, steps = indexing.step, iter(range(100))
+        await store.write(sessions.change_owner, session, BOB, now=START_TIME)
+    ordinary, steps = indexing.next_batch, iter(range(100))
 
-    def step(tx: Transaction, seen: str | None) -> indexing.Batch | None:
+    def step(tx: Transaction, seen: str | None) -> indexing.IndexBatch | None:
         if next(steps) == 3:
             raise RuntimeError("the process ends here")
         return ordinary(tx, seen)
 
-    monkeypatch.setattr(indexing, "step", step)
+    monkeypatch.setattr(indexing, "next_batch", step)
     with pytest.raises(RuntimeError, match="ends here"):
         await index.search(BOBS, "hay", now=LATER)
     index.close()
-    monkeypatch.setattr(indexing, "step", ordinary)
-    await store.write(sessions.erase, first, now=NOW)
-    again = Index(database)
+    monkeypatch.setattr(indexing, "next_batch", ordinary)
+    await store.write(sessions.erase, first, now=START_TIME)
+    again = SearchIndex(database)
     assert len(await again.search(BOBS, "hay", now=LATER, limit=100)) == 5
-    assert await again.wrong() == ""
+    assert await again.describe_differences() == ""
     again.close()
 
 
-async def test_a_hit_has_a_snippet_and_its_neighbours(store: Store, index: Index) -> None:
+async def test_a_hit_has_a_snippet_and_its_neighbours(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, "before", "a needle here", "after")
     [hit] = await index.search(ANNS, "needle", now=LATER)
     assert hit.before and hit.message and hit.after
@@ -361,15 +371,15 @@ async def test_a_hit_has_a_snippet_and_its_neighbours(store: Store, index: Index
     assert edge.before is None and edge.after is not None
 
 
-async def test_more_relevant_and_newer_messages_come_first(store: Store, index: Index) -> None:
+async def test_more_relevant_and_newer_messages_come_first(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, "hay " + "grass " * 200, "hay", "hay " + "grass " * 200)
     hits = await index.search(ANNS, "hay", now=LATER)
     assert [hit.message.seq for hit in hits if hit.message] == [2, 3, 1]
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
-async def test_pages_hold_every_hit_once(store: Store, index: Index) -> None:
-    count = WINDOW * 2 + 30
+async def test_pages_hold_every_hit_once(store: Store, index: SearchIndex) -> None:
+    count = RANK_WINDOW * 2 + 30
     await store.write(a_talk, *(f"hay {n}" for n in range(count)))
     pages = [
         await index.search(ANNS, "hay", now=LATER, limit=100, offset=n) for n in range(0, count + 100, 100)
@@ -378,10 +388,10 @@ async def test_pages_hold_every_hit_once(store: Store, index: Index) -> None:
     assert sorted(found) == list(range(1, count + 1))
 
 
-async def test_what_is_hidden_does_not_use_up_the_window(store: Store, index: Index) -> None:
+async def test_what_is_hidden_does_not_use_up_the_window(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, "hay in the open")
-    hidden = await store.write(a_talk, *(f"hay {n}" for n in range(WINDOW * 2)))
-    await store.write(sessions.hide, hidden, grace=timedelta(days=1), now=NOW)
+    hidden = await store.write(a_talk, *(f"hay {n}" for n in range(RANK_WINDOW * 2)))
+    await store.write(sessions.soft_delete, hidden, grace=timedelta(days=1), now=START_TIME)
     assert await found(index, "hay") == {"hay in the open"}
 
 
@@ -399,7 +409,7 @@ async def test_what_is_hidden_does_not_use_up_the_window(store: Store, index: In
         "x" * 5000,
     ],
 )
-async def test_any_text_is_a_query(store: Store, index: Index, text: str) -> None:
+async def test_any_text_is_a_query(store: Store, index: SearchIndex, text: str) -> None:
     await store.write(a_talk, "hay", *ODD_TEXTS)
     await index.search(ANNS, text, now=LATER)
 
@@ -421,7 +431,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-async def test_every_index_agrees_with_the_model(store: Store, index: Index) -> None:
+async def test_every_index_agrees_with_the_model(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, *TEXTS)
     await index.catch_up()
     loop = asyncio.get_running_loop()
@@ -432,14 +442,16 @@ async def test_every_index_agrees_with_the_model(store: Store, index: Index) -> 
         query = queries.parse(text)
         if query == queries.Query() or query.filters != queries.Filters():
             return
-        expected = {said for said in TEXTS if model.matches(query, entries.document(said))}
+        expected = {said for said in TEXTS if model.matches(query, documents.tokenize(said))}
         search = asyncio.run_coroutine_threadsafe(found(index, text), loop)
         assert search.result(timeout=20) == expected
 
     await asyncio.to_thread(check)
 
 
-async def test_parts_of_a_query_far_apart_in_a_huge_message_are_found(store: Store, index: Index) -> None:
+async def test_parts_of_a_query_far_apart_in_a_huge_message_are_found(
+    store: Store, index: SearchIndex
+) -> None:
     filler = "lorem ipsum dolor sit amet "
     huge = (
         "first words " + filler * 30_000 + "middle ground " + "the " * 2_000 + filler * 150_000 + "last words"
@@ -466,7 +478,7 @@ async def test_parts_of_a_query_far_apart_in_a_huge_message_are_found(store: Sto
 
 
 async def test_words_side_by_side_are_found_wherever_a_long_message_is_split(
-    store: Store, index: Index
+    store: Store, index: SearchIndex
 ) -> None:
     await store.write(a_talk, " ".join(f"w{n}" for n in range(20_000)))
     await index.catch_up()
@@ -477,16 +489,16 @@ async def test_words_side_by_side_are_found_wherever_a_long_message_is_split(
 @pytest.mark.parametrize("text", ["hay ", "é 東京 x/y.z ", "東京\u3099 \u3099a "])
 def test_a_huge_text_is_cut_as_a_whole(text: str) -> None:
     huge = text * 30_000
-    assert entries.document(huge) == tokens.document(huge)
+    assert documents.tokenize(huge) == tokens.tokenize(huge)
 
 
-async def test_a_message_of_many_identifiers_is_found(store: Store, index: Index) -> None:
+async def test_a_message_of_many_identifiers_is_found(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, " ".join(f"pkg/mod_{n}.py" for n in range(30_000)))
     assert len(await found(index, "pkg/mod_29999.py")) == 1
     assert len(await found(index, "pkg/mod_29999.py -pkg/mod_3.py")) == 0
 
 
-async def test_catching_up_tells_how_many_messages_were_new(store: Store, index: Index) -> None:
+async def test_catching_up_tells_how_many_messages_were_new(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_talk, "one", "two")
     assert await index.catch_up() == 2
     assert await index.catch_up() == 0
@@ -494,7 +506,7 @@ async def test_catching_up_tells_how_many_messages_were_new(store: Store, index:
     assert await index.catch_up() == 1
 
 
-async def test_a_rebuild_finds_the_same_and_tells_its_progress(store: Store, index: Index) -> None:
+async def test_a_rebuild_finds_the_same_and_tells_its_progress(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_session, title="meadow")
     for text in ("hay", "grass"):
         await store.write(a_message, session.id, text)
@@ -504,7 +516,7 @@ async def test_a_rebuild_finds_the_same_and_tells_its_progress(store: Store, ind
     assert (await found(index, "hay"), await titles(index, "meadow")) == ({"hay"}, ["meadow"])
 
 
-async def test_an_index_behind_the_trimmed_feed_is_built_again(store: Store, index: Index) -> None:
+async def test_an_index_behind_the_trimmed_feed_is_built_again(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_talk, "hay")
     await index.catch_up()
     await store.write(a_message, session.id, "grass", at=after(5))
@@ -513,7 +525,7 @@ async def test_an_index_behind_the_trimmed_feed_is_built_again(store: Store, ind
 
 
 async def test_a_wholly_trimmed_feed_costs_an_index_nothing_that_has_it_all(
-    store: Store, index: Index
+    store: Store, index: SearchIndex
 ) -> None:
     await store.write(a_talk, "hay")
     await index.catch_up()
@@ -524,20 +536,20 @@ async def test_a_wholly_trimmed_feed_costs_an_index_nothing_that_has_it_all(
 
 @pytest.mark.parametrize("state", ['{"format": 999, "cursor": "0"}', '{"format": 1, "cursor": "x"}', "?"])
 async def test_an_index_of_another_format_is_built_again(
-    store: Store, index: Index, engine: Engine, tmp_path: Path, state: str
+    store: Store, index: SearchIndex, engine: Engine, tmp_path: Path, state: str
 ) -> None:
     await store.write(a_talk, "hay")
     await index.catch_up()
     if engine is Engine.POSTGRES:
-        await store.write(cursors.move, "search", state, now=NOW)
+        await store.write(inbox.set_cursor, "search", state, now=START_TIME)
     else:
         _execute(tmp_path / "keryx-search.db", "update state set value = ?", state)
     assert await index.catch_up() == 1
     assert await found(index, "hay") == {"hay"}
 
 
-async def test_two_indexers_at_once_agree(store: Store, opener: Open, index: Index) -> None:
-    other = Index(await opener())
+async def test_two_indexers_at_once_agree(store: Store, opener: Open, index: SearchIndex) -> None:
+    other = SearchIndex(await opener())
     session = await store.write(a_talk, *(f"hay {n}" for n in range(700)))
     counts = await asyncio.gather(index.catch_up(), other.catch_up())
     assert sum(counts) == 700
@@ -547,13 +559,13 @@ async def test_two_indexers_at_once_agree(store: Store, opener: Open, index: Ind
     other.close()
 
 
-async def test_many_searches_at_once_are_answered(store: Store, index: Index) -> None:
+async def test_many_searches_at_once_are_answered(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, *(f"hay {n}" for n in range(50)))
     answers = await asyncio.gather(*(found(index, f"hay {n}") for n in range(30)))
     assert answers == [{f"hay {n}"} for n in range(30)]
 
 
-async def test_a_deleted_index_file_is_built_again(store: Store, index: Index, file: Path) -> None:
+async def test_a_deleted_index_file_is_built_again(store: Store, index: SearchIndex, file: Path) -> None:
     await store.write(a_talk, "hay")
     assert await found(index, "hay") == {"hay"}
     _delete(file)
@@ -599,11 +611,11 @@ async def test_a_damaged_index_file_is_built_again(
     store: Store, database: Database, file: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     session = await store.write(a_talk, *(f"hay {n} " + "grass " * n for n in range(200)))
-    before = Index(database)
+    before = SearchIndex(database)
     await before.catch_up()
     before.close()
     _damage(file, damage)
-    after_damage = Index(database)
+    after_damage = SearchIndex(database)
     assert len(await found(after_damage, "hay", limit=300)) == 200
     await store.write(a_message, session.id, "straw")
     assert await found(after_damage, "straw") == {"straw"}
@@ -611,7 +623,7 @@ async def test_a_damaged_index_file_is_built_again(
 
 
 async def test_an_index_from_another_time_of_the_store_is_built_again(
-    store: Store, index: Index, file: Path
+    store: Store, index: SearchIndex, file: Path
 ) -> None:
     """As after a backup of the store was brought back: the feed went on differently."""
     session = await store.write(a_talk, "hay")
@@ -631,7 +643,7 @@ async def test_an_index_from_another_time_of_the_store_is_built_again(
 
 async def test_a_crash_while_an_index_is_filled_loses_nothing(store: Store, database: Database) -> None:
     await store.write(a_talk, *(f"hay {n}" for n in range(1200)))
-    first = Index(database)
+    first = SearchIndex(database)
 
     def crash(done: int, total: int) -> None:
         if done:
@@ -640,7 +652,7 @@ async def test_a_crash_while_an_index_is_filled_loses_nothing(store: Store, data
     with pytest.raises(RuntimeError):
         await first.catch_up(crash)
     first.close()
-    second = Index(database)
+    second = SearchIndex(database)
     assert 0 < await second.catch_up() < 1200
     assert len(await found(second, "hay", limit=2000)) == 1200
     second.close()
@@ -650,7 +662,7 @@ async def test_a_message_that_comes_while_an_index_is_filled_is_found(
     store: Store, database: Database
 ) -> None:
     session = await store.write(a_talk, *(f"hay {n}" for n in range(1200)))
-    first = Index(database)
+    first = SearchIndex(database)
 
     class Ended(Exception):
         pass
@@ -663,13 +675,13 @@ async def test_a_message_that_comes_while_an_index_is_filled_is_found(
         await first.catch_up(stop)
     await store.write(a_message, session.id, "straw")
     message = await store.read(messages.get, session.id, 1)
-    await store.write(messages.rewrite, message, words("mown"), now=NOW)
+    await store.write(messages.rewrite, message, text_parts("mown"), now=START_TIME)
     assert await found(first, "straw OR mown") == {"straw", "mown"}
     assert "hay 0" not in await found(first, '"hay 0"')
     first.close()
 
 
-async def test_text_that_no_database_keeps_as_it_is_can_be_searched(store: Store, index: Index) -> None:
+async def test_text_that_no_database_keeps_as_it_is_can_be_searched(store: Store, index: SearchIndex) -> None:
     await store.write(
         a_part, *(Text(f"{text} hay") for text in ODD_TEXTS), author="\ud83d \x00", role=Role.USER
     )

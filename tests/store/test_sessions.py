@@ -8,7 +8,6 @@ from tests.builders import (
     ANNS,
     BOB,
     BOBS,
-    NOW,
     ODD_TEXTS,
     OPERATORS,
     Store,
@@ -22,33 +21,22 @@ from tests.builders import (
 )
 
 from keryx.core import ids
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
 from keryx.core.deliveries import Target
 from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, Cursor, PrincipalId, ProfileId, SessionId
-from keryx.core.messages import Role, Text, words
-from keryx.core.sessions import Activity, EndReason, Listing, Session, Settings, TitleBy, Viewer
+from keryx.core.messages import Role, Text, text_parts
+from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, SessionSettings, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.turns import TurnState
-from keryx.store import (
-    changes,
-    deliveries,
-    drafts,
-    feed,
-    lines,
-    listings,
-    lookup,
-    messages,
-    projects,
-    sessions,
-    turns,
-)
-from keryx.store.database import Transaction
+from keryx.store import change_feed, changes, deliveries, messages, projects, sessions, turns
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME
 
 
 async def titles_of(store: Store, viewer: Viewer = ANNS, **filters: Any) -> list[str]:
-    listing = Listing(**filters)
-    found, _ = await store.read(listings.page, viewer, listing)
+    listing = SessionFilter(**filters)
+    found, _ = await store.read(sessions.list_page, viewer, listing)
     return [entry.session.title for entry in found]
 
 
@@ -64,24 +52,24 @@ async def test_a_session_keeps_what_it_was_made_with(store: Store) -> None:
         profile=DEFAULT_PROFILE,
         owner=ANN,
         surface="gateway",
-        now=NOW,
+        now=START_TIME,
         origin=origin,
         parent=parent,
         parent_seq=7,
         cwd="/home/ann",
-        settings=Settings(model="m", tools=("a", "b")),
+        settings=SessionSettings(model="m", tools=("a", "b")),
     )
     session = await store.read(sessions.get, made)
     assert (session.origin, session.parent, session.parent_seq) == (origin, parent.id, 7)
-    assert (session.cwd, session.settings) == ("/home/ann", Settings(model="m", tools=("a", "b")))
-    assert (session.created_at, session.active_at, session.last_seq) == (NOW, NOW, 0)
-    assert [s.id for s in await store.read(sessions.children, parent.id)] == [made]
+    assert (session.cwd, session.settings) == ("/home/ann", SessionSettings(model="m", tools=("a", "b")))
+    assert (session.created_at, session.active_at, session.last_seq) == (START_TIME, START_TIME, 0)
+    assert [s.id for s in await store.read(sessions.list_children, parent.id)] == [made]
 
 
 async def test_a_session_may_be_made_with_an_id_of_its_own(store: Store) -> None:
-    wanted = SessionId(ids.new(NOW))
+    wanted = SessionId(ids.new(START_TIME))
     made = await store.write(
-        sessions.create, profile=DEFAULT_PROFILE, owner=ANN, surface="cli", now=NOW, id=wanted
+        sessions.create, profile=DEFAULT_PROFILE, owner=ANN, surface="cli", now=START_TIME, id=wanted
     )
     assert made == wanted
 
@@ -90,7 +78,9 @@ async def test_settings_hold_any_text(store: Store, subtests: pytest.Subtests) -
     for text in ODD_TEXTS:
         with subtests.test(ascii(text)):
             session = await store.write(a_session)
-            await store.write(sessions.set_settings, session, Settings(personality=text), now=NOW)
+            await store.write(
+                sessions.set_settings, session, SessionSettings(personality=text), now=START_TIME
+            )
             assert (await store.read(sessions.get, session.id)).settings.personality == text
 
 
@@ -102,7 +92,7 @@ async def test_a_session_of_another_owner_or_profile_does_not_exist(store: Store
             await store.read(sessions.get, session.id, viewer=viewer)
         for name in (session.id, session.id[:14], "Trip"):
             with pytest.raises(NotFound):
-                await store.read(lookup.resolve, viewer, name)
+                await store.read(sessions.resolve, viewer, name)
         assert await titles_of(store, viewer) == []
 
 
@@ -122,23 +112,23 @@ async def test_an_unknown_id_is_an_error_for_people(store: Store, subtests: pyte
 async def test_sessions_come_pinned_first_then_by_last_message(store: Store) -> None:
     made = await store.write(several, 4)
     await store.write(a_message, made[0].id, at=after(10))
-    await store.write(sessions.set_pinned, made[1], True, now=NOW)
+    await store.write(sessions.set_pinned, made[1], True, now=START_TIME)
     assert await titles_of(store) == ["s1", "s0", "s3", "s2"]
 
 
 async def test_an_older_message_does_not_turn_back_the_activity(store: Store) -> None:
     session = await store.write(a_session, at=after(10))
-    await store.write(a_message, session.id, at=NOW)
+    await store.write(a_message, session.id, at=START_TIME)
     assert (await store.read(sessions.get, session.id)).active_at == after(10)
 
 
 async def test_pages_neither_repeat_nor_skip_while_sessions_are_added(store: Store) -> None:
     made = await store.write(several, 7)
-    await store.write(sessions.set_pinned, made[2], True, now=NOW)
+    await store.write(sessions.set_pinned, made[2], True, now=START_TIME)
     seen: list[str] = []
     cursor: str | None = None
     while True:
-        found, cursor = await store.read(listings.page, ANNS, Listing(after=cursor, limit=2))
+        found, cursor = await store.read(sessions.list_page, ANNS, SessionFilter(after=cursor, limit=2))
         seen += [entry.session.title for entry in found]
         await store.write(a_session, title=f"new {len(seen)}", at=after(100 + len(seen)))
         if cursor is None:
@@ -152,7 +142,7 @@ async def test_pages_tell_sessions_of_the_same_moment_apart(store: Store) -> Non
     seen: list[str] = []
     cursor: str | None = None
     while cursor or not seen:
-        found, cursor = await store.read(listings.page, ANNS, Listing(after=cursor, limit=1))
+        found, cursor = await store.read(sessions.list_page, ANNS, SessionFilter(after=cursor, limit=1))
         seen += [entry.session.title for entry in found]
     assert sorted(seen) == [f"s{n}" for n in range(5)]
 
@@ -176,15 +166,15 @@ async def test_a_page_cursor_that_keryx_did_not_give_is_refused(
     ]:
         with subtests.test(ascii(cursor)):
             with pytest.raises(Invalid, match="page cursor"):
-                await store.read(listings.page, ANNS, Listing(after=cursor))
+                await store.read(sessions.list_page, ANNS, SessionFilter(after=cursor))
 
 
 async def test_a_list_can_be_filtered(store: Store) -> None:
     made = await store.write(several, 4)
-    project = await store.write(projects.add, ANNS, name="P", colour="", now=NOW)
-    await store.write(sessions.set_archived, made[0], True, now=NOW)
-    await store.write(sessions.set_pinned, made[1], True, now=NOW)
-    await store.write(sessions.set_project, made[2], project.id, now=NOW)
+    project = await store.write(projects.add, ANNS, name="P", colour="", now=START_TIME)
+    await store.write(sessions.set_archived, made[0], True, now=START_TIME)
+    await store.write(sessions.set_pinned, made[1], True, now=START_TIME)
+    await store.write(sessions.set_project, made[2], project.id, now=START_TIME)
     await store.write(a_session, title="job", surface="job", at=after(9))
     assert await titles_of(store) == ["s1", "s3", "s2"]
     assert await titles_of(store, archived=True) == ["s0"]
@@ -208,12 +198,12 @@ async def test_a_session_tells_what_it_does_now(store: Store) -> None:
             turn = claim(tx, session=session.id)
             assert turn
             if session is failed:
-                turns.finish(tx, turn, TurnState.FAILED, now=NOW)
+                turns.finish(tx, turn, TurnState.FAILED, now=START_TIME)
         a_turn(tx, waiting)
         return [idle, waiting, running, failed]
 
     made = await store.write(arrange)
-    found = [await store.read(listings.activity, session.id) for session in made]
+    found = [await store.read(sessions.get_activity, session.id) for session in made]
     assert found == [Activity.IDLE, Activity.WAITING, Activity.RUNNING, Activity.FAILED]
     for session, activity in zip(made[1:], found[1:], strict=True):
         assert await titles_of(store, activity=activity) == [session.title]
@@ -233,7 +223,7 @@ async def test_a_session_is_found_by_id_prefix_title_and_alias(store: Store) -> 
         "trip TO rome",
         "20250101_old-id",
     ):
-        assert (await store.read(lookup.resolve, ANNS, name)).id == session.id
+        assert (await store.read(sessions.resolve, ANNS, name)).id == session.id
 
 
 async def test_a_bare_title_finds_the_newest_of_its_line_and_a_numbered_one_itself(store: Store) -> None:
@@ -241,19 +231,19 @@ async def test_a_bare_title_finds_the_newest_of_its_line_and_a_numbered_one_itse
     second = await store.write(a_session, title="Trip #2", at=after(1))
     third = await store.write(a_session, title="Trip #3", at=after(2))
     await store.write(a_message, second.id, at=after(9))
-    assert (await store.read(lookup.resolve, ANNS, "trip")).id == second.id
-    assert (await store.read(lookup.resolve, ANNS, "Trip #3")).id == third.id
+    assert (await store.read(sessions.resolve, ANNS, "trip")).id == second.id
+    assert (await store.read(sessions.resolve, ANNS, "Trip #3")).id == third.id
     with pytest.raises(NotFound):
-        await store.read(lookup.resolve, ANNS, "Trip #4")
-    assert (await store.read(lookup.resolve, ANNS, first.id)).id == first.id
+        await store.read(sessions.resolve, ANNS, "Trip #4")
+    assert (await store.read(sessions.resolve, ANNS, first.id)).id == first.id
 
 
 async def test_a_prefix_that_fits_several_sessions_is_ambiguous(store: Store) -> None:
     made = await store.write(several, 2)
     with pytest.raises(Ambiguous):
-        await store.read(lookup.resolve, ANNS, made[0].id[:6])
+        await store.read(sessions.resolve, ANNS, made[0].id[:6])
     with pytest.raises(NotFound):
-        await store.read(lookup.resolve, ANNS, made[0].id[:3])
+        await store.read(sessions.resolve, ANNS, made[0].id[:3])
 
 
 async def test_sessions_of_others_do_not_make_a_name_ambiguous(store: Store) -> None:
@@ -263,7 +253,7 @@ async def test_sessions_of_others_do_not_make_a_name_ambiguous(store: Store) -> 
         return a_session(tx, title="Trip", at=after(1))
 
     session = await store.write(arrange)
-    assert (await store.read(lookup.resolve, ANNS, session.id[:4])).id == session.id
+    assert (await store.read(sessions.resolve, ANNS, session.id[:4])).id == session.id
 
 
 async def test_many_sessions_of_others_do_not_hide_a_title(store: Store) -> None:
@@ -274,14 +264,14 @@ async def test_many_sessions_of_others_do_not_hide_a_title(store: Store) -> None
         return mine
 
     session = await store.write(arrange)
-    assert (await store.read(lookup.resolve, ANNS, "hello")).id == session.id
+    assert (await store.read(sessions.resolve, ANNS, "hello")).id == session.id
 
 
 async def test_a_name_that_could_be_a_path_is_refused(store: Store, subtests: pytest.Subtests) -> None:
     for name in ["", "..", ".", "~root", "../etc", "a\\b", "a\x00b", "x" * 201, "\n"]:
         with subtests.test(ascii(name)):
             with pytest.raises(Invalid):
-                await store.read(lookup.resolve, ANNS, name)
+                await store.read(sessions.resolve, ANNS, name)
 
 
 async def test_no_name_breaks_the_search_for_a_session(store: Store, subtests: pytest.Subtests) -> None:
@@ -289,28 +279,28 @@ async def test_no_name_breaks_the_search_for_a_session(store: Store, subtests: p
     for name in ["half \ud83d", "%", "' or 1=1 --", "*", ":name", "📎", "0000"]:
         with subtests.test(ascii(name)):
             with pytest.raises((NotFound, Invalid)):
-                await store.read(lookup.resolve, ANNS, name)
+                await store.read(sessions.resolve, ANNS, name)
 
 
 async def test_an_alias_leads_to_the_session_that_had_it_first(store: Store) -> None:
     first, second = await store.write(several, 2)
     await store.write(sessions.add_alias, first, "old")
     await store.write(sessions.add_alias, second, "old")
-    assert (await store.read(lookup.resolve, ANNS, "old")).id == first.id
+    assert (await store.read(sessions.resolve, ANNS, "old")).id == first.id
 
 
 async def test_a_title_is_unique_for_its_owner_whatever_its_case(store: Store) -> None:
     await store.write(a_session, title="Trip")
     other = await store.write(a_session)
     with pytest.raises(Invalid, match="already"):
-        await store.write(sessions.rename, other, "TRIP", by=TitleBy.PERSON, now=NOW)
+        await store.write(sessions.rename, other, "TRIP", by=TitleBy.PERSON, now=START_TIME)
     bobs = await store.write(a_session, title="Trip", owner=BOB)
     assert bobs.title == "Trip"
 
 
 async def test_a_session_may_keep_or_respell_its_own_title(store: Store) -> None:
     session = await store.write(a_session, title="trip")
-    assert await store.write(sessions.rename, session, "Trip", by=TitleBy.PERSON, now=NOW) == "Trip"
+    assert await store.write(sessions.rename, session, "Trip", by=TitleBy.PERSON, now=START_TIME) == "Trip"
 
 
 @pytest.mark.parametrize("second", ["Trip", "trip", "TRIP"])
@@ -318,27 +308,27 @@ async def test_a_title_by_rule_takes_the_next_free_number(store: Store, second: 
     await store.write(a_session, title="Trip")
     for n in (2, 3):
         session = await store.write(a_session)
-        given = await store.write(sessions.rename, session, second, by=TitleBy.RULE, now=NOW)
+        given = await store.write(sessions.rename, session, second, by=TitleBy.RULE, now=START_TIME)
         assert given == f"{second} #{n}"
 
 
 async def test_a_title_by_rule_never_replaces_a_title_by_a_person(store: Store) -> None:
     session = await store.write(a_session, title="Mine")
-    assert await store.write(sessions.rename, session, "Other", by=TitleBy.RULE, now=NOW) == "Mine"
+    assert await store.write(sessions.rename, session, "Other", by=TitleBy.RULE, now=START_TIME) == "Mine"
     assert (await store.read(sessions.get, session.id)).title_by is TitleBy.PERSON
 
 
 async def test_a_fork_gets_the_next_title_of_the_line(store: Store) -> None:
     session = await store.write(a_session, title="Trip #2")
-    assert await store.read(lines.following, session, "Trip #2") == "Trip #3"
+    assert await store.read(sessions.next_title, session, "Trip #2") == "Trip #3"
     lone = await store.write(a_session, title="Alone")
-    assert await store.read(lines.following, lone, "Alone") == "Alone #2"
+    assert await store.read(sessions.next_title, lone, "Alone") == "Alone #2"
 
 
 async def test_a_long_title_can_be_numbered_again_and_again(store: Store) -> None:
     session = await store.write(a_session, title="x" * 100)
     for n in (2, 3, 4):
-        title = await store.read(lines.following, session, session.title)
+        title = await store.read(sessions.next_title, session, session.title)
         assert title.endswith(f"x #{n}") and len(title) == 100
         await store.write(a_session, title=title)
 
@@ -354,7 +344,7 @@ async def test_any_visible_text_can_be_a_title(store: Store, subtests: pytest.Su
 async def test_a_title_without_anything_to_see_is_refused(store: Store) -> None:
     session = await store.write(a_session)
     with pytest.raises(Invalid):
-        await store.write(sessions.rename, session, "\x00 \u200b", by=TitleBy.PERSON, now=NOW)
+        await store.write(sessions.rename, session, "\x00 \u200b", by=TitleBy.PERSON, now=START_TIME)
 
 
 async def test_a_session_ends_with_a_reason_and_can_be_reopened(store: Store) -> None:
@@ -369,38 +359,38 @@ async def test_a_session_ends_with_a_reason_and_can_be_reopened(store: Store) ->
 
 async def test_a_deleted_session_is_gone_from_every_list_and_can_come_back(store: Store) -> None:
     session = await store.write(a_session, title="Trip")
-    await store.write(sessions.hide, session, grace=timedelta(days=1), now=NOW)
+    await store.write(sessions.soft_delete, session, grace=timedelta(days=1), now=START_TIME)
     assert await titles_of(store, archived=None) == []
     for name in (session.id, session.id[:14], "Trip"):
         with pytest.raises(NotFound):
-            await store.read(lookup.resolve, ANNS, name)
+            await store.read(sessions.resolve, ANNS, name)
     with pytest.raises(NotFound):
         await store.read(sessions.get, session.id)
     hidden = await store.read(sessions.get, session.id, deleted=True)
-    await store.write(sessions.unhide, hidden, now=NOW)
+    await store.write(sessions.undelete, hidden, now=START_TIME)
     assert await titles_of(store) == ["Trip"]
 
 
 async def test_a_session_that_comes_back_to_a_taken_title_gets_a_number(store: Store) -> None:
     session = await store.write(a_session, title="Trip")
-    await store.write(sessions.hide, session, grace=timedelta(days=1), now=NOW)
+    await store.write(sessions.soft_delete, session, grace=timedelta(days=1), now=START_TIME)
     await store.write(a_session, title="trip", at=after(1))
-    await store.write(sessions.unhide, session, now=after(2))
+    await store.write(sessions.undelete, session, now=after(2))
     assert (await store.read(sessions.get, session.id)).title == "Trip #2"
 
 
 async def test_a_deleted_session_is_due_for_erasure_after_its_grace(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(sessions.hide, session, grace=timedelta(hours=1), now=NOW)
-    assert await store.read(sessions.due_for_erasure, now=after(3599)) == []
-    assert [s.id for s in await store.read(sessions.due_for_erasure, now=after(3600))] == [session.id]
+    await store.write(sessions.soft_delete, session, grace=timedelta(hours=1), now=START_TIME)
+    assert await store.read(sessions.list_due_for_erasure, now=after(3599)) == []
+    assert [s.id for s in await store.read(sessions.list_due_for_erasure, now=after(3600))] == [session.id]
 
 
 async def test_erasing_leaves_nothing_of_a_session(store: Store) -> None:
     def arrange(tx: Transaction) -> Session:
         session = a_session(tx)
         turn = a_running_turn(tx, session)
-        drafts.grow(tx, turn, [Text("half an answer")], now=NOW)
+        turns.append_draft(tx, turn, [Text("half an answer")], now=START_TIME)
         a_delivery(tx, session=session)
         sessions.add_alias(tx, session, "old")
         return session
@@ -410,21 +400,21 @@ async def test_erasing_leaves_nothing_of_a_session(store: Store) -> None:
         return [int(row[0]) for t in tables if (row := tx.row(f"select count(*) from {t}"))]
 
     session = await store.write(arrange)
-    cursor = await store.read(changes.head)
-    await store.write(sessions.erase, session, now=NOW)
+    cursor = await store.read(changes.get_head)
+    await store.write(sessions.erase, session, now=START_TIME)
     assert await store.read(left) == [0] * 6
-    assert [c.kind for c in await store.read(feed.after, cursor)] == [Kind.SESSION_GONE]
+    assert [c.kind for c in await store.read(change_feed.list_after, cursor)] == [ChangeKind.SESSION_GONE]
 
 
 async def test_every_change_of_a_session_is_in_the_feed(store: Store) -> None:
     session = await store.write(a_session)
-    cursor: Cursor = await store.read(changes.head)
-    await store.write(sessions.set_pinned, session, True, now=NOW)
-    await store.write(sessions.rename, session, "T", by=TitleBy.PERSON, now=NOW)
-    await store.write(sessions.touch, session, now=NOW)
-    await store.write(sessions.hide, session, grace=timedelta(0), now=NOW)
-    found = await store.read(feed.after, cursor)
-    assert [c.kind for c in found] == [Kind.SESSION] * 3 + [Kind.SESSION_GONE]
+    cursor: Cursor = await store.read(changes.get_head)
+    await store.write(sessions.set_pinned, session, True, now=START_TIME)
+    await store.write(sessions.rename, session, "T", by=TitleBy.PERSON, now=START_TIME)
+    await store.write(sessions.note_revision, session, now=START_TIME)
+    await store.write(sessions.soft_delete, session, grace=timedelta(0), now=START_TIME)
+    found = await store.read(change_feed.list_after, cursor)
+    assert [c.kind for c in found] == [ChangeKind.SESSION] * 3 + [ChangeKind.SESSION_GONE]
     assert {c.session for c in found} == {session.id}
 
 
@@ -433,26 +423,26 @@ async def test_a_fork_goes_on_counting_where_its_parent_was(store: Store) -> Non
         parent = a_session(tx)
         for text in ("one", "two", "three"):
             a_message(tx, parent.id, text)
-        sessions.next_undo(tx, parent.id)
+        sessions.next_undo_group(tx, parent.id)
         child = a_session(tx)
         messages.copy(tx, source=parent.id, target=child.id, through=2)
         sessions.copy_counters(tx, source=parent.id, target=child.id)
-        messages.append(tx, child.id, Role.USER, words("other"), now=NOW)
+        messages.append(tx, child.id, Role.USER, text_parts("other"), now=START_TIME)
         return sessions.get(tx, child.id)
 
     child = await store.write(fork)
     assert (child.last_seq, child.messages) == (3, 3)
-    assert [m.text for m in await store.read(messages.following, child.id, after=0)] == [
+    assert [m.text for m in await store.read(messages.list_after, child.id, after=0)] == [
         "one",
         "two",
         "other",
     ]
-    assert await store.write(sessions.next_undo, child.id) == 2
+    assert await store.write(sessions.next_undo_group, child.id) == 2
 
 
 async def test_deliveries_of_others_stay_when_a_session_is_erased(store: Store) -> None:
     kept = await store.write(a_delivery, target=Target("telegram", "bot", "1"))
     gone = await store.write(a_session)
     await store.write(a_delivery, session=gone)
-    await store.write(sessions.erase, gone, now=NOW)
-    assert [d.id for d in await store.read(deliveries.page, ANNS)] == [kept.id]
+    await store.write(sessions.erase, gone, now=START_TIME)
+    assert [d.id for d in await store.read(deliveries.list_recent, ANNS)] == [kept.id]

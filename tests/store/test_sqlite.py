@@ -7,16 +7,24 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.builders import NOW, Store
+from tests.builders import Store
 
 from keryx.core.errors import DiskFull, Retryable, StoreBroken
-from keryx.store import cursors
-from keryx.store.database import Transaction
-from keryx.store.sqlite import APPLICATION_ID, SqliteDatabase, SqliteTransaction, connect, prepare, translate
+from keryx.store import inbox
+from keryx.store.db.database import Transaction
+from keryx.store.db.sqlite import (
+    APPLICATION_ID,
+    SqliteDatabase,
+    SqliteTransaction,
+    connect,
+    open_store,
+    translate_error,
+)
+from keryx.testing import START_TIME
 
 
 def move(tx: Transaction, name: str) -> None:
-    cursors.move(tx, name, "x", now=NOW)
+    inbox.set_cursor(tx, name, "x", now=START_TIME)
 
 
 def visible(path: Path) -> int:
@@ -142,7 +150,7 @@ async def test_a_place_that_cannot_be_written_is_named_with_advice(tmp_path: Pat
     ],
 )
 def test_errors_of_sqlite_become_ours(error: apsw.Error, ours: type[Exception], advice: str) -> None:
-    translated = translate(error)
+    translated = translate_error(error)
     assert type(translated) is ours
     assert advice in str(translated)
 
@@ -155,10 +163,10 @@ async def test_a_full_store_refuses_the_write_and_goes_on_when_there_is_room(tmp
         store = Store(database)
         await store.write(limit, 1)
         with pytest.raises(DiskFull):
-            await store.write(cursors.move, "big", "x" * 1_000_000, now=NOW)
+            await store.write(inbox.set_cursor, "big", "x" * 1_000_000, now=START_TIME)
         await store.write(limit, 1_000_000)
-        await store.write(cursors.move, "big", "x" * 1_000_000, now=NOW)
-        assert len(await store.read(cursors.get, "big") or "") == 1_000_000
+        await store.write(inbox.set_cursor, "big", "x" * 1_000_000, now=START_TIME)
+        assert len(await store.read(inbox.get_cursor, "big") or "") == 1_000_000
 
 
 def test_whoever_begins_with_the_same_new_file_waits_for_the_others(tmp_path: Path) -> None:
@@ -168,7 +176,7 @@ def test_whoever_begins_with_the_same_new_file_waits_for_the_others(tmp_path: Pa
 
             def begin(path: Path, start: threading.Barrier = start) -> str:
                 start.wait()
-                with closing(prepare(path)) as connection:
+                with closing(open_store(path)) as connection:
                     return str(SqliteTransaction(connection).row("pragma journal_mode"))
 
             assert set(threads.map(begin, [tmp_path / f"{n}.db"] * 6)) == {"('wal',)"}

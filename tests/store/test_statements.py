@@ -4,127 +4,135 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from keryx.store import statements
-from keryx.store.database import NOTHING, PLANNED_ANEW
-from keryx.store.statements import KEPT, MOST_AT_ONCE, OFTEN, Connection, Statements
+from keryx.store.db import pipeline
+from keryx.store.db.database import NEVER_PREPARE, NO_PARAMS
+from keryx.store.db.pipeline import (
+    MAX_PREPARED,
+    MAX_QUEUED,
+    PREPARE_THRESHOLD,
+    PipelineConnection,
+    StatementPipeline,
+)
 
 _PREPARED = "select count(*) from pg_prepared_statements where name like 'keryx%'"
 
 
 @pytest.fixture
-def connection(postgres: str) -> Iterator[Connection]:
-    with Connection.connect(postgres) as made:
+def connection(postgres: str) -> Iterator[PipelineConnection]:
+    with PipelineConnection.connect(postgres) as made:
         yield made
 
 
-def prepared(connection: Connection) -> int:
+def prepared(connection: PipelineConnection) -> int:
     row = connection.execute(_PREPARED).fetchone()
     assert row is not None
     return row[0]
 
 
 def test_a_statement_that_comes_again_is_prepared_once_for_each_kind_of_values(
-    connection: Connection,
+    connection: PipelineConnection,
 ) -> None:
-    for n in range(OFTEN):
+    for n in range(PREPARE_THRESHOLD):
         assert connection.statements.execute("select :n + 1", {"n": n}).rows() == [(n + 1,)]
     assert prepared(connection) == 0
-    for n in (*range(3), *range(1 << 40, (1 << 40) + OFTEN + 1)):
+    for n in (*range(3), *range(1 << 40, (1 << 40) + PREPARE_THRESHOLD + 1)):
         assert connection.statements.execute("select :n + 1", {"n": n}).rows() == [(n + 1,)]
     assert prepared(connection) == 2
 
 
-def test_a_statement_whose_plan_depends_on_its_values_is_never_prepared(connection: Connection) -> None:
-    for n in range(2 * OFTEN):
-        assert connection.statements.execute(f"{PLANNED_ANEW} select :n + 1", {"n": n}).rows() == [(n + 1,)]
+def test_a_statement_whose_plan_depends_on_its_values_is_never_prepared(
+    connection: PipelineConnection,
+) -> None:
+    for n in range(2 * PREPARE_THRESHOLD):
+        assert connection.statements.execute(f"{NEVER_PREPARE} select :n + 1", {"n": n}).rows() == [(n + 1,)]
     assert prepared(connection) == 0
 
 
-def test_what_was_prepared_goes_when_it_becomes_too_much(connection: Connection) -> None:
-    for n in range(KEPT + 1):
-        for _ in range(OFTEN + 1):
-            connection.statements.execute(f"select {n}", NOTHING)
+def test_what_was_prepared_goes_when_it_becomes_too_much(connection: PipelineConnection) -> None:
+    for n in range(MAX_PREPARED + 1):
+        for _ in range(PREPARE_THRESHOLD + 1):
+            connection.statements.execute(f"select {n}", NO_PARAMS)
     assert prepared(connection) == 1
-    assert connection.statements.execute("select 0", NOTHING).rows() == [(0,)]
+    assert connection.statements.execute("select 0", NO_PARAMS).rows() == [(0,)]
 
 
-def test_a_name_that_comes_twice_is_one_value_and_a_cast_is_no_name(connection: Connection) -> None:
+def test_a_name_that_comes_twice_is_one_value_and_a_cast_is_no_name(connection: PipelineConnection) -> None:
     found = connection.statements.execute("select :a || :b || :a::text, '%'", {"a": "x", "b": "y"})
     assert found.rows() == [("xyx", "%")]
 
 
-def test_rows_are_read_in_slices_that_may_end_beyond_them(connection: Connection) -> None:
-    found = connection.statements.execute("select * from generate_series(1, 3)", NOTHING)
+def test_rows_are_read_in_slices_that_may_end_beyond_them(connection: PipelineConnection) -> None:
+    found = connection.statements.execute("select * from generate_series(1, 3)", NO_PARAMS)
     assert (found.rows(0, 2), found.rows(2, 4), found.rows(4, 6)) == ([(1,), (2,)], [(3,)], [])
 
 
-def test_statements_are_one_transaction_until_it_is_ended(connection: Connection) -> None:
+def test_statements_are_one_transaction_until_it_is_ended(connection: PipelineConnection) -> None:
     run = connection.statements.execute
-    run("create temp table kept (n bigint)", NOTHING)
+    run("create temp table kept (n bigint)", NO_PARAMS)
     connection.commit()
-    assert run("insert into kept select generate_series(1, 5)", NOTHING).count == 5
+    assert run("insert into kept select generate_series(1, 5)", NO_PARAMS).count == 5
     connection.rollback()
-    assert run("select n from kept", NOTHING).rows() == []
+    assert run("select n from kept", NO_PARAMS).rows() == []
 
 
-def test_a_refusal_and_a_lost_server_are_told_apart(connection: Connection, postgres: str) -> None:
+def test_a_refusal_and_a_lost_server_are_told_apart(connection: PipelineConnection, postgres: str) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable):
-        connection.statements.execute("select 1 from nowhere", NOTHING)
+        connection.statements.execute("select 1 from nowhere", NO_PARAMS)
     connection.rollback()
     with psycopg.connect(postgres, autocommit=True) as other:
         other.execute("select pg_terminate_backend(%s)", (connection.info.backend_pid,))
     for _ in range(2):
         with pytest.raises(psycopg.OperationalError):
-            connection.statements.execute("select 1", NOTHING)
+            connection.statements.execute("select 1", NO_PARAMS)
 
 
 def test_statements_of_other_connections_do_not_get_in_each_others_way(postgres: str) -> None:
     with psycopg.connect(postgres) as plain:
         for _ in range(2):
-            fresh = statements.of(plain)
-            for n in range(OFTEN + 1):
+            fresh = pipeline.get_pipeline(plain)
+            for n in range(PREPARE_THRESHOLD + 1):
                 assert fresh.execute("select cast(:n as bigint)", {"n": n}).rows() == [(n,)]
 
 
 @pytest.fixture
-def kept(connection: Connection) -> Statements:
+def kept(connection: PipelineConnection) -> StatementPipeline:
     """A table with two rows, and what is said of it."""
     made = connection.statements
-    made.execute("create temp table kept (n bigint primary key, text text)", NOTHING)
-    made.execute("insert into kept values (1, 'one'), (2, 'two')", NOTHING)
+    made.execute("create temp table kept (n bigint primary key, text text)", NO_PARAMS)
+    made.execute("insert into kept values (1, 'one'), (2, 'two')", NO_PARAMS)
     made.commit()
     return made
 
 
-def add(made: Statements, n: int, text: str = "") -> None:
-    made.put_off("insert into kept values (:n, :text)", {"n": n, "text": text})
+def add(made: StatementPipeline, n: int, text: str = "") -> None:
+    made.queue("insert into kept values (:n, :text)", {"n": n, "text": text})
 
 
-def numbers(made: Statements) -> list[int]:
-    return [row[0] for row in made.execute("select n from kept order by n", NOTHING).rows()]
+def numbers(made: StatementPipeline) -> list[int]:
+    return [row[0] for row in made.execute("select n from kept order by n", NO_PARAMS).rows()]
 
 
-@pytest.mark.parametrize("count", [1, OFTEN + 3, 3 * MOST_AT_ONCE + 1])
+@pytest.mark.parametrize("count", [1, PREPARE_THRESHOLD + 3, 3 * MAX_QUEUED + 1])
 def test_what_is_put_off_is_there_for_the_next_statement_and_after_the_commit(
-    kept: Statements, count: int
+    kept: StatementPipeline, count: int
 ) -> None:
     for n in range(count):
         add(kept, 10 + n)
     assert numbers(kept) == [1, 2, *range(10, 10 + count)]
-    kept.put_off("delete from kept where n >= :n", {"n": 10})
+    kept.queue("delete from kept where n >= :n", {"n": 10})
     kept.commit()
     assert numbers(kept) == [1, 2]
 
 
-def test_what_is_large_is_not_kept_in_memory(kept: Statements) -> None:
+def test_what_is_large_is_not_kept_in_memory(kept: StatementPipeline) -> None:
     for n in range(10, 14):
         add(kept, n, "x" * 10_000_000)
     assert numbers(kept) == [1, 2, 10, 11, 12, 13]
 
 
-@pytest.mark.parametrize("ask", [numbers, Statements.commit], ids=["asking", "committing"])
+@pytest.mark.parametrize("ask", [numbers, StatementPipeline.commit], ids=["asking", "committing"])
 def test_what_was_put_off_and_fails_fails_with_the_next_statement(
-    connection: Connection, kept: Statements, ask: Callable[[Statements], object]
+    connection: PipelineConnection, kept: StatementPipeline, ask: Callable[[StatementPipeline], object]
 ) -> None:
     add(kept, 3)
     add(kept, 2)
@@ -135,21 +143,23 @@ def test_what_was_put_off_and_fails_fails_with_the_next_statement(
     assert numbers(kept) == [1, 2]
 
 
-def test_what_was_put_off_is_forgotten_with_its_transaction(connection: Connection, kept: Statements) -> None:
+def test_what_was_put_off_is_forgotten_with_its_transaction(
+    connection: PipelineConnection, kept: StatementPipeline
+) -> None:
     add(kept, 3)
     connection.rollback()
     kept.begin(b"begin")
     assert numbers(kept) == [1, 2]
 
 
-def test_a_transaction_without_a_statement_is_none(connection: Connection) -> None:
+def test_a_transaction_without_a_statement_is_none(connection: PipelineConnection) -> None:
     connection.statements.begin(b"begin")
     connection.statements.commit()
     assert connection.info.transaction_status is TransactionStatus.IDLE
 
 
-def test_a_server_that_is_lost_with_what_was_put_off_is_told(kept: Statements, postgres: str) -> None:
-    (pid,) = kept.execute("select pg_backend_pid()", NOTHING).rows()[0]
+def test_a_server_that_is_lost_with_what_was_put_off_is_told(kept: StatementPipeline, postgres: str) -> None:
+    (pid,) = kept.execute("select pg_backend_pid()", NO_PARAMS).rows()[0]
     kept.commit()
     add(kept, 3)
     with psycopg.connect(postgres, autocommit=True) as other:

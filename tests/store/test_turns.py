@@ -7,7 +7,6 @@ from tests.builders import (
     ANN,
     BOB,
     LEASE,
-    NOW,
     ODD_TEXTS,
     OTHER_WORKER,
     TELEGRAM,
@@ -21,15 +20,15 @@ from tests.builders import (
     claim,
 )
 
-from keryx.core.blame import MOST_TRIES
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, TurnId, WorkerId
 from keryx.core.sessions import Session
-from keryx.core.turns import BusyMode, Turn, TurnState
-from keryx.store import changes, claims, feed, messages, sessions, turns
-from keryx.store.database import Transaction
+from keryx.core.turns import MOST_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.store import change_feed, changes, messages, sessions, turns
+from keryx.store.db.database import Transaction
+from keryx.testing import START_TIME
 
 
 async def claimed(store: Store, **how: Any) -> Turn:
@@ -43,7 +42,7 @@ async def test_a_queued_turn_keeps_what_it_was_given(store: Store) -> None:
     turn = await store.write(a_turn, session, mode=BusyMode.STEER, reply=TELEGRAM, pin=WORKER)
     assert (turn.state, turn.mode, turn.attempts, turn.input_seq) == (TurnState.QUEUED, BusyMode.STEER, 0, 1)
     assert (turn.owner, turn.asker, turn.reply, turn.pin) == (BOB, ANN, TELEGRAM, WORKER)
-    assert (turn.session, turn.created_at, turn.lease) == (session.id, NOW, None)
+    assert (turn.session, turn.created_at, turn.lease) == (session.id, START_TIME, None)
     assert await store.read(turns.find, turn.id) == turn
     assert await store.read(turns.find, TurnId("none")) is None
     with pytest.raises(NotFound):
@@ -56,7 +55,7 @@ async def test_a_claim_counts_the_attempt_and_gives_a_lease(store: Store) -> Non
     assert (turn.id, turn.state, turn.attempts) == (queued.id, TurnState.RUNNING, 1)
     assert (turn.worker, turn.started_at, turn.lease_until) == (WORKER, after(1), after(1) + LEASE)
     assert turn.lease
-    assert await store.read(turns.running, turn.session) == turn
+    assert await store.read(turns.find_running, turn.session) == turn
     assert (await store.read(sessions.get, turn.session)).turns == 1
 
 
@@ -67,12 +66,12 @@ async def test_nothing_waiting_gives_nothing(store: Store) -> None:
 async def test_a_session_runs_one_turn_at_a_time_in_the_order_of_asking(store: Store) -> None:
     session = await store.write(a_session)
     asked = [await store.write(a_turn, session, at=after(n)) for n in range(3)]
-    assert [t.id for t in await store.read(turns.queued, session.id)] == [t.id for t in asked]
+    assert [t.id for t in await store.read(turns.list_queued, session.id)] == [t.id for t in asked]
     for expected in asked:
         turn = await claimed(store)
         assert turn.id == expected.id
         assert await store.write(claim) is None
-        await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+        await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
 
 
 async def test_sessions_take_turns(store: Store) -> None:
@@ -100,14 +99,14 @@ async def test_a_person_has_a_limit_of_running_turns_over_all_sessions(store: St
     assert await store.write(claim, per_principal=2) is None
     bobs = await store.write(a_turn, asker=BOB)
     assert (await claimed(store, per_principal=2)).id == bobs.id
-    await store.write(turns.finish, first, TurnState.DONE, now=NOW)
+    await store.write(turns.finish, first, TurnState.DONE, now=START_TIME)
     await claimed(store, per_principal=2)
 
 
 async def test_a_pinned_turn_runs_with_its_worker_alone(store: Store) -> None:
     pinned = await store.write(a_turn, pin=WORKER)
     free = await store.write(a_turn, at=after(1))
-    assert [t.id for t in await store.read(turns.pinned)] == [pinned.id]
+    assert [t.id for t in await store.read(turns.list_pinned)] == [pinned.id]
     assert (await claimed(store, worker=OTHER_WORKER, at=after(2))).id == free.id
     assert await store.write(claim, worker=OTHER_WORKER, at=after(2)) is None
     assert (await claimed(store, worker=WORKER, at=after(2))).id == pinned.id
@@ -125,11 +124,11 @@ async def test_a_scoped_worker_takes_only_its_session_and_what_is_pinned_to_it(s
 
 async def test_a_turn_that_is_held_back_waits_for_its_moment(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.requeue, turn, now=NOW, not_before=after(30))
+    await store.write(turns.requeue, turn, now=START_TIME, not_before=after(30))
     assert await store.write(claim, at=after(29)) is None
-    assert await store.read(claims.next_at, now=after(29)) == after(30)
+    assert await store.read(turns.get_next_ready_at, now=after(29)) == after(30)
     assert (await claimed(store, at=after(30))).id == turn.id
-    assert await store.read(claims.next_at, now=after(30)) is None
+    assert await store.read(turns.get_next_ready_at, now=after(30)) is None
 
 
 async def test_a_turn_ends_under_its_lease(store: Store) -> None:
@@ -138,7 +137,7 @@ async def test_a_turn_ends_under_its_lease(store: Store) -> None:
     ended = await store.read(turns.get, turn.id)
     assert (ended.state, ended.lease, ended.finished_at) == (TurnState.FAILED, None, after(5))
     assert ended.error == "no \x00 \ud800 luck"
-    assert await store.read(turns.running, turn.session) is None
+    assert await store.read(turns.find_running, turn.session) is None
 
 
 async def test_a_late_worker_cannot_write_to_a_reclaimed_turn(store: Store) -> None:
@@ -147,44 +146,44 @@ async def test_a_late_worker_cannot_write_to_a_reclaimed_turn(store: Store) -> N
     current = await claimed(store, worker=OTHER_WORKER, at=after(21))
     assert (current.id, current.attempts, current.interrupted_at) == (late.id, 2, after(20))
     with pytest.raises(LeaseLost):
-        await store.write(turns.hold, late)
+        await store.write(turns.lock, late)
     with pytest.raises(LeaseLost):
         await store.write(turns.finish, late, TurnState.DONE, now=after(22))
     with pytest.raises(Conflict):
         await store.write(turns.requeue, late, now=after(22))
     with pytest.raises(Conflict):
         await store.write(turns.close, late, TurnState.PARKED, now=after(22))
-    await store.write(turns.hold, current)
+    await store.write(turns.lock, current)
     assert await store.read(turns.get, current.id) == current
 
 
 async def test_a_finished_turn_cannot_be_written_to(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+    await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
     with pytest.raises(LeaseLost):
-        await store.write(turns.hold, turn)
+        await store.write(turns.lock, turn)
     with pytest.raises(LeaseLost):
-        await store.write(turns.finish, turn, TurnState.FAILED, now=NOW)
+        await store.write(turns.finish, turn, TurnState.FAILED, now=START_TIME)
     with pytest.raises(Conflict):
-        await store.write(turns.requeue, await store.read(turns.get, turn.id), now=NOW)
+        await store.write(turns.requeue, await store.read(turns.get, turn.id), now=START_TIME)
 
 
 async def test_a_turn_is_not_tried_for_ever(store: Store) -> None:
     turn = await store.write(a_turn)
-    for attempt in range(1, MOST_TRIES + 1):
+    for attempt in range(1, MOST_ATTEMPTS + 1):
         turn = await claimed(store)
         assert turn.attempts == attempt
-        await store.write(turns.requeue, turn, now=NOW)
+        await store.write(turns.requeue, turn, now=START_TIME)
     assert await store.write(claim) is None
     queued = await store.read(turns.get, turn.id)
-    await store.write(turns.close, queued, TurnState.PARKED, now=NOW, error="gave up")
+    await store.write(turns.close, queued, TurnState.PARKED, now=START_TIME, error="gave up")
     parked = await store.read(turns.get, turn.id)
     assert (parked.state, parked.error) == (TurnState.PARKED, "gave up")
 
 
 async def test_a_requeue_may_give_the_attempt_back(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.requeue, turn, now=NOW, attempts=0)
+    await store.write(turns.requeue, turn, now=START_TIME, attempts=0)
     assert (await claimed(store)).attempts == 1
 
 
@@ -199,50 +198,54 @@ async def test_a_requeued_turn_keeps_its_place(store: Store) -> None:
 
 async def test_a_waiting_turn_can_be_closed_once(store: Store) -> None:
     turn = await store.write(a_turn)
-    await store.write(turns.close, turn, TurnState.CANCELLED, now=NOW)
+    await store.write(turns.close, turn, TurnState.CANCELLED, now=START_TIME)
     with pytest.raises(Conflict):
-        await store.write(turns.close, turn, TurnState.CANCELLED, now=NOW)
+        await store.write(turns.close, turn, TurnState.CANCELLED, now=START_TIME)
     with pytest.raises(Conflict):
-        await store.write(turns.close, await store.write(a_turn), TurnState.DONE, now=NOW)
+        await store.write(turns.close, await store.write(a_turn), TurnState.DONE, now=START_TIME)
 
 
 async def test_turns_are_abandoned_when_their_lease_ran_out_or_their_worker_died(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    end = NOW + LEASE
-    assert await store.read(claims.abandoned, now=end, workers=[]) == []
+    end = START_TIME + LEASE
+    assert await store.read(turns.list_abandoned, now=end, workers=[]) == []
     late = end + timedelta(microseconds=1)
-    assert [t.id for t in await store.read(claims.abandoned, now=late, workers=[])] == [turn.id]
-    assert [t.id for t in await store.read(claims.abandoned, now=NOW, workers=[WORKER])] == [turn.id]
-    assert len(await store.read(claims.abandoned, now=late, workers=[WORKER])) == 1
-    assert await store.read(claims.abandoned, now=NOW, workers=[OTHER_WORKER]) == []
+    assert [t.id for t in await store.read(turns.list_abandoned, now=late, workers=[])] == [turn.id]
+    assert [t.id for t in await store.read(turns.list_abandoned, now=START_TIME, workers=[WORKER])] == [
+        turn.id
+    ]
+    assert len(await store.read(turns.list_abandoned, now=late, workers=[WORKER])) == 1
+    assert await store.read(turns.list_abandoned, now=START_TIME, workers=[OTHER_WORKER]) == []
 
 
 async def test_a_worker_renews_the_leases_it_still_holds(store: Store) -> None:
     turn = await store.write(a_running_turn)
     other = await store.write(a_running_turn)
     both = [turn.id, other.id]
-    assert await store.write(claims.renew, WORKER, both, until=after(100)) == 2
-    assert await store.read(claims.abandoned, now=after(99), workers=[]) == []
-    await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
-    assert await store.write(claims.renew, WORKER, both, until=after(200)) == 1
-    assert await store.write(claims.renew, OTHER_WORKER, both, until=after(200)) == 0
+    assert await store.write(turns.renew_leases, WORKER, both, until=after(100)) == 2
+    assert await store.read(turns.list_abandoned, now=after(99), workers=[]) == []
+    await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
+    assert await store.write(turns.renew_leases, WORKER, both, until=after(200)) == 1
+    assert await store.write(turns.renew_leases, OTHER_WORKER, both, until=after(200)) == 0
 
 
 async def test_a_turn_that_its_worker_lost_track_of_runs_out(store: Store) -> None:
     lost = await store.write(a_running_turn)
     held = await store.write(a_running_turn)
-    await store.write(claims.renew, WORKER, [held.id], until=after(100))
-    assert [t.id for t in await store.read(claims.abandoned, now=after(50), workers=[])] == [lost.id]
+    await store.write(turns.renew_leases, WORKER, [held.id], until=after(100))
+    assert [t.id for t in await store.read(turns.list_abandoned, now=after(50), workers=[])] == [lost.id]
 
 
 async def test_a_cancellation_reaches_the_worker_by_row_and_by_feed(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    cursor = await store.read(changes.head)
-    await store.write(turns.request_cancel, turn, now=NOW)
-    assert await store.read(turns.cancelling, WORKER) == [turn.id]
-    assert await store.read(turns.cancelling, OTHER_WORKER) == []
-    assert [(c.kind, c.turn) for c in await store.read(feed.after, cursor)] == [(Kind.CANCEL, turn.id)]
-    await store.write(turns.requeue, turn, now=NOW)
+    cursor = await store.read(changes.get_head)
+    await store.write(turns.request_cancel, turn, now=START_TIME)
+    assert await store.read(turns.list_cancelling, WORKER) == [turn.id]
+    assert await store.read(turns.list_cancelling, OTHER_WORKER) == []
+    assert [(c.kind, c.turn) for c in await store.read(change_feed.list_after, cursor)] == [
+        (ChangeKind.CANCEL, turn.id)
+    ]
+    await store.write(turns.requeue, turn, now=START_TIME)
     assert not (await claimed(store)).cancelling
 
 
@@ -253,7 +256,7 @@ async def test_waiting_turns_that_ask_to_be_collected_become_one(store: Store) -
     ]  # fmt: skip
     turn = await claimed(store)
     assert turn.id == asked[0].id
-    question = await store.read(messages.of_turn, session.id, turn.id, first=turn.input_seq)
+    question = await store.read(messages.list_for_turn, session.id, turn.id, first=turn.input_seq)
     assert [m.text for m in question] == ["a", "b", "c"]
     merged = [await store.read(turns.get, t.id) for t in asked[1:]]
     assert {(t.state, t.merged_into) for t in merged} == {(TurnState.MERGED, turn.id)}
@@ -274,7 +277,7 @@ async def test_collecting_ends_at_a_turn_that_is_different(store: Store, differe
 
     session = await store.write(arrange)
     await claimed(store)
-    assert len(await store.read(turns.queued, session.id)) == 2
+    assert len(await store.read(turns.list_queued, session.id)) == 2
 
 
 async def test_a_reply_to_another_message_of_the_same_place_is_collected(store: Store) -> None:
@@ -284,17 +287,17 @@ async def test_a_reply_to_another_message_of_the_same_place_is_collected(store: 
         await store.write(a_turn, session, mode=BusyMode.COLLECT, reply=reply)
     turn = await claimed(store)
     assert turn.reply and turn.reply.reply_to == "0"
-    assert await store.read(turns.queued, session.id) == []
+    assert await store.read(turns.list_queued, session.id) == []
 
 
 async def test_a_waiting_turn_can_be_merged_into_the_running_one(store: Store) -> None:
     session = await store.write(a_session)
     running = await store.write(a_running_turn, session)
     waiting = await store.write(a_turn, session, text="and this")
-    await store.write(turns.merge, waiting, into=running, now=NOW)
-    asked = await store.read(messages.of_turn, session.id, running.id, first=running.input_seq)
+    await store.write(turns.merge, waiting, into=running, now=START_TIME)
+    asked = await store.read(messages.list_for_turn, session.id, running.id, first=running.input_seq)
     assert [m.text for m in asked] == ["hello", "and this"]
-    assert await store.read(turns.queued, session.id) == []
+    assert await store.read(turns.list_queued, session.id) == []
 
 
 async def test_any_text_survives_in_a_reply_address(store: Store, subtests: pytest.Subtests) -> None:
@@ -307,23 +310,23 @@ async def test_any_text_survives_in_a_reply_address(store: Store, subtests: pyte
 
 async def test_active_turns_are_those_waiting_or_running_that_one_may_see(store: Store) -> None:
     done = await store.write(a_running_turn)
-    await store.write(turns.finish, done, TurnState.DONE, now=NOW)
+    await store.write(turns.finish, done, TurnState.DONE, now=START_TIME)
     running = await store.write(a_running_turn)
     bobs = await store.write(a_turn, asker=BOB)
-    mine = await store.read(turns.active, profile=DEFAULT_PROFILE, owner=ANN)
+    mine = await store.read(turns.list_active, profile=DEFAULT_PROFILE, owner=ANN)
     assert [t.id for t in mine] == [running.id]
-    everyones = await store.read(turns.active, profile=DEFAULT_PROFILE, owner=None)
+    everyones = await store.read(turns.list_active, profile=DEFAULT_PROFILE, owner=None)
     assert [t.id for t in everyones] == [running.id, bobs.id]
-    assert await store.read(turns.active, profile="work", owner=None) == []
+    assert await store.read(turns.list_active, profile="work", owner=None) == []
 
 
 async def test_every_move_of_a_turn_is_in_the_feed(store: Store) -> None:
-    cursor = await store.read(changes.head)
+    cursor = await store.read(changes.get_head)
     turn = await store.write(a_running_turn)
-    await store.write(turns.requeue, turn, now=NOW)
+    await store.write(turns.requeue, turn, now=START_TIME)
     turn = await claimed(store)
-    await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
-    notes = [c.note for c in await store.read(feed.after, cursor) if c.kind is Kind.TURN]
+    await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
+    notes = [c.note for c in await store.read(change_feed.list_after, cursor) if c.kind is ChangeKind.TURN]
     assert notes == ["queued", "running", "queued", "running", "done"]
 
 
@@ -349,7 +352,7 @@ async def test_workers_that_claim_at_once_never_take_the_same_turn_or_session(st
             busy.add(turn.session)
             await asyncio.sleep(0.001)
             busy.remove(turn.session)
-            await store.write(turns.finish, turn, TurnState.DONE, now=NOW)
+            await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         for n in range(24):
@@ -386,10 +389,10 @@ async def test_a_claim_takes_as_many_as_may_run_and_one_of_each_session(store: S
         "lease": LEASE,
         "per_principal": 9,
     }
-    got = await store.write(claims.claim_many, **how)
+    got = await store.write(turns.claim, **how)
     assert [t.id for t in got.turns] == [first.id, other.id]
     await store.write(turns.finish, got.turns[0], TurnState.DONE, now=after(4))
-    assert [t.id for t in (await store.write(claims.claim_many, **how)).turns] == [second.id]
+    assert [t.id for t in (await store.write(turns.claim, **how)).turns] == [second.id]
 
 
 async def test_the_next_of_a_session_may_run_whatever_became_of_the_one_before(store: Store) -> None:

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.builders import ANN, NOW, Store, a_delivery, a_message, a_running_turn, a_session, a_turn, after
+from tests.builders import ANN, Store, a_delivery, a_message, a_running_turn, a_session, a_turn, after
 
 from keryx.core.errors import StoreBroken
 from keryx.core.messages import Role, ToolCall, ToolResult
 from keryx.core.turns import TurnState
-from keryx.store import changes, cursors, drafts, epochs, messages, pages, sessions, turns
-from keryx.store.database import Database, Engine, Transaction
-from keryx.store.invariants import MOST, Problem
-from keryx.store.search import Index
-from keryx.store.sqlite import SqliteDatabase
-from keryx.store.verify import verify
+from keryx.store import changes, epochs, inbox, messages, sessions, turns
+from keryx.store.admin import backup
+from keryx.store.admin.verify import MAX_PROBLEMS, StoreProblem, verify
+from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db.sqlite import SqliteDatabase
+from keryx.store.search.index import SearchIndex
+from keryx.testing import START_TIME
 
 
-async def broken(store: Store, *statements: str) -> list[Problem]:
+async def broken(store: Store, *statements: str) -> list[StoreProblem]:
     """Break a store behind its back, references and all, and see what is found."""
 
     def work(tx: Transaction) -> None:
@@ -33,15 +34,15 @@ async def broken(store: Store, *statements: str) -> list[Problem]:
 def filled(tx: Transaction) -> None:
     session = a_session(tx, title="Trip")
     turn = a_running_turn(tx, session)
-    drafts.grow(tx, turn, [], now=NOW)
-    messages.append(tx, session.id, Role.ASSISTANT, (ToolCall("c", "t", "{}"),), now=NOW, turn=turn.id)
-    messages.append(tx, session.id, Role.TOOL, (ToolResult("c", "t", "x"),), now=NOW, turn=turn.id)
+    turns.append_draft(tx, turn, [], now=START_TIME)
+    messages.append(tx, session.id, Role.ASSISTANT, (ToolCall("c", "t", "{}"),), now=START_TIME, turn=turn.id)
+    messages.append(tx, session.id, Role.TOOL, (ToolResult("c", "t", "x"),), now=START_TIME, turn=turn.id)
     turns.finish(tx, turn, TurnState.DONE, now=after(1))
     epochs.begin(tx, session.id, first_seq=3, summary="before", now=after(2))
     a_message(tx, session.id, "more")
     a_turn(tx, session, at=after(3))
     a_delivery(tx, session=session)
-    cursors.move(tx, changes.TRIMMED, "0", now=NOW)
+    inbox.set_cursor(tx, changes.TRIM_CURSOR, "0", now=START_TIME)
 
 
 async def test_a_whole_store_has_no_problems(store: Store) -> None:
@@ -106,7 +107,7 @@ async def test_what_is_broken_is_named(store: Store, statement: str, check: str,
 )
 async def test_a_wrong_trim_point_is_named(store: Store, point: str, text: str) -> None:
     await store.write(filled)
-    await store.write(cursors.move, changes.TRIMMED, point, now=NOW)
+    await store.write(inbox.set_cursor, changes.TRIM_CURSOR, point, now=START_TIME)
     found = await verify(store.database)
     assert [p.check for p in found] == ["feed"]
     assert text in found[0].text
@@ -115,7 +116,7 @@ async def test_a_wrong_trim_point_is_named(store: Store, point: str, text: str) 
 async def test_a_lane_to_a_deleted_session_is_named(store: Store) -> None:
     session = await store.write(a_session)
     await store.write(a_message, session.id)
-    await store.write(sessions.end, session, None, now=NOW)
+    await store.write(sessions.end, session, None, now=START_TIME)
     found = await broken(
         store,
         f"insert into lanes (key, profile, owner, session, source, created_at, active_at)"
@@ -145,10 +146,10 @@ async def test_numbers_that_would_be_given_out_twice_are_named(store: Store) -> 
 
 async def test_many_problems_of_a_kind_are_cut_short(store: Store) -> None:
     session = await store.write(a_session)
-    for _ in range(MOST + 5):
+    for _ in range(MAX_PROBLEMS + 5):
         await store.write(a_message, session.id)
     found = await broken(store, "update messages set undone = 9, plain = 0")
-    assert len(found) == MOST + 1
+    assert len(found) == MAX_PROBLEMS + 1
     assert "more of these" in found[-1].text
 
 
@@ -180,7 +181,7 @@ async def test_what_the_constraints_forbid_is_named_too(tmp_path: Path) -> None:
         "projects",
         "no empty sessions",
     }
-    assert {p.check for p in pages.check(path)} == {"references"}
+    assert {p.check for p in backup.check_file(path)} == {"references"}
 
 
 async def test_a_damaged_page_is_named(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ async def test_a_damaged_page_is_named(tmp_path: Path) -> None:
     named = 0
     for page in range(2, len(whole) // 4096, 3):
         path.write_bytes(whole[: page * 4096] + b"\xff" * 4096 + whole[(page + 1) * 4096 :])
-        found = pages.check(path)
+        found = backup.check_file(path)
         named += any("page" in p.text or "malformed" in p.text for p in found)
         assert found == [] or {p.check for p in found} <= {"file", "references"}
     # A page that only holds free space may be damaged without harm.
@@ -218,17 +219,17 @@ def foreign(data: bytes) -> bytes:
 async def test_a_torn_or_foreign_file_is_named(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     path = await _on_disk(tmp_path)
     path.write_bytes(spoil(path.read_bytes()))
-    assert pages.check(path)[0].check == "file"
+    assert backup.check_file(path)[0].check == "file"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "is not there" in pages.check(tmp_path / "none.db")[0].text
+    assert "is not there" in backup.check_file(tmp_path / "none.db")[0].text
 
 
 def test_a_file_of_another_program_is_named(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     _without_rules(path, "create table t (x)")
-    assert "belongs to another program" in pages.check(path)[0].text
+    assert "belongs to another program" in backup.check_file(path)[0].text
 
 
 async def _on_disk(folder: Path) -> Path:
@@ -239,7 +240,7 @@ async def _on_disk(folder: Path) -> Path:
         session = await store.write(a_session, title="Long")
         for n in range(60):
             await store.write(a_message, session.id, f"{n} " * 400)
-    pages.settle(path)
+    backup.fold_wal(path)
     return path
 
 
@@ -251,22 +252,22 @@ def _without_rules(path: Path, *statements: str) -> None:
 
 
 @pytest.fixture
-async def index(store: Store) -> AsyncIterator[Index]:
+async def index(store: Store) -> AsyncIterator[SearchIndex]:
     await store.write(filled)
-    made = Index(store.database)
+    made = SearchIndex(store.database)
     await made.catch_up()
     yield made
     made.close()
 
 
-async def test_a_search_index_that_is_behind_is_brought_up_to_date(store: Store, index: Index) -> None:
+async def test_a_search_index_that_is_behind_is_brought_up_to_date(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_session)
     await store.write(a_message, session.id, "after the index")
     assert await verify(store.database) == []
 
 
 async def test_a_search_index_that_differs_from_the_messages_is_named_and_mended(
-    store: Store, index: Index, subtests: pytest.Subtests
+    store: Store, index: SearchIndex, subtests: pytest.Subtests
 ) -> None:
     behind_its_back = {
         "messages that it lacks: 3;": "insert into messages (session, seq, role, parts, at) select session, seq + 100, "
@@ -285,7 +286,7 @@ async def test_a_search_index_that_differs_from_the_messages_is_named_and_mended
 
 
 async def test_a_damaged_search_index_is_named(
-    store: Store, index: Index, tmp_path: Path, engine: Engine
+    store: Store, index: SearchIndex, tmp_path: Path, engine: Engine
 ) -> None:
     if engine is not Engine.SQLITE:
         pytest.skip("only SQLite has an index file")

@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp, Message
 
+from keryx.core.clock import Clock
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
-from keryx.core.ports import Clock
 from keryx.core.sessions import Viewer
-from keryx.engine.hub import Hub
-from keryx.surfaces.web.ask import Facts
-from keryx.surfaces.web.server import Web
-from keryx.surfaces.web.wire import Model, Setting
+from keryx.engine.hub.hub import Hub
+from keryx.surfaces.web.request import Installation
+from keryx.surfaces.web.schema import Model, Setting
+from keryx.surfaces.web.server import WebApp
 
 SECONDS = 15
 HOST = "localhost:7337"
@@ -25,7 +25,7 @@ TOKEN = "a-token-of-some-length"
 PASSWORD = "correct horse"
 KEY = b"k" * 32
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
-FACTS = Facts(
+FACTS = Installation(
     version="1.2.3",
     agent="echo",
     models=(Model(name="small", host="models.example", default=True),),
@@ -36,7 +36,7 @@ FACTS = Facts(
 class Site:
     """`ask` gives the answer of a request; `json` its document, which must be there."""
 
-    def __init__(self, app: ASGIApp, web: Web, *, token: str = "") -> None:
+    def __init__(self, app: ASGIApp, web: WebApp, *, token: str = "") -> None:
         self.app = app
         self.web = web
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -90,12 +90,12 @@ async def opened(
     password: str = "",
     operator: Viewer = OPERATORS,
     hosts: tuple[str, ...] = (),
-    facts: Facts = FACTS,
+    facts: Installation = FACTS,
 ) -> AsyncGenerator[Site]:
-    web = Web(
+    web = WebApp(
         hub, clock, operator=operator, key=KEY, token=token, password=password, hosts=hosts, facts=facts
     )
-    async with web.running() as app:
+    async with web.lifespan() as app:
         site = Site(app, web)
         async with site.client:
             yield site

@@ -6,7 +6,8 @@ from tests.web.site import Site, opened
 
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
-from keryx.core.ports import Called, Receipt, Returned, Said, Thought
+from keryx.core.ports.adapter import Receipt
+from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
 
 
 async def begun(site: Site, world: World, text: str = "hello") -> str:
@@ -155,10 +156,10 @@ async def test_a_busy_conversation_shows_its_draft_queue_and_steps(begin: Begin)
     pause = Pause()
     call = ToolCall("c1", "search", '{"query": "oslo"}')
     script = (
-        Called((call,)),
-        Returned(ToolResult("c1", "search", "x" * 9000)),
-        Thought("hm"),
-        Said("so **far**"),
+        ToolCallEvent((call,)),
+        ToolResultEvent(ToolResult("c1", "search", "x" * 9000)),
+        ReasoningDelta("hm"),
+        TextDelta("so **far**"),
         pause,
     )
     world = await begin(agent=Scenes({"work": script}))

@@ -7,8 +7,8 @@ import pytest
 from starlette.applications import Starlette
 
 from keryx.core.errors import Conflict, Invalid, Retryable
-from keryx.core.ports import Hook, Request, Response
-from keryx.surfaces.web import hooks
+from keryx.core.ports.adapter import Webhook, WebhookRequest, WebhookResponse
+from keryx.surfaces.web.routes import hooks
 from keryx.testing import RecordingAdapter
 
 
@@ -17,15 +17,15 @@ class Hooked(RecordingAdapter):
 
     def __init__(self, path: str = "fake/x", *, error: Exception | None = None) -> None:
         super().__init__("fake")
-        self.hook = Hook(path=path, answer=self._answer, limit=100)
-        self.requests: list[Request] = []
+        self.hook = Webhook(path=path, handle=self._answer, limit=100)
+        self.requests: list[WebhookRequest] = []
         self._error = error
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: WebhookRequest) -> WebhookResponse:
         self.requests.append(request)
         if self._error:
             raise self._error
-        return Response(status=202, body=b'{"ok":true}', mime="application/json")
+        return WebhookResponse(status=202, body=b'{"ok":true}', mime="application/json")
 
 
 async def post(
@@ -36,7 +36,7 @@ async def post(
     listening: bool = True,
     method: str = "POST",
 ) -> httpx.Response:
-    app = Starlette(routes=hooks.routes([adapter], listening=lambda _: listening))
+    app = Starlette(routes=hooks.build_hook_routes([adapter], listening=lambda _: listening))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         return await client.request(method, path, content=content, headers={"X-Sign": "abc"})
@@ -97,4 +97,4 @@ async def test_what_fails_inside_is_told_to_nobody(error: Exception, status: int
 
 def test_two_adapters_cannot_share_a_path() -> None:
     with pytest.raises(Invalid, match="another path"):
-        hooks.routes([Hooked(), Hooked()], listening=lambda _: True)
+        hooks.build_hook_routes([Hooked(), Hooked()], listening=lambda _: True)

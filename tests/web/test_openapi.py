@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.cli.driver import Cli, Node
 
 from keryx.surfaces.web import openapi
-from keryx.surfaces.web.contract import OPERATIONS
+from keryx.surfaces.web.operations import OPERATIONS
 from keryx.surfaces.web.server import HANDLERS
 
 CHECKS = [
@@ -30,7 +30,7 @@ CHECKS = [
 ]
 KNOWN: dict[str, str] = {}
 # The stream does not end, and is tested where its events are read.
-schema = schemathesis.openapi.from_dict(openapi.document("1")).exclude(operation_id="stream")
+schema = schemathesis.openapi.from_dict(openapi.build_document("1")).exclude(operation_id="stream")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_every_operation_has_a_handler_and_every_handler_an_operation() -> None:
 
 
 def test_the_document_names_every_operation_once() -> None:
-    document = openapi.document("1")
+    document = openapi.build_document("1")
     named = [(m.upper(), path) for path, by in document["paths"].items() for m in by]
     assert sorted(named) == sorted((o.method, o.path) for o in OPERATIONS)
     schemas = document["components"]["schemas"]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keryx.core.changes import Piece
-from keryx.surfaces.web import render
-from keryx.surfaces.web.growing import Growing
+from keryx.core.changes import DraftChunk
+from keryx.surfaces.web import markdown_html
+from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -89,24 +89,26 @@ def assert_safe(html: str) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_hostile_comes_through(text: str) -> None:
     for shown in (text, f"before\n\n{text}\n\nafter", f"- {text}\n- b", f"> {text}"):
-        assert_safe(render.html(shown))
-        assert_safe("".join(render.blocks(shown, colours=False)))
-    assert_safe(render.marked(text, [(0, 3)]).replace("<mark>", "").replace("</mark>", ""))
+        assert_safe(markdown_html.render(shown))
+        assert_safe("".join(markdown_html.render_blocks(shown, colours=False)))
+    assert_safe(markdown_html.mark_spans(text, [(0, 3)]).replace("<mark>", "").replace("</mark>", ""))
 
 
 @given(st.lists(st.sampled_from((*HOSTILE, "\n", " ", "`", "*", "[", "](", ")", "<", '"', "|")), max_size=8))
 def test_no_mixture_of_hostile_text_comes_through(pieces: list[str]) -> None:
-    assert_safe(render.html("".join(pieces)))
+    assert_safe(markdown_html.render("".join(pieces)))
 
 
 @given(st.text())
 def test_any_text_is_rendered(text: str) -> None:
-    assert_safe(render.html(text))
-    assert "".join(render.blocks(text)) == render.html(text)
+    assert_safe(markdown_html.render(text))
+    assert "".join(markdown_html.render_blocks(text)) == markdown_html.render(text)
 
 
 def test_code_is_coloured_addresses_are_links_and_pictures_are_not_loaded() -> None:
-    html = render.html("see https://a.example/x). ![cat](https://b.example/cat.png)\n\n```python\nx = 1\n```")
+    html = markdown_html.render(
+        "see https://a.example/x). ![cat](https://b.example/cat.png)\n\n```python\nx = 1\n```"
+    )
     assert '<a href="https://a.example/x" target="_blank" rel="noopener noreferrer nofollow">' in html
     assert "<img" not in html
     assert '<a href="https://b.example/cat.png"' in html
@@ -114,7 +116,7 @@ def test_code_is_coloured_addresses_are_links_and_pictures_are_not_loaded() -> N
 
 
 def test_a_very_long_text_is_shown_plainly() -> None:
-    assert render.html("*" * 400_000).startswith('<pre class="plain">')
+    assert markdown_html.render("*" * 400_000).startswith('<pre class="plain">')
 
 
 TEXTS = (
@@ -129,18 +131,18 @@ TEXTS = (
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("seed", range(5))
 def test_an_answer_that_grew_ends_as_one_that_was_there_at_once(text: str, seed: int) -> None:
-    chance, growing = random.Random(seed), Growing()
+    chance, growing = random.Random(seed), IncrementalRenderer()
     shown: list[str] = []
     start = n = 0
     pending = False
     while start < len(text):
         size, n = chance.randrange(1, 60), n + 1
-        for step in growing.add([Piece(n, text[start : start + size])]):
+        for step in growing.add([DraftChunk(n, text[start : start + size])]):
             pending = step.blocks is None
             if step.blocks is not None:
                 shown = [*shown[: step.keep], *step.blocks]
         start += size
-    wanted = render.blocks(text, colours=False)
+    wanted = markdown_html.render_blocks(text, colours=False)
     if pending:
         shown, wanted = shown[:-1], wanted[: len(shown) - 1]
     assert shown == wanted
@@ -151,16 +153,21 @@ def test_an_answer_that_grew_ends_as_one_that_was_there_at_once(text: str, seed:
 )
 def test_a_long_answer_costs_no_more_than_its_length_allows(unit: str) -> None:
     text = unit * (100_000 // len(unit))
-    growing, sent = Growing(), 0
+    growing, sent = IncrementalRenderer(), 0
     for n, start in enumerate(range(0, len(text), 200), start=1):
-        for step in growing.add([Piece(n, text[start : start + 200])]):
+        for step in growing.add([DraftChunk(n, text[start : start + 200])]):
             sent += len(step.text) + sum(map(len, step.blocks or ()))
-    assert sent < 12 * len("".join(render.blocks(text, colours=False)))
+    assert sent < 12 * len("".join(markdown_html.render_blocks(text, colours=False)))
 
 
 def test_reasoning_and_text_are_parts_of_their_own() -> None:
-    growing = Growing()
-    pieces = [Piece(1, "hm", thought=True), Piece(2, "well", thought=True), Piece(3, "yes"), Piece(4, "!")]
+    growing = IncrementalRenderer()
+    pieces = [
+        DraftChunk(1, "hm", thought=True),
+        DraftChunk(2, "well", thought=True),
+        DraftChunk(3, "yes"),
+        DraftChunk(4, "!"),
+    ]
     steps = growing.add(pieces)
     assert [(s.part, s.thought, s.text, s.n) for s in steps] == [
         (0, True, "hmwell", 2),

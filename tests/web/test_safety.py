@@ -10,10 +10,10 @@ from tests.engine.world import World, viewer
 from tests.web.site import HOST, KEY, PASSWORD, TOKEN, Listener, Site, opened
 
 from keryx.core.errors import Invalid
-from keryx.surfaces.web import passwords, settings
-from keryx.surfaces.web.contract import OPERATIONS, Needs
-from keryx.surfaces.web.credentials import Seal, read_key
-from keryx.surfaces.web.settings import Web
+from keryx.surfaces.web import settings
+from keryx.surfaces.web.auth import CookieSigner, read_cookie_key
+from keryx.surfaces.web.operations import OPERATIONS, RequiredRole
+from keryx.surfaces.web.settings import WebSettings
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 40
@@ -22,7 +22,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 40
 async def test_without_credentials_nothing_but_health_and_sign_in_answers(world: World) -> None:
     async with opened(world.hub, world.clock, token=TOKEN) as site:
         for operation in OPERATIONS:
-            if operation.needs is not Needs.NOTHING:
+            if operation.needs is not RequiredRole.NOTHING:
                 path = operation.path.replace("{", "").replace("}", "")
                 detail = await site.problem(401, operation.method, path, json={})
                 assert "sign in" in detail
@@ -81,7 +81,7 @@ async def test_guessing_the_token_is_slowed_down(world: World) -> None:
 
 
 async def test_a_password_signs_in_as_a_token_does(world: World) -> None:
-    kept = passwords.hashed(PASSWORD)
+    kept = settings.hash_password(PASSWORD)
     async with opened(world.hub, world.clock, token=TOKEN, password=kept) as site:
         assert (await site.post("/api/sign-in", {"secret": PASSWORD}))["signed_in"] is True
         assert (await site.get("/api/start"))["who"]["operator"] is True
@@ -96,7 +96,7 @@ async def test_a_password_signs_in_as_a_token_does(world: World) -> None:
 
 
 async def test_guesses_of_a_password_count_before_they_are_judged(world: World) -> None:
-    async with opened(world.hub, world.clock, password=passwords.hashed(PASSWORD)) as site:
+    async with opened(world.hub, world.clock, password=settings.hash_password(PASSWORD)) as site:
         guesses = [site.ask("POST", "/api/sign-in", json={"secret": f"guess {n}"}) for n in range(25)]
         codes = [answer.status_code for answer in await asyncio.gather(*guesses)]
         assert sorted(codes) == [401] * 10 + [429] * 15
@@ -109,7 +109,7 @@ async def test_those_who_sign_in_often_do_not_wait(world: World) -> None:
 
 
 async def test_a_revoked_browser_hears_nothing_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keryx.surfaces.web.stream.BEAT", 0.01)
+    monkeypatch.setattr("keryx.surfaces.web.stream.endpoint.HEARTBEAT_SECONDS", 0.01)
     async with opened(world.hub, world.clock, token=TOKEN) as site:
         await site.post("/api/sign-in", {"secret": TOKEN})
         start = await site.get("/api/start")
@@ -216,19 +216,19 @@ async def test_bodies_are_refused_as_soon_as_they_are_too_large(site: Site, worl
 
 
 def test_the_key_of_cookies_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
-    key = read_key(tmp_path)
+    key = read_cookie_key(tmp_path)
     path = tmp_path / "secrets" / "web.key"
-    assert read_key(tmp_path) == key
+    assert read_cookie_key(tmp_path) == key
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b"cut")
-    assert len(read_key(tmp_path)) == 32
+    assert len(read_cookie_key(tmp_path)) == 32
 
 
 def test_a_cookie_that_was_changed_is_refused() -> None:
-    seal = Seal(KEY)
-    cookie = seal.cookie("id", "secret")
-    assert seal.opened(cookie) == ("id", "secret")
-    assert Seal(b"other" * 8).opened(cookie) is None
+    seal = CookieSigner(KEY)
+    cookie = seal.encode("id", "secret")
+    assert seal.decode(cookie) == ("id", "secret")
+    assert CookieSigner(b"other" * 8).decode(cookie) is None
     for forged in (
         "",
         ".",
@@ -239,48 +239,48 @@ def test_a_cookie_that_was_changed_is_refused() -> None:
         cookie.replace("id", "ie"),
         "é.ü.ß",
     ):
-        assert seal.opened(forged) is None
+        assert seal.decode(forged) is None
 
 
 def test_the_token_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
-    assert settings.token(Web(), {}) == ""
-    assert settings.token(Web(secret=f"file:{file}"), {}) == TOKEN
-    assert settings.token(Web(secret="env:MINE"), {"MINE": TOKEN}) == TOKEN
-    assert settings.token(Web(secret=f"file:{file}"), {"KERYX_WEB_TOKEN": "x" * 16}) == "x" * 16
+    assert settings.read_token(WebSettings(), {}) == ""
+    assert settings.read_token(WebSettings(secret=f"file:{file}"), {}) == TOKEN
+    assert settings.read_token(WebSettings(secret="env:MINE"), {"MINE": TOKEN}) == TOKEN
+    assert settings.read_token(WebSettings(secret=f"file:{file}"), {"KERYX_WEB_TOKEN": "x" * 16}) == "x" * 16
     for web, environ in (
-        (Web(secret="env:GONE"), {}),
-        (Web(secret=f"file:{tmp_path}/gone"), {}),
-        (Web(), {"KERYX_WEB_TOKEN": "short"}),
+        (WebSettings(secret="env:GONE"), {}),
+        (WebSettings(secret=f"file:{tmp_path}/gone"), {}),
+        (WebSettings(), {"KERYX_WEB_TOKEN": "short"}),
     ):
         with pytest.raises(Invalid) as refused:
-            settings.token(web, environ)
+            settings.read_token(web, environ)
         assert "short" not in str(refused.value).split("too")[0]
     with pytest.raises(ValueError, match="not the token itself"):
-        Web(secret=TOKEN)
+        WebSettings(secret=TOKEN)
     with pytest.raises(ValueError, match="without https"):
-        Web(hosts=("https://x.example",))
+        WebSettings(hosts=("https://x.example",))
 
 
 def test_the_password_is_kept_as_a_hash(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
-    assert settings.password(Web(), {}) == ""
+    assert settings.read_password_hash(WebSettings(), {}) == ""
     for web, environ in (
-        (Web(password_from=f"file:{file}"), {}),
-        (Web(password_from="env:MINE"), {"MINE": PASSWORD}),
-        (Web(password_from="env:MINE"), {"KERYX_WEB_PASSWORD": PASSWORD}),
-        (Web(), {"KERYX_WEB_PASSWORD": passwords.hashed(PASSWORD)}),
+        (WebSettings(password_from=f"file:{file}"), {}),
+        (WebSettings(password_from="env:MINE"), {"MINE": PASSWORD}),
+        (WebSettings(password_from="env:MINE"), {"KERYX_WEB_PASSWORD": PASSWORD}),
+        (WebSettings(), {"KERYX_WEB_PASSWORD": settings.hash_password(PASSWORD)}),
     ):
-        kept = settings.password(web, environ)
+        kept = settings.read_password_hash(web, environ)
         assert PASSWORD not in kept
-        assert passwords.fits(PASSWORD, kept)
-        assert not passwords.fits(kept, kept)
-    assert passwords.hashed(PASSWORD) != passwords.hashed(PASSWORD)
-    assert passwords.fits("Zu\u0308richsee", passwords.hashed("Z\u00fcrichsee"))
+        assert settings.verify_password(PASSWORD, kept)
+        assert not settings.verify_password(kept, kept)
+    assert settings.hash_password(PASSWORD) != settings.hash_password(PASSWORD)
+    assert settings.verify_password("Zu\u0308richsee", settings.hash_password("Z\u00fcrichsee"))
     with pytest.raises(Invalid, match="too short") as refused:
-        settings.password(Web(), {"KERYX_WEB_PASSWORD": "tiny"})
+        settings.read_password_hash(WebSettings(), {"KERYX_WEB_PASSWORD": "tiny"})
     assert "tiny" not in str(refused.value)
     with pytest.raises(ValueError, match="not the password itself"):
-        Web(password_from=PASSWORD)
+        WebSettings(password_from=PASSWORD)

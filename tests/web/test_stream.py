@@ -11,10 +11,10 @@ from tests.web.site import Heard, Listener, Site, opened
 
 from keryx.core.errors import Unavailable
 from keryx.core.messages import ToolCall, ToolResult
-from keryx.core.ports import Called, Returned, Said, Thought
+from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
 from keryx.store import changes
-from keryx.store.database import Database, Work
-from keryx.store.metered import MeteredDatabase
+from keryx.store.db.database import Database, Work
+from keryx.store.db.metrics import MeteredDatabase
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ async def test_everything_that_happens_is_told(site: Site, world: World) -> None
 
 
 async def test_a_stream_goes_on_over_cuts_in_mid_answer(begin: Begin) -> None:
-    world = await begin(agent=Scenes({"go": tuple(Said(w) for w in WORDS)}))
+    world = await begin(agent=Scenes({"go": tuple(TextDelta(w) for w in WORDS)}))
     chance = random.Random(7)
     async with opened(world.hub, world.clock) as site:
         cursor = (await site.get("/api/start"))["cursor"]
@@ -175,12 +175,12 @@ async def test_a_draft_is_told_in_steps_and_ends_as_its_message(begin: Begin) ->
     pause, end = Pause(), Pause()
     call = ToolCall("c", "look", "{}")
     script = (
-        Thought("hm "),
-        Said("first **bit**"),
+        ReasoningDelta("hm "),
+        TextDelta("first **bit**"),
         pause,
-        Called((call,)),
-        Returned(ToolResult("c", "look", "seen")),
-        Said("second bit"),
+        ToolCallEvent((call,)),
+        ToolResultEvent(ToolResult("c", "look", "seen")),
+        TextDelta("second bit"),
         end,
     )
     world = await begin(agent=Scenes({"go": script}))
@@ -209,7 +209,7 @@ async def test_a_draft_is_told_in_steps_and_ends_as_its_message(begin: Begin) ->
 
 async def test_a_draft_that_began_before_this_process_is_told_whole(begin: Begin) -> None:
     pause = Pause()
-    world = await begin(agent=Scenes({"go": (Said("so far, "), pause, Said("and on"), Pause())}))
+    world = await begin(agent=Scenes({"go": (TextDelta("so far, "), pause, TextDelta("and on"), Pause())}))
     receipt = await world.say("go")
     await pause.reached()
     await world.drafted(receipt, "so far, ")

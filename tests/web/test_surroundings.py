@@ -8,8 +8,8 @@ from tests.web.site import Listener, Site, opened
 
 from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import Refused
-from keryx.core.ports import Said, TurnContext
-from keryx.core.questions import LEFT, Question
+from keryx.core.ports.agent import TextDelta, TurnContext
+from keryx.core.questions import ASKER_GONE_NOTE, Question
 from keryx.store import deliveries
 
 
@@ -98,10 +98,12 @@ async def test_places_are_listed_suspended_and_reset(site: Site, world: World) -
 
 
 async def test_a_failed_delivery_is_sent_again_or_given_up(site: Site, world: World) -> None:
-    world.fake.before = [Refused("no such chat"), Refused("no such chat")]
+    world.fake.errors_before = [Refused("no such chat"), Refused("no such chat")]
     for chat in ("1", "2"):
         await world.ask("hello", chat=chat)
-    await world.until(lambda tx: len(deliveries.page(tx, OPERATORS, states=[DeliveryState.FAILED])) == 2)
+    await world.until(
+        lambda tx: len(deliveries.list_recent(tx, OPERATORS, states=[DeliveryState.FAILED])) == 2
+    )
     assert (await site.get("/api/start"))["deliveries"] == 2
     first, second = (await site.get("/api/deliveries"))["deliveries"]
     assert (first["state"], first["error"]) == ("failed", "no such chat")
@@ -120,7 +122,7 @@ async def test_a_question_is_answered_from_the_page(begin: Begin) -> None:
             await context.ask(Question(key="k", title="May I?", detail="rm -r /tmp/x", tool="shell"))
         )
 
-    world = await begin(agent=Scenes({"go": (ask, Said("done"))}))
+    world = await begin(agent=Scenes({"go": (ask, TextDelta("done"))}))
     async with opened(world.hub, world.clock) as site:
         listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
         async with listener.connected():
@@ -150,8 +152,8 @@ async def test_a_page_is_told_that_the_editor_which_asked_is_gone(world: World) 
             asked = (await listener.until("question", question__state="open"))["question"]
             assert "note" not in asked
             await zed.crash()
-            await world.flow(listener.until("question", question__note=LEFT))
-            assert (await site.get("/api/questions"))["questions"][0]["note"] == LEFT
+            await world.flow(listener.until("question", question__note=ASKER_GONE_NOTE))
+            assert (await site.get("/api/questions"))["questions"][0]["note"] == ASKER_GONE_NOTE
 
 
 async def test_usage_is_told_by_day_and_conversation(site: Site, world: World) -> None:

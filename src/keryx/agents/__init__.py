@@ -1,1 +1,1 @@
-"""Agents: they yield events and never write."""
+"""The agents that come with Keryx, and the tools they can call."""

@@ -1,8 +1,4 @@
-"""Python: bring your own agent, named as `package.module:object`.
-
-The object is an async generator function that takes the turn's context and yields events, or has a method `run`
-that is one. Its errors are told in one sentence each.
-"""
+"""Loads an agent from `package.module:object` and checks the events that it yields."""
 
 import importlib
 import inspect
@@ -12,24 +8,24 @@ from functools import reduce
 from typing import Any, TypeAlias, cast
 
 from keryx.core.errors import AgentFailed, Invalid
-from keryx.core.ports import Agent, Event, TurnContext
+from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
 
-Run: TypeAlias = Callable[[TurnContext], AsyncGenerator[Event, None]]
+RunFunction: TypeAlias = Callable[[TurnContext], AsyncGenerator[AgentEvent, None]]
 
-_SHAPE = "write `async def agent(context): yield Said(...)`"
+_SIGNATURE_HELP = "write `async def agent(context): yield Said(...)`"
 
 
 class PythonAgent:
     """An agent of somebody's own. What it yields is checked, so that a slip is told in words."""
 
-    def __init__(self, path: str, run: Run) -> None:
+    def __init__(self, path: str, run: RunFunction) -> None:
         self.path = path
         self._run = run
 
-    async def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
         async with aclosing(self._run(context)) as events:
             async for event in events:
-                if not isinstance(cast(object, event), Event):
+                if not isinstance(cast(object, event), AgentEvent):
                     kind = type(event).__name__
                     raise AgentFailed(
                         f"The agent {self.path} yielded a {kind}; it may yield Said, Thought, Called, Returned and Used."
@@ -42,11 +38,11 @@ def load(path: str) -> Agent:
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise Invalid(f"agent = {path!r} is not a path to an object: write package.module:object")
-    found = _named(_module(path, module), path, module, name)
-    return PythonAgent(path, _runnable(found, path))
+    found = _find_object(_import_module(path, module), path, module, name)
+    return PythonAgent(path, _find_run(found, path))
 
 
-def _module(path: str, module: str) -> object:
+def _import_module(path: str, module: str) -> object:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as exc:
@@ -61,30 +57,34 @@ def _module(path: str, module: str) -> object:
         raise Invalid(f"agent = {path!r}: importing {module} failed: {type(exc).__name__}: {exc}") from exc
 
 
-def _named(root: object, path: str, module: str, name: str) -> object:
+def _find_object(root: object, path: str, module: str, name: str) -> object:
     try:
         return reduce(getattr, name.split("."), root)
     except AttributeError as exc:
         raise Invalid(f"agent = {path!r}: {module} has no {name!r}") from exc
 
 
-def _runnable(found: object, path: str) -> Run:
+def _find_run(found: object, path: str) -> RunFunction:
     if inspect.isclass(found):
-        found = _instance(found, path)
+        found = _instantiate(found, path)
     method = getattr(found, "run", None)
     run: Any = method if callable(method) else found
     if not callable(run):
-        raise Invalid(f"agent = {path!r} is a {type(found).__name__}, which cannot be called: {_SHAPE}")
+        raise Invalid(
+            f"agent = {path!r} is a {type(found).__name__}, which cannot be called: {_SIGNATURE_HELP}"
+        )
     if not (inspect.isasyncgenfunction(run) or inspect.isasyncgenfunction(type(run).__call__)):
-        raise Invalid(f"agent = {path!r} is not an async generator function: {_SHAPE}")
+        raise Invalid(f"agent = {path!r} is not an async generator function: {_SIGNATURE_HELP}")
     try:
         inspect.signature(run).bind(None)
     except TypeError as exc:
-        raise Invalid(f"agent = {path!r} must take one argument, the turn's context: {_SHAPE}") from exc
-    return cast(Run, run)
+        raise Invalid(
+            f"agent = {path!r} must take one argument, the turn's context: {_SIGNATURE_HELP}"
+        ) from exc
+    return cast(RunFunction, run)
 
 
-def _instance(kind: type[object], path: str) -> object:
+def _instantiate(kind: type[object], path: str) -> object:
     try:
         return kind()
     except Exception as exc:

@@ -1,1 +1,1 @@
-"""The command line: one module for each noun, all of them on top of the hub."""
+"""The command line."""

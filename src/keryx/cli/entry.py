@@ -1,18 +1,28 @@
-"""Entry: where the program begins. It loads nothing before stdout is safe."""
+"""The entry point of the program. For `keryx acp` it redirects stdout before anything else is imported."""
 
 import gc
+import os
 import sys
 
-from keryx.cli import stdout
-
 # How many new objects make Python look for cycles. Its own 700 costs a long read an eighth of its time.
-COLLECT_AFTER = (20_000, 20, 20)
+GC_THRESHOLDS = (20_000, 20, 20)
+
+_saved_stdout: list[int] = []
+
+
+def redirect_stdout() -> int:
+    """A descriptor for what stdout was. From the first call on, everything else that is printed goes to stderr."""
+    if not _saved_stdout:
+        sys.stdout.flush()
+        _saved_stdout.append(os.dup(1))
+        os.dup2(2, 1)
+    return _saved_stdout[0]
 
 
 def main() -> None:
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
     if sys.argv[1:2] == ["acp"] and not {"--help", "-h"} & set(sys.argv):
-        stdout.keep()
+        redirect_stdout()
     from keryx.cli.main import main as run  # noqa: PLC0415 a library may print while it is loaded
 
     run()

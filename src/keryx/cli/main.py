@@ -1,4 +1,4 @@
-"""The tree of commands. Each is loaded when it is used, so that none pays for another."""
+"""The tree of commands. Each command is imported when it is used, so that start-up stays fast."""
 
 import gc
 import io
@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from cyclopts import App
 
-from keryx.cli import errors, output
+from keryx.cli import exit_codes, output
 
 OVERVIEW = """\
 Keryx keeps your conversations with an agent, wherever you talk to it.
@@ -28,7 +28,7 @@ app = App(
     help_format="plaintext",
     version_flags=[],
 )
-for place in (
+for path in (
     "chat:chat",
     "send:send",
     "serve:serve",
@@ -41,7 +41,7 @@ for place in (
     "deliveries:app",
     "gateway:app",
     "questions:app",
-    "permissions:app",
+    "questions:permissions_app",
     "usage:usage",
     "tools:app",
     "agents:app",
@@ -49,16 +49,17 @@ for place in (
     "jobs:app",
     "pairing:app",
     "people:app",
-    "maintenance:verify",
-    "maintenance:backup",
-    "maintenance:restore",
-    "maintenance:store",
+    "store:verify",
+    "store:backup",
+    "store:restore",
+    "store:store",
     "doctor:doctor",
     "config:app",
     "version:version",
 ):
-    module, _, part = place.partition(":")
-    app.command(f"keryx.cli.{place}", name=module if part == "app" else part)
+    module, _, part = path.partition(":")
+    name = module if part == "app" else part.removesuffix("_app")
+    app.command(f"keryx.cli.commands.{path}", name=name)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -66,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    return errors.guarded(lambda: _dispatch(list(arguments)))
+    return exit_codes.run_guarded(lambda: _dispatch(list(arguments)))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The settings file, changed in place: one table gets values, and everything else stays as it is written."""
+"""Changes to keryx.toml in place: one table gets values, everything else stays as it is written."""
 
 import os
 import re
@@ -12,10 +12,10 @@ import msgspec
 from keryx.core.errors import Invalid
 
 Value: TypeAlias = str | list[str]
-_HEADER = re.compile(r"\s*\[")
+_TABLE_HEADER = re.compile(r"\s*\[")
 
 
-def change(home: Path, table: str, values: Mapping[str, Value]) -> Path:
+def update(home: Path, table: str, values: Mapping[str, Value]) -> Path:
     """Set values of `[table]` in keryx.toml; gives the file's path. `Invalid`, and nothing is changed, if the
     file is written in a way that does not allow it."""
     path = home / "keryx.toml"
@@ -25,58 +25,58 @@ def change(home: Path, table: str, values: Mapping[str, Value]) -> Path:
         old = ""
     except (OSError, ValueError) as exc:
         raise Invalid(f"{path} cannot be read: {exc}") from exc
-    new = changed(old, table, values)
+    new = update_text(old, table, values)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    _written(path.resolve(), new.encode(), mode=mode)
+    _write_atomically(path.resolve(), new.encode(), mode=mode)
     return path
 
 
-def changed(text: str, table: str, values: Mapping[str, Value]) -> str:
+def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
     """The text of a settings file with these values in this table."""
-    wanted = _loaded(text)
+    wanted = _parse(text)
     inner = wanted
     for name in table.split("."):
         inner = inner.setdefault(name, {})
     inner.update(values)
-    new = _edited(text.splitlines(), table, values)
+    new = _edit_lines(text.splitlines(), table, values)
     try:
         right = tomllib.loads(new) == wanted
     except tomllib.TOMLDecodeError:
         right = False
     if not right:
-        lines = "; ".join(f"{key} = {_toml(value)}" for key, value in values.items())
+        lines = "; ".join(f"{key} = {_format_value(value)}" for key, value in values.items())
         raise Invalid(f"keryx.toml cannot be changed by itself: write in it, under [{table}]: {lines}")
     return new
 
 
-def keep_secret(home: Path, name: str, value: str) -> str:
+def write_secret(home: Path, name: str, value: str) -> str:
     """Write a secret into a file that its owner alone may read; gives the reference to it."""
     folder = home / "secrets"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / name
-    _written(path, f"{value}\n".encode(), mode=0o600)
+    _write_atomically(path, f"{value}\n".encode(), mode=0o600)
     return f"file:{path.absolute()}"
 
 
-def _loaded(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise Invalid(f"keryx.toml cannot be read: {exc}. Mend it first") from exc
 
 
-def _edited(lines: list[str], table: str, values: Mapping[str, Value]) -> str:
+def _edit_lines(lines: list[str], table: str, values: Mapping[str, Value]) -> str:
     header = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]\s*(#.*)?\Z")
     start = next((n for n, line in enumerate(lines) if header.match(line)), None)
     if start is None:
         gap = [""] if lines and lines[-1].strip() else []
         lines = [*lines, *gap, f"[{table}]"]
         start = len(lines) - 1
-    end = next((n for n in range(start + 1, len(lines)) if _HEADER.match(lines[n])), len(lines))
+    end = next((n for n in range(start + 1, len(lines)) if _TABLE_HEADER.match(lines[n])), len(lines))
     body = lines[start + 1 : end]
     fresh: list[str] = []
     for key, value in values.items():
-        line = f"{key} = {_toml(value)}"
+        line = f"{key} = {_format_value(value)}"
         places = [n for n, old in enumerate(body) if re.match(rf"\s*{re.escape(key)}\s*=", old)]
         if places:
             body[places[0]] = line
@@ -85,11 +85,11 @@ def _edited(lines: list[str], table: str, values: Mapping[str, Value]) -> str:
     return "\n".join([*lines[: start + 1], *fresh, *body, *lines[end:]]) + "\n"
 
 
-def _toml(value: Value) -> str:
+def _format_value(value: Value) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _written(path: Path, body: bytes, *, mode: int) -> None:
+def _write_atomically(path: Path, body: bytes, *, mode: int) -> None:
     """The whole file or none of it, readable by its owner alone from the first moment."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Pure values and rules: no I/O, no clock, no randomness that is not passed in."""
+"""Values and rules without I/O. Imports the standard library, msgspec and cronsim only."""

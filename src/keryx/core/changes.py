@@ -1,4 +1,4 @@
-"""Changes: the entries of the feed. Each says what happened to what; a cursor is a position among them."""
+"""Entries of the change feed. A cursor is a position in the feed."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -10,7 +10,7 @@ from keryx.core.media import Media
 from keryx.core.messages import Message
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     SESSION = "session"
     SESSION_GONE = "session_gone"
     MESSAGE = "message"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
     ACCESS = "access"
 
 
-class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
+class DraftChunk(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stretch of a running turn's draft: text, reasoning, or a picture or file."""
 
     n: int
@@ -42,7 +42,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     cursor: Cursor
     at: datetime
-    kind: Kind
+    kind: ChangeKind
     profile: ProfileId
     owner: PrincipalId
     subject: str
@@ -50,4 +50,4 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId | None = None
     note: str = ""
     message: Message | None = None
-    piece: Piece | None = None
+    piece: DraftChunk | None = None

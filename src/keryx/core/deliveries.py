@@ -1,4 +1,4 @@
-"""Deliveries: one answer on its way to one target, its states, and how targets are written."""
+"""Deliveries: targets, delivery states and allowed transitions, and the preview message that shows a running turn."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -8,11 +8,48 @@ import msgspec
 
 from keryx.core import ids
 from keryx.core.errors import Invalid
-from keryx.core.ids import DeliveryId, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.ids import DeliveryId, LeaseToken, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.media import Media
 
 LOCAL = "local"
-AGAIN = "(again) "
+REPEAT_MARK = "(again) "
+
+
+class Target(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an answer goes. `reply_to` is the platform's id of the message that asked."""
+
+    platform: str
+    account: str = ""
+    chat: str = ""
+    thread: str = ""
+    reply_to: str = ""
+
+    @property
+    def key(self) -> str:
+        """The place alone, without the message: deliveries of one key keep their order."""
+        return ":".join(ids.escape(p) for p in (self.platform, self.account, self.chat, self.thread))
+
+    @property
+    def account_key(self) -> str:
+        """The key of the gate that everything of one account shares."""
+        return f"{ids.escape(self.platform)}:{ids.escape(self.account)}"
+
+    @property
+    def without_reply(self) -> "Target":
+        """The same place, without the message that asked."""
+        return msgspec.structs.replace(self, reply_to="") if self.reply_to else self
+
+    def __str__(self) -> str:
+        return ":".join(_escape_part(p) for p in (self.platform, self.chat, self.thread) if p)
+
+
+class Home(msgspec.Struct, frozen=True, kw_only=True):
+    profile: ProfileId
+    platform: str
+    target: Target
+    name: str
+    by: PrincipalId
+    at: datetime
 
 
 class DeliveryState(StrEnum):
@@ -51,39 +88,11 @@ class Idempotency(StrEnum):
     NONE = "none"
 
 
-class Doubt(StrEnum):
+class DoubtPolicy(StrEnum):
     """What to do when nobody knows whether a part arrived: repeat it with a visible mark, or hold it for a person."""
 
     REPEAT = "repeat"
     HOLD = "hold"
-
-
-class Target(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where an answer goes. `reply_to` is the platform's id of the message that asked."""
-
-    platform: str
-    account: str = ""
-    chat: str = ""
-    thread: str = ""
-    reply_to: str = ""
-
-    @property
-    def key(self) -> str:
-        """The place alone, without the message: deliveries of one key keep their order."""
-        return ":".join(ids.plain(p) for p in (self.platform, self.account, self.chat, self.thread))
-
-    @property
-    def account_key(self) -> str:
-        """The key of the gate that everything of one account shares."""
-        return f"{ids.plain(self.platform)}:{ids.plain(self.account)}"
-
-    @property
-    def place(self) -> "Target":
-        """The same place, without the message that asked."""
-        return msgspec.structs.replace(self, reply_to="") if self.reply_to else self
-
-    def __str__(self) -> str:
-        return ":".join(_written(p) for p in (self.platform, self.chat, self.thread) if p)
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,29 +115,29 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     media: tuple[Media, ...] = ()
 
 
-def noted(state: DeliveryState, target: Target) -> str:
+def format_note(state: DeliveryState, target: Target) -> str:
     """How the feed tells that a delivery has moved: its state, and the key of the account that sends it."""
     return f"{state.value} {target.account_key}"
 
 
-def read_note(note: str) -> tuple[DeliveryState, str]:
+def parse_note(note: str) -> tuple[DeliveryState, str]:
     """The state and the key of the account that `noted` wrote."""
     state, _, account = note.partition(" ")
     return DeliveryState(state), account
 
 
-def parse_target(text: str, *, origin: Target | None = None) -> list[Target]:
+def parse_targets(text: str, *, origin: Target | None = None) -> list[Target]:
     """Read `origin`, `local`, `<platform>`, `<platform>:<chat>[:<thread>]`, or a list of these with commas. A colon or
     a comma within an id is written `%3A` or `%2C`, as `str(target)` does."""
     found: list[Target] = []
     for item in (piece.strip() for piece in text.split(",")):
-        target = _one_target(item, origin)
+        target = _parse_target(item, origin)
         if target not in found:
             found.append(target)
     return found
 
 
-def _one_target(item: str, origin: Target | None) -> Target:
+def _parse_target(item: str, origin: Target | None) -> Target:
     if item == "origin":
         if origin is None:
             raise Invalid("`origin` has no meaning here: name a platform, such as telegram:123 or local")
@@ -140,5 +149,40 @@ def _one_target(item: str, origin: Target | None) -> Target:
     return Target(platform.lower(), chat=unquote(chat), thread=unquote(thread))
 
 
-def _written(part: str) -> str:
+def _escape_part(part: str) -> str:
     return part.replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+
+
+class PreviewState(StrEnum):
+    """Sending: on its way for the first time. Shown: it has arrived. Lost: nobody knows whether it has."""
+
+    SENDING = "sending"
+    SHOWN = "shown"
+    LOST = "lost"
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """`receipt` is the platform's id of the message; `revision` counts what was sent of it; `token` fences what
+    its sender records."""
+
+    turn: TurnId
+    target: Target
+    state: PreviewState
+    receipt: str
+    revision: int
+    token: LeaseToken
+
+    @property
+    def key(self) -> str:
+        """The key of the first send: the same for every attempt, so a platform that knows keys shows it once."""
+        return build_preview_key(self.turn)
+
+
+def build_preview_key(turn: TurnId) -> str:
+    return f"{turn}.preview"
+
+
+def format_progress(tool: str, minutes: int) -> str:
+    """What is shown of a long turn that has said nothing yet."""
+    doing = f"working: {tool}" if tool else "working"
+    return f"still {doing}, {minutes} min" if minutes else f"{doing} …"

@@ -1,8 +1,4 @@
-"""Typed ids, how they are made, and how foreign text is checked before it is used as one.
-
-A Keryx id is 18 characters of lower-case Crockford base 32: 50 bits of milliseconds, then 40 random
-bits. Ids therefore sort by time, contain nothing that could be a path, and need no quoting anywhere.
-"""
+"""Id types, id generation, and validation of foreign text that is used as an id."""
 
 import hashlib
 import re
@@ -31,10 +27,10 @@ OPERATOR = PrincipalId("operator")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_CHARS = 10
 _RANDOM_CHARS = 8
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
-_ODD = re.compile(r"[^ -~]|[:%]")
+_PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_UNSAFE = re.compile(r"[^ -~]|[:%]")
 _REFERENCE = re.compile(r"[^\x00-\x1f\x7f\\]{1,200}\Z")
-_LONGEST = 256
+_LONGEST_TEXT = 256
 
 
 def new(now: datetime) -> str:
@@ -43,20 +39,20 @@ def new(now: datetime) -> str:
     return _encode(millis, _TIME_CHARS) + _encode(secrets.randbits(5 * _RANDOM_CHARS), _RANDOM_CHARS)
 
 
-def token() -> LeaseToken:
+def new_token() -> LeaseToken:
     return LeaseToken(secrets.token_hex(8))
 
 
-def profile(text: str) -> ProfileId:
+def parse_profile(text: str) -> ProfileId:
     """Parse a profile name: lower-case letters, digits, dash and underscore. `main` is reserved."""
-    if not _NAME.match(text) or text == "main":
+    if not _PROFILE_NAME.match(text) or text == "main":
         raise Invalid(
             f"{text!r} is not a profile name: use lower-case letters, digits, - and _; `main` is reserved"
         )
     return ProfileId(text)
 
 
-def reference(text: str) -> str:
+def parse_reference(text: str) -> str:
     """Check text by which somebody names a session. Refuses what could be a path, and control characters."""
     name = text.strip()
     segments = name.split("/")
@@ -66,17 +62,17 @@ def reference(text: str) -> str:
     return name
 
 
-def plain(text: str) -> str:
+def escape(text: str) -> str:
     """Foreign text as printable ASCII without `:`; different texts stay different, ordinary ids look as written.
 
     Text that is too long for an index keeps its beginning and gets a digest of the whole."""
-    escaped = _ODD.sub(_percent, text)
-    if len(escaped) <= _LONGEST:
+    escaped = _UNSAFE.sub(_percent_encode, text)
+    if len(escaped) <= _LONGEST_TEXT:
         return escaped
-    return f"{escaped[:_LONGEST]}%#{hashlib.sha256(escaped.encode()).hexdigest()}"
+    return f"{escaped[:_LONGEST_TEXT]}%#{hashlib.sha256(escaped.encode()).hexdigest()}"
 
 
-def _percent(odd: re.Match[str]) -> str:
+def _percent_encode(odd: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in odd[0].encode("utf-8", "surrogatepass"))
 
 

@@ -1,4 +1,4 @@
-"""Jobs: prompts that run by a schedule, the runs of them, and what counts as a silent answer."""
+"""Scheduled jobs, their runs, and the rule for answers that are not sent."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -6,19 +6,19 @@ from typing import Annotated
 
 import msgspec
 
-from keryx.core import schedules, zones
+from keryx.core import clock, schedules
 from keryx.core.deliveries import Delivery, Target
 from keryx.core.ids import JobId, PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.schedules import Schedule
 from keryx.core.source import Source
 from keryx.core.turns import TurnState
 
-PROJECT = "Scheduled"
+PROJECT_NAME = "Scheduled"
 """The project that the runs of a person's jobs are put into."""
-SILENT = "[SILENT]"
+SILENT_ANSWER = "[SILENT]"
 """An answer of this alone is kept and not sent."""
 
-_TOLD = """\
+_RUN_PROMPT = """\
 {prompt}
 
 (This is a run of the scheduled job {name}. Nobody waits at a keyboard, so ask nothing. If there is nothing to tell, \
@@ -31,7 +31,7 @@ class JobState(StrEnum):
     DONE = "done"
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """What became of a due moment: a turn was queued, it was missed for too long, or its owner may no longer ask."""
 
     STARTED = "started"
@@ -58,14 +58,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one due moment: `turn_state` is how far the answer is, `deliveries` how far its way to people.
     Without a session, nothing was asked, or the conversation was erased. `sends`: its job has somewhere to send to."""
 
     job: JobId
     due_at: datetime
     at: datetime
-    outcome: Outcome
+    outcome: RunOutcome
     session: SessionId | None
     turn: TurnId | None
     turn_state: TurnState | None
@@ -76,7 +76,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> str:
         """The state of the run in a word."""
-        if self.outcome is not Outcome.STARTED:
+        if self.outcome is not RunOutcome.STARTED:
             return self.outcome.value
         return self.turn_state.value if self.turn_state else "erased"
 
@@ -88,7 +88,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(dict.fromkeys(d.state.value for d in self.deliveries))
 
 
-class Scheduling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How jobs run. `zone` is meant where a job names none. `catch_up`: a run that was missed is made up for within
     this time, and skipped after it. `most`: how many jobs one person may have at a time."""
 
@@ -97,18 +97,20 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     most: Annotated[int, msgspec.Meta(ge=0)] = 100
 
     def __post_init__(self) -> None:
-        zones.named(self.zone)
+        clock.find_zone(self.zone)
 
     @property
     def window(self) -> timedelta:
-        return max(self.catch_up, schedules.ON_TIME)
+        return max(self.catch_up, schedules.ON_TIME_TOLERANCE)
 
 
-def told(job: Job) -> str:
+def build_prompt(job: Job) -> str:
     """What the model is given for a run."""
-    return _TOLD.format(prompt=job.prompt, name=msgspec.json.encode(job.name).decode(), silent=SILENT)
+    return _RUN_PROMPT.format(
+        prompt=job.prompt, name=msgspec.json.encode(job.name).decode(), silent=SILENT_ANSWER
+    )
 
 
-def silent(text: str) -> bool:
+def is_silent(text: str) -> bool:
     """Whether the answer of a run says that there is nothing to send."""
-    return text.strip() in ("", SILENT)
+    return text.strip() in ("", SILENT_ANSWER)

@@ -1,21 +1,20 @@
-"""Media: what a file is by its bytes, what part shows it, and how its name is made fit to be kept."""
+"""Files in messages: type detection by content, file names, message parts, and attachments with their bytes."""
 
 import hashlib
 import re
 from typing import TypeAlias
 
-from keryx.core import titles
+import msgspec
+
+from keryx.core import text as core_text
 from keryx.core.messages import Audio, File, Image, Part
 
-Media: TypeAlias = Image | File | Audio
-
-UNKNOWN = "application/octet-stream"
-PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-
+UNKNOWN_MIME = "application/octet-stream"
+IMAGE_MIMES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _LONGEST_NAME = 200
 _MIME = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\Z")
 _SLASHES = re.compile(r"[/\\]+")
-_BEGINNINGS = (
+_SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
@@ -26,29 +25,33 @@ _BEGINNINGS = (
     (b"PK\x03\x04", "application/zip"),
     (b"PK\x05\x06", "application/zip"),
 )
-_SEEN = frozenset({*PICTURES, *(mime for _, mime in _BEGINNINGS), "audio/wav", "audio/mp4", "video/mp4"})
+_DETECTABLE_MIMES = frozenset(
+    {*IMAGE_MIMES, *(mime for _, mime in _SIGNATURES), "audio/wav", "audio/mp4", "video/mp4"}
+)
+
+Media: TypeAlias = Image | File | Audio
 
 
-def address(body: bytes) -> str:
+def hash_body(body: bytes) -> str:
     """The id of a file: the same bytes always have the same one."""
     return hashlib.sha256(body).hexdigest()
 
 
-def mime(declared: str, body: bytes) -> str:
+def detect_mime(declared: str, body: bytes) -> str:
     """What a file is. The bytes decide for the common kinds; else what was declared, if it is none of these."""
     given = declared.partition(";")[0].strip().lower()
-    given = given if _MIME.match(given) else UNKNOWN
+    given = given if _MIME.match(given) else UNKNOWN_MIME
     seen = sniff(body)
     if seen is None:
-        return UNKNOWN if given in _SEEN else given
+        return UNKNOWN_MIME if given in _DETECTABLE_MIMES else given
     # Office documents are archives, and say more of themselves than their bytes do.
-    document = given.startswith("application/") and given != UNKNOWN
+    document = given.startswith("application/") and given != UNKNOWN_MIME
     return given if seen == "application/zip" and document else seen
 
 
 def sniff(body: bytes) -> str | None:
     """The kind of a file by its first bytes, if it is a common one."""
-    for beginning, kind in _BEGINNINGS:
+    for beginning, kind in _SIGNATURES:
         if body.startswith(beginning):
             return kind
     if body[:4] == b"RIFF" and body[8:12] in (b"WEBP", b"WAVE"):
@@ -61,19 +64,27 @@ def sniff(body: bytes) -> str | None:
     return None
 
 
-def part(id_: str, kind: str, name: str) -> Media:
+def build_part(id_: str, kind: str, name: str) -> Media:
     """The part that shows a file. Only kinds that hold no script are pictures."""
-    if kind in PICTURES:
+    if kind in IMAGE_MIMES:
         return Image(id_, kind, name)
     return Audio(id_, kind, name) if kind.startswith("audio/") else File(id_, kind, name)
 
 
-def name(text: str) -> str:
+def clean_name(text: str) -> str:
     """A file's name on one line, without folders."""
-    last = _SLASHES.split(titles.line(text).rstrip("/\\"))[-1].strip()
-    return "" if last in {".", ".."} else titles.capped(last, _LONGEST_NAME)
+    last = _SLASHES.split(core_text.to_single_line(text).rstrip("/\\"))[-1].strip()
+    return "" if last in {".", ".."} else core_text.truncate(last, _LONGEST_NAME)
 
 
-def of(parts: tuple[Part, ...]) -> list[Media]:
+def filter_media(parts: tuple[Part, ...]) -> list[Media]:
     """The pictures, sounds and files among the parts of a message, in order."""
     return [p for p in parts if isinstance(p, Media)]
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture, sound or file with its bytes, on its way in or out."""
+
+    name: str
+    mime: str
+    body: bytes

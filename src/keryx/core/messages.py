@@ -1,5 +1,6 @@
-"""Messages: typed parts, and the two ways to read a conversation (as a person, as the model)."""
+"""Messages and their typed parts, the conversation as the model sees it, and plans as checklists."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -7,9 +8,14 @@ from typing import NewType, TypeAlias
 
 import msgspec
 
+from keryx.core.clock import from_micros
 from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId, TurnId
-from keryx.core.moments import moment
+from keryx.core.text import to_single_line
+
+INTERRUPTED_OUTPUT = "The tool was interrupted before it answered. Its effect is unknown."
+PLAN_KIND = "plan"
+_PLAN_LINE = re.compile(r"\s*[-*] \[(.)\] (!{1,2} )?(.*)\Z")
 
 MessageId = NewType("MessageId", str)
 
@@ -114,7 +120,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def at(self) -> datetime:
-        return moment(self.micros)
+        return from_micros(self.micros)
 
     @property
     def text(self) -> str:
@@ -126,7 +132,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return [p for p in self.parts if isinstance(p, ToolCall)]
 
 
-def split_id(text: str) -> tuple[SessionId, int]:
+def parse_id(text: str) -> tuple[SessionId, int]:
     """Parse a message id, `<session>.<number>`."""
     session, dot, seq = text.rpartition(".")
     if not dot or not session or not seq.isascii() or not seq.isdigit() or len(seq) > 15:
@@ -134,16 +140,16 @@ def split_id(text: str) -> tuple[SessionId, int]:
     return SessionId(session), int(seq)
 
 
-def spoken(parts: Iterable[Part]) -> str:
+def join_text(parts: Iterable[Part]) -> str:
     """The words among the parts, as the model is given them."""
     return "\n\n".join(p.text for p in parts if isinstance(p, Text))
 
 
-def words(text: str) -> Parts:
+def text_parts(text: str) -> Parts:
     return (Text(text),)
 
 
-def join(parts: Iterable[Part]) -> Parts:
+def merge_parts(parts: Iterable[Part]) -> Parts:
     """Neighbouring text parts, and neighbouring reasoning without opaque data, become one."""
     out: list[Part] = []
     for part in parts:
@@ -157,10 +163,7 @@ def join(parts: Iterable[Part]) -> Parts:
     return tuple(out)
 
 
-INTERRUPTED_OUTPUT = "The tool was interrupted before it answered. Its effect is unknown."
-
-
-def view(messages: Sequence[Message], *, aside: frozenset[TurnId] = frozenset()) -> list[Message]:
+def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = frozenset()) -> list[Message]:
     """The conversation as the model sees it, made from the messages of one epoch in order of arrival.
 
     Turns stand one after the other even when the second question arrived before the first answer;
@@ -173,17 +176,17 @@ def view(messages: Sequence[Message], *, aside: frozenset[TurnId] = frozenset())
         for m in messages
         if not m.undone and not m.observed and m.role is not Role.NOTICE and m.turn not in aside
     ]
-    return _paired(_without_overtaken(_by_turn(seen)))
+    return _pair_results(_drop_superseded(_sort_by_turn(seen)))
 
 
-def remaining(messages: Sequence[Message]) -> list[Message]:
+def drop_summarized(messages: Sequence[Message]) -> list[Message]:
     """Of the messages above the cut of a compaction, those that its summary does not hold: an answer whose question
     is below the cut was summed up with it."""
     asked = {m.turn for m in messages if m.role is Role.USER}
     return [m for m in messages if m.turn is None or m.turn in asked]
 
 
-def _by_turn(messages: list[Message]) -> list[Message]:
+def _sort_by_turn(messages: list[Message]) -> list[Message]:
     first: dict[TurnId, int] = {}
     for m in messages:
         if m.turn is not None:
@@ -191,7 +194,7 @@ def _by_turn(messages: list[Message]) -> list[Message]:
     return sorted(messages, key=lambda m: (first[m.turn] if m.turn is not None else m.seq, m.seq))
 
 
-def _without_overtaken(messages: list[Message]) -> list[Message]:
+def _drop_superseded(messages: list[Message]) -> list[Message]:
     answered = {m.turn: m.seq for m in messages if m.role is Role.ASSISTANT}
     return [
         m
@@ -201,7 +204,7 @@ def _without_overtaken(messages: list[Message]) -> list[Message]:
     ]
 
 
-def _paired(messages: list[Message]) -> list[Message]:
+def _pair_results(messages: list[Message]) -> list[Message]:
     """Results follow their calls at once: what a person said in between comes after them."""
     out: list[Message] = []
     open_calls: dict[str, ToolCall] = {}
@@ -214,16 +217,16 @@ def _paired(messages: list[Message]) -> list[Message]:
         elif m.role is Role.USER and open_calls:
             held.append(m)
         else:
-            _close(out, open_calls, held)
+            _close_calls(out, open_calls, held)
             out.append(m)
             open_calls = {c.id: c for c in m.calls}
         if not open_calls:
-            _close(out, open_calls, held)
-    _close(out, open_calls, held)
+            _close_calls(out, open_calls, held)
+    _close_calls(out, open_calls, held)
     return out
 
 
-def _close(out: list[Message], open_calls: dict[str, ToolCall], held: list[Message]) -> None:
+def _close_calls(out: list[Message], open_calls: dict[str, ToolCall], held: list[Message]) -> None:
     """Answer the calls that nobody answered, then let what was held back follow."""
     if open_calls:
         results = tuple(
@@ -233,3 +236,56 @@ def _close(out: list[Message], open_calls: dict[str, ToolCall], held: list[Messa
     out.extend(held)
     open_calls.clear()
     held.clear()
+
+
+class PlanStepState(StrEnum):
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+
+
+class PlanPriority(StrEnum):
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class PlanStep(msgspec.Struct, frozen=True):
+    content: str
+    state: PlanStepState = PlanStepState.PENDING
+    priority: PlanPriority = PlanPriority.MEDIUM
+
+
+_STATE_BOXES = {PlanStepState.PENDING: " ", PlanStepState.IN_PROGRESS: "~", PlanStepState.COMPLETED: "x"}
+_BOX_STATES = {
+    " ": PlanStepState.PENDING,
+    "~": PlanStepState.IN_PROGRESS,
+    "x": PlanStepState.COMPLETED,
+    "X": PlanStepState.COMPLETED,
+}
+_PRIORITY_FLAGS = {PlanPriority.HIGH: "! ", PlanPriority.MEDIUM: "", PlanPriority.LOW: "!! "}
+_FLAG_PRIORITIES = {"! ": PlanPriority.HIGH, "!! ": PlanPriority.LOW}
+
+
+def format_plan(steps: Iterable[PlanStep]) -> str:
+    """A checklist, a line per step: `- [x] done`, `- [~] at work`, `- [ ] to do`; `!` before high, `!!` before low priority."""
+    return "\n".join(
+        f"- [{_STATE_BOXES[s.state]}] {_PRIORITY_FLAGS[s.priority]}{to_single_line(s.content).lstrip('! ')}"
+        for s in steps
+    )
+
+
+def parse_plan(checklist: str) -> list[PlanStep]:
+    """The steps of a checklist. A line that is none is a step still to do."""
+    return [_parse_step(found) for found in checklist.splitlines() if found.strip()]
+
+
+def _parse_step(written: str) -> PlanStep:
+    match = _PLAN_LINE.match(written)
+    if match is None:
+        return PlanStep(written.strip())
+    return PlanStep(
+        match[3].strip(),
+        _BOX_STATES.get(match[1], PlanStepState.PENDING),
+        _FLAG_PRIORITIES.get(match[2] or "", PlanPriority.MEDIUM),
+    )

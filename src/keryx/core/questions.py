@@ -1,4 +1,4 @@
-"""Questions: what an agent asks a person in the middle of a turn, above all whether a tool may run."""
+"""Questions that an agent asks a person during a turn, above all tool permissions, and how answers are read and shown."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -10,12 +10,12 @@ import msgspec
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, QuestionId, SessionId, TurnId
 from keryx.core.sessions import Viewer
-from keryx.core.titles import line
+from keryx.core.text import to_single_line
 
 LONGEST_DETAIL = 3000
 """How many characters of a detail are shown in a chat."""
 
-LEFT = "The editor that asked is gone. The answer counts for the next try."
+ASKER_GONE_NOTE = "The editor that asked is gone. The answer counts for the next try."
 
 
 class Consent(StrEnum):
@@ -36,7 +36,7 @@ class Consent(StrEnum):
         return self in (Consent.ALLOW_ALWAYS, Consent.DENY_ALWAYS)
 
 
-class Lasting(msgspec.Struct, frozen=True, kw_only=True):
+class ToolConsent(msgspec.Struct, frozen=True, kw_only=True):
     """A consent that holds for a tool in a session until it is taken back."""
 
     session: SessionId
@@ -47,7 +47,7 @@ class Lasting(msgspec.Struct, frozen=True, kw_only=True):
     given_at: datetime
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
         return "allowed" if self.consent.allows else "denied"
 
 
@@ -57,7 +57,7 @@ class Option(msgspec.Struct, frozen=True):
     consent: Consent = Consent.OTHER
 
 
-PERMISSION = (
+PERMISSION_OPTIONS = (
     Option("allow", "Allow", Consent.ALLOW_ONCE),
     Option("always", "Always allow in this conversation", Consent.ALLOW_ALWAYS),
     Option("deny", "Deny", Consent.DENY_ONCE),
@@ -73,13 +73,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     detail: str = ""
     tool: str = ""
-    options: tuple[Option, ...] = PERMISSION
+    options: tuple[Option, ...] = PERMISSION_OPTIONS
 
 
-Ask: TypeAlias = Callable[[Question], Awaitable[str | None]]
+AskPerson: TypeAlias = Callable[[Question], Awaitable[str | None]]
 
 
-async def nobody(question: Question) -> str | None:
+async def ask_nobody(question: Question) -> str | None:
     """For turns that nobody can be asked in: no answer, which is never consent."""
     return None
 
@@ -91,7 +91,7 @@ class QuestionState(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AskedQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A question as everybody sees it, from the moment it is put. `answer` is the id of an option, or free text.
     `shared`: it was put where several people talk. `taken`: the agent was given the answer, or told that none came.
     `left`: its turn ended because the program that ran it went away; an answer is kept until the same is asked again."""
@@ -116,9 +116,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def note(self) -> str:
         """What has to be known to answer, beside the question itself."""
-        return LEFT if self.left else ""
+        return ASKER_GONE_NOTE if self.left else ""
 
-    def seen_by(self, viewer: Viewer) -> bool:
+    def visible_to(self, viewer: Viewer) -> bool:
         return viewer.sees(self.profile, self.owner) or viewer.sees(self.profile, self.asker)
 
     def answerable_by(self, viewer: Viewer) -> bool:
@@ -137,124 +137,134 @@ class Button(msgspec.Struct, frozen=True):
     says: str
 
 
-def buttons(asked: Asked) -> tuple[Button, ...]:
+def build_buttons(asked: AskedQuestion) -> tuple[Button, ...]:
     """The options of a question, each of which answers this question and no other."""
     options = enumerate(asked.question.options, start=1)
-    return tuple(Button(line(option.label), f"/answer {asked.id} {n}") for n, option in options)
+    return tuple(Button(to_single_line(option.label), f"/answer {asked.id} {n}") for n, option in options)
 
 
-def choose(question: Question, text: str) -> str:
+def parse_answer(question: Question, text: str) -> str:
     """What an answer in words means: the id of an option, or the words themselves where there are no options.
 
     An option is named by its number, id or label, or by a word for what it means, such as `yes`, `always` or `no`."""
     said = text.strip()
     if not said:
-        raise Invalid(f"an answer is missing: {hint(question)}")
+        raise Invalid(f"an answer is missing: {format_hint(question)}")
     if not question.options:
         return said
-    chosen = _option(question.options, said.casefold())
+    chosen = _find_option(question.options, said.casefold())
     if chosen is None:
-        raise Invalid(f"{said[:80]!r} is no answer to “{question.title}”: {hint(question)}")
+        raise Invalid(f"{said[:80]!r} is no answer to “{question.title}”: {format_hint(question)}")
     return chosen.id
 
 
-def foremost(waiting: Sequence[Asked]) -> Sequence[Asked]:
+def prefer_waiting(waiting: Sequence[AskedQuestion]) -> Sequence[AskedQuestion]:
     """The questions that an answer without a name may mean: those that an agent waits for, if there are any."""
     return [asked for asked in waiting if not asked.left] or waiting
 
 
-def same(one: Question, other: Question) -> bool:
+def is_same(one: Question, other: Question) -> bool:
     """Whether two questions ask for the very same thing, in whatever turn."""
     return msgspec.structs.replace(one, key=other.key) == other
 
 
-def confirmed(asked: Asked) -> str:
+def format_confirmation(asked: AskedQuestion) -> str:
     """What whoever answered is told."""
     return " ".join(
-        filter(None, (f"{label(asked.question, asked.answer or '')}: {asked.question.title}", asked.note))
+        filter(
+            None, (f"{format_answer(asked.question, asked.answer or '')}: {asked.question.title}", asked.note)
+        )
     )
 
 
-def label(question: Question, answer: str) -> str:
+def format_answer(question: Question, answer: str) -> str:
     """An answer as a person reads it."""
     return next((o.label for o in question.options if o.id == answer), answer)
 
 
-def consent(question: Question, answer: str | None) -> Consent:
+def find_consent(question: Question, answer: str | None) -> Consent:
     """What an answer allows. No answer allows nothing."""
     return next((o.consent for o in question.options if o.id == answer), Consent.OTHER)
 
 
-def remembered(question: Question, given: Consent) -> str | None:
+def find_remembered_answer(question: Question, given: Consent) -> str | None:
     """The answer that a lasting consent gives to a question; `None` if it has no option of that kind."""
     fitting = (o for o in question.options if o.consent is not Consent.OTHER)
     return next((o.id for o in fitting if o.consent.allows is given.allows), None)
 
 
-def told(question: Question) -> str:
+def format_question(question: Question) -> str:
     """A question as it is put in a chat: the title, the exact detail as far as it fits, the options, and how to answer."""
-    parts = _asked_for(question)
+    parts = _format_body(question)
     if left := len(question.detail[LONGEST_DETAIL:]):
         parts.append(
             f"{left:,} more characters are not shown here: `keryx questions list --json` shows them."
         )
     if question.options:
         parts.append("\n".join(f"{n}. {o.label}" for n, o in enumerate(question.options, start=1)))
-    return "\n\n".join([*parts, _capital(hint(question))])
+    return "\n\n".join([*parts, _capitalize(format_hint(question))])
 
 
-def closed(asked: Asked, *, whole: bool) -> str:
+def format_closed(asked: AskedQuestion, *, whole: bool) -> str:
     """A question as it stands in a chat once it does not wait any more: with what became of it, and no options. With
     `whole` the detail stays."""
     became = {
-        QuestionState.ANSWERED: line(label(asked.question, asked.answer or "")),
+        QuestionState.ANSWERED: to_single_line(format_answer(asked.question, asked.answer or "")),
         QuestionState.EXPIRED: "Nobody answered in time.",
     }.get(asked.state, "This does not wait for an answer any more.")
-    return "\n\n".join([*_asked_for(asked.question)[: 2 if whole else 1], f"→ {became}"])
+    return "\n\n".join([*_format_body(asked.question)[: 2 if whole else 1], f"→ {became}"])
 
 
-def hint(question: Question) -> str:
+def format_hint(question: Question) -> str:
     """How a question is answered, in a few words."""
     numbers = [str(n) for n in range(1, len(question.options) + 1)]
     if not numbers:
         return "answer in your own words."
     listed = " or ".join(filter(None, (", ".join(numbers[:-1]), numbers[-1])))
-    commands = [f"/{word}" for word, kinds in COMMANDS.items() if _meaning(question.options, kinds)]
+    commands = [
+        f"/{word}" for word, kinds in CONSENT_COMMANDS.items() if _find_by_consent(question.options, kinds)
+    ]
     return f"answer {listed}" + (f", or {' '.join(commands)}" if commands else "") + "."
 
 
-COMMANDS: dict[str, tuple[Consent, ...]] = {
+CONSENT_COMMANDS: dict[str, tuple[Consent, ...]] = {
     "allow": (Consent.ALLOW_ONCE, Consent.ALLOW_ALWAYS),
     "always": (Consent.ALLOW_ALWAYS,),
     "deny": (Consent.DENY_ONCE, Consent.DENY_ALWAYS),
 }
 """The words that answer a permission, each with what it may mean, the mildest first."""
 
-_WORDS = {**{word: word for word in COMMANDS}, "yes": "allow", "y": "allow", "no": "deny", "n": "deny"}
+_CONSENT_WORDS = {
+    **{word: word for word in CONSENT_COMMANDS},
+    "yes": "allow",
+    "y": "allow",
+    "no": "deny",
+    "n": "deny",
+}
 
 
-def _asked_for(question: Question) -> list[str]:
+def _format_body(question: Question) -> list[str]:
     if not question.detail:
-        return [line(question.title)]
+        return [to_single_line(question.title)]
     detail = question.detail[:LONGEST_DETAIL]
-    fence = "`" * max(3, _longest_run(detail) + 1)
-    return [line(question.title), f"{fence}\n{detail}\n{fence}"]
+    fence = "`" * max(3, _count_backticks(detail) + 1)
+    return [to_single_line(question.title), f"{fence}\n{detail}\n{fence}"]
 
 
-def _option(options: Sequence[Option], said: str) -> Option | None:
+def _find_option(options: Sequence[Option], said: str) -> Option | None:
     for n, option in enumerate(options, start=1):
         if said in (str(n), option.id.casefold(), option.label.casefold()):
             return option
-    word = _WORDS.get(said)
-    return _meaning(options, COMMANDS[word]) if word else None
+    word = _CONSENT_WORDS.get(said)
+    return _find_by_consent(options, CONSENT_COMMANDS[word]) if word else None
 
 
-def _meaning(options: Sequence[Option], kinds: Sequence[Consent]) -> Option | None:
+def _find_by_consent(options: Sequence[Option], kinds: Sequence[Consent]) -> Option | None:
     found = (o for kind in kinds for o in options if o.consent is kind)
     return next(found, None)
 
 
-def _longest_run(text: str) -> int:
+def _count_backticks(text: str) -> int:
     longest = run = 0
     for char in text:
         run = run + 1 if char == "`" else 0
@@ -262,5 +272,5 @@ def _longest_run(text: str) -> int:
     return longest
 
 
-def _capital(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -1,27 +1,24 @@
-"""Records: a session and everything of it as lines of JSON that can leave a store and come back.
-
-A file begins with a header. Each session follows with its files, messages, turns and usage. Leases, drafts,
-lanes and deliveries belong to the store that made them and stay there.
-"""
+"""The export format: a session as lines of JSON that another store can import, and the progress callback of long exports and copies."""
 
 import base64
 import hashlib
 from datetime import datetime
-from typing import Annotated, TypeAlias, cast
+from typing import Annotated, Protocol, TypeAlias, cast
 
 import msgspec
 
-from keryx.core import wire
+from keryx.core import codec
 from keryx.core.deliveries import Target
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.messages import Mark, Message, Notice, Parts, Role
-from keryx.core.sessions import EndReason, Settings, TitleBy, Tokens
+from keryx.core.sessions import EndReason, SessionSettings, TitleBy
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, TurnState
+from keryx.core.usage import Tokens
 
 FORMAT = "keryx-sessions"
 VERSION = 1
-LOST = "lost"
+LOST_KIND = "lost"
 LOST_TEXT = "This message was lost: its line in the imported file could not be read."
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
@@ -71,7 +68,7 @@ class SessionRecord(
     ended_at: Moment | None = None
     end_reason: EndReason | None = None
     cwd: str = ""
-    settings: Settings = Settings()
+    settings: SessionSettings = SessionSettings()
     epoch: Count = 0
     last_seq: Count = 0
     messages: Count = 0
@@ -107,7 +104,7 @@ class MessageRecord(
     @property
     def lost(self) -> bool:
         """Whether this stands for a message that could not be read."""
-        return self.parts == (Notice(LOST_TEXT, LOST),)
+        return self.parts == (Notice(LOST_TEXT, LOST_KIND),)
 
 
 class TurnRecord(
@@ -169,29 +166,41 @@ Record: TypeAlias = Header | SessionRecord | MediaRecord | Entry
 
 def encode(record: Record) -> str:
     """One line of a file, without its end."""
-    return wire.dumps(record)
+    return codec.dumps(record)
 
 
 def decode(line: bytes) -> Record:
     """Read one line. Raises `Invalid` with the reason if it is no record."""
     # A union is no type in the eyes of the type checker, and a good one for the decoder.
-    return wire.loads(line, cast(type[Record], Record))
+    return codec.loads(line, cast(type[Record], Record))
 
 
-def of_message(message: Message) -> MessageRecord:
+def from_message(message: Message) -> MessageRecord:
     fields = msgspec.structs.asdict(message)
     del fields["micros"]
     return MessageRecord(**fields, at=message.at)
 
 
-def lost(session: SessionId, seq: int, *, at: datetime, epoch: int) -> MessageRecord:
+def build_lost_message(session: SessionId, seq: int, *, at: datetime, epoch: int) -> MessageRecord:
     """What stands in the place of a message whose line could not be read, so that the numbers stay whole."""
     return MessageRecord(
-        session=session, seq=seq, role=Role.NOTICE, parts=(Notice(LOST_TEXT, LOST),), at=at, epoch=epoch
+        session=session, seq=seq, role=Role.NOTICE, parts=(Notice(LOST_TEXT, LOST_KIND),), at=at, epoch=epoch
     )
 
 
-def another(id_: str, *scope: str) -> str:
+def derive_id(id_: str, *scope: str) -> str:
     """An id of the same time as `id_`, always the same within a scope and different between scopes."""
     digest = hashlib.blake2b("\0".join((id_, *scope)).encode(), digest_size=5).digest()
     return id_[:10] + base64.b32hexencode(digest).decode().lower()
+
+
+class Progress(Protocol):
+    """Called now and then with what is being done, how much of it is done, and how much there is (0: unknown).
+
+    May be called from any thread."""
+
+    def __call__(self, stage: str, done: int, total: int, /) -> None: ...
+
+
+def ignore_progress(stage: str, done: int, total: int, /) -> None:
+    """Tells nobody."""

@@ -1,4 +1,4 @@
-"""Redaction: addresses, numbers, ids of people and secrets give way to stable placeholders."""
+"""Redaction of exports: addresses, phone numbers, ids and secrets become stable placeholders."""
 
 import re
 from collections.abc import Iterable
@@ -7,18 +7,7 @@ from typing import assert_never
 import msgspec
 
 from keryx.core.ids import OPERATOR, PrincipalId
-from keryx.core.messages import (
-    Audio,
-    File,
-    Image,
-    Notice,
-    Part,
-    Parts,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from keryx.core.messages import Audio, File, Image, Notice, Part, Parts, Reasoning, Text, ToolCall, ToolResult
 from keryx.core.records import Entry, MessageRecord, SessionRecord, TurnRecord, UsageRecord
 from keryx.core.source import Source
 
@@ -63,21 +52,21 @@ class Redactor:
         self._pattern: re.Pattern[str] | None = None
 
     def text(self, text: str) -> str:
-        text = _SECRET.sub(lambda m: self._hide("secret", m[0]), text)
-        text = _NAMED_SECRET.sub(lambda m: m[1] + self._hide("secret", m[2]), text)
-        text = _DENSE.sub(lambda m: self._hide("secret", m[0]), text)
+        text = _SECRET.sub(lambda m: self._get_placeholder("secret", m[0]), text)
+        text = _NAMED_SECRET.sub(lambda m: m[1] + self._get_placeholder("secret", m[2]), text)
+        text = _DENSE.sub(lambda m: self._get_placeholder("secret", m[0]), text)
         if "@" in text:
-            text = _EMAIL.sub(lambda m: self._hide("email", m[0].lower()), text)
+            text = _EMAIL.sub(lambda m: self._get_placeholder("email", m[0].lower()), text)
         if self._pattern:
             text = self._pattern.sub(lambda m: self._people[m[0]], text)
-        text = _HOME.sub(lambda m: self._hide("person", m[0]), text)
-        return _PHONE.sub(self._phone, text)
+        text = _HOME.sub(lambda m: self._get_placeholder("person", m[0]), text)
+        return _PHONE.sub(self._redact_phone, text)
 
     def person(self, id_: str) -> str:
         """The placeholder of a person's id or name. From now on it is hidden in texts too."""
         if not id_ or id_.startswith("[person "):
             return id_
-        hidden = self._hide("person", id_)
+        hidden = self._get_placeholder("person", id_)
         if len(id_) >= _SHORTEST_ID and id_ not in self._people:
             self._people[id_] = hidden
             longest_first = sorted(self._people, key=len, reverse=True)
@@ -85,11 +74,11 @@ class Redactor:
         return hidden
 
     def session(self, record: SessionRecord) -> SessionRecord:
-        origin = record.origin and self._source(record.origin)
+        origin = record.origin and self._redact_source(record.origin)
         settings = record.settings
         return msgspec.structs.replace(
             record,
-            owner=self._principal(record.owner),
+            owner=self._redact_principal(record.owner),
             origin=origin,
             title=self.text(record.title),
             cwd=self.text(record.cwd),
@@ -115,7 +104,7 @@ class Redactor:
             case TurnRecord():
                 return msgspec.structs.replace(
                     record,
-                    asker=self._principal(record.asker),
+                    asker=self._redact_principal(record.asker),
                     reply=None,
                     error=record.error and self.text(record.error),
                 )
@@ -125,9 +114,9 @@ class Redactor:
                 assert_never(record)
 
     def parts(self, parts: Iterable[Part]) -> Parts:
-        return tuple(self._part(part) for part in parts)
+        return tuple(self._redact_part(part) for part in parts)
 
-    def _part(self, part: Part) -> Part:
+    def _redact_part(self, part: Part) -> Part:
         match part:
             case Text() | Notice():
                 return msgspec.structs.replace(part, text=self.text(part.text))
@@ -147,10 +136,10 @@ class Redactor:
             case _:
                 assert_never(part)
 
-    def _principal(self, principal: PrincipalId) -> PrincipalId:
+    def _redact_principal(self, principal: PrincipalId) -> PrincipalId:
         return principal if principal == OPERATOR else PrincipalId(self.person(principal))
 
-    def _source(self, source: Source) -> Source:
+    def _redact_source(self, source: Source) -> Source:
         names = ("chat", "chat_name", "user", "user_name", "user_alt", "chat_alt", "parent_chat", "thread")
         values = {name: value for name, value in msgspec.structs.asdict(source).items() if name in names}
         hidden = {name: value and self.person(value) for name, value in values.items()}
@@ -158,13 +147,13 @@ class Redactor:
             source, **hidden, topic=source.topic and self.text(source.topic), message=None
         )
 
-    def _phone(self, found: re.Match[str]) -> str:
+    def _redact_phone(self, found: re.Match[str]) -> str:
         text = found[0]
         if _DATE.match(text):
             return text
-        return self._hide("phone", re.sub(r"\D", "", text))
+        return self._get_placeholder("phone", re.sub(r"\D", "", text))
 
-    def _hide(self, kind: str, value: str) -> str:
+    def _get_placeholder(self, kind: str, value: str) -> str:
         key = kind, value
         if key not in self._known:
             self._counts[kind] = self._counts.get(kind, 0) + 1

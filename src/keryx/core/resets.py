@@ -1,7 +1,4 @@
-"""When a lane starts afresh: the policies, which one holds where, and the one rule that reads them.
-
-All times are aware UTC. A zone appears only in a policy, to say at which moment a local day's hour comes.
-"""
+"""Reset policies: when a lane starts a new session after idle time or at a daily hour."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -11,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from keryx.core import zones
+from keryx.core import clock
 from keryx.core.errors import Invalid
 from keryx.core.source import ChatType
 
@@ -54,10 +51,10 @@ class ResetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
         if not 0 <= self.hour <= 23:
             raise Invalid(f"{self.hour} is not an hour of the day: give 0 to 23")
-        zones.named(self.zone)
+        clock.find_zone(self.zone)
 
 
-class Resets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResetPolicies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The policy for every place: a default, and overrides that replace it as a whole.
 
     `places` is keyed by platform, then by chat type.
@@ -74,7 +71,7 @@ class Resets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return place or self.platforms.get(platform) or self.chat_types.get(chat_type) or self.default
 
 
-def due(
+def find_due_reason(
     policy: ResetPolicy,
     *,
     last_active: datetime,
@@ -87,12 +84,12 @@ def due(
     `last_active` is the last message of a person, `busy_since` the start of background work that still runs.
     Once due, a lane stays due until either changes; a clock that jumps back makes nothing due.
     """
-    if busy_since is not None and now < _overdue(busy_since, busy_limit):
+    if busy_since is not None and now < _after_deadline(busy_since, busy_limit):
         return None
-    return next((reason for moment, reason in _moments(policy, last_active) if moment <= now), None)
+    return next((reason for moment, reason in _list_moments(policy, last_active) if moment <= now), None)
 
 
-def next_due(
+def find_next_due(
     policy: ResetPolicy,
     *,
     last_active: datetime,
@@ -100,43 +97,43 @@ def next_due(
     busy_limit: timedelta = BUSY_LIMIT,
 ) -> datetime | None:
     """The first moment at which `due` gives a reason if nothing changes until then; `None` for never."""
-    moments = _moments(policy, last_active)
+    moments = _list_moments(policy, last_active)
     if not moments:
         return None
     first, _ = moments[0]
-    return first if busy_since is None else max(first, _overdue(busy_since, busy_limit))
+    return first if busy_since is None else max(first, _after_deadline(busy_since, busy_limit))
 
 
-def _moments(policy: ResetPolicy, last_active: datetime) -> list[tuple[datetime, ResetReason]]:
+def _list_moments(policy: ResetPolicy, last_active: datetime) -> list[tuple[datetime, ResetReason]]:
     """The first moment of each reason that the policy knows, in order of time."""
     moments: list[tuple[datetime, ResetReason]] = []
     if policy.mode in (ResetMode.IDLE, ResetMode.BOTH):
-        moments.append((_overdue(last_active, policy.idle), ResetReason.IDLE))
+        moments.append((_after_deadline(last_active, policy.idle), ResetReason.IDLE))
     if policy.mode in (ResetMode.DAILY, ResetMode.BOTH):
-        moments.append((_next_daily(policy, last_active), ResetReason.DAILY))
+        moments.append((_find_next_daily(policy, last_active), ResetReason.DAILY))
     return sorted(moments)
 
 
-def _overdue(since: datetime, limit: timedelta) -> datetime:
+def _after_deadline(since: datetime, limit: timedelta) -> datetime:
     """The first moment strictly after a deadline."""
     return since + limit + _TICK
 
 
-def _next_daily(policy: ResetPolicy, after: datetime) -> datetime:
-    zone = zones.named(policy.zone)
+def _find_next_daily(policy: ResetPolicy, after: datetime) -> datetime:
+    zone = clock.find_zone(policy.zone)
     today = after.astimezone(zone).date()
     days = (today + ahead * _DAY for ahead in count())
-    return next(moment for moment in _daily(days, policy.hour, zone) if moment > after)
+    return next(moment for moment in _list_daily(days, policy.hour, zone) if moment > after)
 
 
-def _daily(days: Iterator[date], hour: int, zone: ZoneInfo) -> Iterator[datetime]:
+def _list_daily(days: Iterator[date], hour: int, zone: ZoneInfo) -> Iterator[datetime]:
     """The reset moment of each local day. A day that the zone skipped has none."""
     for day in days:
         wall = datetime.combine(day, time(hour))
         moment = wall.replace(tzinfo=zone).astimezone(UTC)
-        if zones.wall(moment, zone) == wall:
+        if clock.to_wall_time(moment, zone) == wall:
             yield moment
         else:
-            end = zones.gap_end(wall, zone)
-            if day in (zones.wall(end - _SECOND, zone).date(), zones.wall(end, zone).date()):
+            end = clock.find_gap_end(wall, zone)
+            if day in (clock.to_wall_time(end - _SECOND, zone).date(), clock.to_wall_time(end, zone).date()):
                 yield end

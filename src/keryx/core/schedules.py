@@ -1,8 +1,4 @@
-"""Schedules: when a job is due. How one is written, the moments it names, and what is made of those that were missed.
-
-A fixed time of day that the clock skips comes at the end of the gap, and one that the clock shows twice comes once. Where
-the minutes or the hours are written with `*`, every time that the clock really shows counts. All moments are UTC.
-"""
+"""Schedules of jobs: parsing, the next due time, and what happens to missed runs."""
 
 import re
 from bisect import bisect_right
@@ -15,17 +11,17 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from keryx.core import zones
+from keryx.core import clock
 from keryx.core.errors import Invalid
 
-ON_TIME = timedelta(minutes=1)
+ON_TIME_TOLERANCE = timedelta(minutes=1)
 """A run that is no later than this was not missed."""
-SHORTEST = timedelta(minutes=1)
-LONGEST = timedelta(days=3660)
+SHORTEST_INTERVAL = timedelta(minutes=1)
+LONGEST_INTERVAL = timedelta(days=3660)
 
 _TICK = datetime.resolution
 _DAY = timedelta(days=1)
-_FAR = 40 * 366
+_MOST_DAYS = 40 * 366
 _UNITS = {"w": timedelta(weeks=1), "d": _DAY, "h": timedelta(hours=1), "m": timedelta(minutes=1)}
 _UNIT = r"(m|min|mins|minutes?|h|hours?|d|days?|w|weeks?)"
 _EVERY = re.compile(rf"every\s+(?:(\d{{1,6}})\s*)?{_UNIT}\b", re.I)
@@ -33,7 +29,7 @@ _IN = re.compile(rf"(?:in\s+)?(\d{{1,6}})\s*{_UNIT}\b", re.I)
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?=\s|\Z)", re.I)
 _CRON = re.compile(r"@[a-z]+|[*\d]\S*(?:\s+[*\dA-Za-z]\S*){4}", re.I)
 _ZONE = re.compile(r"(?:UTC|[A-Z][A-Za-z_]+/[A-Z][A-Za-z_/+-]+)(?=\s|\Z)")
-_NAMED = {
+_CRON_ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
     "@monthly": "0 0 1 * *",
@@ -42,52 +38,52 @@ _NAMED = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_HOW = (
+_SYNTAX_HELP = (
     "write 30m or in 2h (once), every 2h, 0 9 * * mon-fri (cron), @daily, or a time such as 2030-01-31T09:00"
 )
 
 
-class Once(msgspec.Struct, frozen=True, tag="once", tag_field="kind"):
+class OnceRule(msgspec.Struct, frozen=True, tag="once", tag_field="kind"):
     at: datetime
 
 
-class Every(msgspec.Struct, frozen=True, tag="every", tag_field="kind"):
+class IntervalRule(msgspec.Struct, frozen=True, tag="every", tag_field="kind"):
     """Each whole `span` after `since`, whatever the clocks on walls do."""
 
     span: timedelta
     since: datetime
 
 
-class Cron(msgspec.Struct, frozen=True, tag="cron", tag_field="kind"):
+class CronRule(msgspec.Struct, frozen=True, tag="cron", tag_field="kind"):
     expression: str
 
 
-Rule: TypeAlias = Once | Every | Cron
+ScheduleRule: TypeAlias = OnceRule | IntervalRule | CronRule
 
 
 class Schedule(msgspec.Struct, frozen=True):
     """A rule, and the zone in which its times are meant and shown. One that exists is sound."""
 
-    rule: Rule
+    rule: ScheduleRule
     zone: str = "UTC"
 
     def __str__(self) -> str:
         match self.rule:
-            case Once(at):
-                return f"once, {self.shown(at)} {self.zone}"
-            case Every(span):
-                return f"every {_span(span)}"
-            case Cron(expression):
+            case OnceRule(at):
+                return f"once, {self.format_time(at)} {self.zone}"
+            case IntervalRule(span):
+                return f"every {_format_span(span)}"
+            case CronRule(expression):
                 return f"{expression} {self.zone}"
             case _:
                 assert_never(self.rule)
 
-    def shown(self, moment: datetime) -> str:
+    def format_time(self, moment: datetime) -> str:
         """A moment as the clock of the zone shows it."""
-        return f"{zones.wall(moment, zones.named(self.zone)):%Y-%m-%d %H:%M}"
+        return f"{clock.to_wall_time(moment, clock.find_zone(self.zone)):%Y-%m-%d %H:%M}"
 
 
-class Due(msgspec.Struct, frozen=True, kw_only=True):
+class DueRun(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done about a job whose time has come: `run` it for this moment, or for none if all were missed;
     `following` is when it is due again, `None` for never."""
 
@@ -97,55 +93,60 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(text: str, *, zone: str, now: datetime) -> Schedule:
     """Read a whole schedule. `Invalid` says what would be right: also for one that never comes, or has passed."""
-    schedule, rest = split(text, zone=zone, now=now)
+    schedule, rest = parse_prefix(text, zone=zone, now=now)
     if rest:
-        raise Invalid(f"{rest[:40]!r} is too much in the schedule {text[:80]!r}: {_HOW}")
+        raise Invalid(f"{rest[:40]!r} is too much in the schedule {text[:80]!r}: {_SYNTAX_HELP}")
     return schedule
 
 
-def split(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]:
+def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]:
     """Read the schedule at the beginning of a text, with the name of a zone behind it if there is one; gives it with the
     rest of the text. `zone` is meant where none is named."""
-    zones.named(zone)
+    clock.find_zone(zone)
     words = text.strip()
     if words[:1] in ('"', "'", "`", "“"):
         quoted, _, rest = words[1:].partition("”" if words[0] == "“" else words[0])
         return parse(quoted, zone=zone, now=now), rest.strip()
-    for pattern, read in ((_EVERY, _every), (_ISO, _at), (_IN, _in), (_CRON, _cron)):
+    for pattern, read in (
+        (_EVERY, _parse_interval),
+        (_ISO, _parse_time),
+        (_IN, _parse_delay),
+        (_CRON, _parse_cron),
+    ):
         found = pattern.match(words)
         if found:
-            zone, rest = _zoned(words[found.end() :].strip(), zone)
+            zone, rest = _split_zone(words[found.end() :].strip(), zone)
             return Schedule(read(found, zone, now), zone), rest
-    raise Invalid(f"{words[:80]!r} does not begin with a schedule: {_HOW}")
+    raise Invalid(f"{words[:80]!r} does not begin with a schedule: {_SYNTAX_HELP}")
 
 
-def following(schedule: Schedule, after: datetime) -> datetime | None:
+def find_next(schedule: Schedule, after: datetime) -> datetime | None:
     """The first moment of a schedule strictly after another, `None` if there is none."""
     match schedule.rule:
-        case Once(at):
+        case OnceRule(at):
             return at if at > after else None
-        case Every(span, since):
+        case IntervalRule(span, since):
             return since + max(1, (after - since) // span + 1) * span
-        case Cron(expression):
-            return _next(expression, zones.named(schedule.zone), after)
+        case CronRule(expression):
+            return _find_next_cron(expression, clock.find_zone(schedule.zone), after)
         case _:
             assert_never(schedule.rule)
 
 
-def due(schedule: Schedule, *, at: datetime, now: datetime, window: timedelta) -> Due:
+def find_due(schedule: Schedule, *, at: datetime, now: datetime, window: timedelta) -> DueRun:
     """What follows for a job that was due `at` first. Of the moments that have passed, the last one is run if it is no
     older than `window`; the others are skipped."""
-    first = at if now - at <= window else following(schedule, now - window - _TICK)
-    run = _last(schedule, first, now) if first and first <= now else None
-    return Due(run=run, following=following(schedule, now))
+    first = at if now - at <= window else find_next(schedule, now - window - _TICK)
+    run = _find_last(schedule, first, now) if first and first <= now else None
+    return DueRun(run=run, following=find_next(schedule, now))
 
 
-def _last(schedule: Schedule, first: datetime, now: datetime) -> datetime:
+def _find_last(schedule: Schedule, first: datetime, now: datetime) -> datetime:
     """The last moment of a schedule up to now; `first` is one. Halves what is left, for there may be many between."""
     last, end = first, now
-    while end - last >= SHORTEST:
+    while end - last >= SHORTEST_INTERVAL:
         middle = last + (end - last) / 2
-        found = following(schedule, middle)
+        found = find_next(schedule, middle)
         if found is not None and found <= now:
             last = found
         else:
@@ -153,32 +154,34 @@ def _last(schedule: Schedule, first: datetime, now: datetime) -> datetime:
     return last
 
 
-def _zoned(rest: str, zone: str) -> tuple[str, str]:
+def _split_zone(rest: str, zone: str) -> tuple[str, str]:
     """The zone that a text begins with, and the text after it."""
     found = _ZONE.match(rest)
     if found is None:
         return zone, rest
-    return zones.named(found[0]).key, rest[found.end() :].strip()
+    return clock.find_zone(found[0]).key, rest[found.end() :].strip()
 
 
-def _every(found: re.Match[str], zone: str, now: datetime) -> Rule:
+def _parse_interval(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
     span = int(found[1] or 1) * _UNITS[found[2][0].lower()]
-    if not SHORTEST <= span <= LONGEST:
-        raise Invalid(f"every {_span(span)} is not possible: give at least a minute, at most ten years")
-    return Every(span, now)
+    if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
+        raise Invalid(
+            f"every {_format_span(span)} is not possible: give at least a minute, at most ten years"
+        )
+    return IntervalRule(span, now)
 
 
-def _in(found: re.Match[str], zone: str, now: datetime) -> Rule:
+def _parse_delay(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
     span = int(found[1]) * _UNITS[found[2][0].lower()]
-    if not SHORTEST <= span <= LONGEST:
-        raise Invalid(f"in {_span(span)} is not possible: give at least a minute, at most ten years")
-    return Once(now + span)
+    if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
+        raise Invalid(f"in {_format_span(span)} is not possible: give at least a minute, at most ten years")
+    return OnceRule(now + span)
 
 
-def _at(found: re.Match[str], zone: str, now: datetime) -> Rule:
+def _parse_time(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
     try:
         given = datetime.fromisoformat(found[0].upper())
-        at = given.astimezone(UTC) if given.tzinfo else zones.moment(given, zones.named(zone))
+        at = given.astimezone(UTC) if given.tzinfo else clock.from_wall_time(given, clock.find_zone(zone))
     except (ValueError, OverflowError) as exc:
         raise Invalid(
             f"{found[0]!r} is not a date and time: write it as 2030-01-31T09:00 or 2030-01-31T09:00+01:00"
@@ -187,63 +190,63 @@ def _at(found: re.Match[str], zone: str, now: datetime) -> Rule:
         raise Invalid(
             f"{found[0]} ({zone if not given.tzinfo else 'as given'}) has passed: give a later time"
         )
-    return Once(at)
+    return OnceRule(at)
 
 
-def _cron(found: re.Match[str], zone: str, now: datetime) -> Rule:
+def _parse_cron(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
     expression = " ".join(found[0].split()).lower()
-    if _next(expression, zones.named(zone), now) is None:
+    if _find_next_cron(expression, clock.find_zone(zone), now) is None:
         raise Invalid(f"{expression!r} never comes: look at its days and months")
-    return Cron(expression)
+    return CronRule(expression)
 
 
 @lru_cache(maxsize=1000)
-def _read(expression: str) -> tuple[CronSim, list[time], bool]:
+def _load_cron(expression: str) -> tuple[CronSim, list[time], bool]:
     """A cron expression: what its days are, its times of day in order, and whether those are fixed."""
-    fields = _NAMED.get(expression, expression).split()
+    fields = _CRON_ALIASES.get(expression, expression).split()
     try:
         known = CronSim(" ".join(fields), datetime(2000, 1, 1, tzinfo=UTC))
     except CronSimError as exc:
-        raise Invalid(f"{expression!r} is not a cron schedule ({str(exc).lower()}): {_HOW}") from exc
+        raise Invalid(f"{expression!r} is not a cron schedule ({str(exc).lower()}): {_SYNTAX_HELP}") from exc
     times = [time(h, m) for h, m in product(sorted(known.hours), sorted(known.minutes))]
     return known, times, not any(f.startswith("*") for f in fields[:2])
 
 
-def _next(expression: str, zone: ZoneInfo, after: datetime) -> datetime | None:
-    known, times, fixed = _read(expression)
+def _find_next_cron(expression: str, zone: ZoneInfo, after: datetime) -> datetime | None:
+    known, times, fixed = _load_cron(expression)
 
     def of(day: date) -> list[datetime]:
         folds = (0,) if fixed else (0, 1)
-        found = (_first(day, times, zone, after, fold, fixed) for fold in folds)
+        found = (_find_first(day, times, zone, after, fold, fixed) for fold in folds)
         return [moment for moment in found if moment is not None]
 
     # A clock that was set back over midnight shows the day before once more, after the first minutes of the next.
-    day = zones.wall(after, zone).date() - _DAY
-    for _ in range(_FAR):
-        if _fits(known, day) and (found := of(day)):
-            return min(found + of(day + _DAY) if _fits(known, day + _DAY) else found)
+    day = clock.to_wall_time(after, zone).date() - _DAY
+    for _ in range(_MOST_DAYS):
+        if _matches_day(known, day) and (found := of(day)):
+            return min(found + of(day + _DAY) if _matches_day(known, day + _DAY) else found)
         day += _DAY
     return None
 
 
-def _fits(known: CronSim, day: date) -> bool:
+def _matches_day(known: CronSim, day: date) -> bool:
     return day.month in known.months and known.match_day(day)
 
 
-def _first(
+def _find_first(
     day: date, times: list[time], zone: ZoneInfo, after: datetime, fold: int, fixed: bool
 ) -> datetime | None:
     """The first moment of a day that lies after another."""
 
     def moment(at: time) -> datetime:
-        return zones.moment(datetime.combine(day, at), zone, fold=fold)
+        return clock.from_wall_time(datetime.combine(day, at), zone, fold=fold)
 
     for at in times[bisect_right(times, after, key=moment) :]:
-        if fixed or zones.wall(moment(at), zone) == datetime.combine(day, at):
+        if fixed or clock.to_wall_time(moment(at), zone) == datetime.combine(day, at):
             return moment(at)
     return None
 
 
-def _span(span: timedelta) -> str:
+def _format_span(span: timedelta) -> str:
     unit = next((u for u, size in _UNITS.items() if span % size == timedelta(0) and span >= size), "m")
     return f"{span // _UNITS[unit]}{unit}"

@@ -1,14 +1,43 @@
-"""Sessions: the value, its settings, who may see it, and how a list of them is asked for."""
+"""Sessions: settings, permission modes, titles, visibility, list filters, and bindings to sessions of outside agents."""
 
+import re
 from datetime import datetime
 from enum import StrEnum
+from unicodedata import category, normalize
 
 import msgspec
 
-from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, ProjectId, SessionId
+from keryx.core import text as core_text
+from keryx.core.errors import Invalid
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.source import Source
+from keryx.core.usage import Tokens, UsageTotals
 
 JOB_SURFACE = "job"
+EFFORTS = ("minimal", "low", "medium", "high")
+LONGEST_TITLE = 100
+UNTITLED = "Untitled"
+_LONGEST_DERIVED = 60
+_TITLE_SCAN_LIMIT = 4_000
+_NUMBERED_TITLE = re.compile(r"(.*\S) #([1-9][0-9]{0,8})\Z", re.DOTALL)
+_CODE_FENCE = re.compile(r"^\s*(```|~~~).*$", re.MULTILINE)
+_MARKDOWN_LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*\)")
+_LINE_PREFIX = re.compile(r"^\s*(?:>+\s*|(?:#+|[-*+]|[0-9]{1,3}[.)]|\[[ xX]\])(?:\s+|\Z))+")
+_EMPHASIS = re.compile(
+    r"(?<![A-Za-z0-9*_~`])(\*{1,3}+|_{1,3}+|~~|`++)(?=\S)(.+?)(?<=\S)\1(?![A-Za-z0-9]|\.\w)"
+)
+_FIRST_SENTENCE = re.compile(r".{12,}?[.!?…]+(?=\s)|.{4,}?[。！？]+")
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    id: ProjectId
+    profile: ProfileId
+    owner: PrincipalId
+    name: str
+    colour: str
+    created_at: datetime
+    sessions: int = 0
+    instructions: str = ""
 
 
 class EndReason(StrEnum):
@@ -35,11 +64,10 @@ class Activity(StrEnum):
     FAILED = "failed"
 
 
-EFFORTS = ("minimal", "low", "medium", "high")
 """How hard a model may be told to think."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Kept per session over restarts. Never a credential: a model is named, and its endpoint and key are those that the
     configuration has for the name. `personality`: how the agent is to speak, in words."""
 
@@ -50,14 +78,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: tuple[str, ...] | None = None
     personality: str | None = None
     busy: str | None = None
-
-
-class Tokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +99,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     end_reason: EndReason | None = None
     cwd: str = ""
-    settings: Settings = Settings()
+    settings: SessionSettings = SessionSettings()
     epoch: int = 0
     last_seq: int = 0
     messages: int = 0
@@ -91,7 +111,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     context_limit: int | None = None
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class SessionListItem(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a list: a session, and what it does now."""
 
     session: Session
@@ -113,7 +133,7 @@ class Viewer(msgspec.Struct, frozen=True):
         return profile == self.profile and (self.owner is None or owner == self.owner)
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Filters of a session list. `archived=None` shows both."""
 
     surface: str | None = None
@@ -126,3 +146,89 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     jobs: bool = False
     after: str | None = None
     limit: int = 50
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`id` is the agent's own name for its session, which works in `cwd`. The agent knows everything up to message `seq`,
+    and what belongs to `turn`. `place` is the digest of what it was told about its place."""
+
+    agent: str
+    id: str
+    cwd: str
+    turn: TurnId | None = None
+    seq: int = 0
+    place: str = ""
+    model: str = ""
+    mode: str = ""
+    meter: UsageTotals = UsageTotals()
+
+
+class PermissionMode(StrEnum):
+    """`ASK` puts every question to a person, `AUTO` allows what is asked for, `READ` denies it."""
+
+    ASK = "ask"
+    AUTO = "auto"
+    READ = "read"
+
+
+MODE_TITLES = {PermissionMode.ASK: "Ask", PermissionMode.AUTO: "Allow all", PermissionMode.READ: "Read only"}
+MODE_DESCRIPTIONS = {
+    PermissionMode.ASK: "Ask before a tool does what needs permission.",
+    PermissionMode.AUTO: "Let tools do what needs permission without asking.",
+    PermissionMode.READ: "Deny whatever needs permission.",
+}
+
+
+def parse_mode(setting: str | None) -> PermissionMode:
+    """The mode that a session's setting names; anything unknown asks."""
+    return PermissionMode(setting) if setting in {m.value for m in PermissionMode} else PermissionMode.ASK
+
+
+def clean_title(text: str) -> str:
+    """A person's title as it is kept: one line of at most `LONGEST` characters. `Invalid` if nothing is left."""
+    title = core_text.truncate(
+        normalize("NFC", core_text.to_single_line(text)[: 4 * LONGEST_TITLE]), LONGEST_TITLE
+    )
+    if all(category(character)[0] in "MZ" for character in title):
+        raise Invalid("a title needs at least one character that can be seen")
+    return title
+
+
+def derive_title(text: str) -> str:
+    """A title from the first message, by rule: its first sentence without Markdown. `UNTITLED` if it has none."""
+    for row in _CODE_FENCE.sub("", text[:_TITLE_SCAN_LIMIT]).splitlines():
+        plain = core_text.to_single_line(_strip_markdown(row))
+        sentence = _FIRST_SENTENCE.match(plain)
+        title = _shorten_title(sentence.group() if sentence else plain).rstrip(" .,:;。")
+        if any(category(character)[0] in "LNS" for character in title):
+            return clean_title(title)
+    return UNTITLED
+
+
+def split_title_number(title: str) -> tuple[str, int]:
+    """The line that a title belongs to, and its number there: `Trip #3` is the third `Trip`."""
+    found = _NUMBERED_TITLE.match(title)
+    if found is None or found[2] == "1":
+        return title, 1
+    return found[1], int(found[2])
+
+
+def number_title(base: str, n: int) -> str:
+    """The title with number `n` of a line. The first has none. Never longer than `LONGEST`."""
+    suffix = "" if n <= 1 else f" #{n}"
+    return core_text.truncate(base, LONGEST_TITLE - len(suffix)) + suffix
+
+
+def _strip_markdown(row: str) -> str:
+    row = _LINE_PREFIX.sub("", row)
+    row = _MARKDOWN_LINK.sub(r"\1", row)
+    return _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", row))
+
+
+def _shorten_title(text: str) -> str:
+    if len(text) <= _LONGEST_DERIVED:
+        return text
+    head = core_text.truncate(text, _LONGEST_DERIVED - 1)
+    words, blank, _ = head.rpartition(" ")
+    whole = text[len(head) : len(head) + 1] == " " or not blank or len(words) < _LONGEST_DERIVED // 2
+    return (head if whole else words).rstrip(" .,:;") + "…"

@@ -1,5 +1,6 @@
-"""Turns: the states, the one table of allowed moves, and what a busy lane does with a new message."""
+"""Turns: states and allowed transitions, busy modes, limits, and which turn is blamed when a worker process dies."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -7,6 +8,10 @@ import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.ids import LeaseToken, PrincipalId, ProfileId, SessionId, TurnId, WorkerId
+
+SUSPECT_ATTEMPTS = 3
+MOST_ATTEMPTS = 12
+_CERTAIN_BLAME = 2
 
 
 class TurnState(StrEnum):
@@ -56,29 +61,14 @@ class BusyMode(StrEnum):
     INTERRUPT = "interrupt"
 
 
-class Ending(StrEnum):
+class StopReason(StrEnum):
     """Why an answer ends before it is complete, as editors call it: the kind of the notice that tells it."""
 
     LENGTH = "max_tokens"
     STEPS = "max_turn_requests"
 
 
-ENDINGS = frozenset(Ending)
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Five token classes and a cost in millionths of the currency, `None` when unknown."""
-
-    model: str = ""
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    cost: int | None = None
-    estimated: bool = True
-    context_used: int | None = None
-    context_limit: int | None = None
+STOP_REASONS = frozenset(StopReason)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +100,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     blame: int = 0
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many turns at once, and how long one may take. `question`: how long a question of an agent waits for a
     person. `fresh`: an interrupted turn is taken up again
     for this long after the interruption. `settle`: a node must have been up for this long before it begins a try
@@ -125,3 +115,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)
     settle: timedelta = timedelta(seconds=5)
+
+
+def find_blamed(ran: Iterable[Turn]) -> frozenset[TurnId]:
+    """Whom to blame for the death of the one process that ran these turns. Empty when several are as likely."""
+    turns = list(ran)
+    suspects = [t for t in turns if t.attempts >= SUSPECT_ATTEMPTS]
+    guilty = suspects or (turns if len(turns) == 1 else [])
+    return frozenset(t.id for t in guilty)
+
+
+def is_poisonous(attempts: int, blame: int) -> bool:
+    """Whether a turn is to be set aside: tried three times and blamed at least twice, or tried far too often."""
+    return (attempts >= SUSPECT_ATTEMPTS and blame >= _CERTAIN_BLAME) or attempts >= MOST_ATTEMPTS

@@ -1,1 +1,1 @@
-"""The engine: takes messages in, runs agents, brings answers out. It decides; the store keeps; surfaces show."""
+"""The engine: the hub for surfaces, units of work, background loops and slash commands."""

@@ -1,21 +1,22 @@
-"""Media: files come in piece by piece, so that nobody waits for a large one, and go out to whoever may see them."""
+"""Storage of attachments: files are written in chunks, each in its own transaction, and read by viewers who may see them."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from keryx.core import media
+from keryx.core.clock import Clock
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId
+from keryx.core.media import Attachment
 from keryx.core.media import Media as Part
-from keryx.core.ports import Attachment, Clock
 from keryx.core.sessions import Viewer
 from keryx.store import media as store
-from keryx.store.database import Database, Transaction
+from keryx.store.db.database import Database, Transaction
 
-_TRIES = 3
+_MAX_TRIES = 3
 
 
-class Media:
+class MediaStorage:
     """The files of a store. `limit` is the size in bytes of the largest that is kept."""
 
     def __init__(self, database: Database, clock: Clock, *, limit: int) -> None:
@@ -23,19 +24,19 @@ class Media:
         self._clock = clock
         self.limit = limit
 
-    async def keep(self, viewer: Viewer, attachment: Attachment) -> Part:
+    async def save(self, viewer: Viewer, attachment: Attachment) -> Part:
         """Store a file; gives the part that shows it in a message. `Invalid` if it is empty or too large.
 
         It is kept for a day, and from then on for as long as a session shows it."""
         body = attachment.body
         self._check(attachment)
-        id_ = media.address(body)
-        kind, name = media.mime(attachment.mime, body), media.name(attachment.name)
-        for _ in range(_TRIES):
-            await self._write(id_, body)
+        id_ = media.hash_body(body)
+        kind, name = media.detect_mime(attachment.mime, body), media.clean_name(attachment.name)
+        for _ in range(_MAX_TRIES):
+            await self._write_chunks(id_, body)
             now = self._clock.now()
             finish = partial(
-                store.finish,
+                store.finish_write,
                 id_=id_,
                 size=len(body),
                 profile=viewer.profile,
@@ -45,65 +46,69 @@ class Media:
                 now=now,
             )
             if await self._database.write("media.finish", finish):
-                return media.part(id_, kind, name)
+                return media.build_part(id_, kind, name)
         raise Conflict(f"{name or 'the file'} was removed while it was stored: send it again")
 
     async def fetch(self, viewer: Viewer, media_id: str) -> Attachment:
         """A file that the viewer brought, or that a session shows which the viewer sees. `NotFound` else."""
 
         def work(tx: Transaction) -> Attachment:
-            return _read(tx, store.held(tx, viewer, media_id), media_id)
+            return _load_attachment(tx, store.find_for_viewer(tx, viewer, media_id), media_id)
 
         return await self._database.read("media.fetch", work)
 
-    async def parts(self, viewer: Viewer, media_ids: Sequence[str]) -> dict[str, Part]:
+    async def load_parts(self, viewer: Viewer, media_ids: Sequence[str]) -> dict[str, Part]:
         """The parts that show some files; those that the viewer may not see are left out."""
 
         def work(tx: Transaction) -> dict[str, Part]:
-            found = [known for known in (store.held(tx, viewer, id_) for id_ in media_ids) if known]
-            return {known.id: media.part(known.id, known.mime, known.name) for known in found}
+            found = [
+                known for known in (store.find_for_viewer(tx, viewer, id_) for id_ in media_ids) if known
+            ]
+            return {known.id: media.build_part(known.id, known.mime, known.name) for known in found}
 
         return await self._database.read("media.parts", work) if media_ids else {}
 
-    async def of_session(self, session: SessionId, media_id: str) -> Attachment:
+    async def fetch_for_session(self, session: SessionId, media_id: str) -> Attachment:
         """A file that a session shows, for the engine itself. `NotFound` if it does not."""
 
         def work(tx: Transaction) -> Attachment:
-            return _read(tx, store.shown(tx, session, media_id), media_id)
+            return _load_attachment(tx, store.find_in_session(tx, session, media_id), media_id)
 
         return await self._database.read("media.fetch", work)
 
-    async def _write(self, id_: str, body: bytes) -> None:
+    async def _write_chunks(self, id_: str, body: bytes) -> None:
         """Store the chunks, each in a unit of work of its own."""
         now = self._clock.now()
-        if await self._database.write("media.begin", partial(store.begin, id_=id_, size=len(body), now=now)):
+        if await self._database.write(
+            "media.begin", partial(store.begin_write, id_=id_, size=len(body), now=now)
+        ):
             return
-        for n, start in enumerate(range(0, len(body), store.CHUNK)):
-            piece = body[start : start + store.CHUNK]
-            await self._database.write("media.chunk", partial(store.write, id_=id_, n=n, body=piece))
+        for n, start in enumerate(range(0, len(body), store.CHUNK_SIZE)):
+            piece = body[start : start + store.CHUNK_SIZE]
+            await self._database.write("media.chunk", partial(store.write_chunk, id_=id_, n=n, body=piece))
 
     def _check(self, attachment: Attachment) -> None:
-        name = media.name(attachment.name) or "the file"
+        name = media.clean_name(attachment.name) or "the file"
         if not attachment.body:
             raise Invalid(f"{name} is empty: send a file that has something in it")
         if len(attachment.body) > self.limit:
             raise Invalid(
-                f"{name} has {_size(len(attachment.body))}, and at most {_size(self.limit)} are kept: "
+                f"{name} has {_format_size(len(attachment.body))}, and at most {_format_size(self.limit)} are kept: "
                 "send a smaller one, or raise media.limit"
             )
 
 
-def door(platform: str, account: str) -> Viewer:
+def build_adapter_viewer(platform: str, account: str) -> Viewer:
     """Who brings the files of a platform, before it is known whose they are."""
-    return Viewer(DEFAULT_PROFILE, PrincipalId(f"{store.DOOR}{platform}:{account}"))
+    return Viewer(DEFAULT_PROFILE, PrincipalId(f"{store.PLATFORM_OWNER_PREFIX}{platform}:{account}"))
 
 
-def _read(tx: Transaction, known: store.Known | None, media_id: str) -> Attachment:
+def _load_attachment(tx: Transaction, known: store.MediaInfo | None, media_id: str) -> Attachment:
     if known is None:
         raise NotFound(f"there is no file {media_id[:80]!r}, or it is not yours")
-    body = b"".join(store.chunks(tx, known.id))
+    body = b"".join(store.read_chunks(tx, known.id))
     return Attachment(name=known.name, mime=known.mime, body=body)
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 1_000_000:.1f} MB" if count >= 100_000 else f"{count} bytes"

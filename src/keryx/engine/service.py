@@ -1,4 +1,4 @@
-"""Service: everything that one process does in the background, started and stopped together."""
+"""Everything that one process runs in the background, started and stopped together."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -8,34 +8,33 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from keryx.core.clock import Clock
 from keryx.core.deliveries import Idempotency
 from keryx.core.errors import KeryxError
-from keryx.core.ports import Adapter, Clock
-from keryx.engine import homes
-from keryx.engine.connections import Connections
-from keryx.engine.dispatcher import Dispatcher
-from keryx.engine.driver import Chooser, Driver, Folder, Placer, own_folder
-from keryx.engine.expiry import Expiry, Hook
-from keryx.engine.feed import Feed
-from keryx.engine.housekeeping import Housekeeping
-from keryx.engine.hub import Hub
-from keryx.engine.leases import Held, Leases
-from keryx.engine.listening import Listening
-from keryx.engine.policy import Policy, reachable, ruled
-from keryx.engine.previews import Previews
-from keryx.engine.roles import Roles
-from keryx.engine.runner import Runner
-from keryx.engine.scheduler import Scheduler
-from keryx.engine.worker import this
-from keryx.store import rules
-from keryx.store.database import Database, Transaction
+from keryx.core.ports.adapter import Adapter
+from keryx.engine.adapter_listener import AdapterListener
+from keryx.engine.hub.hub import Hub
+from keryx.engine.loops.dispatcher import Dispatcher
+from keryx.engine.loops.driver import AgentChooser, Driver, FolderResolver, PlaceRenderer, get_session_folder
+from keryx.engine.loops.feed import Feed
+from keryx.engine.loops.leases import ActiveWork, Leases, build_worker
+from keryx.engine.loops.platform_status import PlatformStatusReporter
+from keryx.engine.loops.previews import Previews
+from keryx.engine.loops.runner import Runner
+from keryx.engine.loops.scheduler import Scheduler
+from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep, SessionFinalizer
+from keryx.engine.plugins import RoleLookup
+from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach
+from keryx.engine.units import targets
+from keryx.store import access
+from keryx.store.db.database import Database, Transaction
 
 log = logging.getLogger(__name__)
 
 EXPIRY_SECONDS = 30
 INDEX_SECONDS = 60
 HOUSEKEEPING_SECONDS = 3600
-_LAST_SECONDS = 1.0
+_DRAIN_SECONDS = 1.0
 
 
 class Service:
@@ -48,16 +47,18 @@ class Service:
         clock: Clock,
         *,
         policy: Policy,
-        choose: Chooser,
-        place: Placer,
-        folder: Folder = own_folder,
+        choose: AgentChooser,
+        place: PlaceRenderer,
+        folder: FolderResolver = get_session_folder,
         adapters: Sequence[Adapter] = (),
-        hooks: Sequence[Hook] = (),
+        hooks: Sequence[SessionFinalizer] = (),
         kind: str = "serve",
         everything: bool = True,
     ) -> None:
         self._adapters = adapters if everything else ()
-        policy = ruled(msgspec.structs.replace(policy, reach=reachable(adapters)), self._adapters)
+        policy = close_unlisted_platforms(
+            msgspec.structs.replace(policy, reach=map_reach(adapters)), self._adapters
+        )
         self._database = database
         self._clock = clock
         self._policy = policy
@@ -65,11 +66,11 @@ class Service:
         self._everything = everything
         self.feed = Feed(database, clock, held_up=self._look_again)
         self.hub = Hub(database, clock, policy=policy, feed=self.feed)
-        self.worker = this(kind, now=clock.now())
-        self.connections = Connections(database, clock, worker=self.worker.id)
-        self.roles = Roles(self._adapters, policy.access, clock)
-        self._previews = self._showing()
-        self.runner = self._working(
+        self.worker = build_worker(kind, now=clock.now())
+        self.platform_status = PlatformStatusReporter(database, clock, worker=self.worker.id)
+        self.roles = RoleLookup(self._adapters, policy.access, clock)
+        self._previews = self._build_previews()
+        self.runner = self._build_runner(
             Driver(
                 database,
                 clock,
@@ -83,13 +84,15 @@ class Service:
                 budgets=policy.budgets,
             )
         )
-        self.leases = self._leasing({a.platform: a.capabilities.idempotency for a in adapters})
-        self._listening = {
-            adapter_key(a): Listening(self.hub, clock, a, connections=self.connections, roles=self.roles)
+        self.leases = self._build_leases({a.platform: a.capabilities.idempotency for a in adapters})
+        self._listeners = {
+            adapter_key(a): AdapterListener(
+                self.hub, clock, a, connections=self.platform_status, roles=self.roles
+            )
             for a in self._adapters
         }
         self._scheduler = Scheduler(database, clock, policy=policy)
-        self._dispatchers = [self._sending(a) for a in self._adapters]
+        self._dispatchers = [self._build_dispatcher(a) for a in self._adapters]
 
     @asynccontextmanager
     async def running(self, *, drain: float = 0) -> AsyncGenerator[Hub]:
@@ -97,10 +100,10 @@ class Service:
         await self.leases.renew()
         await self.leases.sweep()
         if self._adapters:
-            await self._database.write("rules.publish", self._publish)
+            await self._database.write("rules.publish", self._publish_rules)
         if self._everything and self._policy.notices.restart:
             now = self._clock.now()
-            await self._database.write("notices.restart", lambda tx: homes.tell_back(tx, now=now))
+            await self._database.write("notices.restart", lambda tx: targets.announce_restart(tx, now=now))
         async with anyio.create_task_group() as group:
             await group.start(self.feed.run)
             group.start_soon(self.leases.run)
@@ -108,8 +111,8 @@ class Service:
             group.start_soon(self._previews.run, self.feed.live(self._look_again))
             for dispatcher in self._dispatchers:
                 group.start_soon(dispatcher.run, self.feed.live(self._look_again))
-            group.start_soon(self.connections.run)
-            for listening in self._listening.values():
+            group.start_soon(self.platform_status.run)
+            for listening in self._listeners.values():
                 group.start_soon(listening.run)
             if self._everything:
                 group.start_soon(self._scheduler.run, self.feed.live(self._look_again))
@@ -119,44 +122,44 @@ class Service:
             finally:
                 with anyio.CancelScope(shield=True):
                     await self.runner.drain(drain)
-                    await self._let_arrive()
+                    await self._drain_sends()
                 group.cancel_scope.cancel()
-        await self.leases.leave()
+        await self.leases.deregister()
         self.hub.close()
 
-    def _publish(self, tx: Transaction) -> None:
+    def _publish_rules(self, tx: Transaction) -> None:
         """Tell nodes that do not serve these platforms who may talk there: they may run the turns of these people."""
         for platform in sorted({a.platform for a in self._adapters}):
-            rules.publish(tx, platform, self._policy.access[platform], now=self._clock.now())
+            access.publish_rule(tx, platform, self._policy.access[platform], now=self._clock.now())
 
-    async def _let_arrive(self) -> None:
+    async def _drain_sends(self) -> None:
         """Give what is on its way to a platform a moment, so that none of it is left in doubt."""
-        await self._previews.drain(_LAST_SECONDS)
+        await self._previews.drain(_DRAIN_SECONDS)
         async with anyio.create_task_group() as group:
             for dispatcher in self._dispatchers:
-                group.start_soon(dispatcher.drain, _LAST_SECONDS)
+                group.start_soon(dispatcher.drain, _DRAIN_SECONDS)
 
     @property
     def adapters(self) -> Sequence[Adapter]:
         """The platforms that this process serves."""
         return self._adapters
 
-    def listening(self, adapter: Adapter) -> bool:
+    def is_listening(self, adapter: Adapter) -> bool:
         """Whether an adapter can be given events now."""
-        found = self._listening.get(adapter_key(adapter))
-        return found is not None and found.now
+        found = self._listeners.get(adapter_key(adapter))
+        return found is not None and found.active
 
-    def _showing(self) -> Previews:
+    def _build_previews(self) -> Previews:
         return Previews(
             self._database,
             self._clock,
             adapters=self._adapters,
             worker=self.worker.id,
-            connections=self.connections,
+            connections=self.platform_status,
             look_again=self._look_again,
         )
 
-    def _working(self, driver: Driver) -> Runner:
+    def _build_runner(self, driver: Driver) -> Runner:
         return Runner(
             self._database,
             self._clock,
@@ -167,18 +170,18 @@ class Service:
             scoped=not self._everything,
         )
 
-    def _leasing(self, idempotency: dict[str, Idempotency]) -> Leases:
+    def _build_leases(self, idempotency: dict[str, Idempotency]) -> Leases:
         return Leases(
             self._database,
             self._clock,
             me=self.worker,
             policy=self._policy,
             idempotency=idempotency,
-            held=self._held,
+            held=self._list_active_work,
             look_again=self._look_again,
         )
 
-    def _sending(self, adapter: Adapter) -> Dispatcher:
+    def _build_dispatcher(self, adapter: Adapter) -> Dispatcher:
         return Dispatcher(
             self._database,
             self._clock,
@@ -186,12 +189,12 @@ class Service:
             worker=self.worker.id,
             policy=self._policy,
             media=self.hub.media,
-            connections=self.connections,
+            connections=self.platform_status,
         )
 
-    def _held(self) -> Held:
-        sending = frozenset(delivery for d in self._dispatchers for delivery in d.held)
-        return Held(self.runner.held, sending)
+    def _list_active_work(self) -> ActiveWork:
+        sending = frozenset(delivery for d in self._dispatchers for delivery in d.active_deliveries)
+        return ActiveWork(self.runner.active_turns, sending)
 
     def _look_again(self) -> None:
         self.runner.look_again()
@@ -200,13 +203,13 @@ class Service:
             dispatcher.look_again()
 
     def _start_sweeps(self, group: TaskGroup) -> None:
-        expiry = Expiry(self._database, self._clock, policy=self._policy, hooks=self._hooks)
-        housekeeping = Housekeeping(self._database, self._clock, policy=self._policy)
-        group.start_soon(self._every, EXPIRY_SECONDS, expiry.sweep)
-        group.start_soon(self._every, HOUSEKEEPING_SECONDS, housekeeping.sweep)
-        group.start_soon(self._every, INDEX_SECONDS, self.hub.catch_up_index)
+        expiry = ExpirySweep(self._database, self._clock, policy=self._policy, hooks=self._hooks)
+        housekeeping = RetentionSweep(self._database, self._clock, policy=self._policy)
+        group.start_soon(self._repeat, EXPIRY_SECONDS, expiry.sweep)
+        group.start_soon(self._repeat, HOUSEKEEPING_SECONDS, housekeeping.sweep)
+        group.start_soon(self._repeat, INDEX_SECONDS, self.hub.catch_up_index)
 
-    async def _every(self, seconds: float, sweep: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, seconds: float, sweep: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await sweep()

@@ -1,18 +1,19 @@
-"""Changes: entries of the feed, written in the transaction that they tell of."""
+"""Entries of the change feed, written in the transaction that they describe, and the trimming of old ones."""
 
 from datetime import datetime
 
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import to_micros
 from keryx.core.ids import Cursor
-from keryx.store import cursors
-from keryx.store.database import Engine, Transaction, micros
+from keryx.store import inbox
+from keryx.store.db.database import Engine, Transaction
 
-TRIMMED = "feed:trimmed"
+TRIM_CURSOR = "feed:trimmed"
 
 
 def note(
     tx: Transaction,
-    kind: Kind,
+    kind: ChangeKind,
     subject: str,
     *,
     profile: str,
@@ -31,7 +32,7 @@ def note(
         values (:at, :kind, :profile, :owner, :subject, :session, :turn, :n, :note)
         """,
         {
-            "at": micros(at),
+            "at": to_micros(at),
             "kind": kind.value,
             "profile": profile,
             "owner": owner,
@@ -44,7 +45,7 @@ def note(
     )
 
 
-def head(tx: Transaction) -> Cursor:
+def get_head(tx: Transaction) -> Cursor:
     """The cursor of this snapshot: everything it shows lies before, everything else after."""
     if tx.engine is Engine.SQLITE:
         row = tx.row("select seq from sqlite_sequence where name = 'changes'")
@@ -70,9 +71,9 @@ def trim(tx: Transaction, *, before: datetime, most: int = 5000) -> int:
           ) kept
         )
         """,
-        {"before": micros(before), "most": most},
+        {"before": to_micros(before), "most": most},
     )
     if row is None or row[0] is None:
         return 0
-    cursors.move(tx, TRIMMED, str(row[0]), now=before)
+    inbox.set_cursor(tx, TRIM_CURSOR, str(row[0]), now=before)
     return tx.count(f"delete from changes where {column} <= :last", {"last": row[0]})

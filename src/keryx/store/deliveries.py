@@ -1,27 +1,33 @@
-"""Deliveries: the outbox. Written before the network is touched, sent in order per target, fenced by a lease."""
+"""The outbox: deliveries are written before the network is touched, claimed in order per target, and fenced by a lease; with the previews that answers replace."""
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
-from keryx.core import ids, wire
-from keryx.core.changes import Kind
-from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Target, noted
+from keryx.core import codec, ids
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Preview, PreviewState, Target, format_note
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.sessions import Viewer
+from keryx.core.turns import Turn
 from keryx.store import changes
-from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
+from keryx.store.db.database import IN_NAMES, Params, Row, Transaction, maybe_moment
 
 _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
   d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.media, d.lease
 """
 # SQLite knows no alias in a returning clause.
-RETURNED = _COLUMNS.replace("d.", "")
+_RETURNING = _COLUMNS.replace("d.", "")
 _SELECT = f"select {_COLUMNS} from deliveries d"
+_MAX_OLDEST = 64
+_TARGETS_PER_WALK = 16
+# Others may be taking the same ones.
+_SPARE_CANDIDATES = 7
 
 
 def enqueue(
@@ -56,26 +62,26 @@ def enqueue(
             "owner": owner,
             "session": session,
             "turn": turn,
-            "target": wire.dumps(target),
+            "target": codec.dumps(target),
             "target_key": target.key,
-            "platform": ids.plain(target.platform),
-            "account": ids.plain(target.account),
-            "body": wire.dumps(text),
-            "media": wire.dumps(media),
+            "platform": ids.escape(target.platform),
+            "account": ids.escape(target.account),
+            "body": codec.dumps(text),
+            "media": codec.dumps(media),
             "secret": int(secret),
-            "now": micros(now),
+            "now": to_micros(now),
         },
     )
     changes.note(
         tx,
-        Kind.DELIVERY,
+        ChangeKind.DELIVERY,
         delivery,
         profile=profile,
         owner=owner,
         at=now,
         session=session,
         turn=turn,
-        note=noted(DeliveryState.READY, target),
+        note=format_note(DeliveryState.READY, target),
     )
     return delivery
 
@@ -84,10 +90,10 @@ def get(tx: Transaction, delivery: DeliveryId, *, viewer: Viewer | None = None) 
     row = tx.row(f"{_SELECT} where d.id = :id", {"id": delivery})
     if row is None or (viewer and not viewer.sees(row[1], row[2])):
         raise NotFound(f"there is no delivery {delivery!r}: `keryx deliveries list` shows them")
-    return from_row(row)
+    return _from_row(row)
 
 
-def page(
+def list_recent(
     tx: Transaction, viewer: Viewer, *, states: Iterable[DeliveryState] | None = None, limit: int = 100
 ) -> list[Delivery]:
     """Deliveries that a viewer may see, newest first."""
@@ -102,40 +108,42 @@ def page(
         """,
         {"profile": viewer.profile, "owner": viewer.owner, "states": f",{','.join(wanted)},", "limit": limit},
     )
-    return [from_row(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def of_session(tx: Transaction, session: SessionId, *, unfinished: bool = False) -> list[Delivery]:
+def list_for_session(tx: Transaction, session: SessionId, *, unfinished: bool = False) -> list[Delivery]:
     clause = "and d.state not in ('sent', 'discarded')" if unfinished else ""
     rows = tx.rows(f"{_SELECT} where d.session = :session {clause} order by d.position", {"session": session})
-    return [from_row(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def among(tx: Transaction, deliveries: Iterable[str]) -> list[Delivery]:
+def get_many(tx: Transaction, deliveries: Iterable[str]) -> list[Delivery]:
     """Those of these deliveries that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where d.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(deliveries))})
-    return [from_row(row) for row in rows]
+    rows = tx.rows(f"{_SELECT} where d.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(deliveries))})
+    return [_from_row(row) for row in rows]
 
 
-def of_turn(tx: Transaction, turn: TurnId) -> list[Delivery]:
+def list_for_turn(tx: Transaction, turn: TurnId) -> list[Delivery]:
     rows = tx.rows(f"{_SELECT} where d.turn = :turn order by d.position", {"turn": turn})
-    return [from_row(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str) -> None:
+def record_part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str) -> None:
     """Record that one more part has arrived."""
-    _fenced(
+    _update_leased(
         tx,
         delivery,
         lease,
         "parts_sent = :parts, receipts = :receipts, again = 0",
-        _arrived(delivery, receipt),
+        _receipt_params(delivery, receipt),
     )
 
 
-def all_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str, now: datetime) -> None:
+def record_all_sent(
+    tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str, now: datetime
+) -> None:
     """Record that the last part has arrived, and with it the delivery."""
-    _fenced(
+    _update_leased(
         tx,
         delivery,
         lease,
@@ -143,12 +151,12 @@ def all_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt:
         parts_sent = :parts, receipts = :receipts, again = 0, state = 'sent', lease = null, lease_until = null,
         error = null, not_before = 0, sent_at = :now, body = case when secret = 1 then '""' else body end
         """,
-        {**_arrived(delivery, receipt), "now": micros(now)},
+        {**_receipt_params(delivery, receipt), "now": to_micros(now)},
     )
-    _note(tx, delivery, DeliveryState.SENT, now)
+    _note_change(tx, delivery, DeliveryState.SENT, now)
 
 
-def settle(
+def finish_attempt(
     tx: Transaction,
     delivery: Delivery,
     lease: LeaseToken,
@@ -160,7 +168,7 @@ def settle(
     again: bool = False,
 ) -> None:
     """Say how an attempt ended. `again`: the next part may have arrived already, so a repetition is marked."""
-    _fenced(
+    _update_leased(
         tx,
         delivery,
         lease,
@@ -171,36 +179,38 @@ def settle(
         """,
         {
             "state": state.value,
-            "error": error and wire.dumps(error),
-            "not_before": micros(not_before) if not_before else 0,
+            "error": error and codec.dumps(error),
+            "not_before": to_micros(not_before) if not_before else 0,
             "again": int(again),
-            "sent_at": micros(now) if state is DeliveryState.SENT else None,
+            "sent_at": to_micros(now) if state is DeliveryState.SENT else None,
         },
     )
-    _note(tx, delivery, state, now)
+    _note_change(tx, delivery, state, now)
 
 
-def abandoned(
+def list_abandoned(
     tx: Transaction, *, now: datetime, workers: list[WorkerId], limit: int = 50
 ) -> list[tuple[Delivery, LeaseToken]]:
     """Deliveries whose sender is gone: nobody knows whether their next part arrived."""
     rows = tx.rows(
         f"select {_COLUMNS}, d.worker, d.lease_until from deliveries d where d.state = 'sending' order by d.position",
     )
-    gone = [row for row in rows if row[-1] < micros(now) or row[-2] in workers]
-    return [(from_row(row[:-2]), LeaseToken(row[-3])) for row in gone[:limit]]
+    gone = [row for row in rows if row[-1] < to_micros(now) or row[-2] in workers]
+    return [(_from_row(row[:-2]), LeaseToken(row[-3])) for row in gone[:limit]]
 
 
-def renew(tx: Transaction, worker: WorkerId, deliveries: Iterable[DeliveryId], *, until: datetime) -> None:
+def renew_leases(
+    tx: Transaction, worker: WorkerId, deliveries: Iterable[DeliveryId], *, until: datetime
+) -> None:
     """Prolong the leases of deliveries that a worker is sending."""
     for delivery in deliveries:
         tx.run(
             "update deliveries set lease_until = :until where id = :id and worker = :worker and state = 'sending'",
-            {"id": delivery, "worker": worker, "until": micros(until)},
+            {"id": delivery, "worker": worker, "until": to_micros(until)},
         )
 
 
-def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: datetime) -> None:
+def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: datetime) -> None:
     """A person retries or discards a delivery."""
     if state not in MOVES[delivery.state]:
         raise Conflict(f"delivery {delivery.id} is {delivery.state}: it cannot become {state}")
@@ -215,22 +225,22 @@ def decide(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: da
     )
     if not changed:
         raise Conflict(f"delivery {delivery.id} has moved on: look again")
-    _note(tx, delivery, state, now)
+    _note_change(tx, delivery, state, now)
 
 
-def cap_waits(tx: Transaction, *, until: datetime) -> None:
+def cap_delays(tx: Transaction, *, until: datetime) -> None:
     """Let nothing wait longer than until a moment: for a clock that was set back."""
     tx.run(
         "update deliveries set not_before = :until where state = 'ready' and not_before > :until",
-        {"until": micros(until)},
+        {"until": to_micros(until)},
     )
 
 
-def _arrived(delivery: Delivery, receipt: str) -> dict[str, Any]:
-    return {"parts": delivery.parts_sent + 1, "receipts": wire.dumps([*delivery.receipts, receipt])}
+def _receipt_params(delivery: Delivery, receipt: str) -> dict[str, Any]:
+    return {"parts": delivery.parts_sent + 1, "receipts": codec.dumps([*delivery.receipts, receipt])}
 
 
-def _fenced(
+def _update_leased(
     tx: Transaction, delivery: Delivery, lease: LeaseToken, assignment: str, params: dict[str, Any]
 ) -> None:
     changed = tx.count(
@@ -241,21 +251,21 @@ def _fenced(
         raise LeaseLost(f"delivery {delivery.id} belongs to another worker now")
 
 
-def _note(tx: Transaction, delivery: Delivery, state: DeliveryState, now: datetime) -> None:
+def _note_change(tx: Transaction, delivery: Delivery, state: DeliveryState, now: datetime) -> None:
     changes.note(
         tx,
-        Kind.DELIVERY,
+        ChangeKind.DELIVERY,
         delivery.id,
         profile=delivery.profile,
         owner=delivery.owner,
         at=now,
         session=delivery.session,
         turn=delivery.turn,
-        note=noted(state, delivery.target),
+        note=format_note(state, delivery.target),
     )
 
 
-def from_row(row: Row) -> Delivery:
+def _from_row(row: Row) -> Delivery:
     (
         id_, profile, owner, session, turn, target, body, state, attempts, created_at, not_before,
         parts_sent, again, receipts, error, sent_at, media, _lease,
@@ -266,16 +276,309 @@ def from_row(row: Row) -> Delivery:
         owner=owner,
         session=session,
         turn=turn,
-        target=wire.loads(target, Target),
-        text=wire.loads(body, str),
+        target=codec.loads(target, Target),
+        text=codec.loads(body, str),
         state=DeliveryState(state),
         attempts=attempts,
-        created_at=moment(created_at),
-        not_before=moment(not_before),
+        created_at=from_micros(created_at),
+        not_before=from_micros(not_before),
         parts_sent=parts_sent,
         again=bool(again),
-        receipts=wire.loads(receipts, tuple[str, ...]),
-        error=wire.loads(error, str) if error else None,
+        receipts=codec.loads(receipts, tuple[str, ...]),
+        error=codec.loads(error, str) if error else None,
         sent_at=maybe_moment(sent_at),
-        media=wire.loads(media, tuple[Media, ...]),
+        media=codec.loads(media, tuple[Media, ...]),
     )
+
+
+LeasedDelivery = tuple[Delivery, LeaseToken]
+
+
+class DeliveryClaims(NamedTuple):
+    """Deliveries that a sender got. `waiting`: others of its account are left, which may not go now."""
+
+    leased: list[LeasedDelivery]
+    waiting: bool
+
+
+def claim(
+    tx: Transaction,
+    *,
+    most: int,
+    platform: str,
+    account: str,
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    after: str = "",
+) -> DeliveryClaims:
+    """Lease the next deliveries of an account, up to `most`. When very much is held up, targets take turns: the one
+    behind the target `after` comes next."""
+    params = {
+        "platform": ids.escape(platform),
+        "account": ids.escape(account),
+        "gate": Target(platform, account).account_key,
+        "now": to_micros(now),
+        "oldest": _MAX_OLDEST,
+        "targets": _TARGETS_PER_WALK,
+        "candidates": most + _SPARE_CANDIDATES,
+    }
+
+    def taken(candidates: Iterable[str], count: int) -> list[LeasedDelivery]:
+        found: list[LeasedDelivery] = []
+        for candidate in candidates:
+            if len(found) < count and (held := _lease_delivery(tx, candidate, worker, now, lease)):
+                found.append(held)
+        return found
+
+    found = taken(_list_oldest_candidates(tx, params), most)
+    waiting = _count_waiting(tx, params)
+    while waiting > _MAX_OLDEST and len(found) < most:
+        after = found[-1][0].target.key if found else after
+        if not (more := taken(_list_target_candidates(tx, {**params, "after": after}), 1)):
+            break
+        found += more
+    return DeliveryClaims(found, waiting > 0)
+
+
+def get_next_ready_at(tx: Transaction, *, now: datetime) -> datetime | None:
+    """When the next delivery that is held back may go."""
+    row = tx.row(
+        "select min(not_before) from deliveries where state = 'ready' and not_before > 0 and not_before > :now",
+        {"now": to_micros(now)},
+    )
+    return maybe_moment(row[0]) if row else None
+
+
+def _list_oldest_candidates(tx: Transaction, params: Params) -> list[str]:
+    """What may go, among the oldest: enough, unless very much waits for a place that is held up."""
+    rows = tx.rows(
+        """
+        select oldest.id
+        from (
+          select id, target_key, position, not_before from deliveries
+          where state = 'ready' and platform = :platform and account = :account
+          order by position
+          limit :oldest
+        ) oldest
+        where oldest.not_before <= :now
+          and coalesce((select a.not_before from gates a where a.key = :gate), 0) <= :now
+          and coalesce((select g.not_before from gates g where g.key = oldest.target_key), 0) <= :now
+          and not exists (
+            select 1 from deliveries e
+            where e.target_key = oldest.target_key and e.state in ('ready', 'sending') and e.position < oldest.position
+          )
+        order by oldest.position
+        limit :candidates
+        """,
+        params,
+    )
+    return [row[0] for row in rows]
+
+
+def _count_waiting(tx: Transaction, params: Params) -> int:
+    """How many wait, of which no more are counted than tells whether the oldest are all."""
+    row = tx.row(
+        """
+        select count(*) from (
+          select 1 from deliveries
+          where state = 'ready' and platform = :platform and account = :account
+          order by position
+          limit :oldest + 1
+        ) counted
+        """,
+        params,
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def _list_target_candidates(tx: Transaction, params: Params) -> list[str]:
+    """What may go among the next targets, when more waits than the oldest: each costs one step, whatever waits behind."""
+    if tx.row("select 1 from gates where key = :gate and not_before > :now", params):
+        return []
+    for after in dict.fromkeys((params["after"], "")):
+        while walked := _walk_targets(tx, {**params, "after": after}):
+            if found := sorted(row[1] for row in walked if row[1]):
+                return found
+            after = walked[-1][0]
+    return []
+
+
+def _walk_targets(tx: Transaction, params: Params) -> list[Row]:
+    """The next targets in order of their keys, each with its first delivery if that may go. What a subquery gives
+    cannot be joined in another order, so the plan is the same whatever the engine believes about the table."""
+    return tx.rows(
+        """
+        with recursive targets (key, n) as (
+          select min(target_key), 1 from deliveries where state in ('ready', 'sending') and target_key > :after
+          union all
+          select (
+            select min(e.target_key) from deliveries e
+            where e.state in ('ready', 'sending') and e.target_key > targets.key
+          ), n + 1
+          from targets where targets.key is not null and n < :targets
+        )
+        select targets.key, (
+          select d.id from deliveries d
+          where d.position = (
+              select min(e.position) from deliveries e
+              where e.target_key = targets.key and e.state in ('ready', 'sending')
+            )
+            and d.state = 'ready' and d.platform = :platform and d.account = :account and d.not_before <= :now
+            and coalesce((select g.not_before from gates g where g.key = d.target_key), 0) <= :now
+        )
+        from targets where targets.key is not null
+        """,
+        params,
+    )
+
+
+def _lease_delivery(
+    tx: Transaction, delivery: str, worker: WorkerId, now: datetime, lease: timedelta
+) -> LeasedDelivery | None:
+    # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
+    if tx.skip_locked and not tx.row(
+        f"select 1 from deliveries where id = :id and state || '' = 'ready'{tx.skip_locked}", {"id": delivery}
+    ):
+        return None
+    row = tx.row(
+        f"""
+        update deliveries as d
+        set state = 'sending', attempts = d.attempts + 1, worker = :worker, lease = :lease, lease_until = :until
+        where d.id = :id and d.state || '' = 'ready' and not exists (
+          select 1 from deliveries e
+          where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
+        )
+        returning {_RETURNING}
+        """,
+        {"id": delivery, "worker": worker, "lease": ids.new_token(), "until": to_micros(now + lease)},
+    )
+    return None if row is None else (_from_row(row), LeaseToken(row[-1]))
+
+
+def find_preview(tx: Transaction, turn: TurnId) -> Preview | None:
+    row = tx.row(
+        "select target, state, receipt, revision, token from previews where turn = :turn", {"turn": turn}
+    )
+    if row is None:
+        return None
+    target, state, receipt, revision, token = row
+    return Preview(
+        turn=turn,
+        target=codec.loads(target, Target),
+        state=PreviewState(state),
+        receipt=codec.loads(receipt, str) if receipt else "",
+        revision=revision,
+        token=LeaseToken(token),
+    )
+
+
+def find_replaced_preview(tx: Transaction, delivery: Delivery) -> Preview | None:
+    """The preview whose place the first part of a delivery takes, if it has one."""
+    if delivery.turn is None or delivery.parts_sent:
+        return None
+    row = tx.row(
+        "select 1 from previews where turn = :turn and delivery = :delivery",
+        {"turn": delivery.turn, "delivery": delivery.id},
+    )
+    return find_preview(tx, delivery.turn) if row else None
+
+
+def set_preview_delivery(tx: Transaction, turn: TurnId, delivery: DeliveryId) -> None:
+    """A turn is over, and a delivery says how: its first part takes the place of the preview."""
+    tx.run(
+        "update previews set delivery = :delivery where turn = :turn and delivery is null",
+        {"turn": turn, "delivery": delivery},
+    )
+
+
+def begin_preview(tx: Transaction, turn: Turn, target: Target, *, worker: WorkerId, now: datetime) -> Preview:
+    """A preview is about to be sent for the first time, or once more under the same key. The caller holds the turn."""
+    tx.run(
+        """
+        insert into previews (turn, target, state, token, worker, at)
+        values (:turn, :target, 'sending', :token, :worker, :now)
+        on conflict (turn) do update
+        set state = 'sending', receipt = '', revision = previews.revision + 1, token = excluded.token,
+            worker = excluded.worker
+        """,
+        {
+            "turn": turn.id,
+            "target": codec.dumps(target),
+            "token": ids.new_token(),
+            "worker": worker,
+            "now": to_micros(now),
+        },
+    )
+    return _get_preview(tx, turn.id)
+
+
+def revise_preview(tx: Transaction, turn: Turn) -> Preview:
+    """A preview that is shown is about to be edited. The caller holds the turn."""
+    tx.run(
+        "update previews set revision = revision + 1, token = :token where turn = :turn",
+        {"turn": turn.id, "token": ids.new_token()},
+    )
+    return _get_preview(tx, turn.id)
+
+
+def record_preview(tx: Transaction, preview: Preview, state: PreviewState, *, receipt: str = "") -> bool:
+    """Say how a send ended, unless somebody else has taken the preview over; gives whether that was recorded."""
+    changed = tx.count(
+        "update previews set state = :state, receipt = :receipt where turn = :turn and token = :token",
+        {
+            "turn": preview.turn,
+            "token": preview.token,
+            "state": state.value,
+            "receipt": codec.dumps(receipt) if receipt else "",
+        },
+    )
+    return bool(changed)
+
+
+def remove_preview(tx: Transaction, preview: Preview) -> None:
+    """The preview is certainly not there, or no longer."""
+    tx.run(
+        "delete from previews where turn = :turn and token = :token",
+        {"turn": preview.turn, "token": preview.token},
+    )
+
+
+def remove_replaced_preview(tx: Transaction, delivery: Delivery) -> None:
+    """The answer has taken the place of its preview, if it had one."""
+    if delivery.turn is not None:
+        tx.run(
+            "delete from previews where turn = :turn and delivery = :delivery",
+            {"turn": delivery.turn, "delivery": delivery.id},
+        )
+
+
+def has_waiting(tx: Transaction, target: Target) -> bool:
+    """Whether a delivery waits for the same place, or is on its way there: previews make room."""
+    row = tx.row(
+        "select 1 from deliveries where target_key = :key and state in ('ready', 'sending') limit 1",
+        {"key": target.key},
+    )
+    return row is not None
+
+
+def trim_previews(tx: Transaction, *, before: datetime) -> int:
+    """Forget the previews of turns that ended and whose answer was given up."""
+    return tx.count(
+        """
+        delete from previews
+        where at < :before
+          and not exists (select 1 from turns t where t.id = previews.turn and t.state in ('queued', 'running'))
+          and not exists (
+            select 1 from deliveries d where d.turn = previews.turn and d.state not in ('sent', 'discarded')
+          )
+        """,
+        {"before": to_micros(before)},
+    )
+
+
+def _get_preview(tx: Transaction, turn: TurnId) -> Preview:
+    found = find_preview(tx, turn)
+    assert found is not None
+    return found

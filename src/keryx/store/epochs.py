@@ -1,46 +1,37 @@
-"""Epochs: stretches of a session between compactions. The model sees the current one."""
+"""Epochs: the stretches of a session between compactions, the part of it that the model sees, and the back-off after a failed compaction."""
 
 from datetime import datetime, timedelta
 
-import msgspec
-
+from keryx.core import codec
 from keryx.core import messages as core
-from keryx.core import wire
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.compaction import Epoch
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.store import messages, turns
-from keryx.store.database import Transaction, micros, moment
-from keryx.store.messages import CLOSED
+from keryx.store.db.database import Transaction
+from keryx.store.messages import TURN_CLOSED
 
-_FIRST_PAUSE = timedelta(minutes=5)
-_LONGEST_PAUSE = timedelta(hours=6)
+_FIRST_BACKOFF = timedelta(minutes=5)
+_LONGEST_BACKOFF = timedelta(hours=6)
 _MOST_FAILURES = 10
 
 
-class Epoch(msgspec.Struct, frozen=True, kw_only=True):
-    """`first_seq` is the first message that the model still sees; `summary` stands for what came before."""
-
-    number: int
-    first_seq: int
-    summary: str
-    created_at: datetime
-
-
-def current(tx: Transaction, session: SessionId) -> Epoch | None:
+def find_current(tx: Transaction, session: SessionId) -> Epoch | None:
     """The open epoch, or `None` while nothing was compacted."""
-    found = every(tx, session, limit=1)
+    found = list_all(tx, session, limit=1)
     return found[0] if found else None
 
 
-def view(tx: Transaction, session: SessionId) -> list[Message]:
+def load_model_view(tx: Transaction, session: SessionId) -> list[Message]:
     """The conversation as the model sees it: the current epoch without what waits or was set aside."""
-    epoch = current(tx, session)
-    entries = messages.following(tx, session, after=epoch.first_seq - 1 if epoch else 0)
-    kept = core.remaining(entries) if epoch else entries
-    return core.view(kept, aside=frozenset(turns.set_aside(tx, session)))
+    epoch = find_current(tx, session)
+    entries = messages.list_after(tx, session, after=epoch.first_seq - 1 if epoch else 0)
+    kept = core.drop_summarized(entries) if epoch else entries
+    return core.build_model_view(kept, aside=frozenset(turns.list_hidden(tx, session)))
 
 
-def every(tx: Transaction, session: SessionId, *, limit: int = 1000) -> list[Epoch]:
+def list_all(tx: Transaction, session: SessionId, *, limit: int = 1000) -> list[Epoch]:
     """The epochs that compactions opened, newest first."""
     rows = tx.rows(
         """
@@ -52,7 +43,7 @@ def every(tx: Transaction, session: SessionId, *, limit: int = 1000) -> list[Epo
         {"session": session, "limit": limit},
     )
     return [
-        Epoch(number=n, first_seq=first, summary=wire.loads(summary, str), created_at=moment(at))
+        Epoch(number=n, first_seq=first, summary=codec.loads(summary, str), created_at=from_micros(at))
         for n, first, summary, at in rows
     ]
 
@@ -77,8 +68,8 @@ def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str, 
             "session": session,
             "number": row[0],
             "first_seq": first_seq,
-            "summary": wire.dumps(summary),
-            "now": micros(now),
+            "summary": codec.dumps(summary),
+            "now": to_micros(now),
         },
     )
     return int(row[0])
@@ -90,7 +81,7 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
         f"""
         insert into epochs (session, number, first_seq, summary, created_at)
         select :target, number,
-          1 + (select count(*) from messages where session = :source and seq < first_seq and {CLOSED}),
+          1 + (select count(*) from messages where session = :source and seq < first_seq and {TURN_CLOSED}),
           summary, created_at
         from epochs
         where session = :source and number <= (
@@ -101,18 +92,18 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
     )
 
 
-def fail(tx: Transaction, session: SessionId, *, now: datetime) -> None:
+def record_failure(tx: Transaction, session: SessionId, *, now: datetime) -> None:
     """Let the next compaction wait, twice as long after each that fails in a row."""
     row = tx.row("select compact_failures from sessions where id = :id", {"id": session})
     failures = int(row[0]) if row else 0
-    pause = min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE)
+    pause = min(_FIRST_BACKOFF * 2**failures, _LONGEST_BACKOFF)
     tx.run(
         "update sessions set compact_failures = :failures, compact_after = :after where id = :id",
-        {"id": session, "failures": min(failures + 1, _MOST_FAILURES), "after": micros(now + pause)},
+        {"id": session, "failures": min(failures + 1, _MOST_FAILURES), "after": to_micros(now + pause)},
     )
 
 
-def may_begin(tx: Transaction, session: SessionId, *, now: datetime) -> bool:
+def can_begin(tx: Transaction, session: SessionId, *, now: datetime) -> bool:
     """Whether enough time has passed since a compaction failed."""
     row = tx.row("select compact_after from sessions where id = :id", {"id": session})
-    return row is None or int(row[0]) <= micros(now)
+    return row is None or int(row[0]) <= to_micros(now)

@@ -1,19 +1,20 @@
-"""Inbox: which events of which platform have been taken in, and what became of each."""
+"""Events that platforms sent, stored once with their receipts so that repeats are recognised; and the named cursors that move in the same commit."""
 
 from datetime import datetime
 
-from keryx.core import ids, wire
-from keryx.core.ports import Receipt
-from keryx.store.database import Transaction, micros
+from keryx.core import codec, ids
+from keryx.core.clock import to_micros
+from keryx.core.ports.adapter import Receipt
+from keryx.store.db.database import Transaction
 
 
-def seen(tx: Transaction, *, platform: str, account: str, event: str) -> Receipt | None:
+def find_receipt(tx: Transaction, *, platform: str, account: str, event: str) -> Receipt | None:
     """The receipt of an event that was taken in before."""
     row = tx.row(
         "select receipt from inbox where platform = :platform and account = :account and event = :event",
-        _key(platform, account, event),
+        _event_key(platform, account, event),
     )
-    return None if row is None else wire.loads(row[0], Receipt)
+    return None if row is None else codec.loads(row[0], Receipt)
 
 
 def record(
@@ -25,13 +26,28 @@ def record(
         insert into inbox (platform, account, event, receipt, received_at)
         values (:platform, :account, :event, :receipt, :now)
         """,
-        {**_key(platform, account, event), "receipt": wire.dumps(receipt), "now": micros(now)},
+        {**_event_key(platform, account, event), "receipt": codec.dumps(receipt), "now": to_micros(now)},
     )
 
 
 def trim(tx: Transaction, *, before: datetime) -> int:
-    return tx.count("delete from inbox where received_at < :before", {"before": micros(before)})
+    return tx.count("delete from inbox where received_at < :before", {"before": to_micros(before)})
 
 
-def _key(platform: str, account: str, event: str) -> dict[str, str]:
-    return {"platform": ids.plain(platform), "account": ids.plain(account), "event": ids.plain(event)}
+def _event_key(platform: str, account: str, event: str) -> dict[str, str]:
+    return {"platform": ids.escape(platform), "account": ids.escape(account), "event": ids.escape(event)}
+
+
+def get_cursor(tx: Transaction, name: str) -> str | None:
+    row = tx.row("select value from cursors where name = :name", {"name": name})
+    return None if row is None else codec.loads(row[0], str)
+
+
+def set_cursor(tx: Transaction, name: str, value: str, *, now: datetime) -> None:
+    tx.run(
+        """
+        insert into cursors (name, value, moved_at) values (:name, :value, :now)
+        on conflict (name) do update set value = excluded.value, moved_at = excluded.moved_at
+        """,
+        {"name": name, "value": codec.dumps(value), "now": to_micros(now)},
+    )

@@ -1,33 +1,40 @@
-"""Jobs: prompts with the moment at which each is due next."""
+"""Scheduled prompts with the time at which each is due next, and one row for each due time so that none runs twice."""
 
 from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
+from keryx.core import codec, sessions
 from keryx.core import source as sources
-from keryx.core import titles, wire
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.deliveries import Target
 from keryx.core.errors import Ambiguous, NotFound
-from keryx.core.ids import PrincipalId, ProfileId, ProjectId
-from keryx.core.jobs import Job, JobState
+from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId, TurnId
+from keryx.core.jobs import Job, JobRun, JobState, RunOutcome
 from keryx.core.schedules import Schedule
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.store import changes
-from keryx.store.database import Row, Transaction, maybe_micros, maybe_moment, micros, moment
+from keryx.core.turns import TurnState
+from keryx.store import changes, deliveries
+from keryx.store.db.database import Row, Transaction, maybe_micros, maybe_moment
 
 _SELECT = """
 select id, profile, owner, name, prompt, schedule, targets, source, project, state, why, next_at, created_at
 from jobs
 """
 _SHORTEST_PREFIX = 4
+_MAX_RUNS_SEARCHED = 200
+_SELECT_RUN = """
+select r.job, r.due_at, r.at, r.outcome, r.session, r.turn, t.state, coalesce(r.error, t.error), j.targets <> '[]'
+from job_runs r join jobs j on j.id = r.job left join turns t on t.id = r.turn
+"""
 
 
 def add(tx: Transaction, job: Job) -> Job:
     """Store a new job; gives it with the name that it got: of two with one name, the later one has a number."""
-    named = msgspec.structs.replace(job, name=_free(tx, job))
+    named = msgspec.structs.replace(job, name=_unique_name(tx, job))
     tx.run(
         """
         insert into jobs
@@ -41,21 +48,21 @@ def add(tx: Transaction, job: Job) -> Job:
             "owner": job.owner,
             "name": named.name,
             "key": named.name.casefold(),
-            "prompt": wire.dumps(job.prompt),
-            "schedule": wire.dumps(job.schedule),
-            "targets": wire.dumps(job.targets),
+            "prompt": codec.dumps(job.prompt),
+            "schedule": codec.dumps(job.schedule),
+            "targets": codec.dumps(job.targets),
             "source": job.source and sources.encode(job.source),
             "project": job.project,
             "state": job.state.value,
             "next_at": maybe_micros(job.next_at),
-            "now": micros(job.created_at),
+            "now": to_micros(job.created_at),
         },
     )
-    note(tx, job, "added", job.created_at)
+    note_change(tx, job, "added", job.created_at)
     return named
 
 
-def every(tx: Transaction, viewer: Viewer, *, done: bool = False) -> list[Job]:
+def list_for_viewer(tx: Transaction, viewer: Viewer, *, done: bool = False) -> list[Job]:
     """The jobs that a viewer may see, oldest first; with `done`, those that are over too."""
     mine = "" if viewer.owner is None else "and owner = :owner"
     open_ones = "" if done else "and state <> 'done'"
@@ -63,19 +70,19 @@ def every(tx: Transaction, viewer: Viewer, *, done: bool = False) -> list[Job]:
         f"{_SELECT} where profile = :profile {mine} {open_ones} order by created_at, id",
         {"profile": viewer.profile, "owner": viewer.owner},
     )
-    return [_job(row) for row in rows]
+    return [_job_from_row(row) for row in rows]
 
 
-def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[Job]:
+def list_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[Job]:
     """Every job of one person, those that are over too, oldest first."""
     rows = tx.rows(
         f"{_SELECT} where profile = :profile and owner = :owner order by created_at, id",
         {"profile": profile, "owner": owner},
     )
-    return [_job(row) for row in rows]
+    return [_job_from_row(row) for row in rows]
 
 
-def count(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> int:
+def count_open(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> int:
     """How many jobs of a person are not over."""
     row = tx.row(
         "select count(*) from jobs where profile = :profile and owner = :owner and state <> 'done'",
@@ -87,9 +94,9 @@ def count(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> int:
 def find(tx: Transaction, viewer: Viewer, text: str) -> Job:
     """The job that a viewer means by an id, a name, or the unique beginning of either."""
     wanted = text.strip().casefold()
-    found = every(tx, viewer, done=True)
+    found = list_for_viewer(tx, viewer, done=True)
     current = [job for job in found if job.state is not JobState.DONE]
-    for fitting in (_by_id(found, wanted), _by_name(current, wanted), _by_beginning(current, wanted)):
+    for fitting in (_match_id(found, wanted), _match_name(current, wanted), _match_prefix(current, wanted)):
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
@@ -102,34 +109,34 @@ def lock(tx: Transaction, job: Job) -> Job:
     row = tx.row(f"{_SELECT} where id = :id{tx.for_update}", {"id": job.id})
     if row is None:
         raise NotFound(f"there is no job {job.id!r} any more")
-    return _job(row)
+    return _job_from_row(row)
 
 
-def due(tx: Transaction, *, now: datetime) -> Job | None:
+def find_due(tx: Transaction, *, now: datetime) -> Job | None:
     """The job whose time came first, locked until the end of the transaction; `None` if none is due."""
     row = tx.row(
         f"{_SELECT} where state = 'active' and next_at <= :now order by next_at limit 1{tx.for_update}",
-        {"now": micros(now)},
+        {"now": to_micros(now)},
     )
-    return None if row is None else _job(row)
+    return None if row is None else _job_from_row(row)
 
 
-def next_at(tx: Transaction) -> datetime | None:
+def get_next_due_at(tx: Transaction) -> datetime | None:
     """When a job is due next."""
     row = tx.row("select min(next_at) from jobs where state = 'active'")
     return maybe_moment(row[0]) if row else None
 
 
-def later_than(tx: Transaction, moment: datetime) -> list[Job]:
+def list_due_after(tx: Transaction, moment: datetime) -> list[Job]:
     """The jobs that wait for a time after a moment."""
     rows = tx.rows(
         f"{_SELECT} where state = 'active' and next_at > :moment order by id{tx.for_update}",
-        {"moment": micros(moment)},
+        {"moment": to_micros(moment)},
     )
-    return [_job(row) for row in rows]
+    return [_job_from_row(row) for row in rows]
 
 
-def move(
+def set_state(
     tx: Transaction, job: Job, state: JobState, *, next_at: datetime | None, now: datetime, why: str = ""
 ) -> Job:
     """Set what a job does and when it is due next."""
@@ -137,7 +144,7 @@ def move(
         "update jobs set state = :state, next_at = :next_at, why = :why where id = :id",
         {"id": job.id, "state": state.value, "next_at": maybe_micros(next_at), "why": why},
     )
-    note(tx, job, state.value, now)
+    note_change(tx, job, state.value, now)
     return msgspec.structs.replace(job, state=state, next_at=next_at, why=why)
 
 
@@ -145,64 +152,64 @@ def set_project(tx: Transaction, job: Job, project: ProjectId) -> None:
     tx.run("update jobs set project = :project where id = :id", {"id": job.id, "project": project})
 
 
-def everybodys(tx: Transaction) -> list[Job]:
+def list_all(tx: Transaction) -> list[Job]:
     """All jobs of all people and profiles, for what happens to a chat once in its life."""
-    return [_job(row) for row in tx.rows(f"{_SELECT} order by id")]
+    return [_job_from_row(row) for row in tx.rows(f"{_SELECT} order by id")]
 
 
 def move_chat(tx: Transaction, job: Job, targets: Iterable[Target], source: Source | None) -> None:
     """Let a job go on under the new id of a chat."""
     tx.run(
         "update jobs set targets = :targets, source = :source where id = :id",
-        {"id": job.id, "targets": wire.dumps(tuple(targets)), "source": source and sources.encode(source)},
+        {"id": job.id, "targets": codec.dumps(tuple(targets)), "source": source and sources.encode(source)},
     )
 
 
 def remove(tx: Transaction, job: Job, *, now: datetime) -> None:
     """Remove a job with the list of its runs; their conversations stay."""
     tx.run("delete from jobs where id = :id", {"id": job.id})
-    note(tx, job, "removed", now)
+    note_change(tx, job, "removed", now)
 
 
-def give(tx: Transaction, job: Job, owner: PrincipalId, *, now: datetime) -> None:
+def change_owner(tx: Transaction, job: Job, owner: PrincipalId, *, now: datetime) -> None:
     """Let a job belong to another person. A name that they use already gets a number."""
-    note(tx, job, "removed", now)
+    note_change(tx, job, "removed", now)
     heir = msgspec.structs.replace(job, owner=owner, project=None)
-    name = job.name if job.state is JobState.DONE else _free(tx, heir)
+    name = job.name if job.state is JobState.DONE else _unique_name(tx, heir)
     tx.run(
         "update jobs set owner = :owner, project = null, name = :name, name_key = :key where id = :id",
         {"id": job.id, "owner": owner, "name": name, "key": name.casefold()},
     )
     tx.run("update job_runs set owner = :owner where job = :id", {"id": job.id, "owner": owner})
-    note(tx, heir, "added", now)
+    note_change(tx, heir, "added", now)
 
 
-def note(tx: Transaction, job: Job, note: str, now: datetime) -> None:
-    changes.note(tx, Kind.JOB, job.id, profile=job.profile, owner=job.owner, at=now, note=note)
+def note_change(tx: Transaction, job: Job, note: str, now: datetime) -> None:
+    changes.note(tx, ChangeKind.JOB, job.id, profile=job.profile, owner=job.owner, at=now, note=note)
 
 
-def _by_id(jobs: Iterable[Job], wanted: str) -> list[Job]:
+def _match_id(jobs: Iterable[Job], wanted: str) -> list[Job]:
     return [
         j for j in jobs if j.id == wanted or (len(wanted) >= _SHORTEST_PREFIX and j.id.startswith(wanted))
     ]
 
 
-def _by_name(jobs: Iterable[Job], wanted: str) -> list[Job]:
+def _match_name(jobs: Iterable[Job], wanted: str) -> list[Job]:
     return [j for j in jobs if j.name.casefold() == wanted]
 
 
-def _by_beginning(jobs: Iterable[Job], wanted: str) -> list[Job]:
+def _match_prefix(jobs: Iterable[Job], wanted: str) -> list[Job]:
     return [j for j in jobs if wanted and j.name.casefold().startswith(wanted)]
 
 
-def _free(tx: Transaction, job: Job) -> str:
-    base, number = titles.base(titles.clean(job.name))
-    while _taken(tx, job, name := titles.numbered(base, number)):
+def _unique_name(tx: Transaction, job: Job) -> str:
+    base, number = sessions.split_title_number(sessions.clean_title(job.name))
+    while _name_taken(tx, job, name := sessions.number_title(base, number)):
         number += 1
     return name
 
 
-def _taken(tx: Transaction, job: Job, name: str) -> bool:
+def _name_taken(tx: Transaction, job: Job, name: str) -> bool:
     row = tx.row(
         """
         select 1 from jobs
@@ -213,7 +220,7 @@ def _taken(tx: Transaction, job: Job, name: str) -> bool:
     return row is not None
 
 
-def _job(row: Row) -> Job:
+def _job_from_row(row: Row) -> Job:
     (
         id_, profile, owner, name, prompt, schedule, targets, source, project, state, why, next_at_, created_at,
     ) = row  # fmt: skip
@@ -222,13 +229,127 @@ def _job(row: Row) -> Job:
         profile=profile,
         owner=owner,
         name=name,
-        prompt=wire.loads(prompt, str),
-        schedule=wire.loads(schedule, Schedule),
-        targets=wire.loads(targets, tuple[Target, ...]),
+        prompt=codec.loads(prompt, str),
+        schedule=codec.loads(schedule, Schedule),
+        targets=codec.loads(targets, tuple[Target, ...]),
         source=sources.decode(source) if source else None,
         project=project,
         state=JobState(state),
         why=why,
         next_at=maybe_moment(next_at_),
-        created_at=moment(created_at),
+        created_at=from_micros(created_at),
+    )
+
+
+def claim_run(tx: Transaction, job: Job, *, due_at: datetime, now: datetime) -> bool:
+    """Claim a due moment of a job; false if it has been claimed before."""
+    return bool(
+        tx.count(
+            """
+            insert into job_runs (job, due_at, profile, owner, outcome, at)
+            values (:job, :due_at, :profile, :owner, 'skipped', :now)
+            on conflict do nothing
+            """,
+            {
+                "job": job.id,
+                "due_at": to_micros(due_at),
+                "profile": job.profile,
+                "owner": job.owner,
+                "now": to_micros(now),
+            },
+        )
+    )
+
+
+def finish_run(
+    tx: Transaction,
+    job: Job,
+    outcome: RunOutcome,
+    *,
+    due_at: datetime,
+    session: SessionId | None = None,
+    turn: TurnId | None = None,
+    error: str | None = None,
+) -> None:
+    """Say what a claimed moment led to."""
+    tx.run(
+        """
+        update job_runs set outcome = :outcome, session = :session, turn = :turn, error = :error
+        where job = :job and due_at = :due_at
+        """,
+        {
+            "job": job.id,
+            "due_at": to_micros(due_at),
+            "outcome": outcome.value,
+            "session": session,
+            "turn": turn,
+            "error": error and codec.dumps(error),
+        },
+    )
+
+
+def trim_runs(tx: Transaction, *, before: datetime) -> None:
+    """Forget what became of moments long past. They never come again: a job's next moment only moves on."""
+    tx.run("delete from job_runs where at < :before", {"before": to_micros(before)})
+
+
+def get_run(tx: Transaction, job: Job, *, due_at: datetime) -> JobRun:
+    row = tx.row(
+        f"{_SELECT_RUN} where r.job = :job and r.due_at = :due_at",
+        {"job": job.id, "due_at": to_micros(due_at)},
+    )
+    if row is None:
+        raise NotFound(f"{job.name!r} has no run of {due_at}")
+    return _run_from_row(tx, row)
+
+
+def list_runs(tx: Transaction, job: Job, *, limit: int = 20) -> list[JobRun]:
+    """The last runs of a job, newest first."""
+    rows = tx.rows(
+        f"{_SELECT_RUN} where r.job = :job order by r.due_at desc limit :limit",
+        {"job": job.id, "limit": limit},
+    )
+    return [_run_from_row(tx, row) for row in rows]
+
+
+def list_recent_runs(tx: Transaction, viewer: Viewer, *, limit: int) -> list[JobRun]:
+    """The last runs of a person's own jobs that have a conversation, newest first."""
+    rows = tx.rows(
+        f"""
+        {_SELECT_RUN}
+        join sessions s on s.id = r.session and s.deleted_at is null
+        where r.profile = :profile and r.owner = :owner
+        order by r.at desc limit :limit
+        """,
+        {"profile": viewer.profile, "owner": viewer.principal, "limit": limit},
+    )
+    return [_run_from_row(tx, row) for row in rows]
+
+
+def find_session_for_delivery(
+    tx: Transaction, viewer: Viewer, place: Target, *, receipt: str = ""
+) -> SessionId | None:
+    """The conversation of the last run of a person's own jobs that sent something to a chat; with `receipt`, of the run
+    that sent the message of this id. Looks no further back than at the last two hundred runs."""
+    there = (place.platform, place.account, place.chat)
+    for run in list_recent_runs(tx, viewer, limit=_MAX_RUNS_SEARCHED):
+        sent = [d for d in run.deliveries if (d.target.platform, d.target.account, d.target.chat) == there]
+        if any(not receipt or receipt in d.receipts for d in sent):
+            return run.session
+    return None
+
+
+def _run_from_row(tx: Transaction, row: Row) -> JobRun:
+    job, due_at, at, outcome, session, turn, state, error, sends = row
+    return JobRun(
+        job=job,
+        due_at=from_micros(due_at),
+        at=from_micros(at),
+        outcome=RunOutcome(outcome),
+        session=session,
+        turn=turn,
+        turn_state=TurnState(state) if state else None,
+        error=codec.loads(error, str) if error else None,
+        sends=bool(sends),
+        deliveries=tuple(deliveries.list_for_turn(tx, turn)) if turn else (),
     )

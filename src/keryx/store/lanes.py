@@ -1,4 +1,4 @@
-"""Lanes: which session a place talks to now, and which it talked to before."""
+"""Lanes: the session that each chat or place talks to now, and the history of its moves."""
 
 import json
 from collections.abc import Iterable
@@ -6,40 +6,18 @@ from datetime import datetime
 
 import msgspec
 
+from keryx.core import codec
 from keryx.core import source as sources
-from keryx.core import wire
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.deliveries import Target
 from keryx.core.errors import NotFound
 from keryx.core.ids import LaneKey, PrincipalId, ProfileId, SessionId
-from keryx.core.lanes import Address
+from keryx.core.lanes import Lane, LaneAddress, LaneMove
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.store import changes
-from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_micros, maybe_moment, micros, moment
-
-
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    key: LaneKey
-    profile: ProfileId
-    owner: PrincipalId
-    session: SessionId | None
-    source: Source
-    shared: bool
-    suspended: bool
-    created_at: datetime
-    active_at: datetime
-    expires_at: datetime | None
-    target: Target
-    mirror: bool
-    instructions: str
-
-
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    session: SessionId | None
-    why: str
-    at: datetime
-
+from keryx.store.db.database import IN_NAMES, Row, Transaction, maybe_micros, maybe_moment
 
 _SELECT = """
 select key, profile, owner, session, source, shared, suspended, created_at, active_at, expires_at, target, mirror,
@@ -50,7 +28,7 @@ from lanes
 
 def ensure(
     tx: Transaction,
-    address: Address,
+    address: LaneAddress,
     source: Source,
     *,
     owner: PrincipalId,
@@ -59,7 +37,7 @@ def ensure(
 ) -> Lane:
     """The lane of an address, made at first contact, locked until the end of the transaction. `target` is where
     answers to it go."""
-    found = _locked(tx, address.key)
+    found = _lock_row(tx, address.key)
     if found is not None:
         return found
     tx.run(
@@ -74,11 +52,11 @@ def ensure(
             "owner": owner,
             "source": sources.encode(source),
             "shared": int(address.shared),
-            "target": target and wire.dumps(target.place),
-            "now": micros(now),
+            "target": target and codec.dumps(target.without_reply),
+            "now": to_micros(now),
         },
     )
-    made = _locked(tx, address.key)
+    made = _lock_row(tx, address.key)
     assert made is not None
     return made
 
@@ -87,10 +65,12 @@ def get(tx: Transaction, key: str, *, viewer: Viewer) -> Lane:
     row = tx.row(f"{_SELECT} where key = :key", {"key": key})
     if row is None or not viewer.sees(row[1], row[2]):
         raise NotFound(f"there is no lane {key!r}: `keryx lanes list` shows them")
-    return _lane(row)
+    return _from_row(row)
 
 
-def page(tx: Transaction, viewer: Viewer, *, since: datetime | None = None, limit: int = 200) -> list[Lane]:
+def list_recent(
+    tx: Transaction, viewer: Viewer, *, since: datetime | None = None, limit: int = 200
+) -> list[Lane]:
     """Lanes by activity, newest first."""
     rows = tx.rows(
         f"""
@@ -102,28 +82,28 @@ def page(tx: Transaction, viewer: Viewer, *, since: datetime | None = None, limi
         {
             "profile": viewer.profile,
             "owner": viewer.owner,
-            "since": micros(since) if since else 0,
+            "since": to_micros(since) if since else 0,
             "limit": limit,
         },
     )
-    return [_lane(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def among(tx: Transaction, keys: Iterable[str]) -> list[Lane]:
+def get_many(tx: Transaction, keys: Iterable[str]) -> list[Lane]:
     """Those of these lanes that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where key {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(keys))})
-    return [_lane(row) for row in rows]
+    rows = tx.rows(f"{_SELECT} where key {IN_NAMES[tx.engine]}", {"names": json.dumps(list(keys))})
+    return [_from_row(row) for row in rows]
 
 
-def of_session(tx: Transaction, session: SessionId) -> list[Lane]:
-    return [_lane(row) for row in tx.rows(f"{_SELECT} where session = :session", {"session": session})]
+def list_for_session(tx: Transaction, session: SessionId) -> list[Lane]:
+    return [_from_row(row) for row in tx.rows(f"{_SELECT} where session = :session", {"session": session})]
 
 
-def of_chat(tx: Transaction, *, platform: str, account: str, chat: str) -> list[Lane]:
+def list_for_chat(tx: Transaction, *, platform: str, account: str, chat: str) -> list[Lane]:
     """The lanes of one chat, of every profile. Reads all lanes: for what happens to a chat once in its life."""
-    name = wire.dumps(chat).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    name = codec.dumps(chat).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     rows = tx.rows(f"{_SELECT} where source like :name escape '\\' order by key", {"name": f"%{name}%"})
-    found = [_lane(row) for row in rows]
+    found = [_from_row(row) for row in rows]
     return [
         lane
         for lane in found
@@ -131,31 +111,31 @@ def of_chat(tx: Transaction, *, platform: str, account: str, chat: str) -> list[
     ]
 
 
-def mirrors(tx: Transaction, session: SessionId) -> list[Lane]:
+def list_mirrors(tx: Transaction, session: SessionId) -> list[Lane]:
     """The lanes that show what is said to a session elsewhere."""
     rows = tx.rows(f"{_SELECT} where session = :session and mirror = 1", {"session": session})
-    return sorted((_lane(row) for row in rows), key=lambda lane: lane.key)
+    return sorted((_from_row(row) for row in rows), key=lambda lane: lane.key)
 
 
-def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[Lane]:
+def list_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[Lane]:
     """Every lane of a person, the last used first."""
     rows = tx.rows(
         f"{_SELECT} where profile = :profile and owner = :owner order by active_at desc, key",
         {"profile": profile, "owner": owner},
     )
-    return [_lane(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def history(tx: Transaction, key: LaneKey, *, limit: int = 100) -> list[Move]:
+def list_moves(tx: Transaction, key: LaneKey, *, limit: int = 100) -> list[LaneMove]:
     """Which sessions the lane had and why it moved, newest first."""
     rows = tx.rows(
         "select session, why, at from lane_moves where lane = :lane order by id desc limit :limit",
         {"lane": key, "limit": limit},
     )
-    return [Move(session=session, why=why, at=moment(at)) for session, why, at in rows]
+    return [LaneMove(session=session, why=why, at=from_micros(at)) for session, why, at in rows]
 
 
-def around(tx: Transaction, key: LaneKey, session: SessionId, *, limit: int) -> list[Move]:
+def list_moves_around(tx: Transaction, key: LaneKey, session: SessionId, *, limit: int) -> list[LaneMove]:
     """The moves of a lane before and after it came to a session, oldest first; none if it never did. Reads what the
     one lane had."""
     row = tx.row(
@@ -173,7 +153,9 @@ def around(tx: Transaction, key: LaneKey, session: SessionId, *, limit: int) -> 
         "select session, why, at from lane_moves where lane = :lane and id >= :here order by id limit :limit",
         params,
     )
-    return [Move(session=id_, why=why, at=moment(at)) for id_, why, at in (*reversed(earlier), *later)]
+    return [
+        LaneMove(session=id_, why=why, at=from_micros(at)) for id_, why, at in (*reversed(earlier), *later)
+    ]
 
 
 def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str, now: datetime) -> Lane:
@@ -184,10 +166,17 @@ def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str, no
     )
     tx.run(
         "insert into lane_moves (lane, session, why, at) values (:lane, :session, :why, :at)",
-        {"lane": lane.key, "session": session, "why": why, "at": micros(now)},
+        {"lane": lane.key, "session": session, "why": why, "at": to_micros(now)},
     )
     changes.note(
-        tx, Kind.LANE, lane.key, profile=lane.profile, owner=lane.owner, at=now, session=session, note=why
+        tx,
+        ChangeKind.LANE,
+        lane.key,
+        profile=lane.profile,
+        owner=lane.owner,
+        at=now,
+        session=session,
+        note=why,
     )
     return msgspec.structs.replace(lane, session=session, suspended=False)
 
@@ -196,11 +185,11 @@ def touch(tx: Transaction, lane: Lane, *, now: datetime, expires_at: datetime | 
     """A person spoke. Nothing else counts as activity."""
     tx.run(
         "update lanes set active_at = :now, expires_at = :expires_at where key = :key",
-        {"key": lane.key, "now": micros(now), "expires_at": maybe_micros(expires_at)},
+        {"key": lane.key, "now": to_micros(now), "expires_at": maybe_micros(expires_at)},
     )
 
 
-def postpone(tx: Transaction, lane: Lane, expires_at: datetime | None) -> None:
+def set_expiry(tx: Transaction, lane: Lane, expires_at: datetime | None) -> None:
     """Set when the expiry sweep looks at the lane again."""
     tx.run(
         "update lanes set expires_at = :expires_at where key = :key",
@@ -208,11 +197,11 @@ def postpone(tx: Transaction, lane: Lane, expires_at: datetime | None) -> None:
     )
 
 
-def suspend(tx: Transaction, lane: Lane, suspended: bool, *, now: datetime) -> None:
+def set_suspended(tx: Transaction, lane: Lane, suspended: bool, *, now: datetime) -> None:
     tx.run("update lanes set suspended = :value where key = :key", {"key": lane.key, "value": int(suspended)})
     changes.note(
         tx,
-        Kind.LANE,
+        ChangeKind.LANE,
         lane.key,
         profile=lane.profile,
         owner=lane.owner,
@@ -229,11 +218,11 @@ def set_mirror(tx: Transaction, lane: Lane, mirror: bool) -> None:
 def set_instructions(tx: Transaction, lane: Lane, text: str) -> None:
     tx.run(
         "update lanes set instructions = :text where key = :key",
-        {"key": lane.key, "text": wire.dumps(text) if text else ""},
+        {"key": lane.key, "text": codec.dumps(text) if text else ""},
     )
 
 
-def give(tx: Transaction, lane: Lane, owner: PrincipalId) -> None:
+def change_owner(tx: Transaction, lane: Lane, owner: PrincipalId) -> None:
     """Let a lane belong to another person."""
     tx.run("update lanes set owner = :owner where key = :key", {"key": lane.key, "owner": owner})
 
@@ -253,41 +242,41 @@ def rekey(tx: Transaction, lane: Lane, key: LaneKey) -> Lane:
         {"old": lane.key, "new": key},
     )
     moved = msgspec.structs.replace(lane, key=key)
-    absorb(tx, moved, lane)
+    merge_history(tx, moved, lane)
     return moved
 
 
-def absorb(tx: Transaction, lane: Lane, other: Lane) -> None:
+def merge_history(tx: Transaction, lane: Lane, other: Lane) -> None:
     """Let one lane take over the history of another, which is gone then."""
     tx.run("update lane_moves set lane = :key where lane = :other", {"key": lane.key, "other": other.key})
     tx.run("delete from lanes where key = :key", {"key": other.key})
 
 
-def by_key(tx: Transaction, key: LaneKey) -> Lane | None:
+def find_locked(tx: Transaction, key: LaneKey) -> Lane | None:
     """The lane of a key, locked until the end of the transaction."""
-    return _locked(tx, key)
+    return _lock_row(tx, key)
 
 
-def expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:
+def list_expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:
     """Lanes whose time to look at has come."""
     rows = tx.rows(
         f"{_SELECT} where expires_at <= :now order by expires_at limit :limit",
-        {"now": micros(now), "limit": limit},
+        {"now": to_micros(now), "limit": limit},
     )
-    return [_lane(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def drop_idle(tx: Transaction, *, before: datetime) -> int:
+def delete_idle(tx: Transaction, *, before: datetime) -> int:
     """Forget lanes that nobody used since `before`; their sessions stay."""
-    return tx.count("delete from lanes where active_at < :before", {"before": micros(before)})
+    return tx.count("delete from lanes where active_at < :before", {"before": to_micros(before)})
 
 
-def _locked(tx: Transaction, key: LaneKey) -> Lane | None:
+def _lock_row(tx: Transaction, key: LaneKey) -> Lane | None:
     row = tx.row(f"{_SELECT} where key = :key{tx.for_update}", {"key": key})
-    return None if row is None else _lane(row)
+    return None if row is None else _from_row(row)
 
 
-def _lane(row: Row) -> Lane:
+def _from_row(row: Row) -> Lane:
     (
         key, profile, owner, session, source, shared, suspended, created_at, active_at, expires_at, target, mirror,
         instructions,
@@ -301,15 +290,15 @@ def _lane(row: Row) -> Lane:
         source=place,
         shared=bool(shared),
         suspended=bool(suspended),
-        created_at=moment(created_at),
-        active_at=moment(active_at),
+        created_at=from_micros(created_at),
+        active_at=from_micros(active_at),
         expires_at=maybe_moment(expires_at),
-        target=wire.loads(target, Target) if target else _target(place),
+        target=codec.loads(target, Target) if target else _default_target(place),
         mirror=bool(mirror),
-        instructions=wire.loads(instructions, str) if instructions else "",
+        instructions=codec.loads(instructions, str) if instructions else "",
     )
 
 
-def _target(source: Source) -> Target:
+def _default_target(source: Source) -> Target:
     """Where a lane is answered that was made before anything asked for an answer there."""
     return Target(source.platform, source.account, source.chat or source.user or "", source.thread or "")

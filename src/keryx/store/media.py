@@ -1,7 +1,4 @@
-"""Media: files by the hash of their bytes, in chunks, with who holds each one and which sessions show it.
-
-A file is there once, whoever brought it. Somebody who brought it holds it for a while; a session that shows it keeps
-it for as long as the session lives. What nobody holds and no session shows is removed."""
+"""Files by the hash of their bytes, in chunks, with their holders and the sessions that show them. A file without holder and session is removed."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,17 +6,18 @@ from datetime import datetime
 
 import msgspec
 
-from keryx.core import wire
+from keryx.core import codec
+from keryx.core.clock import to_micros
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
 from keryx.core.messages import Audio, File, Image, Part
 from keryx.core.sessions import Viewer
-from keryx.store.database import Row, Transaction, micros
+from keryx.store.db.database import Row, Transaction
 
-CHUNK = 256 * 1024
-DOOR = "door:"
+CHUNK_SIZE = 256 * 1024
+PLATFORM_OWNER_PREFIX = "door:"
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class MediaInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a file without reading it."""
 
     id: str
@@ -28,20 +26,20 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-def begin(tx: Transaction, id_: str, *, size: int, now: datetime) -> bool:
+def begin_write(tx: Transaction, id_: str, *, size: int, now: datetime) -> bool:
     """Prepare to write a file; gives whether it is there as a whole already."""
     tx.run(
         """
         insert into media (id, size, written_at) values (:id, :size, :now)
         on conflict (id) do update set written_at = excluded.written_at
         """,
-        {"id": id_, "size": size, "now": micros(now)},
+        {"id": id_, "size": size, "now": to_micros(now)},
     )
     row = tx.row("select whole from media where id = :id", {"id": id_})
     return bool(row and row[0])
 
 
-def write(tx: Transaction, id_: str, n: int, body: bytes) -> None:
+def write_chunk(tx: Transaction, id_: str, n: int, body: bytes) -> None:
     """Store one chunk of a file that was begun. Storing it again changes nothing."""
     tx.run(
         "insert into media_chunks (media, n, body) values (:id, :n, :body) on conflict (media, n) do nothing",
@@ -49,7 +47,7 @@ def write(tx: Transaction, id_: str, n: int, body: bytes) -> None:
     )
 
 
-def finish(
+def finish_write(
     tx: Transaction,
     id_: str,
     *,
@@ -78,14 +76,14 @@ def finish(
             "profile": profile,
             "owner": owner,
             "mime": mime,
-            "name": wire.dumps(name),
-            "now": micros(now),
+            "name": codec.dumps(name),
+            "now": to_micros(now),
         },
     )
     return True
 
 
-def held(tx: Transaction, viewer: Viewer, id_: str) -> Known | None:
+def find_for_viewer(tx: Transaction, viewer: Viewer, id_: str) -> MediaInfo | None:
     """A file that the viewer brought, or that a session shows which the viewer sees; else `None`."""
     params = {"id": id_, "profile": viewer.profile, "owner": viewer.owner}
     row = tx.row(
@@ -107,10 +105,10 @@ def held(tx: Transaction, viewer: Viewer, id_: str) -> Known | None:
         """,
         params,
     )
-    return None if row is None else _known(row)
+    return None if row is None else _info_from_row(row)
 
 
-def shown(tx: Transaction, session: SessionId, id_: str) -> Known | None:
+def find_in_session(tx: Transaction, session: SessionId, id_: str) -> MediaInfo | None:
     """A file that a session shows; else `None`."""
     row = tx.row(
         """
@@ -119,10 +117,10 @@ def shown(tx: Transaction, session: SessionId, id_: str) -> Known | None:
         """,
         {"session": session, "id": id_},
     )
-    return None if row is None else _known(row)
+    return None if row is None else _info_from_row(row)
 
 
-def linked(tx: Transaction, session: SessionId) -> list[Known]:
+def list_for_session(tx: Transaction, session: SessionId) -> list[MediaInfo]:
     """The files that a session shows."""
     rows = tx.rows(
         """
@@ -131,10 +129,10 @@ def linked(tx: Transaction, session: SessionId) -> list[Known]:
         """,
         {"session": session},
     )
-    return [_known(row) for row in rows]
+    return [_info_from_row(row) for row in rows]
 
 
-def chunks(tx: Transaction, id_: str) -> Iterator[bytes]:
+def read_chunks(tx: Transaction, id_: str) -> Iterator[bytes]:
     """The bytes of a file, chunk by chunk."""
     n = 0
     while row := tx.row("select body from media_chunks where media = :id and n = :n", {"id": id_, "n": n}):
@@ -149,10 +147,12 @@ def link(tx: Transaction, session: SessionId, parts: Sequence[Part], *, profile:
     guesses the hash of a file must not get it."""
     for part in parts:
         if isinstance(part, Image | File | Audio):
-            _link(tx, session, part, profile, owner)
+            _link_part(tx, session, part, profile, owner)
 
 
-def _link(tx: Transaction, session: SessionId, part: Image | File | Audio, profile: str, owner: str) -> None:
+def _link_part(
+    tx: Transaction, session: SessionId, part: Image | File | Audio, profile: str, owner: str
+) -> None:
     tx.run(
         """
         insert into media_links (session, media, mime, name)
@@ -175,16 +175,16 @@ def _link(tx: Transaction, session: SessionId, part: Image | File | Audio, profi
             "session": session,
             "id": part.media,
             "mime": part.mime,
-            "name": wire.dumps(part.name),
+            "name": codec.dumps(part.name),
             "profile": profile,
             "owner": owner,
             "operator": OPERATOR,
-            "doors": f"{DOOR}%",
+            "doors": f"{PLATFORM_OWNER_PREFIX}%",
         },
     )
 
 
-def relink(tx: Transaction, *, source: SessionId, target: SessionId, parts: Sequence[Part]) -> None:
+def copy_links(tx: Transaction, *, source: SessionId, target: SessionId, parts: Sequence[Part]) -> None:
     """Let a session show those files of a message that another one shows, of which it is a copy."""
     for part in parts:
         if isinstance(part, Image | File | Audio):
@@ -198,9 +198,11 @@ def relink(tx: Transaction, *, source: SessionId, target: SessionId, parts: Sequ
             )
 
 
-def forget(tx: Transaction, session: SessionId, *, profile: ProfileId, owner: PrincipalId) -> None:
+def remove_for_session(
+    tx: Transaction, session: SessionId, *, profile: ProfileId, owner: PrincipalId
+) -> None:
     """Before a session is erased: remove the files that only it shows."""
-    for known in linked(tx, session):
+    for known in list_for_session(tx, session):
         tx.run(
             "delete from media_links where session = :session and media = :id",
             {"session": session, "id": known.id},
@@ -210,7 +212,7 @@ def forget(tx: Transaction, session: SessionId, *, profile: ProfileId, owner: Pr
             delete from media_holders
             where media = :id and ((profile = :profile and owner = :owner) or owner like :doors)
             """,
-            {"id": known.id, "profile": profile, "owner": owner, "doors": f"{DOOR}%"},
+            {"id": known.id, "profile": profile, "owner": owner, "doors": f"{PLATFORM_OWNER_PREFIX}%"},
         )
         remove_unused(tx, known.id)
 
@@ -232,12 +234,12 @@ def unlink(tx: Transaction, session: SessionId, parts: Sequence[Part], *, seq: i
         )
         tx.run(
             "delete from media_holders where media = :id and owner like :doors",
-            {"id": part.media, "doors": f"{DOOR}%"},
+            {"id": part.media, "doors": f"{PLATFORM_OWNER_PREFIX}%"},
         )
         remove_unused(tx, part.media)
 
 
-def drop(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
+def remove_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
     """Let go of everything that somebody brought."""
     params = {"profile": profile, "owner": owner}
     rows = tx.rows("select media from media_holders where profile = :profile and owner = :owner", params)
@@ -246,12 +248,12 @@ def drop(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
         remove_unused(tx, id_)
 
 
-def let_go(tx: Transaction, *, before: datetime) -> int:
+def trim_holders(tx: Transaction, *, before: datetime) -> int:
     """Let go of what was brought before a moment: from now on only sessions keep it."""
-    return tx.count("delete from media_holders where created_at < :before", {"before": micros(before)})
+    return tx.count("delete from media_holders where created_at < :before", {"before": to_micros(before)})
 
 
-def unused(tx: Transaction, *, before: datetime, limit: int = 100) -> list[str]:
+def list_unused(tx: Transaction, *, before: datetime, limit: int = 100) -> list[str]:
     """Files written before a moment that nobody holds and no session shows, half-written ones among them."""
     rows = tx.rows(
         """
@@ -261,7 +263,7 @@ def unused(tx: Transaction, *, before: datetime, limit: int = 100) -> list[str]:
           and not exists (select 1 from media_holders h where h.media = m.id)
         order by m.written_at limit :limit
         """,
-        {"before": micros(before), "limit": limit},
+        {"before": to_micros(before), "limit": limit},
     )
     return [str(row[0]) for row in rows]
 
@@ -280,7 +282,7 @@ def remove_unused(tx: Transaction, id_: str) -> None:
     )
 
 
-def damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
+def find_damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
     """Every file whose bytes are not those that its id stands for, and how."""
     last = ""
     while row := tx.row(
@@ -289,14 +291,14 @@ def damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
         last, size, whole = row
         if not whole:
             continue
-        digest, length = _weigh(chunks(tx, last))
+        digest, length = _hash_chunks(read_chunks(tx, last))
         if length != size:
             yield last, f"has {length} bytes instead of {size}"
         elif digest != last:
             yield last, "holds other bytes than its id stands for"
 
 
-def _weigh(pieces: Iterable[bytes]) -> tuple[str, int]:
+def _hash_chunks(pieces: Iterable[bytes]) -> tuple[str, int]:
     digest, length = hashlib.sha256(), 0
     for piece in pieces:
         digest.update(piece)
@@ -304,6 +306,6 @@ def _weigh(pieces: Iterable[bytes]) -> tuple[str, int]:
     return digest.hexdigest(), length
 
 
-def _known(row: Row) -> Known:
+def _info_from_row(row: Row) -> MediaInfo:
     id_, mime, name, size = row
-    return Known(id=id_, mime=mime, name=wire.loads(name, str), size=size)
+    return MediaInfo(id=id_, mime=mime, name=codec.loads(name, str), size=size)

@@ -1,4 +1,4 @@
-"""Messages: appended with the next number of their session, read in windows, never rewritten but for marks."""
+"""Messages: appended with the next number of their session, read in windows, and never rewritten except for edits, marks and redaction."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from keryx.core import wire
-from keryx.core.changes import Kind
+from keryx.core import codec
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import to_micros
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId
-from keryx.core.messages import Mark, Message, Parts, Role, spoken
+from keryx.core.messages import Mark, Message, Parts, Role, join_text
 from keryx.store import changes, media
-from keryx.store.database import Row, Transaction, micros
+from keryx.store.db.database import Row, Transaction
 
-CLOSED = """not exists (
+TURN_CLOSED = """not exists (
   select 1 from turns where turns.id = messages.turn and turns.state in ('queued', 'running')
 )"""
 
@@ -24,7 +25,7 @@ class UndoGroup(NamedTuple):
     first_seq: int
 
 
-class _Details(msgspec.Struct, frozen=True, array_like=True):
+class _RareFields(msgspec.Struct, frozen=True, array_like=True):
     """What few messages have, as it stands in a row."""
 
     author: str
@@ -35,9 +36,9 @@ class _Details(msgspec.Struct, frozen=True, array_like=True):
     exact: str | None
 
 
-def plain(row: Mapping[str, Any]) -> int:
+def plain_flag(row: Mapping[str, Any]) -> int:
     """1 if a row, as it is stored, has none of the details that few have."""
-    return int(not any(row.get(name) for name in _Details.__struct_fields__))
+    return int(not any(row.get(name) for name in _RareFields.__struct_fields__))
 
 
 def columns(table: str, *, session: bool = True) -> str:
@@ -54,7 +55,7 @@ def columns(table: str, *, session: bool = True) -> str:
 
 # Whoever reads one session knows its id: thousands of copies of it are not made.
 _SELECT = f"select {columns('messages', session=False)} from messages"
-_AT_ONCE = 250
+_DECODE_BATCH = 250
 # Looking a member up in a table is many times faster than calling the enum.
 _ROLES = {role.value: role for role in Role}
 
@@ -86,7 +87,7 @@ def append(
         where id = :session
         returning last_seq, epoch, profile, owner
         """,
-        {"session": session, "now": micros(now)},
+        {"session": session, "now": to_micros(now)},
     )
     if moved is None:
         raise NotFound(f"session {session} does not exist")
@@ -95,16 +96,16 @@ def append(
         "session": session,
         "seq": seq,
         "role": role.value,
-        "parts": wire.dumps(parts),
-        "at": micros(now),
+        "parts": codec.dumps(parts),
+        "at": to_micros(now),
         "turn": turn,
         "epoch": epoch,
-        "author": wire.dumps(author) if author else "",
+        "author": codec.dumps(author) if author else "",
         "surface": surface,
-        "platform_id": wire.dumps(platform_id) if platform_id else "",
+        "platform_id": codec.dumps(platform_id) if platform_id else "",
         "mark": mark and mark.value,
         "observed": int(observed),
-        "exact": None if exact is None else wire.dumps(exact),
+        "exact": None if exact is None else codec.dumps(exact),
         "said_by": said_by,
     }
     tx.run(
@@ -116,12 +117,12 @@ def append(
           (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :exact,
            :said_by, :plain)
         """,
-        {**row, "plain": plain(row)},
+        {**row, "plain": plain_flag(row)},
     )
     media.link(tx, session, parts, profile=profile, owner=owner)
     changes.note(
         tx,
-        Kind.MESSAGE,
+        ChangeKind.MESSAGE,
         f"{session}.{seq}",
         profile=profile,
         owner=owner,
@@ -141,7 +142,9 @@ def get(tx: Transaction, session: SessionId, seq: int) -> Message:
     return from_rows([row], session)[0]
 
 
-def latest(tx: Transaction, session: SessionId, *, limit: int, before: int | None = None) -> list[Message]:
+def list_latest(
+    tx: Transaction, session: SessionId, *, limit: int, before: int | None = None
+) -> list[Message]:
     """The last messages below `before`, oldest first."""
     rows = tx.rows(
         f"{_SELECT} where session = :session and seq < :before order by seq desc limit :limit",
@@ -150,20 +153,20 @@ def latest(tx: Transaction, session: SessionId, *, limit: int, before: int | Non
     return from_rows(rows[::-1], session)
 
 
-def following(tx: Transaction, session: SessionId, *, after: int, limit: int = 1 << 60) -> list[Message]:
+def list_after(tx: Transaction, session: SessionId, *, after: int, limit: int = 1 << 60) -> list[Message]:
     """The messages above `after`, oldest first."""
     batches = tx.batches(
         f"{_SELECT} where session = :session and seq > :after order by seq limit :limit",
         {"session": session, "after": after, "limit": limit},
-        _AT_ONCE,
+        _DECODE_BATCH,
     )
     found: list[Message] = []
     for rows in batches:
-        found += _decoded(rows, session)
+        found += _decode_batch(rows, session)
     return found
 
 
-def of_turn(tx: Transaction, session: SessionId, turn: TurnId, *, first: int) -> list[Message]:
+def list_for_turn(tx: Transaction, session: SessionId, turn: TurnId, *, first: int) -> list[Message]:
     """What a turn was asked and wrote; `first` is the number of its first input."""
     rows = tx.rows(
         f"{_SELECT} where turn = :turn and seq >= :first and session = :session order by seq",
@@ -172,7 +175,7 @@ def of_turn(tx: Transaction, session: SessionId, turn: TurnId, *, first: int) ->
     return from_rows(rows, session)
 
 
-def last_of_platform(
+def find_by_platform_id(
     tx: Transaction, session: SessionId, platform_id: str, *, among: int = 500
 ) -> Message | None:
     """The newest message with a platform's id, among the last few hundred."""
@@ -183,7 +186,7 @@ def last_of_platform(
           and seq > (select last_seq from sessions where id = :session) - :among
         order by seq desc limit 1
         """,
-        {"session": session, "platform_id": wire.dumps(platform_id), "among": among},
+        {"session": session, "platform_id": codec.dumps(platform_id), "among": among},
     )
     return from_rows(rows, session)[0] if rows else None
 
@@ -192,21 +195,21 @@ def rewrite(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -
     """Take over an edit of an input that no turn has begun to answer. What the model is told before it stays."""
     exact = message.exact
     if exact is not None:
-        exact = exact.removesuffix(spoken(message.parts)) + spoken(parts)
+        exact = exact.removesuffix(join_text(message.parts)) + join_text(parts)
     _update(
         tx,
         message,
         "parts = :parts, mark = :mark, exact = :exact, plain = 0",
         {
-            "parts": wire.dumps(parts),
+            "parts": codec.dumps(parts),
             "mark": Mark.EDITED.value,
-            "exact": None if exact is None else wire.dumps(exact),
+            "exact": None if exact is None else codec.dumps(exact),
         },
         now,
     )
 
 
-def blank(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> None:
+def redact(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> None:
     """Put something else in the place of what a person said, and forget who said it. What the model was told with
     later messages may quote it, so that goes too."""
     tx.run(
@@ -217,7 +220,7 @@ def blank(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> 
         tx,
         message,
         "parts = :parts, author = '', platform_id = '', exact = null, said_by = null",
-        {"parts": wire.dumps(parts)},
+        {"parts": codec.dumps(parts)},
         now,
         linked=parts,
     )
@@ -242,7 +245,7 @@ def set_undone(tx: Transaction, session: SessionId, turn: TurnId, *, first: int,
     )
 
 
-def last_undone(tx: Transaction, session: SessionId) -> UndoGroup | None:
+def find_last_undo(tx: Transaction, session: SessionId) -> UndoGroup | None:
     """The newest undo group that is still undone."""
     row = tx.row(
         """
@@ -255,7 +258,7 @@ def last_undone(tx: Transaction, session: SessionId) -> UndoGroup | None:
     return None if row is None else UndoGroup(int(row[0]), int(row[1]))
 
 
-def said_after(tx: Transaction, session: SessionId, seq: int) -> bool:
+def has_user_message_after(tx: Transaction, session: SessionId, seq: int) -> bool:
     """Whether a person said something after a message that still stands."""
     row = tx.row(
         "select 1 from messages where session = :session and seq > :seq and role = 'user' and undone = 0 limit 1",
@@ -283,14 +286,14 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
         select :target, row_number() over (order by seq), role, parts, at, turn, epoch, author, surface, platform_id,
           mark, observed, undone, exact, said_by, plain
         from messages
-        where session = :source and seq <= :through and {CLOSED}
+        where session = :source and seq <= :through and {TURN_CLOSED}
         order by seq
         """,
         {"source": source, "target": target, "through": through},
     )
-    if media.linked(tx, source):
-        for message in following(tx, target, after=0):
-            media.relink(tx, source=source, target=target, parts=message.parts)
+    if media.list_for_session(tx, source):
+        for message in list_after(tx, target, after=0):
+            media.copy_links(tx, source=source, target=target, parts=message.parts)
     return copied
 
 
@@ -301,14 +304,18 @@ def from_row(row: Row) -> Message:
 def from_rows(rows: Sequence[Row], session: SessionId | None = None) -> list[Message]:
     """Decode the parts and the times of many rows in one go: several times faster than one by one. What is decoded
     at once stays small enough for the caches of the processor. The rows of one `session` need not name it."""
-    return [m for n in range(0, len(rows), _AT_ONCE) for m in _decoded(rows[n : n + _AT_ONCE], session)]
+    return [
+        m
+        for n in range(0, len(rows), _DECODE_BATCH)
+        for m in _decode_batch(rows[n : n + _DECODE_BATCH], session)
+    ]
 
 
-def _decoded(rows: Sequence[Row], known: SessionId | None) -> list[Message]:
+def _decode_batch(rows: Sequence[Row], known: SessionId | None) -> list[Message]:
     details = [n for n, row in enumerate(rows) if row[8] is not None]
     try:
-        parts = wire.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])
-        told = wire.loads(f"[{','.join([rows[n][8] for n in details])}]", list[_Details])
+        parts = codec.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])
+        told = codec.loads(f"[{','.join([rows[n][8] for n in details])}]", list[_RareFields])
     except Invalid as exc:
         raise Invalid(f"a message of session {known or rows[0][0]} is damaged: {exc}") from exc
     # In the order of the fields: a third faster than by name.
@@ -347,7 +354,7 @@ def _update(
     media.link(tx, message.session, linked, profile=row[0], owner=row[1])
     changes.note(
         tx,
-        Kind.MESSAGE,
+        ChangeKind.MESSAGE,
         message.id,
         profile=row[0],
         owner=row[1],

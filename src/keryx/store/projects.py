@@ -1,30 +1,17 @@
-"""Projects: named groups of sessions, unique by name for each owner."""
+"""Projects: named groups of sessions, with instructions; names are unique for each owner."""
 
 import json
 from collections.abc import Iterable
 from datetime import datetime
 
-import msgspec
-
-from keryx.core import ids, wire
-from keryx.core.changes import Kind
+from keryx.core import codec, ids
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.errors import Conflict, NotFound
-from keryx.core.ids import PrincipalId, ProfileId, ProjectId
-from keryx.core.sessions import Viewer
+from keryx.core.ids import ProjectId
+from keryx.core.sessions import Project, Viewer
 from keryx.store import changes
-from keryx.store.database import AMONG_NAMES, Row, Transaction, micros, moment
-
-
-class Project(msgspec.Struct, frozen=True, kw_only=True):
-    id: ProjectId
-    profile: ProfileId
-    owner: PrincipalId
-    name: str
-    colour: str
-    created_at: datetime
-    sessions: int = 0
-    instructions: str = ""
-
+from keryx.store.db.database import IN_NAMES, Row, Transaction
 
 _SELECT = """
 select p.id, p.profile, p.owner, p.name, p.colour, p.created_at,
@@ -47,12 +34,12 @@ def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str, now: datetim
             "owner": viewer.principal,
             "name": name,
             "colour": colour,
-            "now": micros(now),
+            "now": to_micros(now),
         },
     )
     if not added:
         raise Conflict(f"there is a project {name!r} already: choose another name")
-    _note(tx, viewer, project, "added", now)
+    _note_change(tx, viewer, project, "added", now)
     return find(tx, viewer, name)
 
 
@@ -72,24 +59,24 @@ def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
     )
     if row is None:
         raise NotFound(f"there is no project {name!r}: /project or `keryx projects list` shows them")
-    return _project(row)
+    return _from_row(row)
 
 
-def among(tx: Transaction, projects: Iterable[str]) -> list[Project]:
+def get_many(tx: Transaction, projects: Iterable[str]) -> list[Project]:
     """Those of these projects that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where p.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(projects))})
-    return [_project(row) for row in rows]
+    rows = tx.rows(f"{_SELECT} where p.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(projects))})
+    return [_from_row(row) for row in rows]
 
 
-def every(tx: Transaction, viewer: Viewer) -> list[Project]:
+def list_for_viewer(tx: Transaction, viewer: Viewer) -> list[Project]:
     rows = tx.rows(
         f"{_SELECT} where p.profile = :profile and p.owner = :owner order by p.name",
         {"profile": viewer.profile, "owner": viewer.principal},
     )
-    return [_project(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def change(
+def update(
     tx: Transaction, viewer: Viewer, project: Project, *, name: str, colour: str, now: datetime
 ) -> Project:
     taken = tx.row(
@@ -102,36 +89,38 @@ def change(
         "update projects set name = :name, colour = :colour where id = :id",
         {"name": name, "colour": colour, "id": project.id},
     )
-    _note(tx, viewer, project.id, "changed", now)
+    _note_change(tx, viewer, project.id, "changed", now)
     return find(tx, viewer, name)
 
 
-def instruct(tx: Transaction, viewer: Viewer, project: Project, text: str, *, now: datetime) -> None:
+def set_instructions(tx: Transaction, viewer: Viewer, project: Project, text: str, *, now: datetime) -> None:
     """Set the standing instructions of a project; an empty text takes them away."""
     tx.run(
         "update projects set instructions = :text where id = :id",
-        {"id": project.id, "text": wire.dumps(text) if text else ""},
+        {"id": project.id, "text": codec.dumps(text) if text else ""},
     )
-    _note(tx, viewer, project.id, "changed", now)
+    _note_change(tx, viewer, project.id, "changed", now)
 
 
-def instructions(tx: Transaction, project: ProjectId) -> str:
+def get_instructions(tx: Transaction, project: ProjectId) -> str:
     """The standing instructions of a project, empty if it has none."""
     row = tx.row("select instructions from projects where id = :id", {"id": project})
-    return wire.loads(row[0], str) if row and row[0] else ""
+    return codec.loads(row[0], str) if row and row[0] else ""
 
 
 def remove(tx: Transaction, viewer: Viewer, project: Project, *, now: datetime) -> None:
     """Remove a project; its sessions stay, without one."""
     tx.run("delete from projects where id = :id", {"id": project.id})
-    _note(tx, viewer, project.id, "removed", now)
+    _note_change(tx, viewer, project.id, "removed", now)
 
 
-def _note(tx: Transaction, viewer: Viewer, project: ProjectId, note: str, now: datetime) -> None:
-    changes.note(tx, Kind.PROJECT, project, profile=viewer.profile, owner=viewer.principal, at=now, note=note)
+def _note_change(tx: Transaction, viewer: Viewer, project: ProjectId, note: str, now: datetime) -> None:
+    changes.note(
+        tx, ChangeKind.PROJECT, project, profile=viewer.profile, owner=viewer.principal, at=now, note=note
+    )
 
 
-def _project(row: Row) -> Project:
+def _from_row(row: Row) -> Project:
     id_, profile, owner, name, colour, created_at, sessions, told = row
     return Project(
         id=id_,
@@ -139,7 +128,7 @@ def _project(row: Row) -> Project:
         owner=owner,
         name=name,
         colour=colour,
-        created_at=moment(created_at),
+        created_at=from_micros(created_at),
         sessions=sessions,
-        instructions=wire.loads(told, str) if told else "",
+        instructions=codec.loads(told, str) if told else "",
     )

@@ -1,21 +1,23 @@
-"""Questions: what agents ask people, with the answers."""
+"""Questions that agents ask people, with the answers, the buttons that show them in a chat, and the consents that last for a session."""
 
 import json
 from collections.abc import Iterable
 from datetime import datetime
 
-from keryx.core import ids, wire
-from keryx.core.changes import Kind
+from keryx.core import codec, ids
+from keryx.core import questions as core
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.errors import Conflict, NotFound
-from keryx.core.ids import PrincipalId, QuestionId, SessionId, TurnId
-from keryx.core.questions import Asked, Question, QuestionState
+from keryx.core.ids import DeliveryId, PrincipalId, QuestionId, SessionId, TurnId
+from keryx.core.questions import AskedQuestion, Consent, Question, QuestionState, ToolConsent
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
-from keryx.store import buttons, changes
-from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
+from keryx.store import changes, deliveries
+from keryx.store.db.database import IN_NAMES, Row, Transaction, maybe_moment
 
 # A count, for with `exists` PostgreSQL would rather read all turns than look up a few.
-LEFT = """
+ORPHANED = """
 q.taken = 0 and q.state in ('open', 'answered') and 1 = (
   select count(*) from turns t
   where t.id = q.turn and t.pin is not null and t.cancelling = 0 and t.state in ('failed', 'cancelled')
@@ -23,12 +25,12 @@ q.taken = 0 and q.state in ('open', 'answered') and 1 = (
 """
 _SELECT = f"""
 select q.id, q.profile, q.owner, q.session, q.turn, q.asker, q.shared, q.body, q.state, q.answer, q.answered_by, q.taken,
-  {LEFT}, q.created_at, q.expires_at, q.closed_at
+  {ORPHANED}, q.created_at, q.expires_at, q.closed_at
 from questions q
 """
 
 
-def put(
+def add(
     tx: Transaction,
     turn: Turn,
     question: Question,
@@ -37,7 +39,7 @@ def put(
     expires_at: datetime,
     now: datetime,
     answer: str | None = None,
-) -> Asked:
+) -> AskedQuestion:
     """Store a question of a running turn, open unless its answer is known. The caller holds the turn and has looked
     for the key."""
     state = QuestionState.OPEN if answer is None else QuestionState.ANSWERED
@@ -58,83 +60,83 @@ def put(
             "turn": turn.id,
             "asker": turn.asker,
             "shared": int(shared),
-            "key": ids.plain(question.key),
-            "body": wire.dumps(question),
-            "now": micros(now),
-            "expires_at": micros(expires_at),
+            "key": ids.escape(question.key),
+            "body": codec.dumps(question),
+            "now": to_micros(now),
+            "expires_at": to_micros(expires_at),
             "state": state.value,
-            "answer": None if answer is None else wire.dumps(answer),
-            "closed_at": None if answer is None else micros(now),
+            "answer": None if answer is None else codec.dumps(answer),
+            "closed_at": None if answer is None else to_micros(now),
         },
     )
     asked = get(tx, made)
-    _note(tx, asked, state, now)
+    _note_change(tx, asked, state, now)
     return asked
 
 
-def get(tx: Transaction, question: QuestionId, *, viewer: Viewer | None = None) -> Asked:
-    asked = known(tx, question)
-    if asked is None or (viewer and not asked.seen_by(viewer)):
+def get(tx: Transaction, question: QuestionId, *, viewer: Viewer | None = None) -> AskedQuestion:
+    asked = find_by_id(tx, question)
+    if asked is None or (viewer and not asked.visible_to(viewer)):
         raise NotFound(f"there is no question {question!r}: `keryx questions list` shows those that wait")
     return asked
 
 
-def known(tx: Transaction, question: QuestionId) -> Asked | None:
+def find_by_id(tx: Transaction, question: QuestionId) -> AskedQuestion | None:
     row = tx.row(f"{_SELECT} where q.id = :id", {"id": question})
-    return None if row is None else _asked(row)
+    return None if row is None else _from_row(row)
 
 
-def find(tx: Transaction, turn: TurnId, key: str) -> Asked | None:
+def find_by_key(tx: Transaction, turn: TurnId, key: str) -> AskedQuestion | None:
     """The question that a turn put under a key."""
-    row = tx.row(f"{_SELECT} where q.turn = :turn and q.key = :key", {"turn": turn, "key": ids.plain(key)})
-    return None if row is None else _asked(row)
+    row = tx.row(f"{_SELECT} where q.turn = :turn and q.key = :key", {"turn": turn, "key": ids.escape(key)})
+    return None if row is None else _from_row(row)
 
 
-def waiting(tx: Transaction, session: SessionId) -> list[Asked]:
+def list_open(tx: Transaction, session: SessionId) -> list[AskedQuestion]:
     """The open questions of a session, in the order they were put."""
     # Asked with every message, and there is mostly none: sorting here spares the database the means to sort.
     rows = tx.rows(f"{_SELECT} where q.session = :session and q.state = 'open'", {"session": session})
-    return sorted((_asked(row) for row in rows), key=lambda asked: (asked.created_at, asked.id))
+    return sorted((_from_row(row) for row in rows), key=lambda asked: (asked.created_at, asked.id))
 
 
-def of_session(tx: Transaction, session: SessionId, *, limit: int = 200) -> list[Asked]:
+def list_for_session(tx: Transaction, session: SessionId, *, limit: int = 200) -> list[AskedQuestion]:
     """The last questions of a session, whatever became of them, newest first."""
     rows = tx.rows(
         f"{_SELECT} where q.session = :session order by q.created_at desc, q.id desc limit :limit",
         {"session": session, "limit": limit},
     )
-    return [_asked(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def of_turn(tx: Transaction, turn: TurnId) -> list[Asked]:
+def list_for_turn(tx: Transaction, turn: TurnId) -> list[AskedQuestion]:
     rows = tx.rows(f"{_SELECT} where q.turn = :turn order by q.created_at, q.id", {"turn": turn})
-    return [_asked(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def kept(tx: Transaction, session: SessionId) -> list[Asked]:
+def list_orphaned_answers(tx: Transaction, session: SessionId) -> list[AskedQuestion]:
     """The answers of a session that no agent was given, for the one that asked was gone; newest first."""
     rows = tx.rows(
-        f"{_SELECT} where q.session = :session and q.state = 'answered' and {LEFT} order by q.created_at desc, q.id desc",
+        f"{_SELECT} where q.session = :session and q.state = 'answered' and {ORPHANED} order by q.created_at desc, q.id desc",
         {"session": session},
     )
-    return [_asked(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def overdue(tx: Transaction, *, now: datetime) -> list[Asked]:
+def list_orphaned_overdue(tx: Transaction, *, now: datetime) -> list[AskedQuestion]:
     """Open questions that nobody waits for and that have run out."""
     rows = tx.rows(
-        f"{_SELECT} where q.state = 'open' and q.expires_at <= :now and {LEFT}", {"now": micros(now)}
+        f"{_SELECT} where q.state = 'open' and q.expires_at <= :now and {ORPHANED}", {"now": to_micros(now)}
     )
-    return [_asked(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def among(tx: Transaction, questions: Iterable[str]) -> list[Asked]:
+def get_many(tx: Transaction, questions: Iterable[str]) -> list[AskedQuestion]:
     """Those of these questions that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where q.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(questions))})
-    return [_asked(row) for row in rows]
+    rows = tx.rows(f"{_SELECT} where q.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(questions))})
+    return [_from_row(row) for row in rows]
 
 
-def page(tx: Transaction, viewer: Viewer, *, limit: int = 200) -> list[Asked]:
+def list_open_for_viewer(tx: Transaction, viewer: Viewer, *, limit: int = 200) -> list[AskedQuestion]:
     """The open questions that a viewer may see, oldest first."""
     rows = tx.rows(
         f"""
@@ -146,12 +148,12 @@ def page(tx: Transaction, viewer: Viewer, *, limit: int = 200) -> list[Asked]:
         """,
         {"profile": viewer.profile, "owner": viewer.owner, "limit": limit},
     )
-    return [_asked(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
 def close(
     tx: Transaction,
-    asked: Asked,
+    asked: AskedQuestion,
     state: QuestionState,
     *,
     now: datetime,
@@ -167,48 +169,50 @@ def close(
         {
             "id": asked.id,
             "state": state.value,
-            "answer": None if answer is None else wire.dumps(answer),
+            "answer": None if answer is None else codec.dumps(answer),
             "by": by,
-            "now": micros(now),
+            "now": to_micros(now),
         },
     )
     if not changed:
         raise Conflict(f"the question “{asked.question.title}” is closed already")
-    _note(tx, asked, state, now)
-    buttons.end(tx, get(tx, asked.id), now=now)
+    _note_change(tx, asked, state, now)
+    close_buttons(tx, get(tx, asked.id), now=now)
 
 
-def prolong(tx: Transaction, asked: Asked, expires_at: datetime) -> None:
+def set_expiry(tx: Transaction, asked: AskedQuestion, expires_at: datetime) -> None:
     """Set when an open question runs out."""
-    tx.run("update questions set expires_at = :at where id = :id", {"id": asked.id, "at": micros(expires_at)})
+    tx.run(
+        "update questions set expires_at = :at where id = :id", {"id": asked.id, "at": to_micros(expires_at)}
+    )
 
 
-def take(tx: Transaction, asked: Asked) -> None:
+def mark_taken(tx: Transaction, asked: AskedQuestion) -> None:
     """The agent is given what became of a question: from here on it may act on it."""
     tx.run("update questions set taken = 1 where id = :id", {"id": asked.id})
 
 
-def cancel(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
+def cancel_for_turn(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
     """Close the open questions of a turn that has ended."""
-    for asked in _open(tx, turn):
+    for asked in _list_open_for_turn(tx, turn):
         close(tx, asked, QuestionState.CANCELLED, now=now)
 
 
-def leave(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
+def note_orphaned(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
     """Keep the questions of a turn open though it has ended, and say that nobody waits for them now."""
-    for asked in _open(tx, turn):
-        _note(tx, asked, QuestionState.OPEN, now)
+    for asked in _list_open_for_turn(tx, turn):
+        _note_change(tx, asked, QuestionState.OPEN, now)
 
 
-def _open(tx: Transaction, turn: TurnId) -> list[Asked]:
+def _list_open_for_turn(tx: Transaction, turn: TurnId) -> list[AskedQuestion]:
     rows = tx.rows(f"{_SELECT} where q.turn = :turn and q.state = 'open'", {"turn": turn})
-    return [_asked(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def _note(tx: Transaction, asked: Asked, state: QuestionState, now: datetime) -> None:
+def _note_change(tx: Transaction, asked: AskedQuestion, state: QuestionState, now: datetime) -> None:
     changes.note(
         tx,
-        Kind.QUESTION,
+        ChangeKind.QUESTION,
         asked.id,
         profile=asked.profile,
         owner=asked.owner,
@@ -219,12 +223,12 @@ def _note(tx: Transaction, asked: Asked, state: QuestionState, now: datetime) ->
     )
 
 
-def _asked(row: Row) -> Asked:
+def _from_row(row: Row) -> AskedQuestion:
     (
         id_, profile, owner, session, turn, asker, shared, body, state, answer, answered_by, taken, left,
         created_at, expires_at, closed_at,
     ) = row  # fmt: skip
-    return Asked(
+    return AskedQuestion(
         id=id_,
         profile=profile,
         owner=owner,
@@ -232,13 +236,126 @@ def _asked(row: Row) -> Asked:
         turn=turn,
         asker=asker,
         shared=bool(shared),
-        question=wire.loads(body, Question),
+        question=codec.loads(body, Question),
         state=QuestionState(state),
-        answer=None if answer is None else wire.loads(answer, str),
+        answer=None if answer is None else codec.loads(answer, str),
         answered_by=answered_by,
         taken=bool(taken),
         left=bool(left),
-        created_at=moment(created_at),
-        expires_at=moment(expires_at),
+        created_at=from_micros(created_at),
+        expires_at=from_micros(expires_at),
         closed_at=maybe_moment(closed_at),
     )
+
+
+def find_consent(tx: Transaction, session: SessionId, tool: str) -> Consent | None:
+    row = tx.row(
+        "select consent from consents where session = :session and tool = :tool",
+        {"session": session, "tool": ids.escape(tool)},
+    )
+    return None if row is None else Consent(row[0])
+
+
+def set_consent(
+    tx: Transaction, session: SessionId, tool: str, given: Consent, *, by: PrincipalId, now: datetime
+) -> None:
+    """Keep a lasting consent; a later one takes its place."""
+    tx.run(
+        """
+        insert into consents (session, tool, consent, given_by, given_at)
+        values (:session, :tool, :consent, :by, :now)
+        on conflict (session, tool) do update
+        set consent = excluded.consent, given_by = excluded.given_by, given_at = excluded.given_at
+        """,
+        {
+            "session": session,
+            "tool": ids.escape(tool),
+            "consent": given.value,
+            "by": by,
+            "now": to_micros(now),
+        },
+    )
+
+
+def list_consents(
+    tx: Transaction, viewer: Viewer, *, session: SessionId | None = None, limit: int = 200
+) -> list[ToolConsent]:
+    """The consents that a viewer may see, of one session or of all, the newest first."""
+    rows = tx.rows(
+        """
+        select c.session, s.title, c.tool, c.consent, c.given_by, c.given_at
+        from consents c
+        join sessions s on s.id = c.session
+        where s.profile = :profile and s.deleted_at is null
+          and (cast(:owner as text) is null or s.owner = :owner)
+          and (cast(:session as text) is null or c.session = :session)
+        order by c.given_at desc, c.session, c.tool
+        limit :limit
+        """,
+        {"profile": viewer.profile, "owner": viewer.owner, "session": session, "limit": limit},
+    )
+    return [
+        ToolConsent(
+            session=SessionId(id_),
+            title=title or "",
+            tool=tool,
+            consent=Consent(given),
+            given_by=PrincipalId(by),
+            given_at=from_micros(at),
+        )
+        for id_, title, tool, given, by, at in rows
+    ]
+
+
+def remove_consent(tx: Transaction, session: SessionId, tool: str) -> bool:
+    """Take a consent back; gives whether there was one."""
+    row = tx.row(
+        "delete from consents where session = :session and tool = :tool returning tool",
+        {"session": session, "tool": ids.escape(tool)},
+    )
+    return row is not None
+
+
+def save_buttons(tx: Transaction, question: QuestionId, receipt: str) -> None:
+    """A question is shown with buttons by this message; one that was repeated by the last."""
+    tx.run(
+        """
+        insert into buttons (question, receipt) values (:question, :receipt)
+        on conflict (question) do update set receipt = excluded.receipt
+        """,
+        {"question": question, "receipt": codec.dumps(receipt)},
+    )
+
+
+def close_buttons(tx: Transaction, asked: AskedQuestion, *, now: datetime) -> None:
+    """A question is closed: a delivery that says how takes the place of its buttons, if it is shown with any."""
+    if not tx.row(
+        "select 1 from buttons where question = :question and delivery is null", {"question": asked.id}
+    ):
+        return
+    first = deliveries.get(tx, DeliveryId(asked.id))
+    made = deliveries.enqueue(
+        tx,
+        first.target.without_reply,
+        core.format_closed(asked, whole=len(first.receipts) == 1),
+        profile=asked.profile,
+        owner=asked.owner,
+        session=asked.session,
+        turn=asked.turn,
+        now=now,
+    )
+    tx.run(
+        "update buttons set delivery = :delivery where question = :question",
+        {"question": asked.id, "delivery": made},
+    )
+
+
+def find_replaced_receipt(tx: Transaction, delivery: DeliveryId) -> str:
+    """The message whose place a delivery takes; empty if it takes none."""
+    row = tx.row("select receipt from buttons where delivery = :delivery", {"delivery": delivery})
+    return "" if row is None else codec.loads(row[0], str)
+
+
+def remove_buttons(tx: Transaction, delivery: DeliveryId) -> None:
+    """A delivery has taken its place, or there is none to take any more."""
+    tx.run("delete from buttons where delivery = :delivery", {"delivery": delivery})

@@ -1,5 +1,7 @@
-"""Sessions: made with their first message, named, changed, ended and erased."""
+"""Sessions: create, find, list, rename, change, end, delete and erase; with unique titles, bindings to outside agents, and the queue of end-of-session hooks."""
 
+import base64
+import binascii
 import json
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -7,34 +9,53 @@ from typing import Any
 
 import msgspec
 
-from keryx.core import ids, source, titles, wire
-from keryx.core.changes import Kind
-from keryx.core.errors import Invalid, NotFound
+from keryx.core import codec, ids, sessions, source
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId
 from keryx.core.sessions import (
+    JOB_SURFACE,
+    Activity,
+    Binding,
     EndReason,
     Session,
-    Settings,
+    SessionFilter,
+    SessionListItem,
+    SessionSettings,
     TitleBy,
-    Tokens,
     Viewer,
 )
 from keryx.core.source import Source
-from keryx.store import changes, lines, media
-from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
+from keryx.core.usage import Tokens
+from keryx.store import changes, media
+from keryx.store.db.database import IN_NAMES, Row, Transaction, maybe_moment
 
-COLUMNS = """
+_COLUMNS = """
   s.id, s.profile, s.owner, s.surface, s.created_at, s.active_at, s.title, s.title_by, s.origin, s.parent, s.parent_seq,
   s.project, s.pinned, s.archived, s.deleted_at, s.ended_at, s.end_reason, s.cwd, s.settings, s.epoch, s.last_seq,
   s.messages, s.turns, s.tokens_input, s.tokens_output, s.tokens_reasoning, s.tokens_cache_read, s.tokens_cache_write,
   s.cost, s.cost_status, s.context_used, s.context_limit
 """
-SELECT = f"select {COLUMNS} from sessions s"
-GIVEN = "given"
+_SELECT = f"select {_COLUMNS} from sessions s"
+OWNER_CHANGED = "given"
+MESSAGES_IMPORTED = "imported"
+MESSAGES_REVISED = "revised"
+_TURN_IN_STATE = "select 1 from turns t where t.session = s.id and t.state = '{}'"
+_HAS_RUNNING_TURN, _HAS_QUEUED_TURN = (
+    f"exists ({_TURN_IN_STATE.format(state)})" for state in ("running", "queued")
+)
+_LAST_TURN_FAILED = """
+(select t.state from turns t where t.session = s.id order by t.position desc limit 1) in ('failed', 'parked', 'expired')
+"""
+# Asked in this way PostgreSQL looks for each session of a page; else it might collect all that wait for this one page.
+_FIND_TURN = f"({_TURN_IN_STATE} limit 1) is not null"
+_ACTIVITY_COLUMN = f"""
+case when {_FIND_TURN.format("running")} then 'running' when {_FIND_TURN.format("queued")} then 'waiting'
+  when {_LAST_TURN_FAILED} then 'failed' else 'idle' end
+"""
 """How the feed notes that a session belongs to somebody else now."""
-IMPORTED = "imported"
 """How the feed notes that messages, which it does not name, were brought into a session."""
-REVISED = "revised"
 
 
 def create(
@@ -48,7 +69,7 @@ def create(
     parent: Session | None = None,
     parent_seq: int | None = None,
     cwd: str = "",
-    settings: Settings = Settings(),
+    settings: SessionSettings = SessionSettings(),
     id: SessionId | None = None,
 ) -> SessionId:
     """Make a session. The caller adds its first message in the same transaction."""
@@ -69,12 +90,12 @@ def create(
             "parent": parent and parent.id,
             "parent_seq": parent_seq,
             "cwd": cwd,
-            "settings": wire.dumps(settings),
-            "now": micros(now),
+            "settings": codec.dumps(settings),
+            "now": to_micros(now),
         },
     )
     changes.note(
-        tx, Kind.SESSION, session, profile=profile, owner=owner, at=now, session=session, note="created"
+        tx, ChangeKind.SESSION, session, profile=profile, owner=owner, at=now, session=session, note="created"
     )
     return session
 
@@ -83,18 +104,18 @@ def get(
     tx: Transaction, session: SessionId, *, viewer: Viewer | None = None, deleted: bool = False
 ) -> Session:
     """A session by its id. With a viewer, a session that is not theirs does not exist."""
-    row = tx.row(f"{SELECT} where s.id = :id", {"id": session})
-    found = None if row is None else from_row(row)
+    row = tx.row(f"{_SELECT} where s.id = :id", {"id": session})
+    found = None if row is None else _from_row(row)
     hidden = found is not None and not deleted and found.deleted_at is not None
     if found is None or hidden or (viewer and not viewer.sees(found.profile, found.owner)):
         raise NotFound(f"there is no session {session!r}: /sessions or `keryx sessions list` shows them")
     return found
 
 
-def among(tx: Transaction, sessions: Iterable[SessionId]) -> list[Session]:
+def get_many(tx: Transaction, sessions: Iterable[SessionId]) -> list[Session]:
     """Those of these sessions that there are, deleted ones too, in no order."""
-    rows = tx.rows(f"{SELECT} where s.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(sessions))})
-    return [from_row(row) for row in rows]
+    rows = tx.rows(f"{_SELECT} where s.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(sessions))})
+    return [_from_row(row) for row in rows]
 
 
 def exists(tx: Transaction, session: SessionId) -> bool:
@@ -108,64 +129,64 @@ def lock(tx: Transaction, session: SessionId) -> None:
         tx.row(f"select 1 from sessions where id = :id{tx.for_update}", {"id": session})
 
 
-def children(tx: Transaction, session: SessionId) -> list[Session]:
-    rows = tx.rows(f"{SELECT} where s.parent = :id and s.deleted_at is null order by s.id", {"id": session})
-    return [from_row(row) for row in rows]
+def list_children(tx: Transaction, session: SessionId) -> list[Session]:
+    rows = tx.rows(f"{_SELECT} where s.parent = :id and s.deleted_at is null order by s.id", {"id": session})
+    return [_from_row(row) for row in rows]
 
 
 def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: datetime) -> str:
     """Set a title; gives the one that was set. A person's title must be free and is never overwritten by
     another; any other title takes the next free number."""
     if by is TitleBy.PERSON:
-        wanted = free_title(tx, Viewer(session.profile, session.owner), title, but=session.id)
+        wanted = validate_title(tx, Viewer(session.profile, session.owner), title, but=session.id)
     elif session.title_by is TitleBy.PERSON:
         return session.title
     else:
-        wanted = lines.free(tx, session, titles.clean(title))
+        wanted = _unique_title(tx, session, sessions.clean_title(title))
     _set_title(tx, session, wanted, by, now)
     return wanted
 
 
-def free_title(tx: Transaction, owner: Viewer, title: str, *, but: SessionId | None = None) -> str:
+def validate_title(tx: Transaction, owner: Viewer, title: str, *, but: SessionId | None = None) -> str:
     """A person's title as it would be kept. `Invalid` if a session of this owner has it, `but` this one."""
-    wanted = titles.clean(title)
-    if lines.holder(tx, owner, wanted) not in (None, but):
+    wanted = sessions.clean_title(title)
+    if _find_title_holder(tx, owner, wanted) not in (None, but):
         raise Invalid(f"you have a session called {wanted!r} already: choose another title")
     return wanted
 
 
-def keep_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | None, now: datetime) -> str:
+def import_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | None, now: datetime) -> str:
     """Give a session the title that it has elsewhere; gives the one that was set, numbered if it is taken here."""
-    wanted = lines.free(tx, session, titles.clean(title))
+    wanted = _unique_title(tx, session, sessions.clean_title(title))
     _set_title(tx, session, wanted, by or TitleBy.RULE, now)
     return wanted
 
 
-def touch(tx: Transaction, session: Session, *, now: datetime) -> None:
+def note_revision(tx: Transaction, session: Session, *, now: datetime) -> None:
     """Tell followers that marks of its messages changed: look at them again."""
-    _note(tx, session, REVISED, now)
+    _note_change(tx, session, MESSAGES_REVISED, now)
 
 
 def set_pinned(tx: Transaction, session: Session, pinned: bool, *, now: datetime) -> None:
-    _change(tx, session, "pinned = :value", {"value": int(pinned)}, now)
+    _update(tx, session, "pinned = :value", {"value": int(pinned)}, now)
 
 
 def set_archived(tx: Transaction, session: Session, archived: bool, *, now: datetime) -> None:
-    _change(tx, session, "archived = :value", {"value": int(archived)}, now)
+    _update(tx, session, "archived = :value", {"value": int(archived)}, now)
 
 
 def set_project(tx: Transaction, session: Session, project: ProjectId | None, *, now: datetime) -> None:
-    _change(tx, session, "project = :value", {"value": project}, now)
+    _update(tx, session, "project = :value", {"value": project}, now)
 
 
-def set_settings(tx: Transaction, session: Session, settings: Settings, *, now: datetime) -> None:
-    _change(tx, session, "settings = :value", {"value": wire.dumps(settings)}, now)
+def set_settings(tx: Transaction, session: Session, settings: SessionSettings, *, now: datetime) -> None:
+    _update(tx, session, "settings = :value", {"value": codec.dumps(settings)}, now)
 
 
 def end(tx: Transaction, session: Session, reason: EndReason | None, *, now: datetime) -> None:
     """End a session with a reason, or reopen it with none."""
-    ended_at = None if reason is None else micros(now)
-    _change(
+    ended_at = None if reason is None else to_micros(now)
+    _update(
         tx,
         session,
         "ended_at = :at, end_reason = :reason",
@@ -174,44 +195,44 @@ def end(tx: Transaction, session: Session, reason: EndReason | None, *, now: dat
     )
 
 
-def hide(tx: Transaction, session: Session, *, grace: timedelta, now: datetime) -> None:
+def soft_delete(tx: Transaction, session: Session, *, grace: timedelta, now: datetime) -> None:
     """Delete: gone from every list now, erased after the grace period."""
     tx.run(
         "update sessions set deleted_at = :now, erase_at = :erase_at where id = :id",
-        {"id": session.id, "now": micros(now), "erase_at": micros(now + grace)},
+        {"id": session.id, "now": to_micros(now), "erase_at": to_micros(now + grace)},
     )
-    _note_gone(tx, session, now)
+    _note_removal(tx, session, now)
 
 
-def unhide(tx: Transaction, session: Session, *, now: datetime) -> None:
+def undelete(tx: Transaction, session: Session, *, now: datetime) -> None:
     """Bring a deleted session back. A title that was taken meanwhile gets the next number."""
-    if session.title and lines.taken(tx, session, session.title):
-        title = lines.free(tx, session, session.title)
+    if session.title and _title_taken(tx, session, session.title):
+        title = _unique_title(tx, session, session.title)
         _set_title(tx, session, title, session.title_by or TitleBy.RULE, now)
-    _change(tx, session, "deleted_at = null, erase_at = null", {}, now)
+    _update(tx, session, "deleted_at = null, erase_at = null", {}, now)
 
 
 def erase(tx: Transaction, session: Session, *, now: datetime) -> None:
     """Remove a session and everything of it for good."""
     tx.run("delete from pieces where turn in (select id from turns where session = :id)", {"id": session.id})
-    media.forget(tx, session.id, profile=session.profile, owner=session.owner)
+    media.remove_for_session(tx, session.id, profile=session.profile, owner=session.owner)
     tx.run("delete from sessions where id = :id", {"id": session.id})
-    _note_gone(tx, session, now)
+    _note_removal(tx, session, now)
 
 
-def due_for_erasure(tx: Transaction, *, now: datetime, limit: int = 20) -> list[Session]:
+def list_due_for_erasure(tx: Transaction, *, now: datetime, limit: int = 20) -> list[Session]:
     rows = tx.rows(
-        f"{SELECT} where s.erase_at <= :now order by s.erase_at limit :limit",
-        {"now": micros(now), "limit": limit},
+        f"{_SELECT} where s.erase_at <= :now order by s.erase_at limit :limit",
+        {"now": to_micros(now), "limit": limit},
     )
-    return [from_row(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
 def count_turn(tx: Transaction, session: SessionId, *, now: datetime) -> None:
     """A turn of this session begins: counted, and served last in the queue of sessions from now on."""
     tx.run(
         "update sessions set turns = turns + 1, served_at = :now where id = :id",
-        {"id": session, "now": micros(now)},
+        {"id": session, "now": to_micros(now)},
     )
 
 
@@ -230,7 +251,7 @@ def copy_counters(tx: Transaction, *, source: SessionId, target: SessionId) -> N
     )
 
 
-def next_undo(tx: Transaction, session: SessionId) -> int:
+def next_undo_group(tx: Transaction, session: SessionId) -> int:
     row = tx.row("update sessions set undo = undo + 1 where id = :id returning undo", {"id": session})
     assert row is not None
     return int(row[0])
@@ -243,11 +264,11 @@ def add_alias(tx: Transaction, session: Session, alias: str) -> None:
         insert into aliases (profile, alias, session) values (:profile, :alias, :session)
         on conflict (profile, alias) do nothing
         """,
-        {"profile": session.profile, "alias": ids.reference(alias), "session": session.id},
+        {"profile": session.profile, "alias": ids.parse_reference(alias), "session": session.id},
     )
 
 
-def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[SessionId]:
+def list_ids_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[SessionId]:
     """The ids of every session of a person, deleted ones too, oldest first."""
     rows = tx.rows(
         "select id from sessions where profile = :profile and owner = :owner order by id",
@@ -256,27 +277,29 @@ def of_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list
     return [SessionId(row[0]) for row in rows]
 
 
-def give(tx: Transaction, session: Session, owner: PrincipalId, *, now: datetime) -> None:
+def change_owner(tx: Transaction, session: Session, owner: PrincipalId, *, now: datetime) -> None:
     """Let a session with all its work belong to another person. A title that they use already gets a number."""
     heir = msgspec.structs.replace(session, owner=owner)
     title = (
-        lines.free(tx, heir, session.title) if session.title and session.deleted_at is None else session.title
+        _unique_title(tx, heir, session.title)
+        if session.title and session.deleted_at is None
+        else session.title
     )
     tx.run(
         """
         update sessions set owner = :owner, title = :title, title_key = :key, title_base = :base where id = :id
         """,
-        {"id": session.id, "owner": owner, "title": title, **lines.keys(title)},
+        {"id": session.id, "owner": owner, "title": title, **_title_params(title)},
     )
     params = {"id": session.id, "owner": owner}
     tx.run("update turns set owner = :owner where session = :id", params)
     tx.run("update usage set owner = :owner where session = :id", params)
     tx.run("update deliveries set owner = :owner where session = :id", params)
-    _note_gone(tx, session, now)
-    _note(tx, heir, GIVEN, now)
+    _note_removal(tx, session, now)
+    _note_change(tx, heir, OWNER_CHANGED, now)
 
 
-def from_row(row: Row) -> Session:
+def _from_row(row: Row) -> Session:
     (
         id_, profile, owner, surface, created_at, active_at, title, title_by, origin, parent, parent_seq,
         project, pinned, archived, deleted_at, ended_at, end_reason, cwd, settings, epoch, last_seq,
@@ -288,8 +311,8 @@ def from_row(row: Row) -> Session:
         profile=profile,
         owner=owner,
         surface=surface,
-        created_at=moment(created_at),
-        active_at=moment(active_at),
+        created_at=from_micros(created_at),
+        active_at=from_micros(active_at),
         title=title,
         title_by=TitleBy(title_by) if title_by else None,
         origin=source.decode(origin) if origin else None,
@@ -302,7 +325,7 @@ def from_row(row: Row) -> Session:
         ended_at=maybe_moment(ended_at),
         end_reason=EndReason(end_reason) if end_reason else None,
         cwd=cwd,
-        settings=wire.loads(settings, Settings),
+        settings=codec.loads(settings, SessionSettings),
         epoch=epoch,
         last_seq=last_seq,
         messages=messages,
@@ -322,26 +345,26 @@ def from_row(row: Row) -> Session:
 
 
 def _set_title(tx: Transaction, session: Session, title: str, by: TitleBy, now: datetime) -> None:
-    _change(
+    _update(
         tx,
         session,
         "title = :title, title_by = :by, title_key = :key, title_base = :base",
-        {"title": title, "by": by.value, **lines.keys(title)},
+        {"title": title, "by": by.value, **_title_params(title)},
         now,
     )
 
 
-def _change(
+def _update(
     tx: Transaction, session: Session, assignment: str, params: dict[str, Any], now: datetime
 ) -> None:
     tx.run(f"update sessions set {assignment} where id = :id", {**params, "id": session.id})
-    _note(tx, session, "changed", now)
+    _note_change(tx, session, "changed", now)
 
 
-def _note(tx: Transaction, session: Session, note: str, now: datetime) -> None:
+def _note_change(tx: Transaction, session: Session, note: str, now: datetime) -> None:
     changes.note(
         tx,
-        Kind.SESSION,
+        ChangeKind.SESSION,
         session.id,
         profile=session.profile,
         owner=session.owner,
@@ -351,13 +374,286 @@ def _note(tx: Transaction, session: Session, note: str, now: datetime) -> None:
     )
 
 
-def _note_gone(tx: Transaction, session: Session, now: datetime) -> None:
+def _note_removal(tx: Transaction, session: Session, now: datetime) -> None:
     changes.note(
         tx,
-        Kind.SESSION_GONE,
+        ChangeKind.SESSION_GONE,
         session.id,
         profile=session.profile,
         owner=session.owner,
         at=now,
         session=session.id,
     )
+
+
+def _title_params(title: str) -> dict[str, str | None]:
+    """What a title is found by, as parameters: its key, and the base of its line."""
+    return {"key": title.casefold() or None, "base": sessions.split_title_number(title)[0].casefold() or None}
+
+
+def _title_taken(tx: Transaction, session: Session, title: str) -> bool:
+    """Whether another session of the owner has this title."""
+    return _find_title_holder(tx, Viewer(session.profile, session.owner), title) not in (None, session.id)
+
+
+def _find_title_holder(tx: Transaction, owner: Viewer, title: str) -> SessionId | None:
+    """The session of an owner that has this title."""
+    row = tx.row(
+        """
+        select id from sessions
+        where profile = :profile and owner = :owner and title_key = :key and deleted_at is null
+        """,
+        {"profile": owner.profile, "owner": owner.principal, "key": title.casefold()},
+    )
+    return SessionId(row[0]) if row else None
+
+
+def _unique_title(tx: Transaction, session: Session, title: str) -> str:
+    """The title if it is free, else the next of its line."""
+    return next_title(tx, session, title) if _title_taken(tx, session, title) else title
+
+
+def next_title(tx: Transaction, session: Session, title: str) -> str:
+    """The next free title of a line: `base #2`, `base #3`, ..."""
+    base, _ = sessions.split_title_number(title)
+    rows = tx.rows(
+        """
+        select title from sessions
+        where profile = :profile and owner = :owner and title_base = :base and deleted_at is null
+        """,
+        {"profile": session.profile, "owner": session.owner, "base": base.casefold()},
+    )
+    number = max((sessions.split_title_number(row[0])[1] for row in rows), default=0) + 1
+    # A long base is cut to make room for its number, and may then be of another line.
+    while _title_taken(tx, session, wanted := sessions.number_title(base, number)):
+        number += 1
+    return wanted
+
+
+def resolve(tx: Transaction, viewer: Viewer, text: str) -> Session:
+    """Find a session by id, unique prefix, title (the newest of its line), or alias."""
+    name = ids.parse_reference(text)
+    for candidates in (_find_by_id, _find_by_title, _find_by_alias, _find_by_prefix):
+        found = [s for s in candidates(tx, viewer, name) if viewer.sees(s.profile, s.owner)]
+        if len(found) == 1 or (found and candidates is _find_by_title):
+            return found[0]
+        if found:
+            raise Ambiguous(
+                f"{name!r} fits {len(found)} sessions or more: give a longer prefix, or the title"
+            )
+    raise NotFound(f"there is no session {name!r}: /sessions or `keryx sessions list` shows them")
+
+
+def _find_by_id(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
+    return [
+        _from_row(r)
+        for r in tx.rows(f"{_SELECT} where s.id = :name and s.deleted_at is null", {"name": name})
+    ]
+
+
+def _find_by_title(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
+    key = name.casefold()
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where s.profile = :profile and s.title_base = :base and s.deleted_at is null
+          and s.owner = coalesce(cast(:owner as text), s.owner)
+        order by s.active_at desc limit 200
+        """,
+        {"profile": viewer.profile, "base": sessions.split_title_number(key)[0], "owner": viewer.owner},
+    )
+    line = [_from_row(row) for row in rows]
+    # A numbered title asks for that one; a bare title for the newest of its line.
+    exact = [s for s in line if s.title.casefold() == key]
+    return exact if sessions.split_title_number(key)[1] > 1 else line
+
+
+def _find_by_alias(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
+    rows = tx.rows(
+        f"{_SELECT} join aliases a on a.session = s.id where a.profile = :profile and a.alias = :name and s.deleted_at is null",
+        {"profile": viewer.profile, "name": name},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def _find_by_prefix(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
+    prefix = name.lower()
+    if len(prefix) < 4 or not prefix.isascii() or not prefix.isalnum():
+        return []
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where s.id >= :low and s.id < :high and s.deleted_at is null and s.profile = :profile
+          and s.owner = coalesce(cast(:owner as text), s.owner)
+        order by s.id limit 20
+        """,
+        {"low": prefix, "high": prefix + "~", "profile": viewer.profile, "owner": viewer.owner},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def list_page(
+    tx: Transaction, viewer: Viewer, listing: SessionFilter
+) -> tuple[list[SessionListItem], str | None]:
+    """One page of sessions, pinned first, then by last message; and the cursor of the next page."""
+    pinned, active_at, last = _decode_page_cursor(listing.after)
+    limit = max(1, min(listing.limit, 500))
+    params: dict[str, Any] = {
+        "profile": viewer.profile,
+        "pinned_at": pinned,
+        "active_at": active_at,
+        "last": last,
+        "limit": limit + 1,
+        "job": JOB_SURFACE,
+    }
+    where = [
+        "s.profile = :profile",
+        "s.deleted_at is null",
+        "(s.pinned, s.active_at, s.id) < (:pinned_at, :active_at, :last)",
+    ]
+    where += _build_filters(viewer, listing, params)
+    rows = tx.rows(
+        f"""
+        select {_COLUMNS}, {_ACTIVITY_COLUMN} from sessions s
+        where {" and ".join(where)}
+        order by s.pinned desc, s.active_at desc, s.id desc
+        limit :limit
+        """,
+        params,
+    )
+    found = [SessionListItem(session=_from_row(row[:-1]), activity=Activity(row[-1])) for row in rows[:limit]]
+    return found, _encode_page_cursor(found[-1].session) if len(rows) > limit else None
+
+
+def get_many_with_activity(tx: Transaction, sessions: Iterable[SessionId]) -> list[SessionListItem]:
+    """Those of these sessions that exist, deleted ones too, in no order."""
+    rows = tx.rows(
+        f"select {_COLUMNS}, {_ACTIVITY_COLUMN} from sessions s where s.id {IN_NAMES[tx.engine]}",
+        {"names": json.dumps(list(sessions))},
+    )
+    return [SessionListItem(session=_from_row(row[:-1]), activity=Activity(row[-1])) for row in rows]
+
+
+def get_activity(tx: Transaction, session: SessionId) -> Activity:
+    row = tx.row(f"select {_ACTIVITY_COLUMN} from sessions s where s.id = :id", {"id": session})
+    return Activity(row[0]) if row else Activity.IDLE
+
+
+def _build_filters(viewer: Viewer, listing: SessionFilter, params: dict[str, Any]) -> list[str]:
+    """The optional conditions of a list, each a fixed text; values go into `params`."""
+    where: list[str] = []
+    for value, name, clause in (
+        (viewer.owner, "owner", "s.owner = :owner"),
+        (listing.surface, "surface", "s.surface = :surface"),
+        (listing.project, "project", "s.project = :project"),
+        (listing.cwd, "cwd", "s.cwd = :cwd"),
+    ):
+        if value is not None:
+            params[name] = value
+            where.append(clause)
+    if listing.archived is not None:
+        where.append("s.archived = 1" if listing.archived else "s.archived = 0")
+    if listing.pinned is not None:
+        where.append("s.pinned = 1" if listing.pinned else "s.pinned = 0")
+    if listing.since is not None:
+        params["since"] = to_micros(listing.since)
+        where.append("s.active_at >= :since")
+    # Scheduled runs are shown where they are asked for, or the project that they lie in.
+    if not listing.jobs and listing.surface != JOB_SURFACE and listing.project is None:
+        where.append("s.surface <> :job")
+    match listing.activity:
+        case Activity.RUNNING:
+            where.append(_HAS_RUNNING_TURN)
+        case Activity.WAITING:
+            where.append(_HAS_QUEUED_TURN)
+        case Activity.FAILED:
+            where.append(_LAST_TURN_FAILED)
+        case Activity.IDLE:
+            where.append(f"not {_HAS_RUNNING_TURN} and not {_HAS_QUEUED_TURN}")
+        case None:
+            pass
+    return where
+
+
+def _decode_page_cursor(after: str | None) -> tuple[int, int, str]:
+    if after is None:
+        return 2, 0, ""
+    try:
+        pinned, active_at, last = base64.urlsafe_b64decode(after.encode()).decode("ascii").split(":")
+        if max(len(pinned), len(active_at)) > 18:
+            raise ValueError("a number out of range")
+        return int(pinned), int(active_at), ids.parse_reference(last)
+    except (ValueError, binascii.Error, Invalid) as exc:
+        raise Invalid(f"{after[:80]!r} is not a page cursor: use one that Keryx gave you") from exc
+
+
+def _encode_page_cursor(session: Session) -> str:
+    text = f"{int(session.pinned)}:{to_micros(session.active_at)}:{session.id}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def save_binding(tx: Transaction, session: SessionId, binding: Binding, *, now: datetime) -> None:
+    """Keep a binding in place of the one that this session had with the same agent."""
+    tx.run(
+        """
+        insert into bindings (session, agent, body, bound_at, seen_at)
+        values (:session, :agent, :body, :now, :now)
+        on conflict (session, agent) do update
+        set body = excluded.body, seen_at = excluded.seen_at
+        """,
+        {
+            "session": session,
+            "agent": ids.escape(binding.agent),
+            "body": codec.dumps(binding),
+            "now": to_micros(now),
+        },
+    )
+
+
+def list_bindings(tx: Transaction, session: SessionId) -> dict[str, Binding]:
+    """The bindings of a session, by the name of the agent."""
+    rows = tx.rows("select body from bindings where session = :session", {"session": session})
+    found = [codec.loads(row[0], Binding) for row in rows]
+    return {binding.agent: binding for binding in found}
+
+
+class SessionEndHook(msgspec.Struct, frozen=True):
+    session: SessionId
+    reason: str
+    tries: int
+
+
+def add_end_hook(tx: Transaction, session: SessionId, reason: str, *, now: datetime) -> None:
+    tx.run(
+        """
+        insert into finals (session, reason, due_at) values (:session, :reason, :now)
+        on conflict (session) do nothing
+        """,
+        {"session": session, "reason": reason, "now": to_micros(now)},
+    )
+
+
+def claim_end_hook(tx: Transaction, *, now: datetime, retry_at: datetime, most: int) -> SessionEndHook | None:
+    """Count a try of the next due final and give it. It comes back at `retry_at` unless it is removed."""
+    row = tx.row(
+        f"select session, reason, tries from finals where due_at <= :now and tries < :most order by due_at limit 1{tx.skip_locked}",
+        {"now": to_micros(now), "most": most},
+    )
+    if row is None:
+        return None
+    tx.run(
+        "update finals set tries = tries + 1, due_at = :retry_at where session = :session",
+        {"session": row[0], "retry_at": to_micros(retry_at)},
+    )
+    return SessionEndHook(SessionId(row[0]), row[1], int(row[2]) + 1)
+
+
+def record_end_hook_error(tx: Transaction, session: SessionId, error: str) -> None:
+    tx.run(
+        "update finals set error = :error where session = :session",
+        {"session": session, "error": codec.dumps(error)},
+    )
+
+
+def remove_end_hook(tx: Transaction, session: SessionId) -> None:
+    tx.run("delete from finals where session = :session", {"session": session})

@@ -1,30 +1,36 @@
-"""Turns: the queue of agent work. Every write of a running turn is fenced by its lease."""
+"""The queue of agent work: enqueue, claim, lease, finish; and the draft of a running turn. Every write of a running turn is fenced by its lease."""
 
 import json
-from collections.abc import Iterable
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, cast
 
+from keryx.core import codec, ids
 from keryx.core import source as sources
-from keryx.core import wire
-from keryx.core.changes import Kind
+from keryx.core.changes import ChangeKind, DraftChunk
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
+from keryx.core.media import Media
+from keryx.core.messages import Part, Parts, Reasoning, Text, merge_parts
 from keryx.core.source import Source
-from keryx.core.turns import MOVES, BusyMode, Turn, TurnState
+from keryx.core.turns import MOST_ATTEMPTS, MOVES, SUSPECT_ATTEMPTS, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
-from keryx.store.database import AMONG_NAMES, Row, Transaction, maybe_moment, micros, moment
+from keryx.store.db.database import IN_NAMES, Engine, Row, Transaction, maybe_moment
 
-COLUMNS = """
+_COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
   t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq,
   t.asker, t.lease_until, t.blame, t.also
 """
-SELECT = f"select {COLUMNS} from turns t"
+_SELECT = f"select {_COLUMNS} from turns t"
+# SQLite knows no alias in a returning clause.
+_RETURNING = _COLUMNS.replace("t.", "")
+_MAX_CANDIDATES = 8
 
 
-class Standing(NamedTuple):
+class TurnStatus(NamedTuple):
     """Who asked for a turn, if it came in through a platform, and whether somebody wants it stopped by now."""
 
     author: Source | None
@@ -69,16 +75,16 @@ def enqueue(
             "surface": surface,
             "mode": mode.value,
             "input_seq": input_seq,
-            "reply": reply and wire.dumps(reply),
-            "also": wire.dumps(also) if also else None,
+            "reply": reply and codec.dumps(reply),
+            "also": codec.dumps(also) if also else None,
             "pin": pin,
             "source": source and sources.encode(source),
-            "now": micros(now),
+            "now": to_micros(now),
         },
     )
     changes.note(
         tx,
-        Kind.TURN,
+        ChangeKind.TURN,
         id,
         profile=profile,
         owner=owner,
@@ -98,36 +104,36 @@ def get(tx: Transaction, turn: TurnId) -> Turn:
 
 def find(tx: Transaction, turn: TurnId) -> Turn | None:
     """A turn, or `None` for one that another store ran: messages of forks and imports keep their turn's id."""
-    row = tx.row(f"{SELECT} where t.id = :id", {"id": turn})
-    return None if row is None else from_row(row)
+    row = tx.row(f"{_SELECT} where t.id = :id", {"id": turn})
+    return None if row is None else _from_row(row)
 
 
-def standing(tx: Transaction, turn: TurnId) -> Standing:
+def get_status(tx: Transaction, turn: TurnId) -> TurnStatus:
     row = tx.row("select source, cancelling from turns where id = :id", {"id": turn})
     if row is None:
         raise NotFound(f"there is no turn {turn!r}")
-    return Standing(sources.decode(row[0]) if row[0] else None, bool(row[1]))
+    return TurnStatus(sources.decode(row[0]) if row[0] else None, bool(row[1]))
 
 
-def author(tx: Transaction, turn: TurnId) -> Source | None:
-    return standing(tx, turn).author
+def get_author(tx: Transaction, turn: TurnId) -> Source | None:
+    return get_status(tx, turn).author
 
 
-def running(tx: Transaction, session: SessionId) -> Turn | None:
-    row = tx.row(f"{SELECT} where t.session = :session and t.state = 'running'", {"session": session})
-    return None if row is None else from_row(row)
+def find_running(tx: Transaction, session: SessionId) -> Turn | None:
+    row = tx.row(f"{_SELECT} where t.session = :session and t.state = 'running'", {"session": session})
+    return None if row is None else _from_row(row)
 
 
-def queued(tx: Transaction, session: SessionId) -> list[Turn]:
+def list_queued(tx: Transaction, session: SessionId) -> list[Turn]:
     """The waiting turns of a session, in the order they will run."""
     rows = tx.rows(
-        f"{SELECT} where t.session = :session and t.state = 'queued' order by t.position",
+        f"{_SELECT} where t.session = :session and t.state = 'queued' order by t.position",
         {"session": session},
     )
-    return [from_row(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def set_aside(tx: Transaction, session: SessionId) -> list[TurnId]:
+def list_hidden(tx: Transaction, session: SessionId) -> list[TurnId]:
     """Turns of a session that the model is not to see: those that wait, and those that were parked."""
     rows = tx.rows(
         """
@@ -140,7 +146,7 @@ def set_aside(tx: Transaction, session: SessionId) -> list[TurnId]:
     return [TurnId(row[0]) for row in rows]
 
 
-def open_in(tx: Transaction, session: SessionId) -> bool:
+def has_open(tx: Transaction, session: SessionId) -> bool:
     """Whether a turn of a session runs or waits."""
     return bool(
         tx.row("select 1 from turns where session = :session and state = 'running'", {"session": session})
@@ -150,26 +156,26 @@ def open_in(tx: Transaction, session: SessionId) -> bool:
     )
 
 
-def active(tx: Transaction, *, profile: str, owner: str | None) -> list[Turn]:
+def list_active(tx: Transaction, *, profile: str, owner: str | None) -> list[Turn]:
     """Every running or waiting turn that a viewer may see, oldest first."""
     rows = tx.rows(
         f"""
-        {SELECT}
+        {_SELECT}
         where t.state in ('queued', 'running') and t.profile = :profile and t.owner = coalesce(cast(:owner as text), t.owner)
         order by t.position limit 1000
         """,
         {"profile": profile, "owner": owner},
     )
-    return [from_row(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def among(tx: Transaction, turns: Iterable[TurnId]) -> list[Turn]:
+def get_many(tx: Transaction, turns: Iterable[TurnId]) -> list[Turn]:
     """Those of these turns that exist, in no order."""
-    rows = tx.rows(f"{SELECT} where t.id {AMONG_NAMES[tx.engine]}", {"names": json.dumps(list(turns))})
-    return [from_row(row) for row in rows]
+    rows = tx.rows(f"{_SELECT} where t.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(turns))})
+    return [_from_row(row) for row in rows]
 
 
-def hold(tx: Transaction, turn: Turn) -> None:
+def lock(tx: Transaction, turn: Turn) -> None:
     """Lock a running turn, or raise `LeaseLost` if it is no longer ours. Begins every write of a worker."""
     sessions.lock(tx, turn.session)
     held = tx.row(
@@ -200,15 +206,15 @@ def finish(
             "id": turn.id,
             "lease": turn.lease,
             "state": state.value,
-            "now": micros(now),
-            "error": error and wire.dumps(error),
+            "now": to_micros(now),
+            "error": error and codec.dumps(error),
         },
     )
     if not changed:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
-    _end_questions(tx, turn, left=left, now=now)
-    _let_next(tx, turn.session)
-    note(tx, turn, state.value, now)
+    _close_questions(tx, turn, left=left, now=now)
+    _make_next_ready(tx, turn.session)
+    _note_change(tx, turn, state.value, now)
 
 
 def close(
@@ -222,8 +228,8 @@ def close(
 ) -> None:
     """End a turn that no worker holds: waiting, or found abandoned. Raises `Conflict` if it moved meanwhile.
     With `left` its open questions stay, for its worker is gone."""
-    params = {"error": error and wire.dumps(error)}
-    _move(tx, turn, state, "finished_at = :now, error = :error", params, now, left=left)
+    params = {"error": error and codec.dumps(error)}
+    _change_state(tx, turn, state, "finished_at = :now, error = :error", params, now, left=left)
 
 
 def requeue(
@@ -236,7 +242,7 @@ def requeue(
     not_before: datetime | None = None,
 ) -> None:
     """Put a turn whose worker is gone back to its place in the queue."""
-    _move(
+    _change_state(
         tx,
         turn,
         TurnState.QUEUED,
@@ -244,7 +250,7 @@ def requeue(
         {
             "attempts": turn.attempts if attempts is None else attempts,
             "blame": turn.blame if blame is None else blame,
-            "not_before": 0 if not_before is None else micros(not_before),
+            "not_before": 0 if not_before is None else to_micros(not_before),
         },
         now,
     )
@@ -255,7 +261,7 @@ def request_cancel(tx: Transaction, turn: Turn, *, now: datetime) -> None:
     tx.run("update turns set cancelling = 1 where id = :id and state = 'running'", {"id": turn.id})
     changes.note(
         tx,
-        Kind.CANCEL,
+        ChangeKind.CANCEL,
         turn.id,
         profile=turn.profile,
         owner=turn.owner,
@@ -265,7 +271,7 @@ def request_cancel(tx: Transaction, turn: Turn, *, now: datetime) -> None:
     )
 
 
-def cancelling(tx: Transaction, worker: WorkerId) -> list[TurnId]:
+def list_cancelling(tx: Transaction, worker: WorkerId) -> list[TurnId]:
     rows = tx.rows(
         "select id from turns where state = 'running' and worker = :worker and cancelling = 1",
         {"worker": worker},
@@ -275,23 +281,25 @@ def cancelling(tx: Transaction, worker: WorkerId) -> list[TurnId]:
 
 def merge(tx: Transaction, turn: Turn, *, into: Turn, now: datetime) -> None:
     """Give the input of a waiting turn to another turn of its session."""
-    _move(tx, turn, TurnState.MERGED, "finished_at = :now, merged_into = :into", {"into": into.id}, now)
+    _change_state(
+        tx, turn, TurnState.MERGED, "finished_at = :now, merged_into = :into", {"into": into.id}, now
+    )
     messages.reassign(tx, turn.session, old=turn.id, new=into.id, first=turn.input_seq)
 
 
-def pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
+def list_pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
     """Waiting turns that only one worker may run."""
     rows = tx.rows(
-        f"{SELECT} where t.state = 'queued' and t.pin is not null order by t.position limit :limit",
+        f"{_SELECT} where t.state = 'queued' and t.pin is not null order by t.position limit :limit",
         {"limit": limit},
     )
-    return [from_row(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
-def note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
+def _note_change(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
     changes.note(
         tx,
-        Kind.TURN,
+        ChangeKind.TURN,
         turn.id,
         profile=turn.profile,
         owner=turn.owner,
@@ -302,7 +310,7 @@ def note(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
     )
 
 
-def from_row(row: Row) -> Turn:
+def _from_row(row: Row) -> Turn:
     (
         id_, session, profile, owner, state, mode, attempts, created_at, surface, started_at, finished_at,
         reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until, blame,
@@ -316,17 +324,17 @@ def from_row(row: Row) -> Turn:
         state=TurnState(state),
         mode=BusyMode(mode),
         attempts=attempts,
-        created_at=moment(created_at),
+        created_at=from_micros(created_at),
         surface=surface,
         started_at=maybe_moment(started_at),
         finished_at=maybe_moment(finished_at),
-        reply=wire.loads(reply, Target) if reply else None,
-        also=wire.loads(also, tuple[Target, ...]) if also else (),
+        reply=codec.loads(reply, Target) if reply else None,
+        also=codec.loads(also, tuple[Target, ...]) if also else (),
         pin=pin,
         worker=worker,
         lease=lease and LeaseToken(lease),
         cancelling=bool(cancelling_),
-        error=wire.loads(error, str) if error else None,
+        error=codec.loads(error, str) if error else None,
         merged_into=merged_into,
         interrupted_at=maybe_moment(interrupted_at),
         input_seq=input_seq_,
@@ -336,7 +344,7 @@ def from_row(row: Row) -> Turn:
     )
 
 
-def _move(
+def _change_state(
     tx: Transaction,
     turn: Turn,
     state: TurnState,
@@ -360,25 +368,25 @@ def _move(
             "state": state.value,
             "old": turn.state.value,
             "lease": turn.lease or "",
-            "now": micros(now),
+            "now": to_micros(now),
         },
     )
     if not changed:
         raise Conflict(f"turn {turn.id} has moved on: look again")
     if state.finished:
-        _end_questions(tx, turn, left=left, now=now)
-    _let_next(tx, turn.session)
-    note(tx, turn, state.value, now)
+        _close_questions(tx, turn, left=left, now=now)
+    _make_next_ready(tx, turn.session)
+    _note_change(tx, turn, state.value, now)
 
 
-def _end_questions(tx: Transaction, turn: Turn, *, left: bool, now: datetime) -> None:
+def _close_questions(tx: Transaction, turn: Turn, *, left: bool, now: datetime) -> None:
     if left:
-        questions.leave(tx, turn.id, now=now)
+        questions.note_orphaned(tx, turn.id, now=now)
     else:
-        questions.cancel(tx, turn.id, now=now)
+        questions.cancel_for_turn(tx, turn.id, now=now)
 
 
-def _let_next(tx: Transaction, session: SessionId) -> None:
+def _make_next_ready(tx: Transaction, session: SessionId) -> None:
     """Put the first waiting turn of a session that has none running into the line of all sessions.
 
     Only that turn has `ready_at`, so a claim looks at one turn per session however many wait behind it. Its place
@@ -396,3 +404,279 @@ def _let_next(tx: Transaction, session: SessionId) -> None:
         """,
         {"session": session},
     )
+
+
+class TurnClaims(NamedTuple):
+    """Turns that a worker got. `passed_over`: another waits whose session somebody else was just writing to.
+    `waiting`: some turn, of whomever, is left in the queue."""
+
+    turns: list[Turn]
+    passed_over: bool
+    waiting: bool
+
+
+def claim(
+    tx: Transaction,
+    *,
+    most: int,
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    per_principal: int,
+    scoped: bool = False,
+    session: SessionId | None = None,
+    settled: bool = True,
+) -> TurnClaims:
+    """Lease the next turns, up to `most`, of sessions that have none running. Safe to call concurrently.
+
+    Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
+    here, before any work. A scoped worker takes only turns of `session`, and those pinned to it. A worker runs
+    one suspect at a time, and while it is not `settled` none that has been blamed."""
+    found: list[Turn] = []
+    passed_over, more = False, True
+    while more and len(found) < most:
+        candidates = _list_candidates(tx, worker, now, per_principal, scoped, session, settled)
+        turn, looked_at, busy = _claim_first(tx, candidates, worker, now, lease)
+        found += [turn] if turn else []
+        passed_over = passed_over or busy
+        # A turn that begins lets no other begin, so a short list that was looked through has nothing more to give.
+        more = looked_at < len(candidates) or (turn is not None and looked_at == _MAX_CANDIDATES)
+    return TurnClaims(found, passed_over, _has_queued(tx))
+
+
+def renew_leases(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, until: datetime) -> int:
+    """Prolong the leases of turns that a worker runs; gives how many it still holds."""
+    return sum(
+        tx.count(
+            "update turns set lease_until = :until where id = :id and worker = :worker and state = 'running'",
+            {"id": turn, "worker": worker, "until": to_micros(until)},
+        )
+        for turn in turns
+    )
+
+
+def list_abandoned(tx: Transaction, *, now: datetime, workers: list[WorkerId], limit: int = 50) -> list[Turn]:
+    """Running turns whose lease ran out, or whose worker is among those known to be dead."""
+    rows = tx.rows(
+        f"{_SELECT} where t.state = 'running' and t.lease_until < :now order by t.lease_until limit :limit",
+        {"now": to_micros(now), "limit": limit},
+    )
+    found = [_from_row(row) for row in rows]
+    if workers:
+        rows = tx.rows(f"{_SELECT} where t.state = 'running' order by t.position")
+        found += [
+            t for t in map(_from_row, rows) if t.worker in workers and t.id not in {f.id for f in found}
+        ]
+    return found
+
+
+def cap_delays(tx: Transaction, *, until: datetime) -> None:
+    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    tx.run(
+        "update turns set not_before = :until where state = 'queued' and not_before > :until",
+        {"until": to_micros(until)},
+    )
+
+
+def get_next_ready_at(tx: Transaction, *, now: datetime) -> datetime | None:
+    """When the next waiting turn that is held back may run."""
+    row = tx.row(
+        "select min(not_before) from turns where state = 'queued' and not_before > 0 and not_before > :now",
+        {"now": to_micros(now)},
+    )
+    return maybe_moment(row[0]) if row else None
+
+
+def _has_queued(tx: Transaction) -> bool:
+    # In the order of an index, so that an engine which believes that many wait does not look for one in the table.
+    row = tx.row("select 1 from turns where state = 'queued' order by session, position limit 1")
+    return row is not None
+
+
+def _list_candidates(
+    tx: Transaction,
+    worker: WorkerId,
+    now: datetime,
+    per_principal: int,
+    scoped: bool,
+    session: SessionId | None,
+    settled: bool,
+) -> list[Row]:
+    _allow_sort(tx, False)
+    rows = tx.rows(
+        """
+        select t.id, t.session
+        from turns t
+        where t.state = 'queued'
+          and t.ready_at is not null
+          and t.not_before <= :now
+          and t.attempts < :most
+          and (
+            t.attempts < :suspect
+            or (
+              (:settled = 1 or t.blame = 0)
+              and not exists (
+                select 1 from turns r where r.state = 'running' and r.worker = :worker and r.attempts > :suspect
+              )
+            )
+          )
+          and (t.pin = :worker or (t.pin is null and (:scoped = 0 or t.session = :session)))
+          and (
+            select count(*) from turns r where r.profile = t.profile and r.asker = t.asker and r.state = 'running'
+          ) < :per_principal
+        order by t.ready_at, t.position
+        limit :candidates
+        """,
+        {
+            "worker": worker,
+            "now": to_micros(now),
+            "session": session or "",
+            "per_principal": per_principal,
+            "scoped": int(scoped),
+            "most": MOST_ATTEMPTS,
+            "suspect": SUSPECT_ATTEMPTS - 1,
+            "settled": int(settled),
+            "candidates": _MAX_CANDIDATES,
+        },
+    )
+    _allow_sort(tx, True)
+    return rows
+
+
+def _allow_sort(tx: Transaction, allowed: bool) -> None:
+    """With counts from before a rush, PostgreSQL would rather read and sort all that waits than follow the index."""
+    if tx.engine is Engine.POSTGRES:
+        tx.run(f"set local enable_sort = {'on' if allowed else 'off'}")
+
+
+def _claim_first(
+    tx: Transaction, candidates: list[Row], worker: WorkerId, now: datetime, lease: timedelta
+) -> tuple[Turn | None, int, bool]:
+    """Take the first candidate whose session is free; how many were looked at, and whether one was passed over."""
+    passed_over = False
+    for number, (candidate, session) in enumerate(candidates, start=1):
+        if not _try_lock_session(tx, session):
+            passed_over = True
+            continue
+        turn = _lease_turn(tx, candidate, worker, now, lease)
+        if turn:
+            sessions.count_turn(tx, turn.session, now=now)
+            _note_change(tx, turn, TurnState.RUNNING.value, now)
+            return _merge_collected(tx, turn, now), number, passed_over
+    return None, len(candidates), passed_over
+
+
+def _try_lock_session(tx: Transaction, session: SessionId) -> bool:
+    """Lock a session, unless somebody else has."""
+    return not tx.skip_locked or bool(
+        tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session})
+    )
+
+
+def _lease_turn(
+    tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease: timedelta
+) -> Turn | None:
+    # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
+    row = tx.row(
+        f"""
+        update turns as t
+        set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
+            started_at = :now, cancelling = 0, ready_at = null
+        where t.id = :id and t.state || '' = 'queued' and t.attempts < :most
+        returning {_RETURNING}
+        """,
+        {
+            "id": turn,
+            "worker": worker,
+            "lease": ids.new_token(),
+            "until": to_micros(now + lease),
+            "now": to_micros(now),
+            "most": MOST_ATTEMPTS,
+        },
+    )
+    return None if row is None else _from_row(row)
+
+
+def _merge_collected(tx: Transaction, turn: Turn, now: datetime) -> Turn:
+    """Join the waiting turns behind this one that ask for it, come from the same person and go to the same place."""
+    if turn.mode is not BusyMode.COLLECT:
+        return turn
+    place = turn.reply and turn.reply.key
+    for other in list_queued(tx, turn.session):
+        if (
+            other.mode is not BusyMode.COLLECT
+            or other.asker != turn.asker
+            or other.pin != turn.pin
+            or (other.reply and other.reply.key) != place
+        ):
+            break
+        merge(tx, other, into=turn, now=now)
+    return turn
+
+
+def append_draft(
+    tx: Transaction, turn: Turn, parts: Sequence[Text | Reasoning | Media], *, now: datetime
+) -> None:
+    """Add pieces to the draft and note each. The caller holds the turn."""
+    row = tx.row(
+        "update turns set pieces = pieces + :more where id = :id returning pieces",
+        {"id": turn.id, "more": len(parts)},
+    )
+    assert row is not None
+    for n, part in enumerate(parts, start=int(row[0]) - len(parts) + 1):
+        tx.run(
+            """
+            insert into pieces (turn, n, body, thought, opaque, media)
+            values (:turn, :n, :body, :thought, :opaque, :media)
+            """,
+            {
+                "turn": turn.id,
+                "n": n,
+                "body": codec.dumps("" if isinstance(part, Media) else part.text),
+                "thought": int(isinstance(part, Reasoning)),
+                "opaque": codec.dumps(part.opaque) if isinstance(part, Reasoning) else "",
+                "media": codec.dumps(part) if isinstance(part, Media) else None,
+            },
+        )
+        changes.note(
+            tx,
+            ChangeKind.DRAFT,
+            turn.id,
+            profile=turn.profile,
+            owner=turn.owner,
+            at=now,
+            session=turn.session,
+            turn=turn.id,
+            n=n,
+        )
+
+
+def list_draft_pieces(tx: Transaction, turn: TurnId) -> list[DraftChunk]:
+    rows = tx.rows("select n, body, thought, media from pieces where turn = :turn order by n", {"turn": turn})
+    return [draft_piece_from_row(*row) for row in rows]
+
+
+def draft_piece_from_row(n: int, body: str, thought: int, media: str | None) -> DraftChunk:
+    return DraftChunk(n, codec.loads(body, str), bool(thought), _decode_media(media) if media else None)
+
+
+def take_draft(tx: Transaction, turn: TurnId) -> Parts:
+    """Empty the draft and give what it held, to become a message in the same transaction."""
+    rows = tx.rows(
+        "delete from pieces where turn = :turn returning n, body, thought, opaque, media", {"turn": turn}
+    )
+    return merge_parts(
+        _draft_part_from_row(codec.loads(body, str), *rest)
+        for _, body, *rest in sorted(rows, key=lambda row: row[0])
+    )
+
+
+def _draft_part_from_row(text: str, thought: int, opaque: str, media: str | None) -> Part:
+    if media:
+        return _decode_media(media)
+    return Reasoning(text, codec.loads(opaque, str)) if thought else Text(text)
+
+
+def _decode_media(text: str) -> Media:
+    # A union is no type in the eyes of the type checker, and a good one for the decoder.
+    return codec.loads(text, cast(type[Media], Media))

@@ -1,10 +1,24 @@
-"""Usage: tokens and cost of each model call, by turn, model and task."""
+"""Tokens and cost of each model call, and their totals by day, model, surface, person, session or task."""
 
 from datetime import datetime
 
-from keryx.core.ids import SessionId
-from keryx.core.turns import Turn, Usage
-from keryx.store.database import Transaction, micros
+from keryx.core import codec
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.ids import OPERATOR, PrincipalId, SessionId
+from keryx.core.sessions import Viewer
+from keryx.core.turns import Turn
+from keryx.core.usage import DailyUsage, SpentAmount, Tokens, Usage, UsageGrouping, UsageTotal
+from keryx.store.db.database import Row, Transaction
+
+_DAY_MICROS = 86_400_000_000
+_GROUP_COLUMNS = {
+    UsageGrouping.DAY: f"cast(u.at / {_DAY_MICROS} as text)",
+    UsageGrouping.MODEL: "u.model",
+    UsageGrouping.SURFACE: "u.surface",
+    UsageGrouping.PERSON: "u.asker",
+    UsageGrouping.SESSION: "u.session",
+    UsageGrouping.TASK: "u.task",
+}
 
 
 def add(tx: Transaction, turn: Turn, usage: Usage, *, now: datetime, task: str = "answer") -> None:
@@ -34,7 +48,7 @@ def add(tx: Transaction, turn: Turn, usage: Usage, *, now: datetime, task: str =
             "cache_write": usage.cache_write,
             "cost": usage.cost,
             "estimated": int(usage.estimated),
-            "at": micros(now),
+            "at": to_micros(now),
         },
     )
     _add_to_session(tx, turn.session, usage)
@@ -72,3 +86,129 @@ def _add_to_session(tx: Transaction, session: SessionId, usage: Usage) -> None:
             "context_limit": usage.context_limit,
         },
     )
+
+
+def list_totals(
+    tx: Transaction, viewer: Viewer, *, by: UsageGrouping, since: datetime, until: datetime, limit: int = 1000
+) -> list[UsageTotal]:
+    """What the viewer may see of the usage in a span of time. Days in order, anything else the costliest first."""
+    order = "1" if by is UsageGrouping.DAY else "coalesce(sum(u.cost), 0) desc, 3 desc, 1"
+    rows = tx.rows(
+        f"""
+        select {_GROUP_COLUMNS[by]}, count(*), sum(u.input + u.output + u.reasoning), sum(u.input), sum(u.output),
+          sum(u.reasoning), sum(u.cache_read), sum(u.cache_write), coalesce(sum(u.cost), 0),
+          sum(case when u.cost is null then 1 else 0 end), max(u.estimated)
+        from usage u
+        where u.profile = :profile and u.at >= :since and u.at <= :until
+          and u.owner = coalesce(cast(:owner as text), u.owner)
+        group by 1
+        order by {order}
+        limit :limit
+        """,
+        {
+            "profile": viewer.profile,
+            "owner": viewer.owner,
+            "since": to_micros(since),
+            "until": to_micros(until),
+            "limit": limit,
+        },
+    )
+    return [_total_from_row(tx, by, row) for row in rows]
+
+
+def list_daily(tx: Transaction, viewer: Viewer, *, since: datetime) -> list[DailyUsage]:
+    """Usage since a moment by UTC day, model and surface, oldest first."""
+    rows = tx.rows(
+        f"""
+        select at / {_DAY_MICROS}, model, surface, count(distinct turn), sum(input), sum(output), sum(reasoning),
+          sum(cache_read), sum(cache_write), sum(cost), max(estimated)
+        from usage
+        where profile = :profile and at >= :since and owner = coalesce(cast(:owner as text), owner)
+        group by 1, 2, 3
+        order by 1, 2, 3
+        """,
+        {"profile": viewer.profile, "owner": viewer.owner, "since": to_micros(since)},
+    )
+    return [
+        DailyUsage(
+            day=from_micros(int(day) * _DAY_MICROS).date(),
+            model=model,
+            surface=surface,
+            turns=int(turns),
+            tokens=Tokens(
+                input=int(fed),
+                output=int(output),
+                reasoning=int(reasoning),
+                cache_read=int(cache_read),
+                cache_write=int(cache_write),
+            ),
+            cost=None if cost is None else int(cost),
+            estimated=bool(estimated),
+        )
+        for day, model, surface, turns, fed, output, reasoning, cache_read, cache_write, cost, estimated in rows
+    ]
+
+
+def sum_for_asker(tx: Transaction, *, profile: str, asker: PrincipalId, since: datetime) -> SpentAmount:
+    """What one person has used since a moment."""
+    row = tx.row(
+        """
+        select coalesce(sum(cost), 0), coalesce(sum(input + output + reasoning + cache_read + cache_write), 0)
+        from usage
+        where profile = :profile and asker = :asker and at >= :since
+        """,
+        {"profile": profile, "asker": asker, "since": to_micros(since)},
+    )
+    assert row is not None
+    return SpentAmount(int(row[0]), int(row[1]))
+
+
+def list_askers(tx: Transaction, *, profile: str, since: datetime) -> list[PrincipalId]:
+    """Everybody who has used something since a moment."""
+    rows = tx.rows(
+        "select distinct asker from usage where profile = :profile and at >= :since order by asker",
+        {"profile": profile, "since": to_micros(since)},
+    )
+    return [PrincipalId(row[0]) for row in rows if row[0]]
+
+
+def _total_from_row(tx: Transaction, by: UsageGrouping, row: Row) -> UsageTotal:
+    key, calls, _, fed, output, reasoning, cache_read, cache_write, cost, unpriced, estimated = row
+    tokens = Tokens(
+        input=int(fed),
+        output=int(output),
+        reasoning=int(reasoning),
+        cache_read=int(cache_read),
+        cache_write=int(cache_write),
+    )
+    return UsageTotal(
+        key=str(key),
+        label=_get_label(tx, by, str(key)),
+        calls=int(calls),
+        tokens=tokens,
+        cost=int(cost),
+        unpriced=int(unpriced),
+        estimated=bool(estimated),
+    )
+
+
+def _get_label(tx: Transaction, by: UsageGrouping, key: str) -> str:
+    match by:
+        case UsageGrouping.DAY:
+            return from_micros(int(key) * _DAY_MICROS).date().isoformat()
+        case UsageGrouping.PERSON:
+            return (
+                "operator"
+                if key == OPERATOR
+                else _get_name(tx, "select name from principals where id = :id", key)
+            )
+        case UsageGrouping.SESSION:
+            row = tx.row("select title from sessions where id = :id", {"id": key})
+            return str(row[0]) if row and row[0] else key
+        case _:
+            return key or "unknown"
+
+
+def _get_name(tx: Transaction, query: str, key: str) -> str:
+    row = tx.row(query, {"id": key})
+    return (codec.loads(row[0], str) if row and row[0] else "") or key or "unknown"

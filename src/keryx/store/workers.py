@@ -1,11 +1,12 @@
-"""Workers: the processes that run turns and send deliveries, and when each was last seen."""
+"""The processes that run turns and send deliveries, with their last heartbeat."""
 
 from datetime import datetime
 
 import msgspec
 
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.ids import WorkerId
-from keryx.store.database import Row, Transaction, micros, moment
+from keryx.store.db.database import Row, Transaction
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +21,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 _SELECT = "select id, kind, host, pid, started_at, seen_at from workers"
 
 
-def see(tx: Transaction, worker: Worker) -> None:
+def heartbeat(tx: Transaction, worker: Worker) -> None:
     tx.run(
         """
         insert into workers (id, kind, host, pid, started_at, seen_at)
@@ -32,22 +33,27 @@ def see(tx: Transaction, worker: Worker) -> None:
             "kind": worker.kind,
             "host": worker.host,
             "pid": worker.pid,
-            "started_at": micros(worker.started_at),
-            "seen_at": micros(worker.seen_at),
+            "started_at": to_micros(worker.started_at),
+            "seen_at": to_micros(worker.seen_at),
         },
     )
 
 
-def every(tx: Transaction) -> list[Worker]:
-    return [_worker(row) for row in tx.rows(f"{_SELECT} order by started_at")]
+def list_all(tx: Transaction) -> list[Worker]:
+    return [_from_row(row) for row in tx.rows(f"{_SELECT} order by started_at")]
 
 
 def remove(tx: Transaction, worker: WorkerId) -> None:
     tx.run("delete from workers where id = :id", {"id": worker})
 
 
-def _worker(row: Row) -> Worker:
+def _from_row(row: Row) -> Worker:
     id_, kind, host, pid, started_at, seen_at = row
     return Worker(
-        id=id_, kind=kind, host=host, pid=pid, started_at=moment(started_at), seen_at=moment(seen_at)
+        id=id_,
+        kind=kind,
+        host=host,
+        pid=pid,
+        started_at=from_micros(started_at),
+        seen_at=from_micros(seen_at),
     )

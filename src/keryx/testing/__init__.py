@@ -1,18 +1,21 @@
-"""Fakes for tests of Keryx and of what is built on it. They stand at ports and at the wire, nowhere else."""
+"""Fakes and fault injection for tests of Keryx, its adapters and its agents."""
 
-from keryx.testing.adapters import RecordingAdapter
-from keryx.testing.agents import ScriptedAgent
-from keryx.testing.clock import START, FakeClock
-from keryx.testing.database import CrashingDatabase, Fault, When
-from keryx.testing.doors import RecordingDoor
+from keryx.testing.fakes import (
+    START_TIME,
+    FakeClock,
+    RecordingAdapter,
+    RecordingAdapterContext,
+    ScriptedAgent,
+)
+from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
 
 __all__ = [
-    "START",
+    "START_TIME",
     "CrashingDatabase",
+    "DatabaseFault",
     "FakeClock",
-    "Fault",
+    "FaultTiming",
     "RecordingAdapter",
-    "RecordingDoor",
+    "RecordingAdapterContext",
     "ScriptedAgent",
-    "When",
 ]

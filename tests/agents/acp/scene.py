@@ -10,19 +10,18 @@ from typing import Any
 import msgspec
 
 from keryx.agents.acp.agent import AcpAgent
-from keryx.agents.acp.patience import USUAL, Patience
-from keryx.agents.configured import Configured, Kind
+from keryx.agents.acp.agent_process import DEFAULT_TIMEOUTS, AgentTimeouts
+from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core import ids
-from keryx.core.bindings import Binding
+from keryx.core.clock import Clock, to_micros
 from keryx.core.ids import SessionId, TurnId
-from keryx.core.messages import Message, Role, words
-from keryx.core.moments import micros
-from keryx.core.ports import Bound, Clock, Event, Noted, Said, TurnContext
-from keryx.core.questions import Ask, nobody
-from keryx.core.sessions import Settings
-from keryx.engine.clock import SystemClock
-from keryx.testing import START
-from keryx.testing.agents import recall
+from keryx.core.messages import Message, Role, text_parts
+from keryx.core.ports.agent import AgentEvent, BindingEvent, NoticeEvent, TextDelta, TurnContext
+from keryx.core.questions import AskPerson, ask_nobody
+from keryx.core.sessions import Binding, SessionSettings
+from keryx.engine.timing import SystemClock
+from keryx.testing import START_TIME
+from keryx.testing.fakes import fixed_history
 
 PLAYER = Path(__file__).with_name("player.py")
 
@@ -32,11 +31,15 @@ def command(folder: Path, *options: str) -> tuple[str, ...]:
 
 
 def player(
-    folder: Path, *options: str, clock: Clock | None = None, patience: Patience = USUAL, **fields: Any
+    folder: Path,
+    *options: str,
+    clock: Clock | None = None,
+    patience: AgentTimeouts = DEFAULT_TIMEOUTS,
+    **fields: Any,
 ) -> AcpAgent:
     """The player as an agent; `fields` are those of its configuration."""
     (folder / "store").mkdir(exist_ok=True)
-    configured = Configured(kind=Kind.ACP, command=command(folder, *options), **fields)
+    configured = AgentConfig(kind=AgentKind.ACP, command=command(folder, *options), **fields)
     return AcpAgent(
         "player", configured, work=folder / "work", clock=clock or SystemClock(), patience=patience
     )
@@ -50,27 +53,27 @@ class Talk:
     """One session, as the store would keep it: its messages and the binding that the agent told of."""
 
     def __init__(self, **settings: Any) -> None:
-        self.session = SessionId(ids.new(START))
+        self.session = SessionId(ids.new(START_TIME))
         self.history: list[Message] = []
         self.bindings: dict[str, Binding] = {}
-        self.settings = Settings(**settings)
-        self.ask: Ask = nobody
+        self.settings = SessionSettings(**settings)
+        self.ask: AskPerson = ask_nobody
         self.cwd = ""
 
     def context(self, question: str) -> TurnContext:
-        turn = TurnId(ids.new(START))
+        turn = TurnId(ids.new(START_TIME))
         self.add(Role.USER, question, turn)
         return TurnContext(
             session=self.session,
             turn=turn,
             attempt=1,
             place="",
-            asked=self.history[-1:],
-            history=recall(list(self.history)),
+            turn_messages=self.history[-1:],
+            history=fixed_history(list(self.history)),
             settings=self.settings,
             cwd=self.cwd,
             clock=SystemClock(),
-            steer=_nothing,
+            fetch_new_messages=_nothing,
             ask=self.ask,
             bindings=dict(self.bindings),
         )
@@ -79,18 +82,23 @@ class Talk:
         seq = len(self.history) + 1
         self.history.append(
             Message(
-                session=self.session, seq=seq, role=role, parts=words(text), micros=micros(START), turn=turn
+                session=self.session,
+                seq=seq,
+                role=role,
+                parts=text_parts(text),
+                micros=to_micros(START_TIME),
+                turn=turn,
             )
         )
 
-    async def events(self, agent: AcpAgent, question: str, **fields: Any) -> list[Event]:
+    async def events(self, agent: AcpAgent, question: str, **fields: Any) -> list[AgentEvent]:
         """Put a turn and keep what the runner would keep."""
         context = msgspec.structs.replace(self.context(question), **fields)
-        found: list[Event] = []
+        found: list[AgentEvent] = []
         async with aclosing(agent.run(context)) as events:
             async for event in events:
                 found.append(event)
-                if isinstance(event, Bound):
+                if isinstance(event, BindingEvent):
                     self.bindings[event.binding.agent] = event.binding
         if answer := said(found):
             self.add(Role.ASSISTANT, answer, context.turn)
@@ -100,12 +108,12 @@ class Talk:
         return said(await self.events(agent, question, **fields))
 
 
-def said(events: Sequence[Event]) -> str:
-    return "".join(e.text for e in events if isinstance(e, Said))
+def said(events: Sequence[AgentEvent]) -> str:
+    return "".join(e.text for e in events if isinstance(e, TextDelta))
 
 
-def noted(events: Sequence[Event]) -> list[str]:
-    return [e.text for e in events if isinstance(e, Noted)]
+def noted(events: Sequence[AgentEvent]) -> list[str]:
+    return [e.text for e in events if isinstance(e, NoticeEvent)]
 
 
 def alive(pid: str) -> bool:

@@ -11,19 +11,19 @@ from tests.agents.acp.scene import player
 from tests.engine.world import AT_ONCE, FAKE, World
 
 from keryx.agents.acp.agent import AcpAgent
-from keryx.agents.configured import Configured, Kind
+from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.ids import OPERATOR
-from keryx.core.profiles import Where
-from keryx.core.turns import Limits, TurnState
-from keryx.engine.clock import SystemClock
-from keryx.store import bindings
-from keryx.store.database import Database
+from keryx.core.source import SourceRule
+from keryx.core.turns import TurnLimits, TurnState
+from keryx.engine.timing import SystemClock
+from keryx.store import sessions
+from keryx.store.db.database import Database
 
 QUICK = msgspec.structs.replace(
     AT_ONCE,
-    limits=Limits(settle=timedelta(0), lease=timedelta(seconds=1)),
+    limits=TurnLimits(settle=timedelta(0), lease=timedelta(seconds=1)),
     agents=("player", "other"),
-    agent_rules={"other": (Where(platform=FAKE, chat="3"),)},
+    agent_rules={"other": (SourceRule(platform=FAKE, chat="3"),)},
 )
 
 
@@ -42,7 +42,7 @@ async def test_a_chat_is_answered_and_its_session_is_bound(database: Database, t
     async with world_of(database, player(tmp_path)) as world:
         turn = await world.ask("hello")
         assert (await world.sent(1))[-1] == "Hello."
-        bound = await world.read(bindings.of_session, turn.session)
+        bound = await world.read(sessions.list_bindings, turn.session)
         assert bound["player"].id == "own-1" and bound["player"].turn == turn.id
         assert await world.transcript(turn.session) == ["user: hello", "assistant: Hello."]
 
@@ -65,7 +65,9 @@ async def test_a_cancel_reaches_the_agent_and_the_next_message_is_answered(
 ) -> None:
     async with world_of(database, player(tmp_path)) as world:
         asked = await world.say("silence")
-        await world.until(lambda tx: bool(bindings.of_session(tx, asked.session)) if asked.session else False)
+        await world.until(
+            lambda tx: bool(sessions.list_bindings(tx, asked.session)) if asked.session else False
+        )
         await world.command("/stop")
         assert (await world.settle(asked)).state is TurnState.CANCELLED
         turn = await world.ask("history")
@@ -89,7 +91,7 @@ async def test_a_killed_node_in_mid_turn_resumes_the_bound_session_and_doubles_n
             turn = await world.ask("history")
             shown = await world.transcript(turn.session)
             heard = shown[-1]
-            bound = await world.read(bindings.of_session, turn.session)
+            bound = await world.read(sessions.list_bindings, turn.session)
             await world.close()
     assert bound["player"].id == "own-1"
     assert heard.count("remember this") == 1 and "You were interrupted" in heard
@@ -107,8 +109,8 @@ async def test_a_lost_session_is_told_in_the_chat(database: Database, tmp_path: 
 
 async def test_keryx_itself_can_be_the_agent(database: Database, tmp_path: Path) -> None:
     home = tmp_path / "inner"
-    inner = Configured(
-        kind=Kind.ACP,
+    inner = AgentConfig(
+        kind=AgentKind.ACP,
         command=(str(Path(sys.executable).with_name("keryx")), "acp"),
         env={"KERYX_HOME": f"text:{home}", "KERYX_AGENT": "text:echo"},
     )
@@ -117,7 +119,7 @@ async def test_keryx_itself_can_be_the_agent(database: Database, tmp_path: Path)
         async with world_of(database, agent) as world:
             turn = await world.ask(question)
             shown = await world.transcript(turn.session)
-            bound = (await world.read(bindings.of_session, turn.session))["inner"]
+            bound = (await world.read(sessions.list_bindings, turn.session))["inner"]
     assert [line for line in shown if "afresh" in line] == [] and bound.id
     assert [line.rsplit("\n")[-1] for line in shown] == [
         "user: hello there",

@@ -13,26 +13,26 @@ from tests.agents.acp.scene import Talk, alive, command, noted, player, said
 from tests.builders import until
 
 from keryx.agents.acp.agent import AcpAgent
-from keryx.agents.acp.patience import Patience
-from keryx.agents.configured import Configured, Kind
+from keryx.agents.acp.agent_process import AgentTimeouts
+from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.errors import AgentFailed
-from keryx.core.ports import Bound, Called, Event, Returned
+from keryx.core.ports.agent import AgentEvent, BindingEvent, ToolCallEvent, ToolResultEvent
 from keryx.core.questions import Question
-from keryx.engine.clock import SystemClock
+from keryx.engine.timing import SystemClock
 from keryx.testing import FakeClock
 
 ROOT = Path(__file__).parents[3]
-HASTY = Patience(cancel=timedelta(seconds=0.2))
+HASTY = AgentTimeouts(cancel=timedelta(seconds=0.2))
 
 
-async def leave(agent: AcpAgent, talk: Talk, question: str) -> list[Event]:
+async def leave(agent: AcpAgent, talk: Talk, question: str) -> list[AgentEvent]:
     """Begin a turn and cancel it once it was put to the agent; gives what came."""
-    found: list[Event] = []
+    found: list[AgentEvent] = []
 
     async def follow() -> None:
         async with aclosing(agent.run(talk.context(question))) as events:
             async for event in events:
-                if isinstance(event, Bound):
+                if isinstance(event, BindingEvent):
                     talk.bindings["player"] = event.binding
                 found.append(event)
 
@@ -84,7 +84,7 @@ async def test_an_exit_in_mid_turn_is_told_with_its_last_words_and_the_next_turn
 
 
 async def test_silence_is_told_once_and_offers_a_way_out(tmp_path: Path) -> None:
-    clock, talk, found = FakeClock(), Talk(), list[Event]()
+    clock, talk, found = FakeClock(), Talk(), list[AgentEvent]()
     async with player(tmp_path, clock=clock) as agent:
 
         async def follow() -> None:
@@ -103,14 +103,14 @@ async def test_silence_is_told_once_and_offers_a_way_out(tmp_path: Path) -> None
 
 
 async def test_an_agent_that_says_nothing_at_all_is_given_up(tmp_path: Path) -> None:
-    async with player(tmp_path, "bad=mute", patience=Patience(open=timedelta(seconds=0.2))) as agent:
+    async with player(tmp_path, "bad=mute", patience=AgentTimeouts(open=timedelta(seconds=0.2))) as agent:
         with pytest.raises(AgentFailed, match=r"did not answer session/new within 0\.2 s"):
             await Talk().events(agent, "hello")
 
 
 async def test_a_program_that_does_not_speak_the_protocol_is_given_up(tmp_path: Path) -> None:
-    mute = Configured(kind=Kind.ACP, command=(sys.executable, "-c", "import time; time.sleep(600)"))
-    hasty = Patience(start=timedelta(seconds=0.2))
+    mute = AgentConfig(kind=AgentKind.ACP, command=(sys.executable, "-c", "import time; time.sleep(600)"))
+    hasty = AgentTimeouts(start=timedelta(seconds=0.2))
     async with AcpAgent("mute", mute, work=tmp_path, clock=SystemClock(), patience=hasty) as agent:
         with pytest.raises(AgentFailed, match=r"did not answer initialize within 0\.2 s"):
             await Talk().events(agent, "hello")
@@ -139,7 +139,10 @@ async def test_unknown_updates_and_endings_are_no_error(tmp_path: Path) -> None:
     async with player(tmp_path) as agent:
         events = await Talk().events(agent, "unknown")
     assert said(events) == "Still here."
-    assert [type(e) for e in events if isinstance(e, Called | Returned)] == [Called, Returned]
+    assert [type(e) for e in events if isinstance(e, ToolCallEvent | ToolResultEvent)] == [
+        ToolCallEvent,
+        ToolResultEvent,
+    ]
 
 
 async def test_a_storm_of_requests_is_answered_one_by_one(tmp_path: Path) -> None:
@@ -182,7 +185,7 @@ async def test_another_version_of_the_protocol_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
-    missing = Configured(kind=Kind.ACP, command=("no-such-agent",))
+    missing = AgentConfig(kind=AgentKind.ACP, command=("no-such-agent",))
     async with AcpAgent("gone", missing, work=tmp_path, clock=SystemClock()) as agent:
         with pytest.raises(AgentFailed, match="there is no program 'no-such-agent'"):
             await Talk().events(agent, "hello")
@@ -210,7 +213,7 @@ async def test_whatever_the_agent_started_ends_with_it(tmp_path: Path) -> None:
     script = tmp_path / "wrapper.sh"
     script.write_text(f"sleep 600 & echo $! > {tmp_path}/pid\nexec {' '.join(command(tmp_path))}\n")
     (tmp_path / "store").mkdir()
-    wrapped = Configured(kind=Kind.ACP, command=("/bin/sh", str(script)))
+    wrapped = AgentConfig(kind=AgentKind.ACP, command=("/bin/sh", str(script)))
     async with AcpAgent("wrapped", wrapped, work=tmp_path / "work", clock=SystemClock()) as agent:
         assert await Talk().say(agent, "hello") == "Hello."
         pid = (tmp_path / "pid").read_text()

@@ -9,18 +9,25 @@ from tests.agents.acp.scene import Talk, alive, noted, player, said
 from tests.builders import until
 
 from keryx.agents.acp.agent import AcpAgent
-from keryx.agents.configured import Configured, Kind
+from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.errors import AgentFailed
 from keryx.core.messages import Role
-from keryx.core.ports import Bound, Called, Noted, Returned, Said, Used
+from keryx.core.ports.agent import (
+    BindingEvent,
+    NoticeEvent,
+    TextDelta,
+    ToolCallEvent,
+    ToolResultEvent,
+    UsageEvent,
+)
 from keryx.core.questions import Consent, Question
-from keryx.engine.clock import SystemClock
+from keryx.engine.timing import SystemClock
 
 
 async def test_the_binding_is_told_before_the_prompt_is_put(tmp_path: Path) -> None:
     async with player(tmp_path) as agent:
         first = await anext(aiter(agent.run(Talk().context("hello"))))
-    assert isinstance(first, Bound) and first.binding.id == "own-1"
+    assert isinstance(first, BindingEvent) and first.binding.id == "own-1"
     assert json.loads((tmp_path / "store" / "own-1").read_text()) == []
 
 
@@ -49,7 +56,7 @@ async def test_after_a_restart_the_session_goes_on_and_nothing_is_told_twice(
     async with player(tmp_path, can, f"bad={bad}") as agent:
         events = await talk.events(agent, "history")
     assert said(events) == "remember this | history"
-    assert not noted(events) and not [e for e in events if isinstance(e, Called)]
+    assert not noted(events) and not [e for e in events if isinstance(e, ToolCallEvent)]
 
 
 async def test_a_replay_in_the_middle_of_an_answer_is_recognised_by_its_words(tmp_path: Path) -> None:
@@ -68,7 +75,7 @@ async def test_a_session_that_cannot_be_found_again_begins_afresh_with_a_warning
     (tmp_path / "store" / "own-1").unlink()
     async with player(tmp_path) as agent:
         events = await talk.events(agent, "history")
-    assert events[0] == Noted(
+    assert events[0] == NoticeEvent(
         "The agent player has lost this conversation and begins afresh: Resource not found.", "warning"
     )
     assert "Person: remember this" in said(events)
@@ -140,8 +147,8 @@ async def test_a_permission_is_asked_with_the_exact_command_and_the_mildest_firs
     assert put[0].title == "player: Run a command" and put[0].detail == "rm -rf build"
     assert put[0].options[0].consent is Consent.ALLOW_ONCE
     assert put[0].tool == "", "a lasting consent is the agent's own affair"
-    steps = [e for e in events if isinstance(e, Called | Returned | Said)]
-    assert [type(e) for e in steps] == [Called, Returned, Said]
+    steps = [e for e in events if isinstance(e, ToolCallEvent | ToolResultEvent | TextDelta)]
+    assert [type(e) for e in steps] == [ToolCallEvent, ToolResultEvent, TextDelta]
     assert said(events) == "It was allow."
 
 
@@ -159,16 +166,18 @@ async def test_no_answer_is_a_refusal(tmp_path: Path, answer: str | None) -> Non
 
 async def test_tools_that_run_side_by_side_are_stored_one_step_after_the_other(tmp_path: Path) -> None:
     async with player(tmp_path) as agent:
-        events = [e for e in await Talk().events(agent, "tools") if isinstance(e, Called | Returned)]
-    names = [c.name for e in events if isinstance(e, Called) for c in e.calls]
+        events = [
+            e for e in await Talk().events(agent, "tools") if isinstance(e, ToolCallEvent | ToolResultEvent)
+        ]
+    names = [c.name for e in events if isinstance(e, ToolCallEvent) for c in e.calls]
     assert sorted(names) == ["Step a", "Step b", "Step c"]
-    assert len([e for e in events if isinstance(e, Returned) and not e.result.failed]) == 3
+    assert len([e for e in events if isinstance(e, ToolResultEvent) and not e.result.failed]) == 3
 
 
 async def test_a_plan_is_a_checklist_and_told_when_it_changes(tmp_path: Path) -> None:
     async with player(tmp_path) as agent:
-        plans = [e for e in await Talk().events(agent, "plan") if isinstance(e, Noted)]
-    assert plans == [Noted("- [x] ! look\n- [ ] leap", "plan")]
+        plans = [e for e in await Talk().events(agent, "plan") if isinstance(e, NoticeEvent)]
+    assert plans == [NoticeEvent("- [x] ! look\n- [ ] leap", "plan")]
 
 
 async def test_messages_of_one_answer_stand_apart(tmp_path: Path) -> None:
@@ -180,9 +189,9 @@ async def test_usage_counts_what_a_turn_added_to_the_totals(tmp_path: Path) -> N
     talk = Talk()
     async with player(tmp_path) as agent:
         for added in (2, 0):
-            used = [e.usage for e in await talk.events(agent, "hello") if isinstance(e, Used)]
+            used = [e.usage for e in await talk.events(agent, "hello") if isinstance(e, UsageEvent)]
             assert [u.input for u in used] == [added]
-        spent = [e.usage for e in await talk.events(agent, "tool") if isinstance(e, Used)]
+        spent = [e.usage for e in await talk.events(agent, "tool") if isinstance(e, UsageEvent)]
     assert (spent[0].cost, spent[0].context_used, spent[0].context_limit) == (10_000, 10, 100)
 
 
@@ -280,7 +289,7 @@ async def test_an_address_is_shown_with_its_host(tmp_path: Path) -> None:
 
 async def test_what_arrives_for_a_running_turn_is_asked_after_it(tmp_path: Path) -> None:
     talk = Talk()
-    extra = [talk.context("and this").asked[-1]]
+    extra = [talk.context("and this").turn_messages[-1]]
 
     async def steer() -> list[object]:
         return [extra.pop()] if extra else []
@@ -301,6 +310,6 @@ async def test_idle_processes_are_ended_when_there_are_too_many(tmp_path: Path) 
 
 async def test_an_agent_on_the_python_library_answers(tmp_path: Path) -> None:
     program = Path(__file__).with_name("library_agent.py")
-    configured = Configured(kind=Kind.ACP, command=(sys.executable, str(program)))
+    configured = AgentConfig(kind=AgentKind.ACP, command=(sys.executable, str(program)))
     async with AcpAgent("library", configured, work=tmp_path, clock=SystemClock()) as agent:
         assert await Talk().say(agent, "hello") == "hello"

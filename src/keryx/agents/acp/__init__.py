@@ -1,1 +1,1 @@
-"""Any agent that speaks the Agent Client Protocol, behind a conversation of Keryx."""
+"""Runs any program that speaks the Agent Client Protocol as an agent of Keryx."""

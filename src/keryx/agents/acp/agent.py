@@ -1,4 +1,4 @@
-"""Agent: any program that speaks the Agent Client Protocol, as the agent of a conversation."""
+"""The agent port over ACP: runs turns in processes of the configured program, one per session or one shared by all, and stops idle ones."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -10,25 +10,21 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from keryx.agents.acp import line as lines
-from keryx.agents.acp import prompt
-from keryx.agents.acp.attach import Attached, attach
-from keryx.agents.acp.conversation import Conversation
-from keryx.agents.acp.desk import Desk
-from keryx.agents.acp.held import EFFORT, MODE, MODEL, Held
-from keryx.agents.acp.line import Line
-from keryx.agents.acp.patience import USUAL, Patience
-from keryx.agents.acp.replay import Replay
-from keryx.agents.acp.roots import Roots
-from keryx.agents.acp.rpc import Fault, Gone
-from keryx.agents.acp.telling import Telling
-from keryx.agents.acp.terminals import Terminals
-from keryx.agents.configured import Configured
-from keryx.core.bindings import Binding
+from keryx.agents.acp import agent_process, prompt_run
+from keryx.agents.acp.agent_process import DEFAULT_TIMEOUTS, AgentProcess, AgentTimeouts
+from keryx.agents.acp.agent_sessions import EFFORT, MODE, MODEL, AgentSession, OpenResult, open_session
+from keryx.agents.acp.client_services import AllowedFolders, ClientServices, Terminals
+from keryx.agents.acp.connection import AcpError, AgentUnavailable
+from keryx.agents.acp.prompt_run import PromptRun
+from keryx.agents.acp.update_translator import ReplayFilter, UpdateTranslator
+from keryx.agents.agent_config import AgentConfig
+from keryx.core.clock import Clock
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
-from keryx.core.ports import WARNING, Bound, Clock, Event, Noted, TurnContext
-from keryx.core.turns import Usage
+from keryx.core.ports.agent import WARNING_KIND, AgentEvent, BindingEvent, NoticeEvent, TurnContext
+from keryx.core.sessions import Binding
+from keryx.core.usage import Usage
+from keryx.jsonrpc import values
 
 
 class AcpAgent:
@@ -36,17 +32,23 @@ class AcpAgent:
     before a turn needs it, and everything has ended when the block ends."""
 
     def __init__(
-        self, name: str, configured: Configured, *, work: Path, clock: Clock, patience: Patience = USUAL
+        self,
+        name: str,
+        configured: AgentConfig,
+        *,
+        work: Path,
+        clock: Clock,
+        patience: AgentTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self.name = name
-        self._configured = configured
-        self._work = work
+        self._config = configured
+        self._work_folder = work
         self._clock = clock
-        self._patience = patience
+        self._timeouts = patience
         self._group: TaskGroup | None = None
-        self._lines: dict[str, Line] = {}
-        self._starting: dict[str, asyncio.Lock] = {}
-        self._settling: dict[SessionId, asyncio.Event] = {}
+        self._processes: dict[str, AgentProcess] = {}
+        self._start_locks: dict[str, asyncio.Lock] = {}
+        self._cancelling: dict[SessionId, asyncio.Event] = {}
         self._titles: dict[SessionId, str] = {}
 
     async def __aenter__(self) -> Self:
@@ -62,86 +64,92 @@ class AcpAgent:
         # What ended the block is no failure of the group, and must not come out as one.
         await group.__aexit__(None, None, None)
 
-    async def run(self, context: TurnContext) -> AsyncGenerator[Event, None]:
-        while settling := self._settling.get(context.session):
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        while settling := self._cancelling.get(context.session):
             await settling.wait()
-        line: Line | None = None
+        line: AgentProcess | None = None
         try:
-            cwd = lines.folder(self._configured, context.cwd, self._work / context.session)
-            line = await self._line(context.session, cwd)
-            line.turns += 1
-            async with aclosing(self._turn(line, context, cwd)) as events:
+            cwd = agent_process.prepare_folder(self._config, context.cwd, self._work_folder / context.session)
+            line = await self._get_process(context.session, cwd)
+            line.running_turns += 1
+            async with aclosing(self._run_turn(line, context, cwd)) as events:
                 async for event in events:
                     yield event
-        except (Fault, Gone) as exc:
-            raise lines.failure(self.name, self._configured, line, exc) from exc
+        except (AcpError, AgentUnavailable) as exc:
+            raise agent_process.build_failure(self.name, self._config, line, exc) from exc
         finally:
             if line:
-                line.turns -= 1
+                line.running_turns -= 1
                 line.used_at = self._clock.monotonic()
-                if line.doomed and not line.turns:
-                    self._later(line)
+                if line.stopping and not line.running_turns:
+                    self._stop_soon(line)
 
     async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None:
         """The title that the agent gave to its session, if it gave one."""
         found = self._titles.pop(context.session, "")
         return (found, Usage()) if found else None
 
-    async def _turn(self, line: Line, context: TurnContext, cwd: str) -> AsyncGenerator[Event, None]:
+    async def _run_turn(
+        self, line: AgentProcess, context: TurnContext, cwd: str
+    ) -> AsyncGenerator[AgentEvent, None]:
         stored = context.bindings.get(self.name)
-        attached = await self._attached(line, context, stored, cwd)
-        held = attached.held
+        attached = await self._open_session(line, context, stored, cwd)
+        held = attached.session
         if attached.warning:
-            yield Noted(attached.warning, WARNING)
-        known = None if attached.fresh else stored
+            yield NoticeEvent(attached.warning, WARNING_KIND)
+        known = None if attached.is_new else stored
         past = await context.history()
-        asked = await prompt.first(context, past, line.abilities, known, place=held.place)
-        held.place, held.turn = prompt.digest(context.place), context.turn
-        yield Bound(self._binding(held, context, past))
-        for told in await self._set(line, held, context, stored):
-            yield Noted(told)
+        asked = await prompt_run.build_prompt(
+            context, past, line.capabilities, known, place=held.place_digest
+        )
+        held.place_digest, held.turn = prompt_run.digest_place(context.place), context.turn
+        yield BindingEvent(self._build_binding(held, context, past))
+        for told in await self._apply_settings(line, held, context, stored):
+            yield NoticeEvent(told)
         while asked:
-            async with aclosing(self._prompted(line, held, context, past, asked)) as events:
+            async with aclosing(self._run_prompt(line, held, context, past, asked)) as events:
                 async for event in events:
                     yield event
-            steered = await context.steer()
-            asked = await prompt.asked(context, line.abilities, steered) if steered else []
-        yield Bound(self._binding(held, context, past))
+            steered = await context.fetch_new_messages()
+            asked = await prompt_run.build_blocks(context, line.capabilities, steered) if steered else []
+        yield BindingEvent(self._build_binding(held, context, past))
         if held.title:
             self._titles[context.session] = held.title
 
-    async def _prompted(
+    async def _run_prompt(
         self,
-        line: Line,
-        held: Held,
+        line: AgentProcess,
+        held: AgentSession,
         context: TurnContext,
         past: Sequence[Message],
-        asked: list[prompt.Json],
-    ) -> AsyncGenerator[Event, None]:
-        roots = Roots([held.cwd, *self._folders])
-        terminals = Terminals(roots, lines.environment(self.name, self._configured), held.cwd)
-        telling = Telling(
+        asked: list[values.Json],
+    ) -> AsyncGenerator[AgentEvent, None]:
+        roots = AllowedFolders([held.cwd, *self._folders])
+        terminals = Terminals(
+            roots, agent_process.build_terminal_environment(self.name, self._config), held.cwd
+        )
+        telling = UpdateTranslator(
             self.name,
             held,
-            replay=Replay(held.known, past, context.turn),
-            terminal=terminals.shown,
+            replay=ReplayFilter(held.known_ids, past, context.turn),
+            terminal=terminals.get_output,
         )
-        desk = Desk(
+        desk = ClientServices(
             line.connection,
             context,
             roots=roots,
             terminals=terminals,
-            files=self._configured.files,
-            terminal=self._configured.terminal,
-            known=telling.steps.known,
+            files=self._config.files,
+            terminal=self._config.terminal,
+            known=telling.tool_calls.find,
         )
-        talk = Conversation(
+        talk = PromptRun(
             line.connection,
             held.id,
             telling=telling,
             desk=desk,
             clock=self._clock,
-            stall=self._configured.stall,
+            stall=self._config.stall,
         )
         ended = False
         try:
@@ -153,133 +161,140 @@ class AcpAgent:
             if ended or not talk.open:
                 await talk.close()
             elif self._group:
-                settled = self._settling[context.session] = asyncio.Event()
-                self._group.start_soon(self._settle, line, talk, context.session, settled)
+                settled = self._cancelling[context.session] = asyncio.Event()
+                self._group.start_soon(self._cancel_prompt, line, talk, context.session, settled)
 
-    async def _settle(
-        self, line: Line, talk: Conversation, session: SessionId, settled: asyncio.Event
+    async def _cancel_prompt(
+        self, line: AgentProcess, talk: PromptRun, session: SessionId, settled: asyncio.Event
     ) -> None:
         """Bring an agent that was left in the middle to rest; one that does not react is killed, and started again when
         it is needed. Other turns in the same process are let to their end first."""
         try:
-            if not await talk.settle(self._patience.cancel.total_seconds()):
-                line.doomed = True
-                if not line.turns:
-                    await line.connection.process.end()
+            if not await talk.cancel(self._timeouts.cancel.total_seconds()):
+                line.stopping = True
+                if not line.running_turns:
+                    await line.connection.process.stop()
         finally:
-            self._settling.pop(session, None)
+            self._cancelling.pop(session, None)
             settled.set()
 
-    async def _attached(self, line: Line, context: TurnContext, stored: Binding | None, cwd: str) -> Attached:
+    async def _open_session(
+        self, line: AgentProcess, context: TurnContext, stored: Binding | None, cwd: str
+    ) -> OpenResult:
         """The session that continues this conversation. One that somebody else has driven since is opened anew."""
-        held = line.held.get(stored.id) if stored else None
+        held = line.sessions.get(stored.id) if stored else None
         if held and stored and held.turn == stored.turn:
-            return Attached(held)
-        where = lines.kept(stored, cwd)
-        found = await attach(
+            return OpenResult(held)
+        where = agent_process.find_folder(stored, cwd)
+        found = await open_session(
             line.connection,
-            line.abilities,
+            line.capabilities,
             stored,
             cwd=where,
             folders=self._folders,
-            seconds=self._patience.open.total_seconds(),
+            seconds=self._timeouts.open.total_seconds(),
         )
-        line.held[found.held.id] = found.held
+        line.sessions[found.session.id] = found.session
         return found
 
-    async def _set(self, line: Line, held: Held, context: TurnContext, stored: Binding | None) -> list[str]:
+    async def _apply_settings(
+        self, line: AgentProcess, held: AgentSession, context: TurnContext, stored: Binding | None
+    ) -> list[str]:
         """Set what is wanted and not in force; gives a sentence for each wish that the agent does not know."""
         wishes = (
-            (MODEL, context.settings.model or self._configured.model, stored.model if stored else ""),
-            (MODE, self._configured.mode, stored.mode if stored else ""),
+            (MODEL, context.settings.model or self._config.model, stored.model if stored else ""),
+            (MODE, self._config.mode, stored.mode if stored else ""),
             (EFFORT, context.settings.effort, ""),
         )
         told: list[str] = []
         for what, asked, before in wishes:
             wanted = asked or before
-            if not wanted or await held.choose(line.connection, what, wanted) or not asked:
+            if not wanted or await held.select(line.connection, what, wanted) or not asked:
                 continue
-            if (what, wanted) not in held.missed:
-                held.missed.add((what, wanted))
-                offered = ", ".join(held.choices(what)[:20]) or "none to choose from"
+            if (what, wanted) not in held.reported_unknown:
+                held.reported_unknown.add((what, wanted))
+                offered = ", ".join(held.list_choices(what)[:20]) or "none to choose from"
                 told.append(
                     f"The agent {self.name} has no {what.replace('_', ' ')} {wanted!r}. It has: {offered}."
                 )
         return told
 
-    def _binding(self, held: Held, context: TurnContext, past: Sequence[Message]) -> Binding:
+    def _build_binding(self, held: AgentSession, context: TurnContext, past: Sequence[Message]) -> Binding:
         return Binding(
             agent=self.name,
             id=held.id,
             cwd=held.cwd,
             turn=context.turn,
             seq=max((m.seq for m in past), default=0),
-            place=held.place,
-            model=held.current(MODEL),
-            mode=held.current(MODE),
+            place=held.place_digest,
+            model=held.get_current(MODEL),
+            mode=held.get_current(MODE),
             meter=held.meter,
         )
 
     @property
     def _folders(self) -> list[str]:
-        return [str(Path(folder).expanduser()) for folder in self._configured.folders]
+        return [str(Path(folder).expanduser()) for folder in self._config.folders]
 
-    async def _line(self, session: SessionId, cwd: str) -> Line:
+    async def _get_process(self, session: SessionId, cwd: str) -> AgentProcess:
         """A process for the session, started if there is none."""
-        key = "" if self._configured.shared else str(session)
-        async with self._starting.setdefault(key, asyncio.Lock()):
-            found = self._lines.get(key)
+        key = "" if self._config.shared else str(session)
+        async with self._start_locks.setdefault(key, asyncio.Lock()):
+            found = self._processes.get(key)
             if found and found.usable:
                 return found
-            self._make_room()
-            return await self._start(key, cwd)
+            self._evict_idle()
+            return await self._start_process(key, cwd)
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         """End the process that was idle for longest when there are as many as may be."""
         idle = sorted(
-            (entry for entry in self._lines.values() if not entry.turns), key=lambda entry: entry.used_at
+            (entry for entry in self._processes.values() if not entry.running_turns),
+            key=lambda entry: entry.used_at,
         )
-        if idle and len(self._lines) >= self._configured.processes:
-            idle[0].doomed = True
-            self._later(idle[0])
+        if idle and len(self._processes) >= self._config.processes:
+            idle[0].stopping = True
+            self._stop_soon(idle[0])
 
-    async def _start(self, key: str, cwd: str) -> Line:
-        line = await lines.opened(self.name, self._configured, cwd=cwd, began=self._clock.monotonic())
+    async def _start_process(self, key: str, cwd: str) -> AgentProcess:
+        line = await agent_process.start(self.name, self._config, cwd=cwd, began=self._clock.monotonic())
         if self._group is None:
-            await line.connection.process.end()
-            raise Gone("Keryx is ending")
-        self._lines[key] = line
-        self._group.start_soon(self._live, key, line)
+            await line.connection.process.stop()
+            raise AgentUnavailable("Keryx is ending")
+        self._processes[key] = line
+        self._group.start_soon(self._supervise, key, line)
         try:
-            await lines.greet(line, self._configured, seconds=self._patience.start.total_seconds())
+            await agent_process.initialize_process(
+                line, self._config, seconds=self._timeouts.start.total_seconds()
+            )
         except BaseException:
-            line.doomed = True
-            self._later(line)
+            line.stopping = True
+            self._stop_soon(line)
             raise
         return line
 
-    async def _live(self, key: str, line: Line) -> None:
+    async def _supervise(self, key: str, line: AgentProcess) -> None:
         """Hold a process until it ends, by itself or because nobody needs it."""
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._rest, line)
+                group.start_soon(self._stop_when_idle, line)
                 await line.connection.run()
                 group.cancel_scope.cancel()
         finally:
-            if self._lines.get(key) is line:
-                del self._lines[key]
+            if self._processes.get(key) is line:
+                del self._processes[key]
                 self._titles.pop(SessionId(key), None)
-            await line.connection.process.end()
+            await line.connection.process.stop()
 
-    async def _rest(self, line: Line) -> None:
-        idle = self._configured.idle.total_seconds()
+    async def _stop_when_idle(self, line: AgentProcess) -> None:
+        idle = self._config.idle.total_seconds()
         while True:
             await self._clock.sleep(max(1.0, line.used_at + idle - self._clock.monotonic()))
-            if not line.turns and self._clock.monotonic() - line.used_at >= idle:
-                line.doomed = True
-                await line.connection.process.end()
+            if not line.running_turns and self._clock.monotonic() - line.used_at >= idle:
+                line.stopping = True
+                await line.connection.process.stop()
                 return
 
-    def _later(self, line: Line) -> None:
+    def _stop_soon(self, line: AgentProcess) -> None:
         if self._group:
-            self._group.start_soon(line.connection.process.end)
+            self._group.start_soon(line.connection.process.stop)

@@ -1,4 +1,4 @@
-"""Probe: ask an agent once what it is and can do, and end it again."""
+"""Starts an agent once to find out what it can do and whether it works, then stops it."""
 
 import asyncio
 from contextlib import suppress
@@ -7,24 +7,23 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from keryx.agents.acp import line as lines
-from keryx.agents.acp.abilities import Abilities
-from keryx.agents.acp.attach import attach
-from keryx.agents.acp.held import MODE, MODEL
-from keryx.agents.acp.line import Line
-from keryx.agents.acp.rpc import LOGIN, Fault, Gone
-from keryx.agents.configured import Configured
+from keryx.agents.acp import agent_process
+from keryx.agents.acp.agent_process import AgentProcess
+from keryx.agents.acp.agent_sessions import MODE, MODEL, open_session
+from keryx.agents.acp.capabilities import AgentCapabilities
+from keryx.agents.acp.connection import AUTH_REQUIRED, AcpError, AgentUnavailable
+from keryx.agents.agent_config import AgentConfig
 from keryx.core.errors import AgentFailed
 
-SECONDS = 5.0
+PROBE_SECONDS = 5.0
 
 
-class Probed(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     """`error` says what is wrong and what to do; `abilities` is `None` if not even the first answer came. `noise` counts
     lines on its output that were no message; `log` is the end of its standard error."""
 
     name: str
-    abilities: Abilities | None = None
+    abilities: AgentCapabilities | None = None
     models: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     error: str = ""
@@ -32,46 +31,54 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
 
 
-async def probe(name: str, configured: Configured, *, folder: Path, seconds: float = SECONDS) -> Probed:
+async def probe(
+    name: str, configured: AgentConfig, *, folder: Path, seconds: float = PROBE_SECONDS
+) -> ProbeResult:
     """Start the agent, ask what it can do, open a session to see its models and modes, and end it. Never raises for
     what the agent does."""
     try:
-        line = await lines.opened(name, configured, cwd=str(folder), began=0)
+        line = await agent_process.start(name, configured, cwd=str(folder), began=0)
     except AgentFailed as exc:
-        return Probed(name=name, error=str(exc))
+        return ProbeResult(name=name, error=str(exc))
     reader = asyncio.create_task(line.connection.run())
     try:
         with anyio.move_on_after(seconds):
-            return await _asked(name, configured, line, folder, seconds)
-        return _told(name, line, error=f"The agent {name} did not answer within {seconds:g} s.")
+            return await _run_probe(name, configured, line, folder, seconds)
+        return _build_result(name, line, error=f"The agent {name} did not answer within {seconds:g} s.")
     finally:
-        await line.connection.process.end()
+        await line.connection.process.stop()
         reader.cancel()
         with suppress(asyncio.CancelledError):
             await reader
 
 
-async def _asked(name: str, configured: Configured, line: Line, folder: Path, seconds: float) -> Probed:
+async def _run_probe(
+    name: str, configured: AgentConfig, line: AgentProcess, folder: Path, seconds: float
+) -> ProbeResult:
     try:
-        await lines.greet(line, configured, seconds=seconds)
-        found = await attach(
-            line.connection, line.abilities, None, cwd=str(folder), folders=(), seconds=seconds
+        await agent_process.initialize_process(line, configured, seconds=seconds)
+        found = await open_session(
+            line.connection, line.capabilities, None, cwd=str(folder), folders=(), seconds=seconds
         )
-    except (Fault, Gone) as exc:
-        if isinstance(exc, Fault) and exc.code == LOGIN:
-            return _told(name, line, error=lines.login_text(name, configured, line.abilities.logins))
-        return _told(name, line, error=str(lines.failure(name, configured, line, exc)))
-    held = found.held
+    except (AcpError, AgentUnavailable) as exc:
+        if isinstance(exc, AcpError) and exc.code == AUTH_REQUIRED:
+            return _build_result(
+                name, line, error=agent_process.format_login_help(name, configured, line.capabilities.logins)
+            )
+        return _build_result(name, line, error=str(agent_process.build_failure(name, configured, line, exc)))
+    held = found.session
     return msgspec.structs.replace(
-        _told(name, line), models=tuple(held.choices(MODEL)), modes=tuple(held.choices(MODE))
+        _build_result(name, line),
+        models=tuple(held.list_choices(MODEL)),
+        modes=tuple(held.list_choices(MODE)),
     )
 
 
-def _told(name: str, line: Line, *, error: str = "") -> Probed:
-    return Probed(
+def _build_result(name: str, line: AgentProcess, *, error: str = "") -> ProbeResult:
+    return ProbeResult(
         name=name,
-        abilities=line.abilities if line.abilities.protocol else None,
+        abilities=line.capabilities if line.capabilities.protocol else None,
         error=error,
-        noise=line.connection.noise,
-        log=line.connection.process.tail if error else "",
+        noise=line.connection.invalid_lines,
+        log=line.connection.process.stderr_tail if error else "",
     )

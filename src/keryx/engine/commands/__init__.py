@@ -1,24 +1,30 @@
-"""Commands: defined once, as data, for every surface; run inside the transaction of the message that gave them.
+"""Slash commands: defined once, as data, for every surface, and run inside the transaction of their message. To add one: an entry in `command_table.COMMANDS`, and a function in the module of its noun, named in that module's handlers."""
 
-To add one: an entry in `table.COMMANDS`, and a function in the module of its noun, named in that module's `RUN`."""
-
-from keryx.engine.commands.call import Call, Done
+from keryx.engine.commands.call import CommandCall, CommandResult
+from keryx.engine.commands.command_table import (
+    COMMANDS,
+    CommandAudience,
+    CommandScope,
+    CommandSpec,
+    ParsedCommand,
+    is_secret,
+    parse,
+)
 from keryx.engine.commands.registry import run
-from keryx.engine.commands.search import FOUND, listed, sought
-from keryx.engine.commands.table import COMMANDS, Asked, Command, Direct, Who, parse, secret
+from keryx.engine.commands.sessions import SEARCH_LIMIT, parse_search, render_hits
 
 __all__ = [
     "COMMANDS",
-    "FOUND",
-    "Asked",
-    "Call",
-    "Command",
-    "Direct",
-    "Done",
-    "Who",
-    "listed",
+    "SEARCH_LIMIT",
+    "CommandAudience",
+    "CommandCall",
+    "CommandResult",
+    "CommandScope",
+    "CommandSpec",
+    "ParsedCommand",
+    "is_secret",
     "parse",
+    "parse_search",
+    "render_hits",
     "run",
-    "secret",
-    "sought",
 ]

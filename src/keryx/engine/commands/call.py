@@ -1,4 +1,4 @@
-"""Call: what a command is given, what it gives back, and the words that several of them use."""
+"""CommandCall and CommandResult: what a handler receives and returns, and text helpers for replies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ import msgspec
 
 from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, SessionId, TurnId
-from keryx.core.ports import Inbound
-from keryx.core.sessions import Session, Settings, Viewer
-from keryx.engine import access
+from keryx.core.lanes import Lane
+from keryx.core.ports.adapter import InboundMessage
+from keryx.core.sessions import Session, SessionSettings, Viewer
 from keryx.engine.policy import Policy
+from keryx.engine.units import access
 from keryx.store import sessions
-from keryx.store.database import Transaction
-from keryx.store.lanes import Lane
+from keryx.store.db.database import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CommandCall:
     """What a command may know and touch. `begin` makes the conversation of this place, as a first message does."""
 
     tx: Transaction
-    inbound: Inbound
+    inbound: InboundMessage
     lane: Lane | None
     session: Session | None
     viewer: Viewer
@@ -34,21 +34,21 @@ class Call:
     found: str | None = None
 
     @property
-    def operates(self) -> bool:
+    def is_operator(self) -> bool:
         """Whether whoever asks has the rights of an operator."""
         if self.viewer.principal == OPERATOR:
             return True
         local = self.inbound.principal is not None
-        return not local and access.operates(self.tx, self.inbound.source, self.policy.access)
+        return not local and access.is_operator(self.tx, self.inbound.source, self.policy.access)
 
     @property
-    def current(self) -> Session:
+    def current_session(self) -> Session:
         if self.session is None:
             raise NotFound("there is no conversation here yet: say something first")
         return self.session
 
     @property
-    def id(self) -> SessionId | None:
+    def session_id(self) -> SessionId | None:
         return self.session.id if self.session else None
 
     @property
@@ -58,28 +58,28 @@ class Call:
         return Viewer(owned.profile, owned.owner) if owned else self.viewer
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> SessionSettings:
         """Those of the conversation, or what it would begin with."""
-        return self.session.settings if self.session else self.inbound.settings or Settings()
+        return self.session.settings if self.session else self.inbound.settings or SessionSettings()
 
-    def opened(self) -> Session:
+    def ensure_session(self) -> Session:
         """The conversation, begun if there is none. Called once, when nothing can be refused any more."""
         return self.session or self.begin()
 
-    def configure(self, settings: Settings) -> SessionId:
+    def configure(self, settings: SessionSettings) -> SessionId:
         """Keep other settings for the conversation."""
-        session = self.opened()
+        session = self.ensure_session()
         sessions.set_settings(self.tx, session, settings, now=self.now)
         return session.id
 
     @property
-    def place(self) -> Lane:
+    def current_lane(self) -> Lane:
         if self.lane is None:
             raise NotFound("this works in a chat only: here, open the session you want")
         return self.lane
 
 
-class Done(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """`asker` is set if whoever asked goes by another id from now on."""
 
     reply: str
@@ -89,16 +89,16 @@ class Done(msgspec.Struct, frozen=True):
     asker: PrincipalId | None = None
 
 
-Run: TypeAlias = Callable[[Call], Done]
+CommandHandler: TypeAlias = Callable[[CommandCall], CommandResult]
 
 
-def label(session: Session) -> str:
+def quote_title(session: Session) -> str:
     return f"“{session.title}”" if session.title else f"untitled {session.id}"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def sentence(text: str) -> str:
+def format_sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

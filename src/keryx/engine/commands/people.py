@@ -1,84 +1,91 @@
-"""Commands on people: who asks, and that two chats are the same person's."""
+"""Commands on identity: whoami, and link of two chats of one person."""
 
 from datetime import timedelta
 
-from keryx.core import codes, identity, ids
+from keryx.core import access, ids
+from keryx.core import source as sources
 from keryx.core.errors import Forbidden, NotFound
 from keryx.core.ids import OPERATOR
-from keryx.engine import access, kinship, pairing
-from keryx.engine.commands.call import Call, Done, Run
-from keryx.store import guesses, links, principals
+from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult
+from keryx.engine.units import access as access_units
+from keryx.engine.units import identities
+from keryx.store import access as access_store
+from keryx.store import people
 
-LIFE = timedelta(minutes=10)
+LINK_LIFETIME = timedelta(minutes=10)
 
 
-def _whoami(call: Call) -> Done:
+def _whoami(call: CommandCall) -> CommandResult:
     asker, profile = call.viewer.principal, call.viewer.profile
-    name = principals.name(call.tx, asker)
-    rights = " · operator" if call.operates and asker != OPERATOR else ""
+    name = people.get_name(call.tx, asker)
+    rights = " · operator" if call.is_operator and asker != OPERATOR else ""
     head = f"{name or 'unnamed'} · {asker} · profile {profile}{rights}"
-    return Done("\n".join([head, *_known(call)]))
+    return CommandResult("\n".join([head, *_list_identities(call)]))
 
 
-def _link(call: Call) -> Done:
+def _link(call: CommandCall) -> CommandResult:
     match call.text.lower():
         case "":
-            return _offer(call)
+            return _create_code(call)
         case "list":
-            return Done("\n".join(_known(call)) or "You are known here only.")
+            return CommandResult("\n".join(_list_identities(call)) or "You are known here only.")
         case "cut":
-            return _cut(call)
+            return _split_off(call)
         case _:
-            return _join(call)
+            return _redeem_code(call)
 
 
-def _offer(call: Call) -> Done:
-    code = codes.new()
-    links.put(
+def _create_code(call: CommandCall) -> CommandResult:
+    code = access.generate_code()
+    people.save_link_code(
         call.tx,
         call.viewer.principal,
-        codes.sealed(code),
+        access.hash_code(code),
         profile=call.viewer.profile,
-        until=call.now + LIFE,
+        until=call.now + LINK_LIFETIME,
     )
-    return Done(f"Write this in your other chat within ten minutes:\n\n/link {code}")
+    return CommandResult(f"Write this in your other chat within ten minutes:\n\n/link {code}")
 
 
-def _join(call: Call) -> Done:
+def _redeem_code(call: CommandCall) -> CommandResult:
     asker, profile = call.viewer.principal, call.viewer.profile
     key = f"link:{profile}:{asker}"
-    pairing.check(call.tx, key, now=call.now)
-    other = links.take(call.tx, call.text, profile=profile, now=call.now)
+    access_units.check_wrong_codes(call.tx, key, now=call.now)
+    other = people.redeem_link_code(call.tx, call.text, profile=profile, now=call.now)
     if other is None:
-        guesses.count(call.tx, key, since=call.now - pairing.LOCKED, now=call.now)
+        access_store.add_failed_attempt(call.tx, key, since=call.now - access_units.LOCKOUT, now=call.now)
         raise NotFound("this code is wrong or too old: /link in the other chat gives a new one")
     if other == asker:
-        return Done("You are the same person in both chats already.")
-    kept = kinship.join(call.tx, asker, other, profile=profile, now=call.now)
+        return CommandResult("You are the same person in both chats already.")
+    kept = identities.merge(call.tx, asker, other, profile=profile, now=call.now)
     session = call.session.id if call.session else None
-    return Done(
+    return CommandResult(
         "Linked: you are the same person in both chats now. /link list shows it.", session, asker=kept
     )
 
 
-def _cut(call: Call) -> Done:
+def _split_off(call: CommandCall) -> CommandResult:
     source = call.inbound.source
-    person = access.identified(source)
+    person = access_units.identify(source)
     if call.inbound.principal is not None or not person:
         raise Forbidden("this place cannot be cut off: write /link cut in the chat that is to stand alone")
-    handle = identity.handle(source.platform, person, aliases=access.aliases(call.tx, source))
-    new = kinship.split(
-        call.tx, profile=call.viewer.profile, platform=ids.plain(source.platform), handle=handle, now=call.now
+    handle = sources.build_handle(source.platform, person, aliases=access_units.find_aliases(call.tx, source))
+    new = identities.split(
+        call.tx,
+        profile=call.viewer.profile,
+        platform=ids.escape(source.platform),
+        handle=handle,
+        now=call.now,
     )
-    return Done("Cut: this chat stands alone now. What was begun here stays here.", asker=new)
+    return CommandResult("Cut: this chat stands alone now. What was begun here stays here.", asker=new)
 
 
-def _known(call: Call) -> list[str]:
-    found = principals.identities(call.tx, call.viewer.principal, profile=call.viewer.profile)
+def _list_identities(call: CommandCall) -> list[str]:
+    found = people.list_identities(call.tx, call.viewer.principal, profile=call.viewer.profile)
     return [f"{i.platform} {i.person}" + (f" ({i.name})" if i.name else "") for i in found]
 
 
-RUN: dict[str, Run] = {
+HANDLERS: dict[str, CommandHandler] = {
     "whoami": _whoami,
     "link": _link,
 }

@@ -1,82 +1,84 @@
-"""Commands that answer what the agent asks."""
+"""Commands that answer questions of the agent, and show or forget lasting consents."""
 
 from collections.abc import Sequence
 
 from keryx.core import questions as core
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import QuestionId
-from keryx.core.questions import Asked
-from keryx.engine.commands.call import Call, Done, Run
-from keryx.engine.questions import EVERY, answered, forgotten
-from keryx.store import consents, questions
+from keryx.core.questions import AskedQuestion
+from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult
+from keryx.engine.units.questions import ALL_TOOLS, forget_consents, record_answer
+from keryx.store import questions
 
 
-def _answer(call: Call) -> Done:
+def _answer(call: CommandCall) -> CommandResult:
     first, _, rest = call.text.partition(" ")
     if not first:
         raise Invalid("say what you answer: /answer 1, or /answer <number or id of the question> 1")
-    by_id = questions.known(call.tx, QuestionId(first)) if rest.strip() else None
+    by_id = questions.find_by_id(call.tx, QuestionId(first)) if rest.strip() else None
     if by_id is not None:
-        return _give(call, by_id, rest)
-    found = questions.waiting(call.tx, call.current.id)
-    named = _named(found, first) if rest.strip() else None
+        return _record_answer(call, by_id, rest)
+    found = questions.list_open(call.tx, call.current_session.id)
+    named = _find_question(found, first) if rest.strip() else None
     if named is not None:
-        return _give(call, named, rest)
-    return _give(call, _only(found), call.text)
+        return _record_answer(call, named, rest)
+    return _record_answer(call, _require_one(found), call.text)
 
 
-def _word(word: str) -> Run:
-    def run(call: Call) -> Done:
-        found = questions.waiting(call.tx, call.current.id)
+def _build_handler(word: str) -> CommandHandler:
+    def run(call: CommandCall) -> CommandResult:
+        found = questions.list_open(call.tx, call.current_session.id)
         if call.text:
-            named = _named(found, call.text)
+            named = _find_question(found, call.text)
             if named is None:
                 raise NotFound(
                     f"no question {call.text[:40]!r} waits here: /{word} alone answers the only one"
                 )
-            return _give(call, named, word)
-        return _give(call, _only(found), word)
+            return _record_answer(call, named, word)
+        return _record_answer(call, _require_one(found), word)
 
     return run
 
 
-def _named(found: list[Asked], name: str) -> Asked | None:
+def _find_question(found: list[AskedQuestion], name: str) -> AskedQuestion | None:
     """A waiting question by its place among them, or by its id."""
     return next((a for n, a in enumerate(found, start=1) if name in (str(n), a.id)), None)
 
 
-def _only(found: Sequence[Asked]) -> Asked:
+def _require_one(found: Sequence[AskedQuestion]) -> AskedQuestion:
     if not found:
         raise NotFound("nothing is asked here now")
-    found = core.foremost(found)
+    found = core.prefer_waiting(found)
     if len(found) > 1:
         titles = "\n".join(f"{n}. {a.question.title}" for n, a in enumerate(found, start=1))
         raise Conflict(f"several questions wait, so say which: /answer <number> <answer>\n{titles}\n")
     return found[0]
 
 
-def _give(call: Call, asked: Asked, text: str) -> Done:
-    closed = answered(call.tx, asked, call.viewer, text, now=call.now)
-    return Done(core.confirmed(closed), closed.session)
+def _record_answer(call: CommandCall, asked: AskedQuestion, text: str) -> CommandResult:
+    closed = record_answer(call.tx, asked, call.viewer, text, now=call.now)
+    return CommandResult(core.format_confirmation(closed), closed.session)
 
 
-def _permissions(call: Call) -> Done:
+def _permissions(call: CommandCall) -> CommandResult:
     verb, _, tool = call.text.partition(" ")
     if not call.text:
-        kept = consents.page(call.tx, call.owner, session=call.current.id)
-        lines = [f"{p.tool}: always {p.word}, since {p.given_at:%Y-%m-%d %H:%M} UTC" for p in kept]
+        kept = questions.list_consents(call.tx, call.owner, session=call.current_session.id)
+        lines = [f"{p.tool}: always {p.label}, since {p.given_at:%Y-%m-%d %H:%M} UTC" for p in kept]
         told = "\n".join([*lines, "", "/permissions forget <name or all> takes it back."])
-        return Done(told if lines else "Nothing is allowed or denied for good here.", call.id)
+        return CommandResult(
+            told if lines else "Nothing is allowed or denied for good here.", call.session_id
+        )
     if verb != "forget" or not tool:
-        raise Invalid(f"write /permissions forget and a name, or {EVERY}")
-    gone = forgotten(call.tx, call.current, tool.strip())
-    return Done(f"The agent asks again for {', '.join(gone)}.", call.id)
+        raise Invalid(f"write /permissions forget and a name, or {ALL_TOOLS}")
+    gone = forget_consents(call.tx, call.current_session, tool.strip())
+    return CommandResult(f"The agent asks again for {', '.join(gone)}.", call.session_id)
 
 
-RUN: dict[str, Run] = {
+HANDLERS: dict[str, CommandHandler] = {
     "answer": _answer,
-    "allow": _word("allow"),
-    "always": _word("always"),
-    "deny": _word("deny"),
+    "allow": _build_handler("allow"),
+    "always": _build_handler("always"),
+    "deny": _build_handler("deny"),
     "permissions": _permissions,
 }

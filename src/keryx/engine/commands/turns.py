@@ -1,81 +1,89 @@
-"""Commands on turns: take them back, ask again, stop them, and say what a message does while one runs."""
+"""Commands on turns: undo, redo, retry, compact, stop, queue, steer and busy."""
 
 import msgspec
 
 from keryx.core.errors import NotFound
 from keryx.core.messages import Text
 from keryx.core.turns import BusyMode
-from keryx.engine import compaction, control, revisions
-from keryx.engine.asking import Question, ask, author
-from keryx.engine.commands.call import Call, Done, Run, counted
+from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult, pluralize
+from keryx.engine.units import compaction, control, revisions
+from keryx.engine.units.user_messages import UserMessage, find_author, submit
 from keryx.store import messages, turns
 
 
-def _undo(call: Call) -> Done:
-    text = revisions.undo(call.tx, call.current, _number(call.text, 1), now=call.now)
-    return Done(f"Undone; /redo brings it back. It began with: {text[:300]}", call.current.id)
+def _undo(call: CommandCall) -> CommandResult:
+    text = revisions.undo(call.tx, call.current_session, _parse_count(call.text, 1), now=call.now)
+    return CommandResult(
+        f"Undone; /redo brings it back. It began with: {text[:300]}", call.current_session.id
+    )
 
 
-def _redo(call: Call) -> Done:
-    count = revisions.redo(call.tx, call.current, now=call.now)
-    return Done(f"{counted(count, 'message')} back.", call.current.id)
+def _redo(call: CommandCall) -> CommandResult:
+    count = revisions.redo(call.tx, call.current_session, now=call.now)
+    return CommandResult(f"{pluralize(count, 'message')} back.", call.current_session.id)
 
 
-def _retry(call: Call) -> Done:
+def _retry(call: CommandCall) -> CommandResult:
     receipt = revisions.retry(
         call.tx,
-        call.current,
+        call.current_session,
         asker=call.viewer.principal,
         surface=call.inbound.surface,
         pin=call.inbound.pin,
-        source=author(call.inbound),
+        source=find_author(call.inbound),
         now=call.now,
     )
-    return Done("", call.current.id, receipt.turn, receipt.seq)
+    return CommandResult("", call.current_session.id, receipt.turn, receipt.seq)
 
 
-def _compact(call: Call) -> Done:
-    receipt = compaction.ask(call.tx, call.current, _question(call, BusyMode.QUEUE), call.text, now=call.now)
-    return Done("", call.current.id, receipt.turn, receipt.seq)
+def _compact(call: CommandCall) -> CommandResult:
+    receipt = compaction.request(
+        call.tx, call.current_session, _build_message(call, BusyMode.QUEUE), call.text, now=call.now
+    )
+    return CommandResult("", call.current_session.id, receipt.turn, receipt.seq)
 
 
-def _stop(call: Call) -> Done:
-    stopped = control.stop(call.tx, call.current.id, now=call.now)
-    waiting = len(turns.queued(call.tx, call.current.id))
+def _stop(call: CommandCall) -> CommandResult:
+    stopped = control.stop(call.tx, call.current_session.id, now=call.now)
+    waiting = len(turns.list_queued(call.tx, call.current_session.id))
     left = (
-        f" {counted(waiting, 'question')} left in the queue: /queue clear drops what waits."
+        f" {pluralize(waiting, 'question')} left in the queue: /queue clear drops what waits."
         if waiting
         else ""
     )
-    return Done(("Stopping." if stopped else "Nothing is running.") + left, call.current.id)
+    return CommandResult(("Stopping." if stopped else "Nothing is running.") + left, call.current_session.id)
 
 
-def _queue(call: Call) -> Done:
+def _queue(call: CommandCall) -> CommandResult:
     if call.text == "clear":
-        dropped = control.clear(call.tx, call.current.id, now=call.now)
-        return Done(f"Dropped {dropped} waiting." if dropped else "Nothing waits.", call.current.id)
+        dropped = control.clear_queue(call.tx, call.current_session.id, now=call.now)
+        return CommandResult(
+            f"Dropped {dropped} waiting." if dropped else "Nothing waits.", call.current_session.id
+        )
     if call.text:
-        return _say(call, BusyMode.QUEUE)
-    waiting = turns.queued(call.tx, call.current.id)
+        return _submit_text(call, BusyMode.QUEUE)
+    waiting = turns.list_queued(call.tx, call.current_session.id)
     if not waiting:
-        return Done("Nothing waits.", call.current.id)
+        return CommandResult("Nothing waits.", call.current_session.id)
     texts = [messages.get(call.tx, t.session, t.input_seq).text for t in waiting]
-    return Done("\n".join(f"{n}. {t[:120]}" for n, t in enumerate(texts, start=1)), call.current.id)
+    return CommandResult(
+        "\n".join(f"{n}. {t[:120]}" for n, t in enumerate(texts, start=1)), call.current_session.id
+    )
 
 
-def _steer(call: Call) -> Done:
+def _steer(call: CommandCall) -> CommandResult:
     if not call.text:
         raise NotFound("say what to consider: /steer use the metric system")
-    return _say(call, BusyMode.STEER)
+    return _submit_text(call, BusyMode.STEER)
 
 
-def _say(call: Call, mode: BusyMode) -> Done:
-    receipt = ask(call.tx, call.opened(), _question(call, mode), now=call.now)
-    return Done("", receipt.session, receipt.turn, receipt.seq)
+def _submit_text(call: CommandCall, mode: BusyMode) -> CommandResult:
+    receipt = submit(call.tx, call.ensure_session(), _build_message(call, mode), now=call.now)
+    return CommandResult("", receipt.session, receipt.turn, receipt.seq)
 
 
-def _question(call: Call, mode: BusyMode) -> Question:
-    return Question(
+def _build_message(call: CommandCall, mode: BusyMode) -> UserMessage:
+    return UserMessage(
         parts=(Text(call.text),),
         asker=call.viewer.principal,
         surface=call.inbound.surface,
@@ -83,24 +91,26 @@ def _question(call: Call, mode: BusyMode) -> Question:
         author=call.inbound.source.user_name or "",
         reply=call.inbound.reply,
         pin=call.inbound.pin,
-        source=author(call.inbound),
+        source=find_author(call.inbound),
     )
 
 
-def _busy(call: Call) -> Done:
+def _busy(call: CommandCall) -> CommandResult:
     if not call.text:
-        return Done(f"While a turn runs, messages: {call.settings.busy or call.policy.busy.value}.", call.id)
+        return CommandResult(
+            f"While a turn runs, messages: {call.settings.busy or call.policy.busy.value}.", call.session_id
+        )
     if call.text not in {m.value for m in BusyMode}:
         raise NotFound(f"choose one of {', '.join(m.value for m in BusyMode)}")
     changed = call.configure(msgspec.structs.replace(call.settings, busy=call.text))
-    return Done(f"While a turn runs, messages: {call.text}.", changed)
+    return CommandResult(f"While a turn runs, messages: {call.text}.", changed)
 
 
-def _number(text: str, default: int) -> int:
+def _parse_count(text: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else default
 
 
-RUN: dict[str, Run] = {
+HANDLERS: dict[str, CommandHandler] = {
     "undo": _undo,
     "redo": _redo,
     "compact": _compact,

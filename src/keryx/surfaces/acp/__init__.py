@@ -1,1 +1,1 @@
-"""The editor: Keryx as an agent of the Agent Client Protocol, version 1, over stdio."""
+"""Keryx as an agent of the Agent Client Protocol, version 1, for editors over standard streams."""

@@ -1,4 +1,4 @@
-"""Login: a command that an operator named for people to log in with, run when the editor asks for it."""
+"""The login command that an operator configures, run when the editor calls authenticate."""
 
 import asyncio
 import os
@@ -6,56 +6,61 @@ import signal
 from collections.abc import Sequence
 
 from keryx.core.errors import Invalid
-from keryx.surfaces.acp import faults
-from keryx.surfaces.acp.faults import Fault
-from keryx.surfaces.acp.peer import Json
+from keryx.jsonrpc import errors
+from keryx.jsonrpc.errors import RpcError
+from keryx.jsonrpc.peer import Json
 
-METHOD = "login"
-SECONDS = 300.0
+METHOD_ID = "login"
+TIMEOUT_SECONDS = 300.0
 
 
-class Login:
+class LoginCommand:
     """Without a command nobody needs to log in. The login lasts as long as the connection."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
-        self._done = not command
+        self._logged_in = not command
 
-    def methods(self) -> list[Json]:
+    def list_methods(self) -> list[Json]:
         if not self._command:
             return []
         program = os.path.basename(self._command[0])
-        return [{"id": METHOD, "name": "Log in", "description": f"Runs {program} on this machine."}]
+        return [{"id": METHOD_ID, "name": "Log in", "description": f"Runs {program} on this machine."}]
 
     def check(self) -> None:
         """Return if the person is logged in; else tell the editor to ask for it."""
-        if not self._done:
-            raise Fault(faults.LOGIN, "log in first: the editor offers it, or calls authenticate")
+        if not self._logged_in:
+            raise RpcError(errors.AUTH_REQUIRED, "log in first: the editor offers it, or calls authenticate")
 
     async def run(self, method: str) -> None:
         """Run the login to its end. `Fault` if it fails, with what to do."""
-        if method != METHOD or not self._command:
+        if method != METHOD_ID or not self._command:
             raise Invalid(f"there is no login {method[:80]!r}")
-        code = await _run(self._command)
+        code = await _run_command(self._command)
         if code != 0:
-            raise Fault(
-                faults.LOGIN, f"{self._command[0]} ended with {code}: look at its output, then try again"
+            raise RpcError(
+                errors.AUTH_REQUIRED,
+                f"{self._command[0]} ended with {code}: look at its output, then try again",
             )
-        self._done = True
+        self._logged_in = True
 
 
-async def _run(command: Sequence[str]) -> int:
+async def _run_command(command: Sequence[str]) -> int:
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True
         )
     except OSError as exc:
-        raise Fault(faults.LOGIN, f"{command[0]} cannot be run ({exc.strerror}): mend acp.login") from exc
+        raise RpcError(
+            errors.AUTH_REQUIRED, f"{command[0]} cannot be run ({exc.strerror}): mend acp.login"
+        ) from exc
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return await process.wait()
     except TimeoutError as exc:
-        raise Fault(faults.LOGIN, f"{command[0]} did not end within {SECONDS:g} s") from exc
+        raise RpcError(
+            errors.AUTH_REQUIRED, f"{command[0]} did not end within {TIMEOUT_SECONDS:g} s"
+        ) from exc
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)

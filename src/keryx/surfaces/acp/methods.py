@@ -1,4 +1,4 @@
-"""Methods: what an editor may ask, each as one short function."""
+"""The ACP methods that an editor may call, one short function each."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -7,81 +7,82 @@ from pathlib import Path
 from keryx.core import ids
 from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
-from keryx.core.sessions import Listed, Listing, Settings
-from keryx.core.workspaces import Server
-from keryx.surfaces.acp import about, client, content, faults, options
-from keryx.surfaces.acp.desk import SURFACE, Desk
-from keryx.surfaces.acp.faults import Fault
-from keryx.surfaces.acp.login import Login
-from keryx.surfaces.acp.opened import Opened
-from keryx.surfaces.acp.params import (
-    Authenticate,
-    Initialize,
-    ListSessions,
-    Named,
-    Place,
-    PromptTurn,
-    SetMode,
-    SetModel,
-    SetOption,
-    Take,
-    folder,
-    read,
+from keryx.core.ports.agent import EditorToolServer
+from keryx.core.sessions import SessionFilter, SessionListItem, SessionSettings
+from keryx.jsonrpc import errors
+from keryx.jsonrpc.errors import RpcError
+from keryx.jsonrpc.peer import IncomingRequest, Json
+from keryx.surfaces.acp import protocol, session_options, session_updates
+from keryx.surfaces.acp.context import SURFACE, EditorContext
+from keryx.surfaces.acp.editor_workspace import EditorWorkspace, parse_servers
+from keryx.surfaces.acp.login import LoginCommand
+from keryx.surfaces.acp.open_sessions import OpenSession
+from keryx.surfaces.acp.protocol import (
+    AuthenticateParams,
+    InitializeParams,
+    ListSessionsParams,
+    LoadSessionParams,
+    NewSessionParams,
+    PromptParams,
+    SessionParams,
+    SetModelParams,
+    SetModeParams,
+    SetOptionParams,
+    normalize_folder,
+    parse_params,
 )
-from keryx.surfaces.acp.peer import Call, Json
-from keryx.surfaces.acp.workspace import EditorWorkspace, servers
 
-VERSION = 1
-PAGE = 50
+PROTOCOL_VERSION = 1
+PAGE_SIZE = 50
 
-Method = Callable[[Json, Call], Awaitable[object]]
+MethodFunction = Callable[[Json, IncomingRequest], Awaitable[object]]
 
 
-class Methods:
+class EditorMethods:
     """The agent side of the protocol, for one editor."""
 
-    def __init__(self, desk: Desk, login: Login, *, version: str) -> None:
-        self._desk = desk
+    def __init__(self, desk: EditorContext, login: LoginCommand, *, version: str) -> None:
+        self._context = desk
         self._login = login
         self._version = version
-        self._sessions: dict[SessionId, Opened] = {}
-        self._open: Mapping[str, Method] = {
+        self._sessions: dict[SessionId, OpenSession] = {}
+        self._public_methods: Mapping[str, MethodFunction] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
         }
-        self._guarded: Mapping[str, Method] = {
-            "session/new": self._new,
-            "session/load": self._load,
-            "session/resume": self._resume,
-            "session/fork": self._fork,
-            "session/list": self._list,
-            "session/close": self._close,
-            "session/delete": self._delete,
+        self._login_methods: Mapping[str, MethodFunction] = {
+            "session/new": self._new_session,
+            "session/load": self._load_session,
+            "session/resume": self._resume_session,
+            "session/fork": self._fork_session,
+            "session/list": self._list_sessions,
+            "session/close": self._close_session,
+            "session/delete": self._delete_session,
             "session/prompt": self._prompt,
             "session/set_mode": self._set_mode,
             "session/set_model": self._set_model,
             "session/set_config_option": self._set_option,
         }
 
-    async def request(self, method: str, params: Json, call: Call) -> object:
-        if found := self._open.get(method):
+    async def handle_request(self, method: str, params: Json, call: IncomingRequest) -> object:
+        if found := self._public_methods.get(method):
             return await found(params, call)
-        if found := self._guarded.get(method):
+        if found := self._login_methods.get(method):
             self._login.check()
             return await found(params, call)
-        raise Fault(faults.METHOD, f"there is no method {method[:100]!r}")
+        raise RpcError(errors.METHOD_NOT_FOUND, f"there is no method {method[:100]!r}")
 
-    async def notification(self, method: str, params: Json) -> None:
+    async def handle_notification(self, method: str, params: Json) -> None:
         if method == "session/cancel":
-            opened = self._sessions.get(read(params, Named).session_id)
+            opened = self._sessions.get(parse_params(params, SessionParams).session_id)
             if opened:
                 await opened.cancel()
 
-    async def _initialize(self, params: Json, call: Call) -> Json:
-        asked = read(params, Initialize)
-        self._desk.client = client.offered(asked.client_capabilities)
+    async def _initialize(self, params: Json, call: IncomingRequest) -> Json:
+        asked = parse_params(params, InitializeParams)
+        self._context.capabilities = protocol.parse_capabilities(asked.client_capabilities)
         return {
-            "protocolVersion": VERSION,
+            "protocolVersion": PROTOCOL_VERSION,
             "agentInfo": {"name": "keryx", "title": "Keryx", "version": self._version},
             "agentCapabilities": {
                 "loadSession": True,
@@ -89,136 +90,144 @@ class Methods:
                 "mcpCapabilities": {"http": True, "sse": False},
                 "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
             },
-            "authMethods": self._login.methods(),
+            "authMethods": self._login.list_methods(),
         }
 
-    async def _authenticate(self, params: Json, call: Call) -> Json:
-        await self._login.run(read(params, Authenticate).method_id)
+    async def _authenticate(self, params: Json, call: IncomingRequest) -> Json:
+        await self._login.run(parse_params(params, AuthenticateParams).method_id)
         return {}
 
-    async def _new(self, params: Json, call: Call) -> None:
-        place = read(params, Place)
-        cwd, given = place.folder, servers(place.mcp_servers)
-        id_ = SessionId(ids.new(self._desk.now()))
-        opened = self._sessions[id_] = Opened(self._desk, id_, settings=Settings())
-        await opened.work_in(cwd)
-        self._lend(opened, given)
-        await call.answer({"sessionId": id_, **options.answer(opened.settings, self._desk.choices)})
-        await self._desk.update(id_, about.offered())
-        await opened.warn()
+    async def _new_session(self, params: Json, call: IncomingRequest) -> None:
+        place = parse_params(params, NewSessionParams)
+        cwd, given = place.normalized_cwd, parse_servers(place.mcp_servers)
+        id_ = SessionId(ids.new(self._context.now()))
+        opened = self._sessions[id_] = OpenSession(self._context, id_, settings=SessionSettings())
+        await opened.set_folder(cwd)
+        self._lend_workspace(opened, given)
+        await call.respond(
+            {"sessionId": id_, **session_options.build_settings(opened.settings, self._context.choices)}
+        )
+        await self._context.send_updates(id_, session_updates.build_commands_update())
+        await opened.warn_if_read_only()
 
-    async def _load(self, params: Json, call: Call) -> None:
-        await self._take(read(params, Take), call, replay=True)
+    async def _load_session(self, params: Json, call: IncomingRequest) -> None:
+        await self._open_session(parse_params(params, LoadSessionParams), call, replay=True)
 
-    async def _resume(self, params: Json, call: Call) -> None:
-        await self._take(read(params, Take), call, replay=False)
+    async def _resume_session(self, params: Json, call: IncomingRequest) -> None:
+        await self._open_session(parse_params(params, LoadSessionParams), call, replay=False)
 
-    async def _take(self, asked: Take, call: Call, *, replay: bool) -> None:
+    async def _open_session(self, asked: LoadSessionParams, call: IncomingRequest, *, replay: bool) -> None:
         """Open a session of the store. One that is open already, and need not be shown, stays as it is."""
-        cwd, given = asked.folder, servers(asked.mcp_servers)
+        cwd, given = asked.normalized_cwd, parse_servers(asked.mcp_servers)
         opened = self._sessions.get(asked.session_id)
         if opened and not (opened.stored and replay):
             if opened.stored:
-                await self._desk.hub.session(self._desk.viewer, opened.id)
-            await opened.work_in(cwd)
-            self._lend(opened, given)
-            await call.answer(options.answer(opened.settings, self._desk.choices))
-            await opened.warn()
+                await self._context.hub.session(self._context.viewer, opened.id)
+            await opened.set_folder(cwd)
+            self._lend_workspace(opened, given)
+            await call.respond(session_options.build_settings(opened.settings, self._context.choices))
+            await opened.warn_if_read_only()
             return
-        opened = opened or Opened(self._desk, asked.session_id)
-        await opened.work_in(cwd)
+        opened = opened or OpenSession(self._context, asked.session_id)
+        await opened.set_folder(cwd)
         snapshot = await opened.load(replay=replay)
         self._sessions[opened.id] = opened
-        self._lend(opened, given)
-        await call.answer(options.answer(opened.settings, self._desk.choices))
-        await self._desk.update(opened.id, about.offered())
-        await opened.live(snapshot)
-        await opened.warn()
+        self._lend_workspace(opened, given)
+        await call.respond(session_options.build_settings(opened.settings, self._context.choices))
+        await self._context.send_updates(opened.id, session_updates.build_commands_update())
+        await opened.start_following(snapshot)
+        await opened.warn_if_read_only()
 
-    async def _fork(self, params: Json, call: Call) -> None:
-        asked = read(params, Take)
-        desk, cwd, given = self._desk, asked.folder, servers(asked.mcp_servers)
+    async def _fork_session(self, params: Json, call: IncomingRequest) -> None:
+        asked = parse_params(params, LoadSessionParams)
+        desk, cwd, given = self._context, asked.normalized_cwd, parse_servers(asked.mcp_servers)
         made = await desk.hub.fork(desk.viewer, asked.session_id, surface=SURFACE, cwd=cwd)
-        opened = Opened(desk, made.id)
-        await opened.work_in(cwd)
+        opened = OpenSession(desk, made.id)
+        await opened.set_folder(cwd)
         snapshot = await opened.load(replay=False)
         self._sessions[made.id] = opened
-        self._lend(opened, given)
-        await call.answer({"sessionId": made.id, **options.answer(opened.settings, desk.choices)})
-        await desk.update(made.id, about.offered())
-        await opened.live(snapshot)
-        await opened.warn()
+        self._lend_workspace(opened, given)
+        await call.respond(
+            {"sessionId": made.id, **session_options.build_settings(opened.settings, desk.choices)}
+        )
+        await desk.send_updates(made.id, session_updates.build_commands_update())
+        await opened.start_following(snapshot)
+        await opened.warn_if_read_only()
 
-    async def _list(self, params: Json, call: Call) -> Json:
-        asked = read(params, ListSessions)
-        cwd = None if asked.cwd is None else folder(asked.cwd)
-        listing = Listing(cwd=cwd, after=asked.cursor, limit=PAGE)
-        found, following = await self._desk.hub.sessions(self._desk.viewer, listing)
-        page: Json = {"sessions": [_listed(entry) for entry in found]}
+    async def _list_sessions(self, params: Json, call: IncomingRequest) -> Json:
+        asked = parse_params(params, ListSessionsParams)
+        cwd = None if asked.cwd is None else normalize_folder(asked.cwd)
+        listing = SessionFilter(cwd=cwd, after=asked.cursor, limit=PAGE_SIZE)
+        found, following = await self._context.hub.sessions(self._context.viewer, listing)
+        page: Json = {"sessions": [_build_list_entry(entry) for entry in found]}
         return {**page, "nextCursor": following} if following else page
 
-    async def _close(self, params: Json, call: Call) -> Json:
-        id_ = read(params, Named).session_id
-        if not await self._let_go(id_):
-            await self._desk.hub.session(self._desk.viewer, id_)
+    async def _close_session(self, params: Json, call: IncomingRequest) -> Json:
+        id_ = parse_params(params, SessionParams).session_id
+        if not await self._close_open_session(id_):
+            await self._context.hub.session(self._context.viewer, id_)
         return {}
 
-    async def _delete(self, params: Json, call: Call) -> Json:
-        id_ = read(params, Named).session_id
-        await self._let_go(id_)
+    async def _delete_session(self, params: Json, call: IncomingRequest) -> Json:
+        id_ = parse_params(params, SessionParams).session_id
+        await self._close_open_session(id_)
         try:
-            await self._desk.hub.delete(self._desk.viewer, id_)
+            await self._context.hub.delete(self._context.viewer, id_)
         except NotFound:
             return {}  # It is gone already, which is what was asked for.
         return {}
 
-    async def _prompt(self, params: Json, call: Call) -> None:
-        asked = read(params, PromptTurn)
-        desk = self._desk
-        keep = partial(desk.hub.media.keep, desk.viewer)
-        await self._named(asked).prompt(partial(content.parts, asked.prompt, keep), call)
+    async def _prompt(self, params: Json, call: IncomingRequest) -> None:
+        asked = parse_params(params, PromptParams)
+        desk = self._context
+        keep = partial(desk.hub.media.save, desk.viewer)
+        await self._get_open_session(asked).prompt(partial(protocol.parse_prompt, asked.prompt, keep), call)
 
-    async def _set_mode(self, params: Json, call: Call) -> None:
-        asked = read(params, SetMode)
-        await self._choose(asked, call, options.MODE, asked.mode_id, {})
+    async def _set_mode(self, params: Json, call: IncomingRequest) -> None:
+        asked = parse_params(params, SetModeParams)
+        await self._set_legacy_option(asked, call, session_options.MODE, asked.mode_id, {})
 
-    async def _set_model(self, params: Json, call: Call) -> None:
-        asked = read(params, SetModel)
-        await self._choose(asked, call, options.MODEL, asked.model_id, {})
+    async def _set_model(self, params: Json, call: IncomingRequest) -> None:
+        asked = parse_params(params, SetModelParams)
+        await self._set_legacy_option(asked, call, session_options.MODEL, asked.model_id, {})
 
-    async def _choose(self, asked: Named, call: Call, option: str, value: str, result: Json) -> None:
+    async def _set_legacy_option(
+        self, asked: SessionParams, call: IncomingRequest, option: str, value: str, result: Json
+    ) -> None:
         """The older ways to choose: the list of options follows as an update."""
-        settings = await self._named(asked).choose(option, value)
-        await call.answer(result)
-        await self._desk.update(asked.session_id, about.options_set(settings, self._desk.choices))
+        settings = await self._get_open_session(asked).set_option(option, value)
+        await call.respond(result)
+        await self._context.send_updates(
+            asked.session_id, session_updates.build_options_update(settings, self._context.choices)
+        )
 
-    async def _set_option(self, params: Json, call: Call) -> None:
-        asked = read(params, SetOption)
-        settings = await self._named(asked).choose(asked.config_id, asked.value)
-        await call.answer({"configOptions": options.listed(settings, self._desk.choices)})
-        if asked.config_id == options.MODE:
-            await self._desk.update(asked.session_id, about.mode_set(settings))
+    async def _set_option(self, params: Json, call: IncomingRequest) -> None:
+        asked = parse_params(params, SetOptionParams)
+        settings = await self._get_open_session(asked).set_option(asked.config_id, asked.value)
+        await call.respond({"configOptions": session_options.list_options(settings, self._context.choices)})
+        if asked.config_id == session_options.MODE:
+            await self._context.send_updates(asked.session_id, session_updates.build_mode_update(settings))
 
-    def _lend(self, opened: Opened, given: list[Server]) -> None:
-        workspace = EditorWorkspace(self._desk, opened.id)
-        self._desk.lender.lend(opened.id, workspace, given, cwd=opened.cwd)
+    def _lend_workspace(self, opened: OpenSession, given: list[EditorToolServer]) -> None:
+        workspace = EditorWorkspace(self._context, opened.id)
+        self._context.lender.attach(opened.id, workspace, given, cwd=opened.cwd)
 
-    async def _let_go(self, id_: SessionId) -> bool:
+    async def _close_open_session(self, id_: SessionId) -> bool:
         """Close a session if it is open; gives whether it was."""
         opened = self._sessions.pop(id_, None)
         if opened:
             await opened.close()
-            self._desk.lender.withdraw(id_)
+            self._context.lender.detach(id_)
         return opened is not None
 
-    def _named(self, asked: Named) -> Opened:
+    def _get_open_session(self, asked: SessionParams) -> OpenSession:
         found = self._sessions.get(asked.session_id)
         if found is None:
             raise NotFound(f"session {asked.session_id[:80]!r} is not open: load it first")
         return found
 
 
-def _listed(entry: Listed) -> Json:
+def _build_list_entry(entry: SessionListItem) -> Json:
     session = entry.session
     found: Json = {
         "sessionId": session.id,

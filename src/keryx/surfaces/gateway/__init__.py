@@ -1,1 +1,1 @@
-"""The gateway: one adapter per platform. An adapter parses and sends; it never decides."""
+"""One adapter per chat platform. An adapter parses and sends; it never decides."""

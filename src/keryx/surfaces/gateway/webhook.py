@@ -1,13 +1,4 @@
-"""Webhook: anything that can post and receive signed JSON. Also the template for an adapter of your own.
-
-An adapter is four things, and this file has them in this order: settings read from its own table, pure functions
-from the platform's words to ours (`parse`) and back (`body`), the way in (`listen`, or a hook), and the way out
-(`send`). It never decides: lanes, resets, retries, order and rates are the engine's. Copy the file, rename the
-entry point in pyproject.toml, and add a `Case` to tests/contracts/adapters.py: that suite says when you are done.
-
-Messages are signed both ways as Standard Webhooks have it: `webhook-id`, `webhook-timestamp` and `webhook-signature`,
-an HMAC over all of them and the body.
-"""
+"""The adapter for anything that posts and receives JSON signed as Standard Webhooks, and the template for your own: settings, `parse`, `build_body`, `listen` or a hook, `send`. Copy it, add an entry point in pyproject.toml, and pass the suite in tests/contracts/adapters.py."""
 
 import asyncio
 import base64
@@ -25,23 +16,32 @@ import anyio
 import httpx
 import msgspec
 
-from keryx.core.deliveries import AGAIN, Idempotency, Target
+from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
-from keryx.core.messages import words
-from keryx.core.ports import Capabilities, Door, Hook, Inbound, Link, Parcel, Request, Response
+from keryx.core.messages import text_parts
+from keryx.core.ports.adapter import (
+    AdapterContext,
+    Capabilities,
+    InboundMessage,
+    LinkState,
+    OutgoingPart,
+    Webhook,
+    WebhookRequest,
+    WebhookResponse,
+)
 from keryx.core.source import ChatType, Source
-from keryx.surfaces.gateway.clients import Clients
-from keryx.surfaces.gateway.settings import Setup
-from keryx.surfaces.secrets import Secret
+from keryx.secrets import Secret
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.http_clients import HttpClientPool
 
 PLATFORM = "webhook"
-WINDOW_SECONDS = 300
-LARGEST_BODY = 1_000_000
-_SECONDS = 20.0
-_PAUSE = timedelta(seconds=30)
-_PREFIX = "whsec_"
-_SHORTEST_SECRET = 24
-_LONGEST_ID = 255
+MAX_CLOCK_SKEW_SECONDS = 300
+MAX_BODY_BYTES = 1_000_000
+_TIMEOUT_SECONDS = 20.0
+_DEFAULT_RETRY_AFTER = timedelta(seconds=30)
+_SECRET_PREFIX = "whsec_"
+_MIN_SECRET_BYTES = 24
+_MAX_ID_LENGTH = 255
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     idempotent: bool = False
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What may be posted to us. Fields that are not named here are ignored, so that senders may grow. `alias` is
     another id of the user, `roles` those that the user has."""
 
@@ -74,7 +74,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
 
 
-def make(setup: Setup) -> "WebhookAdapter | None":
+def make(setup: AdapterSetup) -> "WebhookAdapter | None":
     """The entry point: `None` when nothing of this platform is set, `Invalid` when what is set is not enough."""
     settings = setup.read(WebhookSettings)
     if settings is None:
@@ -83,35 +83,35 @@ def make(setup: Setup) -> "WebhookAdapter | None":
         raise Invalid(
             'webhook.secret is missing: name a variable or a file, as in secret = "env:HOOK_SECRET"'
         )
-    return WebhookAdapter(settings, secrets=keys(settings.secret.reveal(setup.environ)))
+    return WebhookAdapter(settings, secrets=parse_secrets(settings.secret.reveal(setup.environ)))
 
 
-def keys(text: str) -> tuple[bytes, ...]:
+def parse_secrets(text: str) -> tuple[bytes, ...]:
     """The secrets in a text, as bytes."""
     found: list[bytes] = []
     for one in text.split():
         try:
-            key = base64.b64decode(one.removeprefix(_PREFIX), validate=True)
+            key = base64.b64decode(one.removeprefix(_SECRET_PREFIX), validate=True)
         except (binascii.Error, ValueError):
             key = b""
-        if not one.startswith(_PREFIX) or len(key) < _SHORTEST_SECRET:
+        if not one.startswith(_SECRET_PREFIX) or len(key) < _MIN_SECRET_BYTES:
             raise Invalid("webhook.secret: write whsec_ and the base64 of at least 24 random bytes")
         found.append(key)
     return tuple(found)
 
 
-def signature(key: bytes, id: str, timestamp: str, body: bytes) -> str:
+def sign(key: bytes, id: str, timestamp: str, body: bytes) -> str:
     signed = b".".join((id.encode(), timestamp.encode(), body))
     return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
 
 
-def parse(event: str, said: Said) -> Inbound:
+def parse(event: str, said: WebhookMessage) -> InboundMessage:
     """What was posted, as the engine knows it. Pure, so that it is tested with recorded payloads and nothing else.
 
     `event` must be the same whenever the platform repeats itself: the engine takes each event in once. `reply` says
     where the answer goes. A platform that is polled also gives the `cursor` that may move with this event.
     """
-    return Inbound(
+    return InboundMessage(
         event=event,
         source=Source(
             platform=PLATFORM,
@@ -124,7 +124,7 @@ def parse(event: str, said: Said) -> Inbound:
             message=event,
             roles=said.roles,
         ),
-        parts=words(said.text),
+        parts=text_parts(said.text),
         surface="gateway",
         reply=Target(PLATFORM, chat=said.chat, thread=said.thread, reply_to=event),
         addressed=said.addressed,
@@ -133,14 +133,14 @@ def parse(event: str, said: Said) -> Inbound:
     )
 
 
-def body(parcel: Parcel) -> bytes:
+def build_body(parcel: OutgoingPart) -> bytes:
     """A part of an answer as it is posted. The mark of a possible repetition is for people, `again` for programs."""
     target = parcel.target
     told: dict[str, Any] = {
         "chat": target.chat,
         "thread": target.thread,
         "reply_to": target.reply_to,
-        "text": (AGAIN if parcel.again else "") + parcel.text,
+        "text": (REPEAT_MARK if parcel.again else "") + parcel.text,
         "again": parcel.again,
         "delivery": parcel.delivery,
         "part": parcel.part,
@@ -169,11 +169,13 @@ class WebhookAdapter:
         self._url = settings.url
         self._secrets = tuple(secrets)
         self._now = now
-        self._door: Door | None = None
-        self._clients = Clients(
-            lambda trusted: httpx.AsyncClient(verify=trusted, timeout=httpx.Timeout(_SECONDS, connect=10))
+        self._context: AdapterContext | None = None
+        self._clients = HttpClientPool(
+            lambda trusted: httpx.AsyncClient(
+                verify=trusted, timeout=httpx.Timeout(_TIMEOUT_SECONDS, connect=10)
+            )
         )
-        self.hook = Hook(path=PLATFORM, answer=self._posted, limit=LARGEST_BODY)
+        self.hook = Webhook(path=PLATFORM, handle=self._handle_post, limit=MAX_BODY_BYTES)
         self.capabilities = Capabilities(
             idempotency=Idempotency.NATIVE if settings.idempotent else Idempotency.NONE,
             threads=True,
@@ -181,15 +183,15 @@ class WebhookAdapter:
             roles=("*",),
         )
 
-    async def listen(self, door: Door) -> None:
+    async def listen(self, door: AdapterContext) -> None:
         """Runs until it is cancelled. A polled platform loops here: ask, hand each event to `door.receive`, and ask
         for the next only when that has returned. This one is posted to, so it only opens the door for its hook."""
-        self._door = door
-        door.report(Link.CONNECTED)
+        self._context = door
+        door.report(LinkState.CONNECTED)
         try:
             await asyncio.Event().wait()
         finally:
-            self._door = None
+            self._context = None
             with anyio.move_on_after(1, shield=True):
                 await self.close()
 
@@ -203,72 +205,74 @@ class WebhookAdapter:
         """The answer as pieces that `send` takes; here it is Markdown in one piece. See `render` for cutting it."""
         return [text] if text.strip() else []
 
-    async def send(self, parcel: Parcel) -> str:
+    async def send(self, parcel: OutgoingPart) -> str:
         """Post one part; gives the id that the receiver names, else ours.
 
         The kind of an error decides what happens next, so be exact: `NotSent` if it surely never arrived,
         `Uncertain` if nobody knows, `Throttled` to wait, `Refused` if it will never be taken."""
-        raw = body(parcel)
+        raw = build_body(parcel)
         at = str(int(self._now()))
         headers = {
             "content-type": "application/json",
             "webhook-id": parcel.key,
             "webhook-timestamp": at,
-            "webhook-signature": signature(self._secrets[0], parcel.key, at, raw),
+            "webhook-signature": sign(self._secrets[0], parcel.key, at, raw),
         }
         try:
-            async with self._clients.one() as client:
+            async with self._clients.acquire() as client:
                 answer = await client.post(self._url, content=raw, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
             raise NotSent(f"the receiver of webhooks cannot be reached ({type(exc).__name__})") from None
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Uncertain(f"the receiver of webhooks did not answer ({type(exc).__name__})") from None
-        return _receipt(answer) or parcel.key
+        return _read_receipt(answer) or parcel.key
 
-    async def _posted(self, request: Request) -> Response:
+    async def _handle_post(self, request: WebhookRequest) -> WebhookResponse:
         """Answer one post: 401 if it is not signed by us, 400 if it cannot be read, 503 if it should come again, and
         200 only once it is stored."""
         event = request.headers.get("webhook-id", "")
-        if not self._signed(event, request):
-            return _told(401, "the signature is missing, wrong or too old")
-        if self._door is None:
-            return _told(503, "Keryx is starting: try again")
+        if not self._verify_signature(event, request):
+            return _build_error(401, "the signature is missing, wrong or too old")
+        if self._context is None:
+            return _build_error(503, "Keryx is starting: try again")
         try:
-            said = msgspec.convert(json.loads(request.body), Said)
+            said = msgspec.convert(json.loads(request.body), WebhookMessage)
             inbound = parse(event, said)
             if said.alias:
-                await self._door.alias(inbound.source, said.alias)
-            receipt = await self._door.receive(inbound)
+                await self._context.add_alias(inbound.source, said.alias)
+            receipt = await self._context.receive(inbound)
         except (ValueError, RecursionError, Invalid) as exc:
-            return _told(400, f"this is not a message: {exc}")
+            return _build_error(400, f"this is not a message: {exc}")
         except Unavailable:
-            return _told(503, "nothing can be stored now: try again")
-        return Response(body=json.dumps({"duplicate": receipt.duplicate}).encode(), mime="application/json")
+            return _build_error(503, "nothing can be stored now: try again")
+        return WebhookResponse(
+            body=json.dumps({"duplicate": receipt.duplicate}).encode(), mime="application/json"
+        )
 
-    def _signed(self, event: str, request: Request) -> bool:
+    def _verify_signature(self, event: str, request: WebhookRequest) -> bool:
         at = request.headers.get("webhook-timestamp", "")
-        if not event or len(event) > _LONGEST_ID or not (at.isascii() and at.isdigit() and len(at) < 12):
+        if not event or len(event) > _MAX_ID_LENGTH or not (at.isascii() and at.isdigit() and len(at) < 12):
             return False
-        if abs(self._now() - int(at)) > WINDOW_SECONDS:
+        if abs(self._now() - int(at)) > MAX_CLOCK_SKEW_SECONDS:
             return False
         given = [one.encode() for one in request.headers.get("webhook-signature", "").split()]
-        wanted = [signature(key, event, at, request.body).encode() for key in self._secrets]
+        wanted = [sign(key, event, at, request.body).encode() for key in self._secrets]
         return any(hmac.compare_digest(one, other) for one in given for other in wanted)
 
 
-def _receipt(answer: httpx.Response) -> str:
+def _read_receipt(answer: httpx.Response) -> str:
     """The id in a good answer; else the error that the status means."""
     status = answer.status_code
     if 200 <= status < 300:
-        return _id(answer)
+        return _read_id(answer)
     if status == 429:
-        raise Throttled("the receiver of webhooks asks to wait", after=_wait(answer))
+        raise Throttled("the receiver of webhooks asks to wait", after=_read_retry_after(answer))
     if status >= 500 or status == 408:
         raise Uncertain(f"the receiver of webhooks broke down ({status}) and may have taken the message")
     raise Refused(f"the receiver of webhooks refuses it ({status}): check webhook.url and the secret there")
 
 
-def _id(answer: httpx.Response) -> str:
+def _read_id(answer: httpx.Response) -> str:
     try:
         found = json.loads(answer.content)
     except (ValueError, RecursionError):
@@ -276,10 +280,16 @@ def _id(answer: httpx.Response) -> str:
     return str(found["id"]) if isinstance(found, dict) and "id" in found else ""  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _wait(answer: httpx.Response) -> timedelta:
+def _read_retry_after(answer: httpx.Response) -> timedelta:
     given = answer.headers.get("retry-after", "")
-    return timedelta(seconds=int(given)) if given.isascii() and given.isdigit() and len(given) < 6 else _PAUSE
+    return (
+        timedelta(seconds=int(given))
+        if given.isascii() and given.isdigit() and len(given) < 6
+        else _DEFAULT_RETRY_AFTER
+    )
 
 
-def _told(status: int, detail: str) -> Response:
-    return Response(status=status, body=json.dumps({"error": detail}).encode(), mime="application/json")
+def _build_error(status: int, detail: str) -> WebhookResponse:
+    return WebhookResponse(
+        status=status, body=json.dumps({"error": detail}).encode(), mime="application/json"
+    )

@@ -1,1 +1,1 @@
-"""The web: HTTP in and out of the hub."""
+"""The web surface: the page, the HTTP API, the event stream and the health pages, as one ASGI app."""

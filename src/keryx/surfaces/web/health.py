@@ -1,4 +1,4 @@
-"""Health: whether this process lives, whether it can work, and what it has done, over HTTP."""
+"""The pages /healthz, /readyz and /metrics. They contain no secrets and no message text."""
 
 import os
 import resource
@@ -15,12 +15,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from keryx.core import ids
-from keryx.core.connections import Connection
 from keryx.core.errors import KeryxError
-from keryx.core.ports import Link
-from keryx.engine.hub import Hub
+from keryx.core.ports.adapter import LinkState, PlatformStatus
+from keryx.engine.hub.hub import Hub
 
-_READY_SECONDS = 5.0
+_READY_TIMEOUT_SECONDS = 5.0
 _COUNTERS = (
     ("received", "Events taken in."),
     ("sent", "Parts of answers sent."),
@@ -30,7 +29,7 @@ _COUNTERS = (
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Meter(Protocol):
+class TransactionTotals(Protocol):
     """Totals of the units of work of one label."""
 
     @property
@@ -43,15 +42,15 @@ class Meter(Protocol):
     def seconds(self) -> float: ...
 
 
-Meters = Callable[[], Mapping[str, Meter]]
+ReadTransactionTotals = Callable[[], Mapping[str, TransactionTotals]]
 
 
-def health(
+def build_health_routes(
     hub: Hub,
     *,
-    meters: Meters,
+    meters: ReadTransactionTotals,
     stopping: Callable[[], bool],
-    connections: Callable[[], Sequence[Connection]] = list,
+    connections: Callable[[], Sequence[PlatformStatus]] = list,
 ) -> list[Route]:
     """The routes of three pages without secrets and without message text: /healthz, /readyz and /metrics."""
     began = time.monotonic()
@@ -60,46 +59,46 @@ def health(
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
-        reason = "Keryx is stopping" if stopping() else await _trouble(hub)
+        reason = "Keryx is stopping" if stopping() else await _check_readiness(hub)
         return PlainTextResponse(f"{reason or 'ok'}\n", status_code=503 if reason else 200)
 
     async def metrics(_: Request) -> Response:
         lines = [
-            *_work(meters()),
-            *await _amounts(hub),
-            *_platforms(connections()),
-            *_process(time.monotonic() - began),
+            *_format_transactions(meters()),
+            *await _format_gauges(hub),
+            *_format_adapters(connections()),
+            *_format_process(time.monotonic() - began),
         ]
         return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
 
 
-async def _trouble(hub: Hub) -> str | None:
+async def _check_readiness(hub: Hub) -> str | None:
     """Why no work can be done now."""
     try:
-        with anyio.fail_after(_READY_SECONDS):
-            await hub.ready()
+        with anyio.fail_after(_READY_TIMEOUT_SECONDS):
+            await hub.check_ready()
     except TimeoutError:
-        return f"the store did not answer within {_READY_SECONDS:g} seconds"
+        return f"the store did not answer within {_READY_TIMEOUT_SECONDS:g} seconds"
     except KeryxError as exc:
         return str(exc)
     return None
 
 
-def _work(meters: Mapping[str, Meter]) -> Iterator[str]:
+def _format_transactions(meters: Mapping[str, TransactionTotals]) -> Iterator[str]:
     ordered = sorted(meters.items())
-    yield from _metric(
+    yield from _format_metric(
         "transactions_total", "counter", "Units of work.", "label", [(k, m.units) for k, m in ordered]
     )
-    yield from _metric(
+    yield from _format_metric(
         "transaction_errors_total",
         "counter",
         "Units of work that failed.",
         "label",
         [(k, m.errors) for k, m in ordered],
     )
-    yield from _metric(
+    yield from _format_metric(
         "transaction_seconds_total",
         "counter",
         "Time in units of work, waiting included.",
@@ -108,38 +107,42 @@ def _work(meters: Mapping[str, Meter]) -> Iterator[str]:
     )
 
 
-async def _amounts(hub: Hub) -> list[str]:
+async def _format_gauges(hub: Hub) -> list[str]:
     found = await hub.gauges()
     return [
-        *_metric("turns", "gauge", "Turns that run or wait.", "state", list(found.turns.items())),
-        *_metric(
+        *_format_metric("turns", "gauge", "Turns that run or wait.", "state", list(found.turns.items())),
+        *_format_metric(
             "deliveries", "gauge", "Deliveries that are not sent.", "state", list(found.deliveries.items())
         ),
-        *_metric("sessions", "gauge", "Sessions.", "", [("", found.sessions)]),
-        *_metric("lanes", "gauge", "Lanes.", "", [("", found.lanes)]),
+        *_format_metric("sessions", "gauge", "Sessions.", "", [("", found.sessions)]),
+        *_format_metric("lanes", "gauge", "Lanes.", "", [("", found.lanes)]),
     ]
 
 
-def _platforms(found: Sequence[Connection]) -> Iterator[str]:
-    names = [(ids.plain(f"{c.platform}/{c.account}").rstrip("/").replace('"', "%22"), c) for c in found]
-    yield from _metric(
+def _format_adapters(found: Sequence[PlatformStatus]) -> Iterator[str]:
+    names = [(ids.escape(f"{c.platform}/{c.account}").rstrip("/").replace('"', "%22"), c) for c in found]
+    yield from _format_metric(
         "adapter_connected",
         "gauge",
         "Whether the platform is connected.",
         "adapter",
-        [(name, int(c.link is Link.CONNECTED)) for name, c in names],
+        [(name, int(c.link is LinkState.CONNECTED)) for name, c in names],
     )
     for what, about in _COUNTERS:
         counts = [(name, int(msgspec.structs.asdict(c)[what])) for name, c in names]
-        yield from _metric(f"adapter_{what}_total", "counter", about, "adapter", counts)
+        yield from _format_metric(f"adapter_{what}_total", "counter", about, "adapter", counts)
 
 
-def _process(uptime: float) -> Iterator[str]:
-    yield from _metric("uptime_seconds", "gauge", "Since this process serves.", "", [("", round(uptime, 3))])
-    yield from _metric("resident_memory_bytes", "gauge", "Memory in use.", "", [("", _resident())])
+def _format_process(uptime: float) -> Iterator[str]:
+    yield from _format_metric(
+        "uptime_seconds", "gauge", "Since this process serves.", "", [("", round(uptime, 3))]
+    )
+    yield from _format_metric(
+        "resident_memory_bytes", "gauge", "Memory in use.", "", [("", _read_resident_memory())]
+    )
 
 
-def _metric(
+def _format_metric(
     name: str, kind: str, about: str, label: str, values: list[tuple[str, int]] | list[tuple[str, float]]
 ) -> Iterator[str]:
     yield f"# HELP keryx_{name} {about}"
@@ -149,7 +152,7 @@ def _metric(
         yield f"keryx_{name}{tag} {value[1]}"
 
 
-def _resident() -> int:
+def _read_resident_memory() -> int:
     """The memory of this process; the most it ever had where the present amount cannot be told."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])

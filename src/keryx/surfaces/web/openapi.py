@@ -1,18 +1,21 @@
-"""OpenAPI: the contract as a document for tools, made from the types."""
+"""The OpenAPI document, built from the operations and their types."""
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from keryx.surfaces.web import events, forms
-from keryx.surfaces.web.contract import OPERATIONS, Needs, Operation
-from keryx.surfaces.web.problems import TYPE
-from keryx.surfaces.web.wire import Problem
+from keryx.surfaces.web import request_schema
+from keryx.surfaces.web.operations import OPERATIONS, Operation, RequiredRole
+from keryx.surfaces.web.responses import PROBLEM_TYPE
+from keryx.surfaces.web.schema import Problem
+from keryx.surfaces.web.stream import events
 
 _REF = "#/components/schemas/{name}"
+# Types whose published name differs from the name of their class.
+_PUBLISHED_NAMES = {"SessionSettings": "Settings"}
 _PARAMETER = re.compile(r"\{(\w+)\}")
-_KEY = {
+_IDEMPOTENCY_HEADER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
@@ -21,15 +24,15 @@ _KEY = {
 }
 _PROBLEM = {
     "description": "What went wrong, and what to do next.",
-    "content": {TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
+    "content": {PROBLEM_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
 }
 
 
-def document(version: str) -> dict[str, Any]:
+def build_document(version: str) -> dict[str, Any]:
     """The OpenAPI 3.1 document of every operation."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _build_operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -39,7 +42,7 @@ def document(version: str) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": _components(),
+            "schemas": _build_components(),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "keryx"},
@@ -49,56 +52,79 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
-def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+def build_type_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON schema of one type, with the others by reference."""
-    _, components = msgspec.json.schema_components([kind], ref_template=_REF)
-    return components[kind.__name__]
+    return _build_schemas([kind])[_publish_name(kind)]
 
 
-def worded(schema: dict[str, Any]) -> str:
+def describe_type(schema: dict[str, Any]) -> str:
     """A type in words, for people."""
     if "anyOf" in schema:
-        return " or ".join(worded(option) for option in schema["anyOf"])
+        return " or ".join(describe_type(option) for option in schema["anyOf"])
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if schema.get("type") == "array":
-        return f"list of {worded(schema.get('items', {}))}"
+        return f"list of {describe_type(schema.get('items', {}))}"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     return str(schema.get("format") or schema.get("type", "anything"))
 
 
-def _components() -> dict[str, Any]:
+def _build_components() -> dict[str, Any]:
     named: list[Any] = [events.Event, Problem]
     named += [o.answer for o in OPERATIONS if o.answer]
     named += [o.body for o in OPERATIONS if o.body]
-    _, components = msgspec.json.schema_components(named, ref_template=_REF)
-    return components
+    return _build_schemas(named)
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _build_schemas(kinds: list[Any]) -> dict[str, Any]:
+    """The schemas of types and of all that they contain, by published name."""
+    _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    return {_PUBLISHED_NAMES.get(name, name): _publish(schema) for name, schema in components.items()}
+
+
+def _publish(schema: Any) -> Any:
+    """A schema in which titles and references are published names."""
+    if isinstance(schema, list):
+        return [_publish(item) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    published = {key: _publish(value) for key, value in cast(dict[str, Any], schema).items()}
+    if isinstance(title := published.get("title"), str):
+        published["title"] = _PUBLISHED_NAMES.get(title, title)
+    if isinstance(reference := published.get("$ref"), str):
+        name = reference.rpartition("/")[2]
+        published["$ref"] = _REF.format(name=_PUBLISHED_NAMES.get(name, name))
+    return published
+
+
+def _publish_name(kind: type) -> str:
+    return _PUBLISHED_NAMES.get(kind.__name__, kind.__name__)
+
+
+def _build_operation(operation: Operation) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.about,
-        "parameters": _parameters(operation),
-        "responses": _responses(operation),
+        "parameters": _build_parameters(operation),
+        "responses": _build_responses(operation),
     }
     if operation.body:
-        schema = {"$ref": _REF.format(name=operation.body.__name__)}
+        schema = {"$ref": _REF.format(name=_publish_name(operation.body))}
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     if operation.takes:
         made["requestBody"] = {"required": True, "content": {operation.takes: {"schema": {}}}}
-    if operation.needs is Needs.NOTHING:
+    if operation.needs is RequiredRole.NOTHING:
         made["security"] = []
     return made
 
 
-def _parameters(operation: Operation) -> list[dict[str, Any]]:
+def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(operation.path)
     ]
-    if operation.query is not forms.Nothing:
+    if operation.query is not request_schema.EmptyQuery:
         (_,), components = msgspec.json.schema_components([operation.query], ref_template=_REF)
         schema = components[operation.query.__name__]
         for name, kind in schema.get("properties", {}).items():
@@ -107,13 +133,13 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
                     "name": name,
                     "in": "query",
                     "required": name in schema.get("required", ()),
-                    "schema": _inlined(kind, components),
+                    "schema": _inline_schema(kind, components),
                 }
             )
-    return [*found, _KEY] if operation.key else found
+    return [*found, _IDEMPOTENCY_HEADER] if operation.key else found
 
 
-def _inlined(kind: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _inline_schema(kind: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     """A kind of parameter without references; what may be left out is never null in an address."""
     options = [o for o in kind.get("anyOf", ()) if o != {"type": "null"}]
     if options:
@@ -122,14 +148,14 @@ def _inlined(kind: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]
     return components[reference.rpartition("/")[2]] if reference else kind
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
+def _build_responses(operation: Operation) -> dict[str, Any]:
     problems = {"4XX": _PROBLEM, "5XX": _PROBLEM}
     if operation.raw:
         content: dict[str, Any] = {kind: {"schema": {}} for kind in operation.raw.split(", ")}
         return {"200": {"description": operation.about, "content": content}, **problems}
     if operation.answer is None:
         return {"204": {"description": "Done."}, **problems}
-    schema = {"$ref": _REF.format(name=operation.answer.__name__)}
+    schema = {"$ref": _REF.format(name=_publish_name(operation.answer))}
     body = {"description": operation.about, "content": {"application/json": {"schema": schema}}}
     same = {"304": {"description": "The caller has it already."}} if operation.tagged else {}
     return {str(operation.status): body, **same, **problems}

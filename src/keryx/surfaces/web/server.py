@@ -1,4 +1,4 @@
-"""Server: the whole web put together: the page, the API, the stream, health, behind one guard."""
+"""The ASGI app: routes, middleware and error handling put together, with the life of its background task."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,30 +14,30 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keryx.core import wire as codec
+from keryx.core import codec
+from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
-from keryx.core.ports import Clock
 from keryx.core.sessions import Viewer
-from keryx.engine.hub import Hub
-from keryx.surfaces.web import conversations, files, house, jobs, openapi, problems, surroundings
-from keryx.surfaces.web.answers import answer
-from keryx.surfaces.web.ask import Ask, Facts, Handler, Place, parsed, permitted
-from keryx.surfaces.web.broadcast import Broadcast
-from keryx.surfaces.web.contract import OPERATIONS, Needs, Operation
-from keryx.surfaces.web.credentials import Seal, Tries
-from keryx.surfaces.web.guard import Gate, Guard
-from keryx.surfaces.web.static import Static
+from keryx.engine.hub.hub import Hub
+from keryx.surfaces.web import openapi, responses
+from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, CookieSigner, SecurityMiddleware
+from keryx.surfaces.web.operations import OPERATIONS, Operation, RequiredRole
+from keryx.surfaces.web.request import ApiRequest, Handler, Installation, Services, check_role, parse_query
+from keryx.surfaces.web.responses import build_response
+from keryx.surfaces.web.routes import files, installation, jobs, lanes, sessions
+from keryx.surfaces.web.static_files import StaticFiles
+from keryx.surfaces.web.stream.broadcast import Broadcast
 
 HANDLERS: Mapping[str, Handler] = {
-    **house.HANDLERS,
-    **conversations.HANDLERS,
-    **surroundings.HANDLERS,
+    **installation.HANDLERS,
+    **sessions.HANDLERS,
+    **lanes.HANDLERS,
     **files.HANDLERS,
     **jobs.HANDLERS,
 }
 
 
-class Web:
+class WebApp:
     """The web as an ASGI app. `running` must surround its use: it tells the streams."""
 
     def __init__(
@@ -51,33 +51,35 @@ class Web:
         password: str = "",
         hosts: Sequence[str] = (),
         secure: bool = False,
-        facts: Facts = Facts(),
+        facts: Installation = Installation(),
         beside: Sequence[BaseRoute] = (),
     ) -> None:
-        seal = Seal(key)
+        seal = CookieSigner(key)
         self._broadcast = Broadcast(hub)
-        self._gate = Gate(operator, hub.sign_ins, seal, token=token, password=password)
-        self._place = Place(
+        self._authenticator = Authenticator(operator, hub.sign_ins, seal, token=token, password=password)
+        self._services = Services(
             hub=hub,
             clock=clock,
-            gate=self._gate,
-            seal=seal,
-            tries=Tries(clock),
+            authenticator=self._authenticator,
+            cookies=seal,
+            attempts=AttemptLimiter(clock),
             broadcast=self._broadcast,
-            facts=facts,
-            secure=secure,
+            installation=facts,
+            secure_cookies=secure,
         )
         self._hosts = hosts
-        self._beside = beside
+        self._extra_routes = beside
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[ASGIApp]:
+    async def lifespan(self) -> AsyncGenerator[ASGIApp]:
         """The app at work. At the end every stream is closed at once."""
-        static = await anyio.to_thread.run_sync(Static)
+        static = await anyio.to_thread.run_sync(StaticFiles)
         async with anyio.create_task_group() as group:
             group.start_soon(self._broadcast.run)
             try:
-                yield Guard(_Door(self._app(static)), self._gate, hosts=self._hosts)
+                yield SecurityMiddleware(
+                    _ErrorMiddleware(self._build_app(static)), self._authenticator, hosts=self._hosts
+                )
             finally:
                 self.close()
                 group.cancel_scope.cancel()
@@ -86,51 +88,51 @@ class Web:
         """End every stream, as when the process is asked to stop."""
         self._broadcast.close()
 
-    def _app(self, static: Static) -> ASGIApp:
-        described = codec.dumps(openapi.document(self._place.facts.version)).encode()
+    def _build_app(self, static: StaticFiles) -> ASGIApp:
+        described = codec.dumps(openapi.build_document(self._services.installation.version)).encode()
 
         async def describe(_: Request) -> Response:
             return Response(described, media_type="application/json")
 
         router = Router(
             routes=[
-                *self._beside,
-                *_routes(self._place),
+                *self._extra_routes,
+                *_build_routes(self._services),
                 Route("/openapi.json", describe),
-                Route("/static/{name:path}", static.file),
-                Route("/", static.index),
+                Route("/static/{name:path}", static.serve_file),
+                Route("/", static.serve_index),
             ],
             redirect_slashes=False,
         )
-        handlers = {HTTPException: problems.on_http, KeryxError: problems.on_keryx}
+        handlers = {HTTPException: responses.handle_http_error, KeryxError: responses.handle_keryx_error}
         return ExceptionMiddleware(router, handlers=handlers)
 
 
-def _routes(place: Place) -> list[Route]:
+def _build_routes(place: Services) -> list[Route]:
     """One route for each path, so that a wrong method is told of all the right ones."""
     paths: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = operation
-    return [Route(path, _endpoint(place, by), methods=list(by)) for path, by in paths.items()]
+    return [Route(path, _build_endpoint(place, by), methods=list(by)) for path, by in paths.items()]
 
 
-def _endpoint(place: Place, by: Mapping[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
+def _build_endpoint(place: Services, by: Mapping[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         operation = by["GET" if request.method == "HEAD" else request.method]
-        if operation.needs is not Needs.NOTHING:
-            permitted(operation, request.state.caller)
-        ask = Ask(place, operation, request, parsed(operation, request))
-        await ask.load()
+        if operation.needs is not RequiredRole.NOTHING:
+            check_role(operation, request.state.caller)
+        ask = ApiRequest(place, operation, request, parse_query(operation, request))
+        await ask.load_body()
         given = await HANDLERS[operation.name](ask)
         if given is None or isinstance(given, msgspec.Struct):
-            return await answer(request, operation, given)
+            return await build_response(request, operation, given)
         # A stream is an ASGI app as every response is; starlette asks for no more.
         return cast(Response, given)
 
     return endpoint
 
 
-class _Door:
+class _ErrorMiddleware:
     """The door of a request: what nobody foresaw is logged and told as a problem, if nothing was sent yet. HEAD gets no
     body."""
 
@@ -155,4 +157,4 @@ class _Door:
         except Exception as exc:
             if begun:
                 raise
-            await problems.unexpected(exc)(scope, receive, send)
+            await responses.report_unexpected(exc)(scope, receive, send)

@@ -1,1 +1,1 @@
-"""Matrix: one account on one homeserver, over the client-server API."""
+"""The Matrix adapter: one account on one homeserver, over the client-server API."""

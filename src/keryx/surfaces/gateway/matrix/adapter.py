@@ -1,4 +1,4 @@
-"""The Matrix adapter: listens by sync, sends under transaction ids, which the homeserver takes once only."""
+"""The adapter for one Matrix account: listens by sync, and sends under transaction ids, which a homeserver accepts once."""
 
 import asyncio
 import hashlib
@@ -10,18 +10,23 @@ import anyio
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.errors import Gone, Invalid, KeryxError, NotSent, Refused
-from keryx.core.ports import Adapter, Capabilities, Door, Parcel, Unit
+from keryx.core.errors import Invalid, KeryxError, MessageGone, NotSent, Refused
+from keryx.core.ports.adapter import Adapter, AdapterContext, Capabilities, LengthUnit, OutgoingPart
 from keryx.core.source import Source
-from keryx.surfaces.gateway.matrix import content
-from keryx.surfaces.gateway.matrix.api import Homeserver
-from keryx.surfaces.gateway.matrix.events import MEMBER, POWERS, Powers, State, unsigned_of
-from keryx.surfaces.gateway.matrix.listening import Listener, Sleep
-from keryx.surfaces.gateway.matrix.parse import IDS, PLATFORM, ROLES, roles
-from keryx.surfaces.gateway.render import matrix as render
-from keryx.surfaces.gateway.render import part
-from keryx.surfaces.gateway.settings import Setup
-from keryx.surfaces.secrets import Secret
+from keryx.markdown import matrix_html, split
+from keryx.secrets import Secret
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.matrix import messages
+from keryx.surfaces.gateway.matrix.event_types import (
+    MEMBER,
+    POWER_LEVELS,
+    PowerLevels,
+    RoomState,
+    parse_unsigned,
+)
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver
+from keryx.surfaces.gateway.matrix.messages import IDS, PLATFORM, ROLES, find_roles
+from keryx.surfaces.gateway.matrix.sync import Sleep, SyncLoop
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +34,7 @@ _TYPING_SECONDS = 8.0
 _CLOSE_SECONDS = 2.0
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MatrixSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[matrix]` in keryx.toml. `user` is the full name of the account, such as @keryx:example.org; `download` is
     the most bytes of a file that are fetched."""
 
@@ -39,22 +44,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     download: int = 20_000_000
 
 
-def make(setup: Setup) -> Adapter | None:
+def make(setup: AdapterSetup) -> Adapter | None:
     """The adapter of the account that the settings name; `None` when they name none."""
-    settings = setup.read(Settings)
+    settings = setup.read(MatrixSettings)
     if settings is None:
         return None
     if not settings.homeserver:
         raise Invalid(
-            f"matrix.homeserver is missing: write its address, or set {setup.variable('homeserver')}"
+            f"matrix.homeserver is missing: write its address, or set {setup.variable_name('homeserver')}"
         )
     if not settings.user.startswith("@") or ":" not in settings.user:
         raise Invalid(
-            f"matrix.user must be the full name of the account, such as @keryx:example.org: write it, or set {setup.variable('user')}"
+            f"matrix.user must be the full name of the account, such as @keryx:example.org: write it, or set {setup.variable_name('user')}"
         )
     if not settings.token:
         raise Invalid(
-            f"matrix.token is missing: write env:NAME or file:PATH, or set {setup.variable('token')}"
+            f"matrix.token is missing: write env:NAME or file:PATH, or set {setup.variable_name('token')}"
         )
     server = Homeserver(settings.homeserver, settings.token.reveal(setup.environ))
     return MatrixAdapter(server, settings.user, download=settings.download)
@@ -69,8 +74,8 @@ class MatrixAdapter:
         threads=True,
         typing=True,
         media=True,
-        limit=render.BUDGET,
-        unit=Unit.BYTES,
+        limit=matrix_html.MAX_BODY_BYTES,
+        unit=LengthUnit.BYTES,
         ids=IDS,
         roles=ROLES,
         notes=("Each room is apart: nothing said in another room is known here.",),
@@ -81,21 +86,23 @@ class MatrixAdapter:
         server: Homeserver,
         user: str,
         *,
-        download: int = Settings().download,
+        download: int = MatrixSettings().download,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.account = user
         self._server = server
-        self._download = download
-        self._typing: set[str] = set()
+        self._max_download_bytes = download
+        self._typing_rooms: set[str] = set()
         self._sleep = sleep
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._server.close()
 
-    async def listen(self, door: Door) -> None:
-        listener = Listener(self._server, self.account, door, limit=self._download, sleep=self._sleep)
+    async def listen(self, door: AdapterContext) -> None:
+        listener = SyncLoop(
+            self._server, self.account, door, limit=self._max_download_bytes, sleep=self._sleep
+        )
         try:
             await listener.run()
         except asyncio.CancelledError:
@@ -103,24 +110,26 @@ class MatrixAdapter:
             raise
 
     def parts(self, text: str) -> Sequence[str]:
-        return [part.dumps(piece) for piece in render.parts(text)]
+        return [split.pack_part(piece) for piece in matrix_html.render_parts(text)]
 
     async def typing(self, target: Target) -> None:
-        await self._server.typing(target.chat, self.account, seconds=_TYPING_SECONDS)
-        self._typing.add(target.chat)
+        await self._server.set_typing(target.chat, self.account, seconds=_TYPING_SECONDS)
+        self._typing_rooms.add(target.chat)
 
-    async def send(self, parcel: Parcel) -> str:
+    async def send(self, parcel: OutgoingPart) -> str:
         """Send once per key; an edit once per key and text. Gives the id of the event, of an edit the id of the first."""
-        message = await self._message(parcel)
+        message = await self._build_message(parcel)
         room = parcel.target.chat
         if parcel.edits:
-            await self._still_there(room, parcel.edits)
-            await self._server.send(room, _revision(parcel, message), content.edit(message, parcel.edits))
+            await self._check_exists(room, parcel.edits)
+            await self._server.send(
+                room, _build_edit_id(parcel, message), messages.build_edit(message, parcel.edits)
+            )
             return parcel.edits
-        placed = content.placed(message, parcel.target, first=parcel.part == 0)
+        placed = messages.add_relation(message, parcel.target, first=parcel.part == 0)
         try:
             sent = await self._server.send(room, parcel.key, placed)
-        except Gone as exc:
+        except MessageGone as exc:
             raise Refused("the thread to answer in is not there") from exc
         await self._stop_typing(room)
         return sent
@@ -128,40 +137,42 @@ class MatrixAdapter:
     async def roles(self, source: Source) -> Sequence[str]:
         """By the powers that a person who is in the room has there."""
         room, user = source.chat or "", source.user or ""
-        there = await self._server.state(room, MEMBER, State, key=user)
+        there = await self._server.find_state(room, MEMBER, RoomState, key=user)
         if there is None or there.membership != "join":
             return ()
-        powers = await self._server.state(room, POWERS, Powers)
-        return roles(user, powers, await self._server.created(room))
+        powers = await self._server.find_state(room, POWER_LEVELS, PowerLevels)
+        return find_roles(user, powers, await self._server.find_creation(room))
 
-    async def _message(self, parcel: Parcel) -> dict[str, Any]:
+    async def _build_message(self, parcel: OutgoingPart) -> dict[str, Any]:
         if parcel.attachment is None:
-            return content.text(part.loads(parcel.text, render.Rendered), again=parcel.again)
+            return messages.build_text(
+                split.unpack_part(parcel.text, matrix_html.MatrixText), again=parcel.again
+            )
         given = parcel.attachment
         mxc = await self._server.upload(given.name, given.mime, given.body)
-        return content.file(given, mxc, again=parcel.again)
+        return messages.build_file(given, mxc, again=parcel.again)
 
-    async def _still_there(self, room: str, event: str) -> None:
+    async def _check_exists(self, room: str, event: str) -> None:
         """A homeserver takes edits of deleted messages, and shows them to nobody."""
         try:
-            found = await self._server.event(room, event)
+            found = await self._server.find_event(room, event)
         except KeryxError as exc:
             raise NotSent(f"the message to edit cannot be looked up: {exc}") from exc
-        if found is None or unsigned_of(found).redacted:
-            raise Gone("the message to edit is not there")
+        if found is None or parse_unsigned(found).redacted:
+            raise MessageGone("the message to edit is not there")
 
     async def _stop_typing(self, room: str) -> None:
         """Homeservers show that somebody writes until its time is over, even when the message has come."""
-        if room not in self._typing:
+        if room not in self._typing_rooms:
             return
-        self._typing.discard(room)
+        self._typing_rooms.discard(room)
         try:
-            await self._server.typing(room, self.account, seconds=0)
+            await self._server.set_typing(room, self.account, seconds=0)
         except KeryxError as exc:
             log.info("cannot stop typing in %s: %s", room, exc)
 
 
-def _revision(parcel: Parcel, message: Mapping[str, Any]) -> str:
+def _build_edit_id(parcel: OutgoingPart, message: Mapping[str, Any]) -> str:
     """The transaction of an edit: the same for the same text under the same key."""
     digest = hashlib.sha256(msgspec.json.encode(message)).hexdigest()[:16]
     return f"{parcel.key}.edit.{digest}"

@@ -1,44 +1,44 @@
-"""Rooms: what Keryx knows of the rooms it is in. A cache that can be thrown away at any time."""
+"""A cache of the rooms that the account is in: names, topics and members. It can be dropped at any time."""
 
 from collections import OrderedDict
 
 import msgspec
 
-from keryx.surfaces.gateway.matrix.api import Homeserver
-from keryx.surfaces.gateway.matrix.events import NAME, TOPIC, Event, State, state_of
-from keryx.surfaces.gateway.matrix.parse import Me, Room
+from keryx.surfaces.gateway.matrix.event_types import NAME, TOPIC, MatrixEvent, RoomState, parse_state
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver
+from keryx.surfaces.gateway.matrix.messages import MatrixAccount, MatrixRoom
 
-_DIRECT = "m.direct"
-_MOST = 1000
+_DIRECT_ROOMS_KEY = "m.direct"
+_MAX_ROOMS = 1000
 
 
-class Rooms:
+class RoomCache:
     """Rooms are asked for when something is said in them, and follow what happens there."""
 
-    def __init__(self, server: Homeserver, me: Me) -> None:
+    def __init__(self, server: Homeserver, me: MatrixAccount) -> None:
         self._server = server
-        self._me = me
-        self._known: OrderedDict[str, Room] = OrderedDict()
-        self._direct: frozenset[str] | None = None
+        self._account = me
+        self._rooms: OrderedDict[str, MatrixRoom] = OrderedDict()
+        self._direct_rooms: frozenset[str] | None = None
 
-    async def get(self, room: str) -> Room:
-        known = self._known.get(room)
+    async def get(self, room: str) -> MatrixRoom:
+        known = self._rooms.get(room)
         if known is None:
-            known = self._known[room] = await self._ask(room)
-        self._known.move_to_end(room)
-        while len(self._known) > _MOST:
-            self._known.popitem(last=False)
+            known = self._rooms[room] = await self._fetch(room)
+        self._rooms.move_to_end(room)
+        while len(self._rooms) > _MAX_ROOMS:
+            self._rooms.popitem(last=False)
         return known
 
     def forget(self, room: str) -> None:
-        self._known.pop(room, None)
+        self._rooms.pop(room, None)
 
-    def follow(self, room: str, event: Event) -> None:
+    def apply_event(self, room: str, event: MatrixEvent) -> None:
         """Take over a change of who is in a room or what it is called."""
-        known = self._known.get(room)
+        known = self._rooms.get(room)
         if known is None or event.state_key is None:
             return
-        state = state_of(event)
+        state = parse_state(event)
         match event.type:
             case "m.room.member" if state.membership == "join":
                 known.names[event.state_key] = state.displayname or ""
@@ -51,25 +51,25 @@ class Rooms:
             case _:
                 pass
 
-    async def _ask(self, room: str) -> Room:
-        names = await self._server.members(room)
-        name = await self._server.state(room, NAME, State)
-        topic = await self._server.state(room, TOPIC, State)
-        return Room(
+    async def _fetch(self, room: str) -> MatrixRoom:
+        names = await self._server.list_members(room)
+        name = await self._server.find_state(room, NAME, RoomState)
+        topic = await self._server.find_state(room, TOPIC, RoomState)
+        return MatrixRoom(
             room,
             name=name.name if name else "",
             topic=topic.topic if topic else "",
-            direct=room in await self._directs(),
+            direct=room in await self._fetch_direct_rooms(),
             names=names,
         )
 
-    async def _directs(self) -> frozenset[str]:
+    async def _fetch_direct_rooms(self) -> frozenset[str]:
         """The rooms that the account itself calls direct."""
-        if self._direct is None:
-            data = await self._server.account_data(self._me.user, _DIRECT)
+        if self._direct_rooms is None:
+            data = await self._server.get_account_data(self._account.user, _DIRECT_ROOMS_KEY)
             try:
                 lists = msgspec.convert(data, dict[str, list[str]])
             except msgspec.ValidationError:
                 lists = {}
-            self._direct = frozenset(room for rooms in lists.values() for room in rooms)
-        return self._direct
+            self._direct_rooms = frozenset(room for rooms in lists.values() for room in rooms)
+        return self._direct_rooms

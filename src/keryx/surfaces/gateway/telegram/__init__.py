@@ -1,6 +1,5 @@
-"""Telegram: one bot as an adapter. Found by the entry point `telegram` of the group `keryx.adapters`."""
+"""The Telegram adapter: one bot. Found by the entry point `telegram` of the group `keryx.adapters`."""
 
-from keryx.surfaces.gateway.telegram.adapter import TelegramAdapter, make
-from keryx.surfaces.gateway.telegram.settings import TelegramSettings
+from keryx.surfaces.gateway.telegram.adapter import TelegramAdapter, TelegramSettings, make
 
 __all__ = ["TelegramAdapter", "TelegramSettings", "make"]

@@ -1,11 +1,13 @@
-"""Adapter: one Telegram bot, by long polling or by a webhook."""
+"""The adapter for one Telegram bot, by long polling or by a webhook, and its settings."""
 
 import asyncio
 import hmac
 import json
 import logging
+import re
 from collections.abc import Sequence
 from datetime import timedelta
+from enum import StrEnum
 from urllib.parse import urlsplit
 
 import anyio
@@ -13,33 +15,86 @@ import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.errors import Forbidden, Invalid, Throttled, Unavailable
-from keryx.core.ports import Capabilities, Door, Hook, Parcel, Request, Response, Unit
-from keryx.core.source import Source
-from keryx.surfaces.gateway.settings import Setup
-from keryx.surfaces.gateway.telegram import sending
-from keryx.surfaces.gateway.telegram.api import Api, ApiError, Unanswered, Unreached
-from keryx.surfaces.gateway.telegram.flood import Flood
-from keryx.surfaces.gateway.telegram.intake import Intake
-from keryx.surfaces.gateway.telegram.line import BAD_TOKEN, HOOKED, Line, Sleep
-from keryx.surfaces.gateway.telegram.parse import IDS, PLATFORM, ROLES, Me, roles
-from keryx.surfaces.gateway.telegram.settings import (
-    Mode,
-    TelegramSettings,
-    check_secret,
-    check_token,
-    check_url,
+from keryx.core.ports.adapter import (
+    AdapterContext,
+    Capabilities,
+    LengthUnit,
+    OutgoingPart,
+    Webhook,
+    WebhookRequest,
+    WebhookResponse,
 )
-from keryx.surfaces.gateway.telegram.types import KINDS, User
+from keryx.core.source import Source
+from keryx.secrets import Secret
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.telegram import sender
+from keryx.surfaces.gateway.telegram.bot_api import (
+    BAD_TOKEN,
+    DEFAULT_URL,
+    WEBHOOK_IN_USE,
+    FloodDetector,
+    RetryingApi,
+    Sleep,
+    TelegramApi,
+    TelegramApiError,
+    TelegramNoResponse,
+    TelegramUnreachable,
+)
+from keryx.surfaces.gateway.telegram.types import UPDATE_KINDS, TelegramUser
+from keryx.surfaces.gateway.telegram.update_parser import IDS, PLATFORM, ROLES, BotIdentity, parse_roles
+from keryx.surfaces.gateway.telegram.updates import UpdateReceiver
 
+TOKEN_PATTERN = re.compile(r"(\d{1,20}):[\w-]{3,200}\Z", re.ASCII)
+_SECRET_PATTERN = re.compile(r"[\w-]{1,256}\Z", re.ASCII)
 log = logging.getLogger(__name__)
-
 _POLL_SECONDS = 50
-_LONGEST_HELP = 256
-_MOST_COMMANDS = 100
+_MAX_HELP_LENGTH = 256
+_MAX_COMMANDS = 100
 _CLOSE_SECONDS = 2.0
 
 
-def make(setup: Setup) -> "TelegramAdapter | None":
+class UpdateMode(StrEnum):
+    POLLING = "polling"
+    WEBHOOK = "webhook"
+
+
+class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`url` is the public address of Keryx and `secret` what Telegram shows with each post, both for a webhook.
+    `per_chat` and `per_second` are messages per second, to one chat and in all; 0 is as many as Telegram takes, which
+    says itself when it wants a pause."""
+
+    token: Secret = Secret()
+    base_url: str = DEFAULT_URL
+    mode: UpdateMode = UpdateMode.POLLING
+    url: str = ""
+    secret: Secret = Secret()
+    per_chat: float = 0
+    per_second: float = 0
+
+
+def check_token(text: str) -> str:
+    """The bot's id, which a token begins with. `Invalid` for what cannot be a token."""
+    found = TOKEN_PATTERN.match(text)
+    if found is None:
+        raise Invalid("this does not look like a Telegram token: @BotFather gives one like 123456789:AAE1x…")
+    return found[1]
+
+
+def check_url(name: str, url: str) -> str:
+    """A web address without its last slash."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise Invalid(f"telegram.{name}: write a web address such as https://example.org")
+    return url.rstrip("/")
+
+
+def check_secret(text: str) -> str:
+    if not _SECRET_PATTERN.match(text):
+        raise Invalid("telegram.secret: use 1 to 256 letters, digits, _ and -, as Telegram wants it")
+    return text
+
+
+def make(setup: AdapterSetup) -> "TelegramAdapter | None":
     """The bot that the settings speak of. `Invalid` says what they lack."""
     settings = setup.read(TelegramSettings)
     if settings is None:
@@ -49,7 +104,7 @@ def make(setup: Setup) -> "TelegramAdapter | None":
             "telegram.token is missing: run `keryx gateway setup telegram`, or set KERYX_TELEGRAM_TOKEN"
         )
     secret = ""
-    if settings.mode is Mode.WEBHOOK:
+    if settings.mode is UpdateMode.WEBHOOK:
         if not settings.secret or not settings.url:
             raise Invalid("telegram.mode = webhook needs `url`, the public address of Keryx, and a `secret`")
         secret = check_secret(settings.secret.reveal(setup.environ))
@@ -71,60 +126,60 @@ class TelegramAdapter:
         self._settings = settings
         self._secret = secret
         self._sleep = sleep
-        self._api = Api(token, check_url("base_url", settings.base_url))
-        self._flood = Flood()
-        self._intake: Intake | None = None
+        self._api = TelegramApi(token, check_url("base_url", settings.base_url))
+        self._flood_detector = FloodDetector()
+        self._receiver: UpdateReceiver | None = None
         self.capabilities = Capabilities(
             edit=True,
             threads=True,
             typing=True,
             media=True,
             buttons=True,
-            limit=sending.LIMIT.size,
-            unit=Unit.UTF16,
-            chat_interval=_interval(settings.per_chat),
-            account_interval=_interval(settings.per_second),
+            limit=sender.LIMIT.size,
+            unit=LengthUnit.UTF16,
+            chat_interval=_to_interval(settings.per_chat),
+            account_interval=_to_interval(settings.per_second),
             pii_safe=True,
             ids=IDS,
             roles=ROLES,
         )
 
     @property
-    def hook(self) -> Hook | None:
-        if self._settings.mode is not Mode.WEBHOOK:
+    def hook(self) -> Webhook | None:
+        if self._settings.mode is not UpdateMode.WEBHOOK:
             return None
-        return Hook(path=PLATFORM, answer=self._posted)
+        return Webhook(path=PLATFORM, handle=self._handle_post)
 
-    async def listen(self, door: Door) -> None:
-        line = Line(self._api, door, self._sleep)
+    async def listen(self, door: AdapterContext) -> None:
+        line = RetryingApi(self._api, door, self._sleep)
         try:
-            me = await self._introduce(line, door)
-            self._intake = Intake(self._api, door, me)
-            if self._settings.mode is Mode.WEBHOOK:
-                await self._await_posts(line)
+            me = await self._start(line, door)
+            self._receiver = UpdateReceiver(self._api, door, me)
+            if self._settings.mode is UpdateMode.WEBHOOK:
+                await self._run_webhook(line)
             else:
-                await self._poll(line, door, self._intake)
+                await self._poll(line, door, self._receiver)
         except asyncio.CancelledError:
             await self.close()
             raise
         finally:
-            self._intake = None
+            self._receiver = None
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._api.close()
 
     async def typing(self, target: Target) -> None:
-        await sending.typing(self._api, target)
+        await sender.send_typing(self._api, target)
 
     def parts(self, text: str) -> Sequence[str]:
-        return sending.parts(text)
+        return sender.render_parts(text)
 
-    async def send(self, parcel: Parcel) -> str:
+    async def send(self, parcel: OutgoingPart) -> str:
         try:
-            return await sending.send(self._api, parcel)
+            return await sender.send(self._api, parcel)
         except Throttled as exc:
-            raise self._flood.judged(exc, parcel.target.chat) from None
+            raise self._flood_detector.classify(exc, parcel.target.chat) from None
 
     async def roles(self, source: Source) -> Sequence[str]:
         """Who runs a group or channel. What speaks as the chat itself is one of its administrators."""
@@ -132,32 +187,32 @@ class TelegramAdapter:
             return ROLES[1:]
         try:
             found = await self._api.call("getChatMember", chat_id=source.chat, user_id=source.user)
-        except ApiError as exc:
+        except TelegramApiError as exc:
             if exc.code in (400, 403):
                 return ()
             raise Unavailable(str(exc)) from None
-        except (Unreached, Unanswered) as exc:
+        except (TelegramUnreachable, TelegramNoResponse) as exc:
             raise Unavailable(str(exc)) from None
-        return roles(found)
+        return parse_roles(found)
 
-    async def _introduce(self, line: Line, door: Door) -> Me:
+    async def _start(self, line: RetryingApi, door: AdapterContext) -> BotIdentity:
         """Learn who we are, and show the commands in Telegram's menu."""
         try:
-            bot = msgspec.convert(await line.call("getMe"), User)
-        except (ApiError, msgspec.ValidationError):
+            bot = msgspec.convert(await line.call("getMe"), TelegramUser)
+        except (TelegramApiError, msgspec.ValidationError):
             raise Forbidden(BAD_TOKEN) from None
         menu = [
-            {"command": item.name.replace("-", "_"), "description": item.help[:_LONGEST_HELP]}
-            for item in door.menu[:_MOST_COMMANDS]
+            {"command": item.name.replace("-", "_"), "description": item.help[:_MAX_HELP_LENGTH]}
+            for item in door.menu[:_MAX_COMMANDS]
         ]
         try:
             await line.call("setMyCommands", commands=menu)
-        except ApiError as exc:
+        except TelegramApiError as exc:
             log.warning("the menu of commands is not shown: %s", exc)
         names = frozenset(item.name for item in door.menu) | {"start"}
-        return Me(id=bot.id, username=bot.username, commands=names)
+        return BotIdentity(id=bot.id, username=bot.username, commands=names)
 
-    async def _poll(self, line: Line, door: Door, intake: Intake) -> None:
+    async def _poll(self, line: RetryingApi, door: AdapterContext, intake: UpdateReceiver) -> None:
         await self._drop_own_webhook(line)
         offset = int(door.cursor) if door.cursor else None
         while True:
@@ -166,54 +221,54 @@ class TelegramAdapter:
                 seconds=_POLL_SECONDS + 10,
                 offset=offset,
                 timeout=_POLL_SECONDS,
-                allowed_updates=KINDS,
+                allowed_updates=UPDATE_KINDS,
             )
-            reached = await intake.take(batch)
+            reached = await intake.receive_batch(batch)
             if batch and reached is None:
                 await self._sleep(_POLL_SECONDS)
             offset = reached if reached is not None else offset
 
-    async def _drop_own_webhook(self, line: Line) -> None:
+    async def _drop_own_webhook(self, line: RetryingApi) -> None:
         """Telegram gives nothing to a poller while a webhook is set. Ours is removed, another's is not ours to end."""
         found = await line.call("getWebhookInfo")
         url = str(found.get("url") or "") if isinstance(found, dict) else ""  # pyright: ignore
         if not url:
             return
         if urlsplit(url).path != f"/hooks/{PLATFORM}":
-            raise Forbidden(HOOKED)
+            raise Forbidden(WEBHOOK_IN_USE)
         await line.call("deleteWebhook", drop_pending_updates=False)
 
-    async def _await_posts(self, line: Line) -> None:
+    async def _run_webhook(self, line: RetryingApi) -> None:
         # One connection at a time, so that messages come in the order in which they were written.
         await line.call(
             "setWebhook",
             url=f"{check_url('url', self._settings.url)}/hooks/{PLATFORM}",
             secret_token=self._secret,
             max_connections=1,
-            allowed_updates=KINDS,
+            allowed_updates=UPDATE_KINDS,
             drop_pending_updates=False,
         )
         await asyncio.Event().wait()
 
-    async def _posted(self, request: Request) -> Response:
+    async def _handle_post(self, request: WebhookRequest) -> WebhookResponse:
         """Take one update in. 200 only once it is stored, so that Telegram repeats what was not."""
         given = request.headers.get("x-telegram-bot-api-secret-token", "")
         if not hmac.compare_digest(given.encode(), self._secret.encode()):
-            return Response(status=401)
-        if self._intake is None:
-            return Response(status=503)
+            return WebhookResponse(status=401)
+        if self._receiver is None:
+            return WebhookResponse(status=503)
         try:
             update = json.loads(request.body)
         except (ValueError, RecursionError):
-            return Response(status=400)
+            return WebhookResponse(status=400)
         if not isinstance(update, dict):
-            return Response(status=400)
+            return WebhookResponse(status=400)
         try:
-            await self._intake.take_one(update)  # pyright: ignore[reportUnknownArgumentType]
+            await self._receiver.receive_one(update)  # pyright: ignore[reportUnknownArgumentType]
         except Unavailable:
-            return Response(status=503)
-        return Response()
+            return WebhookResponse(status=503)
+        return WebhookResponse()
 
 
-def _interval(per_second: float) -> timedelta:
+def _to_interval(per_second: float) -> timedelta:
     return timedelta(seconds=1 / per_second) if per_second > 0 else timedelta(0)

@@ -1,0 +1,91 @@
+"""The agents that the settings name, and which of them answers in a session."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+
+import msgspec
+
+from keryx.agents import python
+from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.agent_config import AgentConfig, AgentKind
+from keryx.agents.echo import EchoAgent
+from keryx.agents.editor_tools import EditorTools
+from keryx.agents.tools import Toolbox
+from keryx.config import Settings
+from keryx.core.clock import Clock
+from keryx.core.errors import AgentFailed, Invalid
+from keryx.core.ports.agent import Agent
+from keryx.engine.policy import Policy
+from keryx.engine.units.turn_writes import TurnInput
+
+
+class AgentRegistry:
+    def __init__(self, agents: Mapping[str, Agent], policy: Policy) -> None:
+        self._agents = agents
+        self._policy = policy
+
+    def choose(self, reading: TurnInput) -> Agent:
+        """The agent that the policy names. `AgentFailed` for one that is no longer configured."""
+        name = self._policy.choose_agent(reading.session, reading.place_facts.source)
+        if name not in self._agents:
+            raise AgentFailed(f"There is no agent {name!r} any more. /agent lists those there are.")
+        return self._agents[name]
+
+
+@asynccontextmanager
+async def open_agents(
+    settings: Settings, builtin: Toolbox, clock: Clock, lent: EditorTools | None = None
+) -> AsyncGenerator[AgentRegistry]:
+    """Every agent that the settings name, ready to run, closed at the end. Programs are started when a turn needs them."""
+    async with AsyncExitStack() as stack:
+        agents: dict[str, Agent] = {}
+        for name in settings.agent_names:
+            opening = _open_agent(name, settings, builtin, clock, lent)
+            agents[name] = await stack.enter_async_context(opening)
+        yield AgentRegistry(agents, settings.policy)
+
+
+def _open_agent(
+    name: str, settings: Settings, builtin: Toolbox, clock: Clock, lent: EditorTools | None
+) -> AbstractAsyncContextManager[Agent]:
+    configured = settings.agents.get(name) or _build_default_config(name)
+    match configured.kind:
+        case AgentKind.ECHO:
+            return _wrap_agent(EchoAgent())
+        case AgentKind.PYTHON:
+            return _wrap_agent(python.load(configured.path))
+        case AgentKind.ACP:
+            return AcpAgent(name, configured, work=settings.folder / "work", clock=clock)
+        case AgentKind.LLM | AgentKind.LOCAL:
+            chosen = msgspec.structs.replace(
+                settings, agent=configured.kind.value, model=configured.model or settings.model
+            )
+            return _open_llm_agent(chosen, builtin, clock, lent)
+
+
+def _build_default_config(name: str) -> AgentConfig:
+    """An agent that needs no table: a kind, or the path of an object."""
+    if ":" in name:
+        return AgentConfig(kind=AgentKind.PYTHON, path=name)
+    if name in (AgentKind.ECHO, AgentKind.LLM, AgentKind.LOCAL):
+        return AgentConfig(kind=AgentKind(name))
+    raise Invalid(
+        f"agent = {name!r} is not known: use auto, echo, llm, local, package.module:object or the name of an [agents] table"
+    )
+
+
+@asynccontextmanager
+async def _wrap_agent(agent: Agent) -> AsyncGenerator[Agent]:
+    yield agent
+
+
+@asynccontextmanager
+async def _open_llm_agent(
+    settings: Settings, builtin: Toolbox, clock: Clock, lent: EditorTools | None
+) -> AsyncGenerator[Agent]:
+    try:
+        from keryx.llm_factory import open_llm_agent as opened  # noqa: PLC0415 an optional extra, and slow to import
+    except ImportError as exc:
+        raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
+    async with opened(settings, builtin, clock, lent) as agent:
+        yield agent

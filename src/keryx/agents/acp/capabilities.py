@@ -1,0 +1,102 @@
+"""The initialize handshake: the capabilities that Keryx offers, and those and the login methods that an agent reports."""
+
+from importlib.metadata import version
+
+import msgspec
+
+from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
+from keryx.core.text import to_single_line
+from keryx.jsonrpc.values import Json, as_count, as_object, as_objects, as_text
+
+PROTOCOL_VERSION = 1
+
+
+class LoginMethod(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to log in. `command` are the arguments with which the agent's own program is run for it, if it is so done."""
+
+    id: str
+    name: str
+    description: str = ""
+    command: tuple[str, ...] = ()
+
+
+class AgentCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """`load` and `resume` are the two ways to go on with a session: with a replay and without one."""
+
+    protocol: int
+    name: str = ""
+    version: str = ""
+    load: bool = False
+    resume: bool = False
+    close: bool = False
+    list: bool = False
+    fork: bool = False
+    folders: bool = False
+    images: bool = False
+    audio: bool = False
+    embedded: bool = False
+    logins: tuple[LoginMethod, ...] = ()
+
+
+async def initialize(
+    connection: AgentConnection, *, files: bool, terminal: bool, seconds: float
+) -> AgentCapabilities:
+    """Begin the protocol. Raises `Gone` for an agent that does not speak a version that Keryx speaks."""
+    offered: Json = {
+        "fs": {"readTextFile": files, "writeTextFile": files},
+        "terminal": terminal,
+        "elicitation": {"form": {}, "url": {}},
+        "auth": {"terminal": True},
+    }
+    about = {"name": "keryx", "title": "Keryx", "version": version("keryx")}
+    answer = await connection.request(
+        "initialize",
+        {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": offered, "clientInfo": about},
+        seconds=seconds,
+    )
+    protocol = answer.get("protocolVersion")
+    if protocol != PROTOCOL_VERSION:
+        raise AgentUnavailable(
+            f"it speaks version {protocol!r} of the protocol, Keryx speaks {PROTOCOL_VERSION}: update one of them"
+        )
+    return _parse_capabilities(answer)
+
+
+def _parse_capabilities(answer: Json) -> AgentCapabilities:
+    can = as_object(answer.get("agentCapabilities"))
+    session, prompt, info = (
+        as_object(can.get("sessionCapabilities")),
+        as_object(can.get("promptCapabilities")),
+        as_object(answer.get("agentInfo")),
+    )
+    return AgentCapabilities(
+        protocol=as_count(answer.get("protocolVersion")),
+        name=to_single_line(as_text(info.get("title")) or as_text(info.get("name")))[:80],
+        version=to_single_line(as_text(info.get("version")))[:40],
+        load=can.get("loadSession") is True,
+        resume=_has_capability(session, "resume"),
+        close=_has_capability(session, "close"),
+        list=_has_capability(session, "list"),
+        fork=_has_capability(session, "fork"),
+        folders=_has_capability(session, "additionalDirectories"),
+        images=prompt.get("image") is True,
+        audio=prompt.get("audio") is True,
+        embedded=prompt.get("embeddedContext") is True,
+        logins=tuple(_parse_login_method(method) for method in as_objects(answer.get("authMethods"))),
+    )
+
+
+def _has_capability(flags: Json, name: str) -> bool:
+    """An object means yes, even an empty one; null and nothing mean no."""
+    return flags.get(name) is not None and flags.get(name) is not False
+
+
+def _parse_login_method(method: Json) -> LoginMethod:
+    arguments = method.get("args")
+    given: list[object] = arguments if isinstance(arguments, list) else []  # pyright: ignore[reportUnknownVariableType]
+    return LoginMethod(
+        id=to_single_line(as_text(method.get("id")))[:80],
+        name=to_single_line(as_text(method.get("name")) or as_text(method.get("id")))[:80],
+        description=to_single_line(as_text(method.get("description")))[:300],
+        command=tuple(str(a) for a in given) if method.get("type") == "terminal" else (),
+    )

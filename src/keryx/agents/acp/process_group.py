@@ -1,0 +1,72 @@
+"""Runs a command in its own process group and kills the group when the parent closes its pipe or dies. A script of its own that uses the standard library only."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+GRACE_SECONDS = 3.0
+_PR_SET_PDEATHSIG = 1
+
+
+def main(lifeline: int, command: list[str]) -> int:
+    """Run a command to its end; gives its exit code."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    child = os.fork()
+    if child == 0:
+        _exec_child(lifeline, command, library)
+    _set_process_group(child)
+    for stream in (0, 1):
+        os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: _signal_group(child, signal.SIGTERM))
+    threading.Thread(target=_watch_parent, args=(lifeline, child), daemon=True).start()
+    _, status = os.waitpid(child, 0)
+    _signal_group(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _exec_child(lifeline: int, command: list[str], library: ctypes.CDLL | None) -> None:
+    try:
+        _set_process_group(0)
+        if library:
+            library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(lifeline)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.execvp(command[0], command)
+    except OSError as exc:
+        os.write(2, f"{command[0]} cannot be run: {exc.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _set_process_group(process: int) -> None:
+    try:
+        os.setpgid(process, process)
+    except OSError:
+        # The other of the two that try was faster.
+        return
+
+
+def _watch_parent(lifeline: int, child: int) -> None:
+    while os.read(lifeline, 1):
+        pass
+    _signal_group(child, signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    _signal_group(child, signal.SIGKILL)
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        # Nobody is left in it.
+        return
+
+
+if __name__ == "__main__":
+    os._exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,144 @@
+"""Turns permission requests and forms of an agent into questions for a person, and the answers into responses."""
+
+import hashlib
+from urllib.parse import urlsplit
+
+from keryx.agents.acp.connection import INVALID_PARAMS, AcpError
+from keryx.agents.acp.update_translator import format_action, format_title
+from keryx.core.questions import AskPerson, Consent, Option, Question
+from keryx.core.text import to_single_line, truncate
+from keryx.jsonrpc.values import Json, as_object, as_objects, as_text
+
+CANCELLED_OUTCOME: Json = {"outcome": {"outcome": "cancelled"}}
+_MAX_DETAIL_LENGTH = 2900
+_CONSENT_KINDS = {
+    "allow_once": Consent.ALLOW_ONCE,
+    "allow_always": Consent.ALLOW_ALWAYS,
+    "reject_once": Consent.DENY_ONCE,
+    "reject_always": Consent.DENY_ALWAYS,
+}
+_CONSENT_ORDER = list(Consent)
+_MAX_FORM_FIELDS = 12
+_SKIP_ANSWER = "-"
+_BOOLEAN_OPTIONS = (Option("true", "Yes"), Option("false", "No"))
+_URL_OPTIONS = (Option("accept", "Done"), Option("decline", "No"))
+
+
+def build_permission_question(agent: str, call: Json, options: list[Json], *, number: int) -> Question | None:
+    """The question that a request puts, with exactly what is to be done; `None` if nothing can be chosen. The mildest
+    option comes first, so that nothing is allowed for good that nobody chose."""
+    choices = sorted(
+        (o for o in map(_parse_option, options) if o.id and o.label),
+        key=lambda o: _CONSENT_ORDER.index(o.consent),
+    )
+    if not choices:
+        return None
+    shown = format_title(call)
+    whole = format_action(call)
+    # The same id may stand for something else after a restart: an answer counts for exactly what was asked.
+    digest = hashlib.sha256(f"{shown}\n{whole}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    detail = truncate(whole, _MAX_DETAIL_LENGTH)
+    if detail != whole:
+        detail += f"\n[Cut: {len(whole):,} characters in all, {digest}]"
+    return Question(
+        key=f"{as_text(call.get('toolCallId'))[:80]}-{digest}-{number}",
+        title=f"{agent}: {shown}",
+        detail=detail,
+        options=tuple(choices),
+    )
+
+
+async def ask_permission(put: AskPerson, asked: Question) -> Json:
+    """Put the question. No answer is a refusal."""
+    chosen = await put(asked)
+    known = {o.id for o in asked.options}
+    if chosen not in known:
+        refusing = (o.id for o in asked.options if o.consent is Consent.DENY_ONCE)
+        chosen = next(refusing, None)
+    return CANCELLED_OUTCOME if chosen is None else {"outcome": {"outcome": "selected", "optionId": chosen}}
+
+
+def _parse_option(told: Json) -> Option:
+    id_ = as_text(told.get("optionId"))
+    return Option(
+        id_,
+        truncate(to_single_line(as_text(told.get("name"))) or to_single_line(id_), 80),
+        _CONSENT_KINDS.get(as_text(told.get("kind")), Consent.OTHER),
+    )
+
+
+def parse_permission_request(params: Json) -> tuple[Json, list[Json]]:
+    """The tool call and the options of a request."""
+    return as_object(params.get("toolCall")), as_objects(params.get("options"))
+
+
+async def ask_form(ask: AskPerson, params: Json, *, agent: str, number: int) -> Json:
+    """Ask for every field of a form in turn, or show the address; gives what the agent is answered."""
+    if params.get("mode") == "url":
+        return await _ask_url(ask, params, agent=agent, number=number)
+    fields = as_object(as_object(params.get("requestedSchema")).get("properties"))
+    if not fields or len(fields) > _MAX_FORM_FIELDS:
+        raise AcpError(INVALID_PARAMS, f"a form has between 1 and {_MAX_FORM_FIELDS} fields")
+    content: Json = {}
+    for name, schema in fields.items():
+        field = as_object(schema)
+        options = _parse_field_options(field)
+        question = Question(
+            key=f"form-{number}-{name[:60]}",
+            title=truncate(f"{agent}: {to_single_line(as_text(field.get('title')) or name)}", 120),
+            detail="\n".join(
+                t for t in (as_text(params.get("message")), as_text(field.get("description"))) if t
+            ),
+            options=options,
+        )
+        answer = await ask(question)
+        if answer is None:
+            return {"action": "cancel"}
+        if options or answer.strip() != _SKIP_ANSWER:
+            content[name] = _convert_answer(field, answer)
+    return {"action": "accept", "content": content}
+
+
+async def _ask_url(ask: AskPerson, params: Json, *, agent: str, number: int) -> Json:
+    address = as_text(params.get("url"))
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise AcpError(INVALID_PARAMS, "the address is none that a browser opens")
+    question = Question(
+        key=f"visit-{number}",
+        title=f"{agent} asks you to open a page of {to_single_line(parts.hostname)}",
+        detail="\n".join(t for t in (as_text(params.get("message")), address) if t),
+        options=_URL_OPTIONS,
+    )
+    return {"action": await ask(question) or "cancel"}
+
+
+def _parse_field_options(field: Json) -> tuple[Option, ...]:
+    if field.get("type") == "boolean":
+        return _BOOLEAN_OPTIONS
+    named = field.get("oneOf")
+    if isinstance(named, list):
+        entries = [as_object(n) for n in named]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return tuple(
+            Option(as_text(e.get("const")), as_text(e.get("title")) or as_text(e.get("const")))
+            for e in entries
+        )
+    values = field.get("enum")
+    return tuple(Option(str(v), str(v)) for v in values) if isinstance(values, list) else ()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _convert_answer(field: Json, answer: str) -> object:
+    try:
+        match field.get("type"):
+            case "boolean":
+                return answer == "true"
+            case "integer":
+                return int(answer)
+            case "number":
+                return float(answer)
+            case "array":
+                return [part.strip() for part in answer.split(",")]
+            case _:
+                return answer
+    except ValueError as exc:
+        raise AcpError(INVALID_PARAMS, f"the person did not answer with a number: {answer[:80]!r}") from exc

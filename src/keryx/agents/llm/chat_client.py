@@ -1,0 +1,347 @@
+"""Streamed chat-completion requests with retries. A request is retried only while nothing of its answer was shown."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+import openai
+from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, ChoiceDelta, ChoiceDeltaToolCall
+
+from keryx.agents.llm import history, models, provider_errors
+from keryx.agents.llm.models import LOCAL_BASE_URL, Endpoint, Json, Model, resolve_endpoint
+from keryx.agents.llm.provider_errors import EmptyAnswer, ProviderFailure, StreamBroken
+from keryx.agents.tools import Permission, ToolSpec
+from keryx.core import messages
+from keryx.core.clock import Clock
+from keryx.core.errors import AgentFailed, KeryxError
+from keryx.core.messages import Parts, Reasoning, Text, ToolCall
+from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, ReasoningDelta, TextDelta
+from keryx.core.usage import Usage
+
+REASONING_RESTARTED = "\n\n(The connection broke; thinking again.)\n\n"
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+_UNKNOWN_TOOL = ToolSpec(name="")
+_APPENDED_FIELDS = ("text", "summary", "data")
+log = logging.getLogger(__name__)
+TRUNCATED_MARK = " […]"
+_SILENT_RETRY_SECONDS = 2.0
+_CONNECT_SECONDS = 10.0
+_WRITE_SECONDS = 60.0
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`tries` in all. The wait doubles from `first` to `most`; a provider may ask for up to `patience`."""
+
+    tries: int = 5
+    first: timedelta = timedelta(seconds=1)
+    most: timedelta = timedelta(seconds=30)
+    patience: timedelta = timedelta(minutes=2)
+
+    def compute_delay(
+        self, tries: int, after: timedelta | None, chance: Callable[[], float] = random.random
+    ) -> timedelta | None:
+        """How long to wait after this many tries; `None` to give up."""
+        if tries >= self.tries:
+            return None
+        if after is not None:
+            return after if after <= self.patience else None
+        # Many turns fail at the same moment, so each waits a little differently.
+        return min(self.first * 2 ** (tries - 1), self.most) * (0.75 + chance() / 2)
+
+
+class ToolCallFragments:
+    """A tool call while it arrives."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.name = ""
+        self.arguments: list[str] = []
+
+
+class StreamedAnswer:
+    """Grows with each chunk. `said`: words of it were shown to a person, in whichever try."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._shown: list[Text | Reasoning] = []
+        self.has_text = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget an attempt of which no word was shown."""
+        self._calls: list[ToolCallFragments] = []
+        self._at: dict[int, ToolCallFragments] = {}
+        self._details: list[Json] = []
+        self.refusal = ""
+        self.finish = ""
+        self.usage: Json | None = None
+        self._restarted = bool(self._shown)
+
+    def feed(self, chunk: ChatCompletionChunk) -> Iterator[AgentEvent]:
+        """Take in a chunk; gives what it adds for people to see."""
+        if chunk.usage:
+            self.usage = chunk.usage.to_dict()
+        # Providers send chunks without choices, for usage, and some a null.
+        for choice in chunk.choices or ():
+            if choice.delta:
+                yield from self._add_delta(choice.delta)
+            self.finish = choice.finish_reason or self.finish
+
+    def _add_delta(self, delta: ChoiceDelta) -> Iterator[AgentEvent]:
+        if delta.model_extra:
+            yield from self._add_reasoning(delta.model_extra)
+        if delta.content:
+            self.has_text = True
+            self._shown.append(Text(delta.content))
+            yield TextDelta(delta.content)
+        self.refusal += delta.refusal or ""
+        for fragment in delta.tool_calls or ():
+            self._add_fragment(fragment)
+
+    def _add_reasoning(self, extra: Json) -> Iterator[AgentEvent]:
+        for details in cast(list[Any], extra.get("reasoning_details") or ()):
+            if isinstance(details, dict):
+                _merge_details(self._details, cast(Json, details))
+        text = next((extra[name] for name in _REASONING_FIELDS if extra.get(name)), "")
+        if not isinstance(text, str) or not text:
+            return
+        if self._restarted:
+            text, self._restarted = REASONING_RESTARTED + text, False
+        self._shown.append(Reasoning(text))
+        yield ReasoningDelta(text)
+
+    def _add_fragment(self, fragment: ChoiceDeltaToolCall) -> None:
+        call = self._at.get(fragment.index)
+        # Some providers give every call of a step the same index: a new id begins a new call.
+        if call is None or (fragment.id and call.id and fragment.id != call.id):
+            call = self._at[fragment.index] = ToolCallFragments(fragment.id or "")
+            self._calls.append(call)
+        call.id = call.id or fragment.id or ""
+        if fragment.function:
+            call.name = call.name or fragment.function.name or ""
+            call.arguments.append(fragment.function.arguments or "")
+
+    @property
+    def opaque(self) -> str:
+        """The reasoning in the provider's own form; empty if it has none."""
+        return history.encode_reasoning(self._details, self._model) if self._details else ""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it reached the length that the model may write."""
+        return self.finish == "length"
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
+    def build_calls(
+        self, specs: Mapping[str, ToolSpec], *, prefix: str, taken: set[str]
+    ) -> tuple[ToolCall, ...]:
+        """The tools to call, with what is known of them. An id that is missing or was used before becomes one that begins with `prefix`."""
+        made: list[ToolCall] = []
+        for number, call in enumerate(self._calls, 1):
+            known = call.id if call.id and call.id not in taken else f"{prefix}-{number}"
+            taken.add(known)
+            spec = specs.get(call.name, _UNKNOWN_TOOL)
+            asks = spec.permission is Permission.ASK
+            made.append(ToolCall(known, call.name, "".join(call.arguments), spec.repeatable, asks))
+        return tuple(made)
+
+    def build_parts(self, calls: tuple[ToolCall, ...]) -> Parts:
+        """The answer as the parts of a message, just as they are stored."""
+        opaque = (Reasoning(opaque=self.opaque),) if self.opaque else ()
+        return messages.merge_parts((*self._shown, *opaque, *calls))
+
+
+def _merge_details(details: list[Json], new: Json) -> None:
+    """Blocks of reasoning arrive in pieces of the same type and index."""
+    last = details[-1] if details else None
+    if last is None or (last.get("type"), last.get("index")) != (new.get("type"), new.get("index")):
+        details.append(dict(new))
+        return
+    for key, value in new.items():
+        old = last.get(key)
+        if key in _APPENDED_FIELDS and isinstance(old, str) and isinstance(value, str):
+            last[key] = old + value
+        elif value is not None:
+            last[key] = value
+
+
+"""Stands at the end of an answer that reached the length the model may write."""
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`quiet`: saying nothing is an answer too, since something was said before."""
+
+    model: Model
+    messages: Sequence[Json]
+    tools: Sequence[ToolSpec] = ()
+    effort: str | None = None
+    allow_empty: bool = False
+
+
+class Completion(msgspec.Struct, frozen=True):
+    text: str
+    usage: Usage
+
+
+class ChatClient:
+    """Keeps connections to endpoints. `local` starts the model that runs in this process, and tells where it is."""
+
+    def __init__(
+        self,
+        *,
+        retry: RetryPolicy = RetryPolicy(),
+        silence: timedelta = timedelta(minutes=10),
+        local: Callable[[], Awaitable[Endpoint]] | None = None,
+    ) -> None:
+        self._retry = retry
+        self._timeout = openai.Timeout(
+            silence.total_seconds(), connect=_CONNECT_SECONDS, write=_WRITE_SECONDS
+        )
+        self._local = local
+        self._clients: dict[Endpoint, openai.AsyncOpenAI] = {}
+
+    async def aclose(self) -> None:
+        clients = list(self._clients.values())
+        self._clients.clear()
+        for client in clients:
+            await client.close()
+
+    async def complete(self, request: ChatRequest, clock: Clock) -> Completion:
+        """The whole answer at once, for titles and summaries."""
+        answer = StreamedAnswer(request.model)
+        said: list[str] = []
+        async with aclosing(self.stream(request, answer, clock)) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    said.append(event.text)
+        return Completion("".join(said), models.parse_usage(answer.usage, request.model, request.messages))
+
+    async def stream(
+        self, request: ChatRequest, answer: StreamedAnswer, clock: Clock
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Fill `answer` and give what it shows as it comes. Raises `AgentFailed` with a sentence for the person."""
+        endpoint = await self._endpoint(request.model)
+        tries, began, told = 0, clock.monotonic(), False
+        while True:
+            tries += 1
+            answer.reset()
+            try:
+                async with aclosing(self._attempt(request, answer, endpoint)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except (openai.APIError, StreamBroken, EmptyAnswer) as exc:
+                failure = provider_errors.classify(exc, request.model, secret=endpoint.key, now=clock.now())
+                wait = self._compute_delay(exc, failure, request.model, answer, tries).total_seconds()
+            if not told and clock.monotonic() - began + wait >= _SILENT_RETRY_SECONDS:
+                told = True
+                yield NoticeEvent(f"{failure.what}. Trying again …", WARNING_KIND)
+            await clock.sleep(wait)
+
+    async def _attempt(
+        self, request: ChatRequest, answer: StreamedAnswer, endpoint: Endpoint
+    ) -> AsyncGenerator[AgentEvent, None]:
+        stream = await self._client(endpoint).post(
+            "/chat/completions",
+            body=_build_body(request),
+            cast_to=ChatCompletionChunk,
+            stream=True,
+            stream_cls=openai.AsyncStream[ChatCompletionChunk],
+        )
+        async with stream:
+            try:
+                async for chunk in stream:
+                    for event in answer.feed(chunk):
+                        yield event
+            except openai.APIError:
+                # A connection that breaks after the last word has taken nothing away.
+                if not answer.finish:
+                    raise
+            except ValueError as exc:
+                raise StreamBroken from exc
+        _check_answer(answer, request)
+        if answer.truncated:
+            yield TextDelta(TRUNCATED_MARK)
+
+    def _compute_delay(
+        self, exc: Exception, failure: ProviderFailure, model: Model, answer: StreamedAnswer, tries: int
+    ) -> timedelta:
+        """How long to wait before the next try; raises when there is to be none."""
+        if answer.has_text and failure.transient:
+            raise provider_errors.build_interrupted_error(model) from exc
+        worth = failure.transient and (failure.tries is None or tries < failure.tries)
+        wait = self._retry.compute_delay(tries, failure.after) if worth else None
+        if wait is None:
+            raise failure.error from exc
+        log.info("model %s: try %d failed (%s), again in %s", model.name, tries, type(exc).__name__, wait)
+        return wait
+
+    async def _endpoint(self, model: Model) -> Endpoint:
+        if model.base_url != LOCAL_BASE_URL:
+            try:
+                if not model.key.startswith("file:"):
+                    return resolve_endpoint(model)
+                return await asyncio.to_thread(resolve_endpoint, model)
+            except KeryxError as exc:
+                raise AgentFailed(str(exc)) from exc
+        if self._local is None:
+            raise AgentFailed(f"Model {model.name!r} runs in this process, and this process has none.")
+        return await self._local()
+
+    def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
+        found = self._clients.get(endpoint)
+        if found is None:
+            found = self._clients[endpoint] = openai.AsyncOpenAI(
+                base_url=endpoint.base_url,
+                api_key=endpoint.key or "none",
+                max_retries=0,
+                timeout=self._timeout,
+            )
+            # The SDK takes these from the environment, and they are meant for one provider only.
+            found.organization = found.project = None
+        return found
+
+
+def _check_answer(answer: StreamedAnswer, request: ChatRequest) -> None:
+    """Raise when what has come is no answer."""
+    name = f"Model {request.model.name!r}"
+    match answer.finish:
+        case "" if answer.refusal:
+            raise AgentFailed(f"{name} refused to answer: {answer.refusal}")
+        case "":
+            raise StreamBroken
+        case "content_filter":
+            raise AgentFailed(f"The provider's filter stopped the answer of model {request.model.name!r}.")
+        case "length" if answer.has_calls or not answer.has_text:
+            raise AgentFailed(f"{name} reached the length it may write before it had answered.")
+        case _ if answer.refusal and not answer.has_text:
+            raise AgentFailed(f"{name} refused to answer: {answer.refusal}")
+        case _ if not (answer.has_text or answer.has_calls or request.allow_empty):
+            raise EmptyAnswer
+        case _:
+            return
+
+
+def _build_body(request: ChatRequest) -> Json:
+    model = request.model
+    body: Json = {"model": model.id, "messages": request.messages, "stream": True}
+    if model.usage:
+        body["stream_options"] = {"include_usage": True}
+    if request.tools:
+        body["tools"] = [_build_tool(spec) for spec in request.tools]
+    if request.effort:
+        body["reasoning_effort"] = request.effort
+    return body | model.options
+
+
+def _build_tool(spec: ToolSpec) -> Json:
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": function}

@@ -1,0 +1,333 @@
+"""Converts a conversation to the messages of a chat-completion request. The output is deterministic, so prompt caches work."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from keryx.agents.llm.models import Json, Model
+from keryx.core import prompt
+from keryx.core.ids import TurnId
+from keryx.core.media import Media
+from keryx.core.messages import (
+    INTERRUPTED_OUTPUT,
+    Audio,
+    File,
+    Image,
+    Mark,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from keryx.core.prompt import quote
+
+EMPTY_MESSAGE = "(empty message)"
+NO_OUTPUT = "(no output)"
+NO_ANSWER = "(no answer)"
+CONTINUE_REQUEST = "(please go on)"
+SUMMARY_HEADER = "What was said before, in short (the messages themselves are no longer shown):"
+LONGEST_ID = 40
+_INVALID_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_CHARACTERS = re.compile(r"[\x00\ud800-\udfff]")
+LONGEST_FILE = 200_000
+_TEXT_MIMES = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
+_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+class PromptContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prompt is made of besides the messages. `shared`: several people speak, so each is named.
+    `tools`: tools are offered; without them, past calls are told in words, since providers then refuse them."""
+
+    model: Model
+    system: str = ""
+    summary: str = ""
+    shared: bool = False
+    tools: bool = True
+    turn: TurnId | None = None
+    data: Mapping[str, bytes] = {}
+
+
+def build(history: Sequence[Message], scene: PromptContext) -> list[Json]:
+    """The messages of a request that asks for the next answer of this conversation."""
+    out: list[Json] = []
+    if scene.summary.strip():
+        _append_message(out, {"role": "user", "content": _sanitize(f"{SUMMARY_HEADER}\n\n{scene.summary}")})
+    taken: set[str] = set()
+    for message, results in _group_steps(_drop_interrupted(history, scene.turn)):
+        if message.role is Role.USER:
+            _append_message(out, _build_user_message(message, scene))
+        elif scene.tools:
+            for entry in _build_assistant_messages(message, results, scene, taken):
+                _append_message(out, entry)
+        else:
+            _append_message(out, _build_text_message(message, results))
+    _end_with_user(out)
+    system: list[Json] = (
+        [{"role": "system", "content": _sanitize(scene.system)}] if scene.system.strip() else []
+    )
+    return system + out
+
+
+def _drop_interrupted(history: Sequence[Message], turn: TurnId | None) -> Sequence[Message]:
+    """The history without the words that an interrupted attempt at this turn had begun: they are said anew."""
+    end = len(history)
+    while end and turn and _is_interrupted(history[end - 1], turn):
+        end -= 1
+    return history[:end]
+
+
+def _is_interrupted(message: Message, turn: TurnId) -> bool:
+    interrupted = message.mark is Mark.INTERRUPTED and message.turn == turn
+    return interrupted and message.role is Role.ASSISTANT and not message.calls
+
+
+def _group_steps(history: Sequence[Message]) -> Iterator[tuple[Message, list[ToolResult]]]:
+    """Each message of a person or of the model, with the results that directly follow it."""
+    at = 0
+    while at < len(history):
+        message, at = history[at], at + 1
+        results: list[ToolResult] = []
+        while at < len(history) and history[at].role is Role.TOOL:
+            results += [p for p in history[at].parts if isinstance(p, ToolResult)]
+            at += 1
+        if message.role in (Role.USER, Role.ASSISTANT):
+            yield message, results
+
+
+def _build_user_message(message: Message, scene: PromptContext) -> Json:
+    text = message.exact
+    if text is None:
+        name = prompt.format_speaker(message.author) if scene.shared else ""
+        text = name + _join_text_parts(message.parts)
+    parts: list[Json] = [_build_text_part(text)] if text.strip() else []
+    for part in message.parts:
+        if isinstance(part, Image | File | Audio):
+            made = render_media(part, scene.model, scene.data)
+            parts.append(_build_text_part(made) if isinstance(made, str) else made)
+    return {"role": "user", "content": _flatten_parts(parts) or EMPTY_MESSAGE}
+
+
+def _build_assistant_messages(
+    message: Message, results: list[ToolResult], scene: PromptContext, taken: set[str]
+) -> list[Json]:
+    """An assistant message and the results of its calls, or nothing for one that says nothing."""
+    text = _read_text(message)
+    calls = message.calls
+    if not calls:
+        return [{"role": "assistant", "content": text}] if text else []
+    ids = [_choose_id(call, message, taken) for call in calls]
+    entry: Json = {"role": "assistant", "content": text or None}
+    entry["tool_calls"] = [_build_call(c, i) for c, i in zip(calls, ids, strict=True)]
+    entry |= _build_reasoning(message.parts, scene.model)
+    outputs = [output or NO_OUTPUT for output in _match_outputs(calls, results)]
+    tools = [{"role": "tool", "tool_call_id": i, "content": o} for i, o in zip(ids, outputs, strict=True)]
+    return [entry, *tools]
+
+
+def _build_text_message(message: Message, results: list[ToolResult]) -> Json:
+    """An assistant message whose tool steps are told in words."""
+    calls = message.calls
+    outputs = _match_outputs(calls, results)
+    steps = [f"[tool {c.name} {format_arguments(c)}: {o}]" for c, o in zip(calls, outputs, strict=True)]
+    said = [text for text in (_read_text(message), *map(_sanitize, steps)) if text]
+    return {"role": "assistant", "content": "\n\n".join(said)}
+
+
+def _read_text(message: Message) -> str:
+    text = message.exact if message.exact is not None else _join_text_parts(message.parts)
+    return _sanitize(text) if text.strip() else ""
+
+
+def _match_outputs(calls: Sequence[ToolCall], results: Iterable[ToolResult]) -> list[str]:
+    """The output of each call, in the order of the calls. The first result for an id counts."""
+    found: dict[str, list[str]] = {}
+    for result in results:
+        found.setdefault(result.id, []).append(_sanitize(result.output).strip())
+    return [found[c.id].pop(0) if found.get(c.id) else INTERRUPTED_OUTPUT for c in calls]
+
+
+def _build_call(call: ToolCall, id: str) -> Json:
+    name = _INVALID_NAME.sub("_", call.name)[:64] or "tool"
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": format_arguments(call)}}
+
+
+def format_arguments(call: ToolCall) -> str:
+    """The input of a call as the JSON object that providers insist on; what is none is put into one."""
+    if not call.input.strip():
+        return "{}"
+    text = _sanitize(call.input)
+    try:
+        msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return json.dumps({"input": text}, ensure_ascii=False)
+    return text
+
+
+def _choose_id(call: ToolCall, message: Message, taken: set[str]) -> str:
+    """The id of the call, or one made from its place in the conversation where that cannot be sent."""
+    sent, tries = call.id, 0
+    while not sent or len(sent) > LONGEST_ID or sent in taken or _INVALID_CHARACTERS.search(sent):
+        seed = f"{message.seq}/{tries}/{call.id}".encode("utf-8", "surrogatepass")
+        sent, tries = f"call{hashlib.sha256(seed).hexdigest()[:12]}", tries + 1
+    taken.add(sent)
+    return sent
+
+
+def _build_reasoning(parts: Sequence[Part], model: Model) -> Json:
+    """The provider's own reasoning, given back beside its tool calls in the form it came in."""
+    thoughts = [p for p in parts if isinstance(p, Reasoning)]
+    fields: Json = {}
+    for thought in thoughts:
+        if thought.opaque:
+            fields |= _decode_reasoning(thought.opaque, model)
+    text = "".join(t.text for t in thoughts)
+    if model.replay and text:
+        fields[model.replay] = _sanitize(text)
+    return fields
+
+
+class _OpaqueReasoning(msgspec.Struct, frozen=True):
+    model: str
+    reasoning_details: list[Json]
+
+
+def encode_reasoning(details: list[Json], model: Model) -> str:
+    """Opaque reasoning as it is kept: with the model it came from, since no other can read it."""
+    return json.dumps({"model": model.id, "reasoning_details": details})
+
+
+def _decode_reasoning(opaque: str, model: Model) -> Json:
+    try:
+        kept = msgspec.json.decode(opaque, type=_OpaqueReasoning)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return {}
+    return {"reasoning_details": kept.reasoning_details} if kept.model == model.id else {}
+
+
+def _append_message(out: list[Json], entry: Json) -> None:
+    """Append a message, in such a way that a person and the model take turns."""
+    role = entry["role"]
+    last = out[-1] if out else None
+    if role == "assistant" and not entry["content"] and "tool_calls" not in entry:
+        return
+    if last is None and role == "assistant":
+        out.append({"role": "user", "content": CONTINUE_REQUEST})
+    elif last is not None and last["role"] == "tool" and role == "user":
+        out.append({"role": "assistant", "content": NO_ANSWER})
+    elif last is not None and last["role"] == role != "tool":
+        out[-1] = entry | {"content": _join_content(last["content"], entry["content"])}
+        return
+    out.append(entry)
+
+
+def _end_with_user(out: list[Json]) -> None:
+    """A request ends with something to answer."""
+    if not out or out[-1]["role"] == "assistant":
+        out.append({"role": "user", "content": CONTINUE_REQUEST})
+
+
+def _join_content(first: str | list[Json], second: str | list[Json] | None) -> str | list[Json]:
+    if second is None:
+        return first
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return _to_parts(first) + _to_parts(second)
+
+
+def _to_parts(content: str | list[Json]) -> list[Json]:
+    return [_build_text_part(content)] if isinstance(content, str) else content
+
+
+def _flatten_parts(parts: list[Json]) -> str | list[Json]:
+    """Plain text where there is only text: every provider takes that."""
+    if all(p["type"] == "text" for p in parts):
+        return "\n\n".join(p["text"] for p in parts)
+    return parts
+
+
+def _join_text_parts(parts: Sequence[Part]) -> str:
+    return "\n\n".join(p.text for p in parts if isinstance(p, Text))
+
+
+def _build_text_part(text: str) -> Json:
+    return {"type": "text", "text": _sanitize(text)}
+
+
+def _sanitize(text: str) -> str:
+    """Text that every JSON reader takes: no NUL, and no half of a character."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _INVALID_CHARACTERS.sub("\ufffd", whole)
+
+
+"""How many characters of a text file go into a prompt."""
+
+
+def list_media(messages: Iterable[Message], model: Model) -> list[str]:
+    """The media that a prompt of these messages needs, each once."""
+    parts = (p for m in messages if m.role is Role.USER for p in m.parts)
+    return list(dict.fromkeys(p.media for p in parts if isinstance(p, Media) and _is_readable(p, model)))
+
+
+def render_media(part: Media, model: Model, data: Mapping[str, bytes]) -> Json | str:
+    """A part for the provider, or words that stand for it when the model cannot take it."""
+    if not _is_readable(part, model):
+        return _read_transcript(part) or _describe_media(part, "this model cannot read it")
+    content = data.get(part.media)
+    if content is None:
+        return _describe_media(part, "it is no longer there")
+    match part:
+        case Image(mime=mime):
+            return {"type": "image_url", "image_url": {"url": _build_data_url(mime or "image/png", content)}}
+        case Audio(mime=mime):
+            sound = {"data": base64.b64encode(content).decode(), "format": _AUDIO_FORMATS[mime]}
+            return {"type": "input_audio", "input_audio": sound}
+        case File(mime=mime) if _is_text(mime):
+            return _inline_file(part, content)
+        case File(mime=mime, name=name):
+            file = {
+                "filename": name or "file",
+                "file_data": _build_data_url(mime or "application/octet-stream", content),
+            }
+            return {"type": "file", "file": file}
+
+
+def _is_readable(part: Media, model: Model) -> bool:
+    match part:
+        case Image(mime=mime):
+            return model.images and (not mime or mime.startswith("image/"))
+        case Audio(mime=mime, transcript=transcript):
+            return model.audio and not transcript.strip() and mime in _AUDIO_FORMATS
+        case File(mime=mime):
+            return model.files or _is_text(mime)
+
+
+def _is_text(mime: str) -> bool:
+    return mime.startswith(_TEXT_MIMES)
+
+
+def _read_transcript(part: Media) -> str:
+    return part.transcript.strip() if isinstance(part, Audio) else ""
+
+
+def _inline_file(part: File, content: bytes) -> str:
+    text = content.decode("utf-8", "replace")
+    cut = "\n[The rest of the file is left out.]" if len(text) > LONGEST_FILE else ""
+    return f"[file {quote(part.name or 'file')}]\n{text[:LONGEST_FILE]}{cut}\n[end of file]"
+
+
+def _describe_media(part: Media, why: str) -> str:
+    return f"[{type(part).__name__.lower()} {quote(part.name or part.mime or 'unnamed')}: {why}]"
+
+
+def _build_data_url(mime: str, content: bytes) -> str:
+    return f"data:{mime};base64,{base64.b64encode(content).decode()}"

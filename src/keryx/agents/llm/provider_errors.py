@@ -1,0 +1,249 @@
+"""Translates the errors of model providers to `AgentFailed`, and decides which are worth a retry."""
+
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+import msgspec
+import openai
+
+from keryx.agents.llm.models import Json, Model
+from keryx.core.errors import AgentFailed
+from keryx.core.text import to_single_line, truncate
+
+LONGEST_DETAIL = 240
+_FEW_TRIES = 2
+_OLLAMA_PORT = 11434
+_UNKNOWN_HOST = (socket.EAI_NONAME, socket.EAI_NODATA)
+_CONTEXT_OVERFLOW = re.compile(
+    r"context[ _](length|size|window)|maximum context|too many (input )?tokens|prompt is too long"
+    r"|exceed_context_size|input (length|token count).{0,80}exceed|reduce the length of the messages",
+    re.I,
+)
+_NO_TOOLS = re.compile(
+    r"(does not|doesn't|not) support (tool|function)|tools? (is|are|use is) not supported", re.I
+)
+_FILTERED = re.compile(r"content[ _]?(filter|policy|management)|moderation|safety system|flagged", re.I)
+_NO_CREDIT = re.compile(r"insufficient[ _](quota|credit|balance|funds)|exceeded your current quota", re.I)
+_UNKNOWN_MODEL = re.compile(
+    r"model.{0,120}(not found|does ?n[o']t exist|not exist|unknown|invalid)|model_not_found", re.I
+)
+
+
+def parse_retry_after(
+    milliseconds: str | None, seconds: str | None, *, now: datetime | None = None
+) -> timedelta | None:
+    """The wait that a provider asks for by `retry-after-ms` and `retry-after`, the latter in seconds or as a date."""
+    for text, unit in ((milliseconds, 0.001), (seconds, 1.0)):
+        if text is None:
+            continue
+        try:
+            return timedelta(seconds=max(0.0, float(text) * unit))
+        except (ValueError, OverflowError):
+            continue
+    try:
+        moment = parsedate_to_datetime(seconds or "")
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(timedelta(0), moment - (now or datetime.now(UTC)))
+
+
+class ContextFull(AgentFailed):
+    """The conversation does not fit into the model: it must be made shorter before it can go on."""
+
+
+class ProviderFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """`transient`: the same request may succeed later, not before `after`; more than `tries` are not worth it. `what` went
+    wrong, without what to do about it, for a request that is sent again."""
+
+    error: AgentFailed
+    transient: bool = False
+    after: timedelta | None = None
+    tries: int | None = None
+    what: str = ""
+
+
+class StreamBroken(Exception):
+    """A stream ended before the answer did, or held what is no answer."""
+
+
+class EmptyAnswer(Exception):
+    """The model said nothing at all."""
+
+
+def classify(
+    exc: Exception, model: Model, *, secret: str = "", now: datetime | None = None
+) -> ProviderFailure:
+    """What went wrong with a request to this model. `secret` is kept out of the sentence."""
+    name = f"model {model.name!r}"
+    match exc:
+        case openai.APITimeoutError():
+            return _build_transient(f"The endpoint of {name} ({model.host}) did not answer in time")
+        case openai.APIConnectionError():
+            return _classify_connection(exc, model)
+        case openai.APIStatusError():
+            return _classify_status(exc, exc.status_code, model, _read_detail(exc, secret), now)
+        case openai.APIError():
+            return _classify_stream(exc, model, _read_detail(exc, secret))
+        case EmptyAnswer():
+            return _build_transient(f"The answer of {name} was empty", tries=_FEW_TRIES)
+        case StreamBroken():
+            return _build_transient(f"The answer of {name} broke off before it was complete")
+        case _:
+            raise exc
+
+
+def build_interrupted_error(model: Model) -> AgentFailed:
+    """The end of an answer that was partly shown and cannot be begun again without saying it twice."""
+    return AgentFailed(f"The connection to model {model.name!r} broke in mid-answer; /retry asks again.")
+
+
+def _classify_connection(exc: openai.APIConnectionError, model: Model) -> ProviderFailure:
+    """No connection came about. What somebody has to mend first is not waited for."""
+    name = f"model {model.name!r}"
+    for cause in _iterate_causes(exc):
+        match cause:
+            case ssl.SSLCertVerificationError():
+                return _build_permanent(
+                    f"The certificate of {model.host}, the endpoint of {name}, cannot be trusted: {cause.verify_message.rstrip('.')}."
+                )
+            case ssl.SSLError() if not isinstance(cause, ssl.SSLEOFError):
+                return _build_permanent(
+                    f"No safe connection to {model.host}, the endpoint of {name}, is possible; is its base_url meant to begin with http://?"
+                )
+            case socket.gaierror() if cause.errno in _UNKNOWN_HOST:
+                return _build_permanent(
+                    f"There is no host {model.host!r}, the endpoint of {name}; check its base_url and the network, then /retry."
+                )
+            case ConnectionRefusedError() if model.is_local:
+                start = "Ollama with `ollama serve`" if model.port == _OLLAMA_PORT else "its server"
+                advice = f"start {start}, or check its base_url, then /retry"
+                return _build_transient(
+                    f"Nothing listens at {model.host}:{model.port}, the endpoint of {name}",
+                    advice,
+                    tries=_FEW_TRIES,
+                )
+            case _:
+                pass
+    return _build_transient(
+        f"The endpoint of {name} ({model.host}) cannot be reached", "check its base_url and the network"
+    )
+
+
+def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
+    """An error and what lies behind it, through groups of errors too."""
+    yield exc
+    if isinstance(exc, BaseExceptionGroup):
+        for one in cast(BaseExceptionGroup[BaseException], exc).exceptions:
+            yield from _iterate_causes(one)
+    behind = exc.__cause__ or exc.__context__
+    if behind is not None:
+        yield from _iterate_causes(behind)
+
+
+def _classify_status(
+    exc: openai.APIStatusError, status: int, model: Model, detail: str, now: datetime | None
+) -> ProviderFailure:
+    headers = exc.response.headers
+    after = parse_retry_after(headers.get("retry-after-ms"), headers.get("retry-after"), now=now)
+    return _classify_response(
+        status, exc.code or "", model, detail, after, body=isinstance(cast(Any, exc.body), dict)
+    )
+
+
+def _classify_stream(exc: openai.APIError, model: Model, detail: str) -> ProviderFailure:
+    """An error inside a stream that began well. Its code is a status with some providers."""
+    code = exc.code or ""
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 0
+    return _classify_response(status, code, model, detail, None, body=True)
+
+
+def _classify_response(
+    status: int, code: str, model: Model, detail: str, after: timedelta | None, *, body: bool
+) -> ProviderFailure:
+    name, told = f"model {model.name!r}", f": {detail}" if detail else ""
+    text = f"{code} {detail}"
+    if status in (401, 403) and not _FILTERED.search(text):
+        return _build_permanent(_describe_denial(status, model, told))
+    if status == 402 or _NO_CREDIT.search(text):
+        return _build_permanent(
+            f"The account for {name} has no credit left; its provider {model.host} can tell more."
+        )
+    if status < 500 and status != 429 and _CONTEXT_OVERFLOW.search(text):
+        size = f" of {model.context} tokens" if model.context else ""
+        error = ContextFull(
+            f"The conversation no longer fits into the context{size} of {name}; /compact makes room."
+        )
+        return ProviderFailure(error=error)
+    if status == 429:
+        wait = f" for {_format_span(after)}" if after else ""
+        return _build_transient(f"The provider of {name} asks to wait{wait}: too many requests", after=after)
+    if status == 0 or status >= 500 or status in (408, 409, 425):
+        return _build_transient(
+            f"The provider of {name} has trouble{told or f' (status {status})'}", after=after
+        )
+    if _NO_TOOLS.search(text):
+        return _build_permanent(
+            f"The endpoint takes no tools for {name}: set `tools = false` for it in keryx.toml, or switch them off with /tools off."
+        )
+    if _FILTERED.search(text):
+        return _build_permanent(f"The provider of {name} refused the request by its content rules{told}.")
+    if status == 404 and not body:
+        return _build_permanent(
+            f"There is no endpoint at the base_url of {name} ({model.host}); many end in /v1."
+        )
+    if status == 404 or _UNKNOWN_MODEL.search(text):
+        return _build_permanent(
+            f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check it in keryx.toml."
+        )
+    return _build_permanent(f"The provider of {name} refused the request (status {status}){told}.")
+
+
+def _describe_denial(status: int, model: Model, told: str) -> str:
+    name = f"model {model.name!r}"
+    if status == 403:
+        return f"The key of {name} may not be used for this{told}."
+    if not model.key:
+        return f"The endpoint {model.host} wants a key for {name}; set its `key` in keryx.toml to env:NAME or file:PATH."
+    return f"The key of {name} ({model.key}) was refused by {model.host}; check it."
+
+
+def _read_detail(exc: openai.APIError, secret: str) -> str:
+    """What the provider says, on one line, short, and without the key."""
+    body, message = cast(Any, exc.body), exc.message
+    if isinstance(body, dict):
+        body = cast(Json, body)
+        message = str(body.get("message") or body.get("detail") or body.get("error") or "")
+    elif isinstance(exc, openai.APIStatusError):
+        message = ""  # A page for browsers, not a sentence.
+    text = to_single_line(message)
+    if secret:
+        text = text.replace(secret, "[key]")
+    return truncate(text, LONGEST_DETAIL).rstrip(". ")
+
+
+def _build_transient(
+    what: str,
+    advice: str = "/retry asks again",
+    *,
+    after: timedelta | None = None,
+    tries: int | None = None,
+) -> ProviderFailure:
+    return ProviderFailure(
+        error=AgentFailed(f"{what}; {advice}."), transient=True, after=after, tries=tries, what=what
+    )
+
+
+def _build_permanent(text: str) -> ProviderFailure:
+    return ProviderFailure(error=AgentFailed(text))
+
+
+def _format_span(value: timedelta) -> str:
+    seconds = value.total_seconds()
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"

@@ -1,0 +1,271 @@
+"""The connection to one MCP server: started on first use, shared by all turns, restarted with back-off after it ends."""
+
+import logging
+import math
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TextIO, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+import httpx2
+import mcp_types as types
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectSendStream
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+
+from keryx import secrets
+from keryx.agents.agent_config import ToolServerConfig
+from keryx.agents.tools import ToolFailed
+from keryx.core.clock import Clock
+from keryx.core.errors import KeryxError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# It logs what a server writes that is no message, with the text: our log holds no text of others.
+logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
+
+_START_SECONDS = 30.0
+_RETRY_PAUSES = (0.0, 1.0, 2.0, 5.0, 15.0, 60.0)
+_LONGEST_LOG = 1_000_000
+_MOST_PAGES = 100
+_LOG_TAIL = 2000
+OUTCOME_UNKNOWN = "Nobody knows whether it did what it was asked."
+
+
+class _ServerRun:
+    """One run of a server, from its start to its end."""
+
+    def __init__(self, began: float) -> None:
+        self.started_at = began
+        self.started = anyio.Event()
+        self.ended = anyio.Event()
+        self.client: Client | None = None
+        self.tools: list[types.Tool] = []
+        self.stale = False
+        self.error = ""
+
+
+class McpClient:
+    """`error` says why the server does not work now; empty while it does, or before it was needed."""
+
+    def __init__(self, server: ToolServerConfig, *, group: TaskGroup, clock: Clock, log_file: Path) -> None:
+        self.server = server
+        self._group = group
+        self._clock = clock
+        self.log_file = log_file
+        self._current: _ServerRun | None = None
+        self._failures = 0
+        self._not_before = 0.0
+
+    @property
+    def error(self) -> str:
+        return self._current.error if self._current else ""
+
+    @property
+    def log_tail(self) -> str:
+        """The end of what the server wrote to its standard error."""
+        try:
+            return self.log_file.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+        except FileNotFoundError:
+            return ""
+
+    def close(self) -> None:
+        """Let the server end, if it runs."""
+        if self._current:
+            self._current.ended.set()
+
+    async def tools(self) -> list[types.Tool]:
+        """What the server offers. Raises `ToolFailed` while it does not work."""
+        life, client = await self._ensure_running()
+        if life.stale:
+            life.stale = False
+            life.tools = await self._run_request(life, _list_tools(client))
+        return life.tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
+        """Call a tool within the server's time limit. Raises `ToolFailed` with a sentence for the model."""
+        life, client = await self._ensure_running()
+        return await self._run_request(life, client.call_tool(tool, dict(arguments)))
+
+    async def _run_request(self, life: _ServerRun, work: Awaitable[T]) -> T:
+        """Await a request, and turn whatever foreign code raises into one sentence. A connection that broke is given up,
+        so that the next request opens another."""
+        name, seconds = self.server.name, self.server.timeout.total_seconds()
+        try:
+            with anyio.fail_after(seconds):
+                return await work
+        except TimeoutError as exc:
+            raise ToolFailed(
+                f"The tool server {name!r} did not answer within {seconds:g} s. {OUTCOME_UNKNOWN}"
+            ) from exc
+        except MCPError as exc:
+            if exc.code == types.CONNECTION_CLOSED:
+                life.ended.set()
+                raise ToolFailed(
+                    f"The tool server {name!r} ended before it answered. {OUTCOME_UNKNOWN} It is started again when it is needed."
+                ) from exc
+            if exc.code == types.INVALID_REQUEST:
+                # What a server over HTTP says that was started anew and no longer knows us.
+                life.ended.set()
+            raise ToolFailed(f"The tool server {name!r} refused the call: {exc.message[:500]}") from exc
+        except Exception as exc:
+            log.warning("tool server %s: a request failed", name, exc_info=exc)
+            life.ended.set()
+            raise ToolFailed(
+                f"The tool server {name!r} failed ({_describe_error(_find_first_error(exc))}). {OUTCOME_UNKNOWN}"
+            ) from exc
+
+    async def _ensure_running(self) -> tuple[_ServerRun, Client]:
+        life = self._current
+        if life is None or life.ended.is_set():
+            wait = self._not_before - self._clock.monotonic()
+            if life and wait > 0:
+                raise ToolFailed(f"{self._describe_failure(life)} It is tried again in {math.ceil(wait)} s.")
+            life = self._current = _ServerRun(self._clock.monotonic())
+            self._group.start_soon(self._run_server, life)
+        await life.started.wait()
+        if life.client is None:
+            raise ToolFailed(self._describe_failure(life))
+        return life, life.client
+
+    def _describe_failure(self, life: _ServerRun) -> str:
+        return f"The tool server {self.server.name!r} does not work now: {life.error or 'it ended'}."
+
+    async def _run_server(self, life: _ServerRun) -> None:
+        """Hold the connection in a task of its own until the server ends. No failure of it harms anybody else."""
+        with anyio.CancelScope(deadline=anyio.current_time() + _START_SECONDS) as scope:
+            try:
+                async with self._open_client(life) as client:
+                    life.tools = await _list_tools(client)
+                    scope.deadline = math.inf
+                    life.client = client
+                    life.started.set()
+                    await life.ended.wait()
+                life.error = "it ended"
+            except Exception as exc:  # noqa: BLE001 the door of a tool server: told to whoever uses it
+                life.error = self._describe_cause(exc)
+                log.warning("tool server %s: %s", self.server.name, life.error)
+        if scope.cancelled_caught:
+            life.error = f"it did not start within {_START_SECONDS:g} s"
+        self._record_end(life)
+
+    def _describe_cause(self, exc: Exception) -> str:
+        first = _find_first_error(exc)
+        if isinstance(first, httpx2.TransportError):
+            return f"nobody answers at {self.server.address} ({type(first).__name__})"
+        return _describe_error(first)
+
+    def _record_end(self, life: _ServerRun) -> None:
+        now = self._clock.monotonic()
+        steady = life.client is not None and now - life.started_at > _RETRY_PAUSES[-1]
+        self._failures = 0 if steady else min(self._failures + 1, len(_RETRY_PAUSES))
+        self._not_before = now + _RETRY_PAUSES[max(0, self._failures - 1)]
+        life.client = None
+        life.ended.set()
+        life.started.set()
+
+    @asynccontextmanager
+    async def _open_client(self, life: _ServerRun) -> AsyncGenerator[Client]:
+        async def changed(message: object) -> None:
+            if isinstance(message, types.ToolListChangedNotification):
+                life.stale = True
+
+        async with self._open_transport(life) as transport:
+            async with Client(transport, message_handler=changed) as client:
+                yield client
+
+    @asynccontextmanager
+    async def _open_transport(self, life: _ServerRun) -> AsyncGenerator[Transport]:
+        server = self.server
+        if server.url:
+            headers = await self._read_secrets(server.headers)
+            timeout = httpx2.Timeout(_START_SECONDS, read=max(_START_SECONDS, server.timeout.total_seconds()))
+            async with httpx2.AsyncClient(headers=headers, timeout=timeout) as http:
+                yield streamable_http_client(server.url, http_client=http)
+            return
+        env = await self._read_secrets(server.env)
+        program, *arguments = server.command
+        started = StdioServerParameters(command=program, args=arguments, env=env, cwd=server.cwd or None)
+        with _open_log(self.log_file) as errors:
+            yield _watch_transport(stdio_client(started, errors), life)
+
+    async def _read_secrets(self, references: Mapping[str, str]) -> dict[str, str]:
+        def read() -> dict[str, str]:
+            return {
+                name: secrets.read(reference, f"{name} of tools {self.server.name!r}")
+                for name, reference in references.items()
+            }
+
+        return await anyio.to_thread.run_sync(read)
+
+
+@asynccontextmanager
+async def _watch_transport(transport: Transport, life: _ServerRun) -> AsyncGenerator[Any]:
+    """A transport that tells when the other side has ended, so that nobody waits for it or speaks to it again."""
+
+    async def relay(
+        read: AsyncIterable[SessionMessage | Exception],
+        into: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        async with into:
+            async for message in read:
+                await into.send(message)
+        life.ended.set()
+
+    async with transport as (read, write), anyio.create_task_group() as group:
+        into, out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        with into, out:
+            group.start_soon(relay, read, into)
+            yield out, write
+            group.cancel_scope.cancel()
+
+
+async def _list_tools(client: Client) -> list[types.Tool]:
+    found: list[types.Tool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+        found += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found
+
+
+def _open_log(path: Path) -> TextIO:
+    """What a server writes to its standard error goes here, apart from ours; begun anew when it is long."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists() and path.stat().st_size > _LONGEST_LOG:
+        path.unlink()
+    return path.open("a", encoding="utf-8")
+
+
+def _find_first_error(exc: BaseException) -> BaseException:
+    """Of a group of errors, the first."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = cast(BaseExceptionGroup[BaseException], exc).exceptions[0]
+    return exc
+
+
+def _describe_error(exc: BaseException) -> str:
+    """What went wrong, in a few words."""
+    match exc:
+        case FileNotFoundError():
+            return f"there is no program {str(exc.filename)!r}"
+        case PermissionError():
+            return f"{str(exc.filename)!r} may not be run"
+        case KeryxError():
+            return str(exc).rstrip(".")
+        case MCPError() if exc.code == types.CONNECTION_CLOSED:
+            return "it ended at once"
+        case MCPError():
+            return exc.message[:300]
+        case _:
+            return f"{type(exc).__name__}: {str(exc)[:300]}".rstrip(": ")

@@ -1,0 +1,144 @@
+"""Opens settings, store, adapters and hub for one command, and configures logging. Loads no agent, so that short commands start fast."""
+
+import logging
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, closing
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+
+import msgspec
+
+from keryx import config
+from keryx.config import LogFormat, Settings
+from keryx.core import ids
+from keryx.core.errors import Invalid, KeryxError
+from keryx.core.ids import OPERATOR
+from keryx.core.ports.adapter import Adapter, PlatformReach
+from keryx.core.sessions import Viewer
+from keryx.engine.hub.hub import Hub
+from keryx.engine.loops.feed import Feed
+from keryx.engine.policy import Policy, check_access, map_reach
+from keryx.engine.timing import SystemClock
+from keryx.store.db.database import Database
+from keryx.store.db.metrics import MeteredDatabase
+from keryx.store.db.sqlite import SqliteDatabase
+from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup, BrokenAdapter
+from keryx.surfaces.gateway.local_files import LocalAdapter
+
+log = logging.getLogger(__name__)
+
+
+class BaseApp:
+    """A store as the settings describe it, the platforms that something can be sent to, and the hub over both."""
+
+    def __init__(
+        self, settings: Settings, *, adapters: Sequence[Adapter] = (), database: Database | None = None
+    ) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.viewer = Viewer(_parse_profile(settings.profile), OPERATOR)
+        self._adapters = adapters
+        self._given_database = database
+
+    @cached_property
+    def database(self) -> MeteredDatabase:
+        return MeteredDatabase(self._given_database or open_database(self.settings))
+
+    @asynccontextmanager
+    async def hub(self) -> AsyncGenerator[Hub]:
+        """The verbs alone: nothing runs in the background."""
+        async with self.database, self.open_hub(self.settings.policy) as hub:
+            yield hub
+
+    @asynccontextmanager
+    async def open_hub(self, policy: Policy) -> AsyncGenerator[Hub]:
+        """The verbs over a store that is open."""
+        feed = Feed(self.database, self.clock)
+        with closing(Hub(self.database, self.clock, policy=policy, feed=feed)) as hub:
+            yield hub
+
+    @cached_property
+    def all_adapters(self) -> list[Adapter]:
+        """The adapter of each platform. `Invalid` if they cannot be served as they are set up."""
+        local = LocalAdapter(self.settings.folder / "outbox")
+        found = [local, *self._adapters, *load_adapters(self.settings)]
+        check_access(self.settings.access, found)
+        return found
+
+    @property
+    def usable_adapters(self) -> list[Adapter]:
+        """All adapters; in a terminal that lacks a platform's secret, those that need none."""
+        try:
+            return self.all_adapters
+        except Invalid as exc:
+            log.info("platforms are left out here: %s", exc)
+            return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
+
+    @property
+    def reachable_platforms(self) -> dict[str, PlatformReach]:
+        """The platforms that something can be sent to."""
+        return map_reach(self.usable_adapters)
+
+
+def load_adapters(settings: Settings) -> list[Adapter]:
+    """The adapters of every platform that the settings speak of. `Invalid` when the settings of one are wrong; one that
+    fails otherwise harms no other."""
+    factories = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    found = [_load_adapter(factories[setup.platform], setup) for setup in config.list_setups(settings)]
+    return [adapter for adapter in found if adapter is not None]
+
+
+def _load_adapter(factory: EntryPoint, setup: AdapterSetup) -> Adapter | None:
+    try:
+        return factory.load()(setup)
+    except KeryxError:
+        raise
+    except Exception as exc:
+        log.exception("the adapter of %s cannot be used", setup.platform)
+        return BrokenAdapter(
+            setup.platform,
+            f"the adapter, {factory.value}, cannot be used ({type(exc).__name__}): the log has the details",
+        )
+
+
+def open_database(settings: Settings) -> Database:
+    if not settings.on_postgres:
+        return SqliteDatabase(settings.store)
+    try:
+        from keryx.store.db.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
+    except ImportError as exc:
+        raise Invalid("PostgreSQL needs an extra: install it with `pip install 'keryx[postgres]'`") from exc
+    return PostgresDatabase(settings.store)
+
+
+def configure_logging(settings: Settings) -> None:
+    """Logs go to stderr and hold no message text and no secrets."""
+    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
+    if level is None:
+        raise Invalid(f"log_level = {settings.log_level!r} is not a level: use debug, info, warning or error")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        _JsonFormatter() if settings.log_format is LogFormat.JSON else logging.Formatter(_TEXT_FORMAT)
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+_TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry).decode()
+
+
+def _parse_profile(name: str) -> ids.ProfileId:
+    return ids.DEFAULT_PROFILE if name == ids.DEFAULT_PROFILE else ids.parse_profile(name)

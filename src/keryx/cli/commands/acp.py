@@ -1,0 +1,101 @@
+"""`keryx acp`: serve an editor over stdin and stdout."""
+
+import asyncio
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+
+from keryx import __version__
+from keryx.agents.editor_tools import EditorTools
+from keryx.app import App
+from keryx.cli import entry, output, shutdown
+from keryx.cli.options import load_settings
+from keryx.cli.shutdown import exit_now
+from keryx.cli.terminal import transcript
+from keryx.surfaces.acp.editor_server import EditorServerSettings, serve
+from keryx.surfaces.acp.session_options import ModelChoices
+
+KIND = "acp"
+_STOP_LIMIT_SECONDS = 3.5
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+async def acp() -> int:
+    """Serve an editor over stdin and stdout with the Agent Client Protocol.
+
+    An editor starts this by itself; there is nothing to type here. Sessions are
+    those of every other surface, and what is said elsewhere appears in the
+    editor. It ends when the editor hangs up. docs/how-to/editors.md shows how
+    editors are set up.
+
+        keryx acp
+    """
+    target = entry.redirect_stdout()
+    app = App(load_settings())
+    if sys.stdin.isatty():
+        output.warn("keryx: this speaks a protocol for editors; `keryx chat` is for people. Ctrl-D leaves.")
+    try:
+        await _serve_until_closed(app, target)
+    except BrokenPipeError:
+        logging.getLogger(__name__).info("the editor is gone")
+    except BaseExceptionGroup as group:
+        _, rest = group.split(BrokenPipeError)
+        if rest is not None:
+            raise
+    finally:
+        shutdown.kill_children()
+    return 0
+
+
+async def _serve_until_closed(app: App, target: int) -> None:
+    lent = EditorTools()
+    async with app.service(KIND, lent=lent) as service:
+        with anyio.CancelScope() as scope, _handle_signals(scope):
+            await serve(
+                service.hub,
+                app.viewer,
+                app.clock,
+                pin=service.worker.id,
+                lender=lent,
+                setup=_build_setup(app),
+                source=sys.stdin.fileno(),
+                target=target,
+            )
+        # What an agent or a tool still does is not waited for: all that was said is stored.
+        limit = threading.Timer(_STOP_LIMIT_SECONDS, _kill_and_exit)
+        limit.daemon = True
+        limit.start()
+
+
+def _kill_and_exit() -> None:
+    shutdown.kill_children()
+    exit_now("some part did not end by itself; everything is recorded", code=0)
+
+
+def _build_setup(app: App) -> EditorServerSettings:
+    settings = app.settings
+    return EditorServerSettings(
+        version=__version__,
+        choices=ModelChoices(models=settings.model_names, model=settings.model),
+        person=transcript.login_name(),
+        max_line_bytes=settings.acp.limit,
+        login_command=settings.acp.login,
+    )
+
+
+@contextmanager
+def _handle_signals(scope: anyio.CancelScope) -> Generator[None]:
+    """A signal ends the process in good order, as the end of the stream does."""
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, scope.cancel)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

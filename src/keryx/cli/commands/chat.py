@@ -1,0 +1,257 @@
+"""`keryx chat`: talk to the agent in this terminal, or through a pipe."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from typing import Annotated
+
+import anyio
+from cyclopts import Parameter
+
+from keryx.app import App
+from keryx.cli import output
+from keryx.cli.exit_codes import INTERRUPTED
+from keryx.cli.options import HubAccess, load_settings
+from keryx.cli.terminal.line_editor import LineEditor, disable_echo, pick_session
+from keryx.cli.terminal.stream_printer import StreamPrinter
+from keryx.cli.terminal.terminal_chat import TerminalChat, open_chat
+from keryx.core.errors import Invalid, NotFound
+from keryx.core.ids import OPERATOR, SessionId, TurnId
+from keryx.core.sessions import Session, SessionFilter
+from keryx.core.turns import TurnState
+
+_CHUNK_BYTES = 65_536
+LEAVE_COMMANDS = ("/quit", "/exit")
+_MAX_CHOICES = 200
+_FLAG = Parameter(negative="", show_default=False)
+
+
+async def read_stdin_lines() -> AsyncIterator[str]:
+    """Each line of the input as it arrives, without its end. Bytes that are no UTF-8 survive as surrogates."""
+    rest = b""
+    while chunk := await _read_chunk():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield _decode_line(line)
+    if rest:
+        yield _decode_line(rest)
+
+
+async def _read_chunk() -> bytes:
+    try:
+        source = sys.stdin.fileno()
+    except OSError:
+        # Not a file of the system, as in a test or a notebook: it never blocks.
+        return sys.stdin.buffer.read(_CHUNK_BYTES)
+    await _wait_readable(source)
+    return os.read(source, _CHUNK_BYTES)
+
+
+async def _wait_readable(source: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(source, ready.set)
+    except PermissionError:
+        # A plain file can always be read.
+        return
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(source)
+
+
+def _decode_line(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+async def chat(
+    *message: Annotated[str, Parameter(help="What to say first.")],
+    new: Annotated[bool, _FLAG, Parameter(help="Start a new conversation, as without any option.")] = False,
+    continue_: Annotated[
+        bool, _FLAG, Parameter(name=["--continue", "-c"], help="Go on with the last one held in a terminal.")
+    ] = False,
+    resume: Annotated[
+        list[str] | None,
+        Parameter(
+            name=["--resume", "-r"],
+            consume_multiple=True,
+            negative="",
+            help="Go on with a session: id, beginning of an id, or title. Alone it lets you choose from a list.",
+        ),
+    ] = None,
+) -> int:
+    """Talk to the agent in this terminal.
+
+    Ctrl-C stops the answer, or clears the line; Ctrl-D leaves. /help lists the
+    commands. The conversation is kept: after a crash, `keryx chat --continue`
+    takes it up where it was. Without a terminal each line of the input is one
+    message, and the output is the answers.
+
+        keryx chat
+        keryx chat --continue
+        keryx chat --resume "trip to oslo"
+        echo "what is new?" | keryx chat --new
+    """
+    if new + continue_ + (resume is not None) > 1:
+        raise Invalid("choose one of --new, --continue and --resume")
+    ref, rest = (resume[0], resume[1:]) if resume else (None, [])
+    first = " ".join([*rest, *message])
+    app = App(load_settings())
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    async with open_chat(app, StreamPrinter(bare=not terminal), kind="chat") as talk:
+        access = HubAccess(talk.hub, app.viewer)
+        session = await _choose_session(
+            access, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal
+        )
+        if session:
+            await talk.resume(session)
+        if terminal:
+            return await _run_terminal(app, talk, first)
+        return await _run_pipe(talk, first)
+
+
+async def _choose_session(
+    access: HubAccess, *, continue_: bool, choose: bool, ref: str | None, terminal: bool
+) -> SessionId | None:
+    """The session to go on with, `None` for a new one."""
+    if continue_:
+        found, _ = await access.hub.sessions(access.viewer, SessionFilter(surface="cli", limit=1))
+        if not found:
+            raise NotFound("there is no conversation to go on with yet: `keryx chat` starts one")
+        return found[0].session.id
+    if ref is not None:
+        return await access.find_id(ref)
+    if not choose:
+        return None
+    if not terminal:
+        raise Invalid("--resume needs the name of a session where there is no terminal to choose one in")
+    chosen = await pick_session(await _list_own_sessions(access))
+    if chosen is None:
+        raise KeyboardInterrupt
+    return chosen.id
+
+
+async def _list_own_sessions(access: HubAccess) -> list[Session]:
+    found, _ = await access.hub.sessions(access.viewer, SessionFilter(limit=_MAX_CHOICES))
+    mine = [entry.session for entry in found if entry.session.owner == OPERATOR]
+    if not mine:
+        raise NotFound("there is no conversation to go on with yet: `keryx chat` starts one")
+    return mine
+
+
+async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
+    line = LineEditor(app.settings.folder / "history")
+    if not talk.session and not first:
+        output.write(
+            output.style_text(
+                output.wrap(
+                    f"New conversation with {app.settings.active_agent}. /help lists commands, Ctrl-D leaves."
+                ),
+                "dim",
+            )
+        )
+    watch = _InterruptHandler(talk)
+    with disable_echo(), watch:
+        await watch.wait_for(talk.wait_for_unfinished())
+        text: str | None = first or await _read_line(line, talk)
+        while text is not None and text.strip() not in LEAVE_COMMANDS and not watch.leaving:
+            if text.strip():
+                await _send_and_wait(talk, watch, text)
+            text = None if watch.leaving else await _read_line(line, talk)
+    if talk.session:
+        back = output.wrap(f"keryx chat --resume {talk.session} comes back here.")
+        output.write(output.style_text(back, "dim"))
+    return INTERRUPTED if watch.leaving else 0
+
+
+async def _read_line(line: LineEditor, talk: TerminalChat) -> str | None:
+    talk.stream.close_line()
+    output.write("")
+    talk.stream.live = False
+    try:
+        return await line.read()
+    finally:
+        talk.stream.live = True
+
+
+async def _send_and_wait(talk: TerminalChat, watch: "_InterruptHandler", text: str) -> None:
+    answering = talk.asking_turn
+    receipt = await talk.send(text)
+    if turn := receipt.turn or answering:
+        await watch.wait_for(talk.wait_for_end_or_question(turn))
+    else:
+        await watch.wait_for(talk.wait_for_unfinished())
+    talk.stream.close_line()
+
+
+async def _run_pipe(talk: TerminalChat, first: str) -> int:
+    """Each line is a message, answered before the next is read. Gives 1 if any turn did not end well."""
+    failed = False
+    async for text in _read_messages(first):
+        answering = talk.asking_turn
+        receipt = await talk.send(text)
+        if turn := receipt.turn or answering:
+            failed |= await _wait_for_turn(talk, turn) not in (TurnState.DONE, None)
+    while talk.asking_turn:
+        failed |= await talk.wait_for_end(talk.asking_turn) is not TurnState.DONE
+    await talk.wait_for_unfinished()
+    return int(failed)
+
+
+async def _wait_for_turn(talk: TerminalChat, turn: TurnId) -> TurnState | None:
+    state = await talk.wait_for_end_or_question(turn)
+    talk.stream.close_line()
+    return state
+
+
+async def _read_messages(first: str) -> AsyncIterator[str]:
+    if first:
+        yield first
+    if first and sys.stdin.isatty():
+        return
+    async for line in read_stdin_lines():
+        if line.strip() in LEAVE_COMMANDS:
+            return
+        if line.strip():
+            yield line
+
+
+class _InterruptHandler:
+    """Ctrl-C while an answer comes: once stops the turn, twice leaves."""
+
+    def __init__(self, talk: TerminalChat) -> None:
+        self.leaving = False
+        self._chat = talk
+        self._scope: anyio.CancelScope | None = None
+        self._pressed = anyio.Event()
+
+    def __enter__(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._on_interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+    async def wait_for(self, end: Awaitable[object]) -> None:
+        """Wait for the end of a turn, which a person may bring about."""
+        self._pressed = anyio.Event()
+        with anyio.CancelScope() as self._scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._stop_when_pressed)
+                await end
+                group.cancel_scope.cancel()
+        self._scope = None
+
+    def _on_interrupt(self) -> None:
+        if self._scope is None:
+            return
+        if self._pressed.is_set():
+            self.leaving = True
+            self._scope.cancel()
+        self._pressed.set()
+
+    async def _stop_when_pressed(self) -> None:
+        await self._pressed.wait()
+        await self._chat.stop()

@@ -1,0 +1,245 @@
+"""`keryx config`: the settings in force without secrets, their meanings, and an example file."""
+
+import getpass
+import re
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from cyclopts import App
+
+from keryx import config
+from keryx.cli import output
+from keryx.cli.options import Json
+from keryx.config import PREFIX, Settings, format_span
+from keryx.surfaces.web import settings
+
+MEANINGS = {
+    "home": "The folder of the store, the settings file, the history and local answers. Set by KERYX_HOME only.",
+    "database": "A file, or a postgresql:// address; empty means keryx.db in the home folder.",
+    "host": "The address that `keryx serve` listens on.",
+    "port": "The port that `keryx serve` listens on.",
+    "agent": "Who answers: echo (offline), llm (the configured models), local (a small model in this process), package.module:object for your own, or the name of a table under [agents], which may also be written in place; auto is llm where models are configured, else local where it is installed, else echo.",
+    "agents": "Agents by name: tables of `kind` (acp, llm, local, echo, python), `rules` (the places where it answers), for acp `command`, `env`, `cwd`, `folders`, `shared`, `login`, `model`, `mode`, `files`, `terminal`, `stall`, `idle` and `processes`.",
+    "model": "The model of sessions that have chosen none; empty means the first one.",
+    "models": "Models behind OpenAI-compatible endpoints: tables of `name`, `base_url`, `id`, `key` (env:NAME or file:PATH), `context`, `prices` and more.",
+    "tools": "Servers of tools that speak MCP: tables of `name`, `command` or `url`, `env`, `headers`, `timeout`, `policy`, `repeatable` and more.",
+    "permissions": "What tools get, by patterns of their names: allow, ask or deny; a table named like a surface holds its own.",
+    "llm_base_url": "The endpoint of a single model, without a [[models]] table; its key is the variable KERYX_LLM_API_KEY.",
+    "llm_model": "The name of that model at its endpoint.",
+    "profile": "The profile that the command line works in.",
+    "busy": "What a message does while a turn runs: wait, steer it, join the waiting ones, or interrupt it.",
+    "doubt": "What happens when nobody knows whether a part arrived: repeat it with a mark, or hold it for a person.",
+    "drain": "How long running turns may go on when `keryx serve` is asked to stop.",
+    "log_level": "What is logged at least: debug, info, warning or error.",
+    "log_format": "How the log is written.",
+    "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention` and `observe`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
+    "profiles": "What is set for a profile, by its name: a table of `rules` (which places belong to it), `instructions`, `agent` and `hide_ids`.",
+    "limits.at_once": "How many turns run at once in one process.",
+    "limits.per_principal": "How many turns of one person run at once.",
+    "limits.first_byte": "How long a turn may take to say its first word.",
+    "limits.silence": "How long a turn may be silent after that.",
+    "limits.question": "How long a question of an agent waits for a person; then the answer is no.",
+    "limits.total": "How long a turn may take in all.",
+    "limits.fresh": "For how long after an interruption a turn is taken up again.",
+    "limits.lease": "How long a worker that gives no sign keeps its turns.",
+    "limits.settle": "How long a node must have been up before it begins a try of an interrupted turn that could be its last.",
+    "sharing.groups_per_person": "In a group each person talks to a session of their own.",
+    "sharing.threads_shared": "In a thread all people talk to one session.",
+    "resets.default.mode": "When a place starts a new conversation by itself.",
+    "resets.default.idle": "The silence after which it does.",
+    "resets.default.hour": "The local hour at which it does.",
+    "resets.default.zone": "The time zone of that hour.",
+    "resets.chat_types": "Other rules by kind of chat: a table of `mode`, `idle`, `hour` and `zone` for dm, group, channel or thread.",
+    "resets.platforms": "Other rules by platform, written alike.",
+    "resets.places": "Other rules by platform and kind of chat, written alike.",
+    "keep.inbox": "For how long an event is known, so that its repetition is recognised.",
+    "keep.feed": "For how long changes are kept for readers that fell behind.",
+    "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
+    "keep.erase": "After how long a deleted session is erased.",
+    "keep.files": "After how long a file is removed that no session shows.",
+    "keep.runs": "How long is remembered what became of scheduled prompts.",
+    "notices.restart": "Home channels are told when Keryx has started again.",
+    "acp.limit": "The longest message in bytes that `keryx acp` takes from an editor.",
+    "acp.login": "A command, as a list, with which a person logs in from an editor; empty means that nobody needs to.",
+    "media.limit": "The size of the largest picture, sound or file that is kept, in bytes.",
+    "web.secret": "Where the token of the web is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN holds the token itself and goes before it. Without a token and a password only this machine is let in.",
+    "web.password_from": "Where the password of the page is, or its hash as `keryx config password` prints it: env:NAME or file:PATH. The variable KERYX_WEB_PASSWORD holds it itself and goes before it.",
+    "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",
+    "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",
+    "compaction.at": "The share of a model's context at which the old part of a conversation is summarised.",
+    "compaction.keep": "The share of the context that the newest turns may keep as they are.",
+    "compaction.tell": "A chat is told with a short marker when its conversation was compacted by itself, or could not be.",
+    "budgets.everyone.day": "What each person may spend in a UTC day, in the currency of the prices; 0 is no limit.",
+    "budgets.everyone.month": "What each person may spend in a month.",
+    "budgets.everyone.day_tokens": "How many tokens each person may use in a day.",
+    "budgets.everyone.month_tokens": "How many tokens each person may use in a month.",
+    "budgets.people": "Other budgets by person, as /whoami names them: tables of `day`, `month`, `day_tokens` and `month_tokens`.",
+    "jobs.zone": "The time zone of jobs that name none.",
+    "jobs.catch_up": "For how long a run that was missed is made up for, once; later it is skipped. 0s skips all that is more than a minute late.",
+    "jobs.most": "How many jobs one person may have at a time.",
+}
+_URL_PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
+_INLINE_SECRET = re.compile(r"^(text:|https?://[^?]*\?).+", re.S)
+
+
+class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting: its dotted name, what it may be, its default, its variable if it has one, and its meaning."""
+
+    name: str
+    kind: str
+    default: Any
+    variable: str
+    meaning: str
+
+
+def list_settings() -> list[SettingRow]:
+    """Every setting, in the order of the settings file; those of platforms are told with their adapters."""
+    return [
+        SettingRow(
+            name=name,
+            kind=_describe_type(hint),
+            default="~/.keryx" if name == "home" else _format_default(value),
+            variable="" if get_args(hint) else PREFIX + name.replace(".", "_").upper(),
+            meaning=MEANINGS[name],
+        )
+        for name, hint, value in _walk_fields(Settings(), "")
+        if name != "platforms"
+    ]
+
+
+def render_example() -> str:
+    """A settings file that changes nothing: every setting with its default, commented out."""
+    lines = [
+        "# Keryx reads this file from its home folder: `keryx config path` says where. Remove a # to change a value."
+    ]
+    table = ""
+    for row in list_settings():
+        if row.name == "home":
+            continue
+        parent, _, last = row.name.rpartition(".")
+        if parent != table:
+            lines += ["", f"[{parent}]"]
+            table = parent
+        lines += ["", f"# {row.meaning}", f"# {last} = {format_toml(row.default)}"]
+    return "\n".join(lines)
+
+
+def format_toml(value: object) -> str:
+    return "{}" if value == {} else format_json(value)
+
+
+def format_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def mask_secrets(text: str) -> str:
+    """A text without the password and the query of an address, and without a value that was given in place of a reference."""
+    text = _URL_PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] else f"{found[2]}***", text)
+    return _INLINE_SECRET.sub(r"\1***", text)
+
+
+def explain_settings() -> dict[str, config.SettingOrigin]:
+    """The settings in force and where each comes from, without secrets."""
+    return {
+        name: msgspec.structs.replace(origin, value=_mask_value(origin.value))
+        for name, origin in config.explain().items()
+    }
+
+
+def _mask_value(value: Any) -> Any:
+    match value:
+        case str():
+            return mask_secrets(value)
+        case list() | tuple():
+            return [_mask_value(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case dict():
+            return {key: _mask_value(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
+
+
+def _walk_fields(value: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]]:
+    hints = get_type_hints(type(value))
+    for field in msgspec.structs.fields(value):
+        inner = msgspec.structs.asdict(value)[field.name]
+        if isinstance(inner, msgspec.Struct):
+            yield from _walk_fields(inner, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, hints[field.name], inner
+
+
+def _describe_type(hint: Any) -> str:
+    if get_args(hint):
+        return "list" if str in get_args(hint) else "tables" if get_origin(hint) is tuple else "table"
+    if issubclass(hint, StrEnum):
+        return " | ".join(item.value for item in hint)
+    return {timedelta: "duration", bool: "true | false", int: "number", float: "number", str: "text"}[hint]
+
+
+def _format_default(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return format_span(value)
+    return value
+
+
+app = App(name="config", help="The settings in force, and where each comes from.")
+
+
+@app.command
+@app.default
+def show(*, json: Json = False) -> None:
+    """Show every setting, its value, and where the value comes from. Passwords are left out.
+
+    For example:
+
+        keryx config
+        KERYX_PORT=8000 keryx config show --json
+    """
+    found = explain_settings()
+    if json:
+        output.write_json({"settings": found})
+        return
+    rows = [(name, format_json(origin.value), origin.source) for name, origin in found.items()]
+    output.write_table(("setting", "value", "from"), rows, flexible=1)
+
+
+@app.command
+def path(*, json: Json = False) -> None:
+    """Print where the settings file is looked for.
+
+    For example:
+
+        keryx config path
+    """
+    file = config.read().folder / "keryx.toml"
+    output.write_result(str(file), {"path": str(file), "exists": file.exists()}, json)
+
+
+@app.command
+def example(*, json: Json = False) -> None:
+    """Print a settings file with every setting and its meaning, all commented out.
+
+    For example:
+
+        keryx config example > ~/.keryx/keryx.toml
+    """
+    output.write_result(render_example(), {"settings": list_settings()}, json)
+
+
+@app.command
+def password(*, json: Json = False) -> None:
+    """Print the hash of a password, to keep in a file that `[web] password_from` names.
+
+    The password is asked for, or read from what is piped in.
+
+    For example:
+
+        keryx config password > ~/.keryx/web.password
+    """
+    typed = getpass.getpass("Password (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
+    kept = settings.hash_password(typed.strip())
+    output.write_result(kept, {"password": kept}, json)

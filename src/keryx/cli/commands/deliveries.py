@@ -1,0 +1,93 @@
+"""`keryx deliveries`: list, retry and discard deliveries."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from keryx.cli import output
+from keryx.cli.options import Json, open_hub
+from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.core.ids import DeliveryId
+
+app = App(name="deliveries", help="Answers on their way, and those that did not arrive.")
+
+_UNSENT_STATES = [s for s in DeliveryState if s not in (DeliveryState.SENT, DeliveryState.DISCARDED)]
+_DeliveryRef = Annotated[str, Parameter(help="The id of a delivery, as `keryx deliveries list` shows it.")]
+
+
+@app.command(name="list")
+async def list_(
+    *,
+    state: Annotated[
+        list[DeliveryState] | None,
+        Parameter(
+            negative="", help="Only those in this state; may be repeated. Without it: all that are not sent."
+        ),
+    ] = None,
+    limit: Annotated[int, Parameter(help="How many at most.")] = 50,
+    json: Json = False,
+) -> None:
+    """List what waits, failed or is in doubt, the latest first.
+
+    For example:
+
+        keryx deliveries list
+        keryx deliveries list --state dead --state unknown
+    """
+    async with open_hub() as access:
+        found = await access.hub.deliveries.page(
+            access.viewer, states=state or _UNSENT_STATES, limit=max(1, limit)
+        )
+    if json:
+        output.write_json({"deliveries": found})
+    elif found:
+        _print_list(found)
+    else:
+        output.write("Nothing waits." if not state else "There are none.")
+
+
+@app.command
+async def retry(delivery: _DeliveryRef, /, *, json: Json = False) -> None:
+    """Send a delivery again that failed, died or is in doubt.
+
+    For example:
+
+        keryx deliveries retry 01jd0abcdefghjkmnp
+    """
+    async with open_hub() as access:
+        await access.hub.deliveries.decide(access.viewer, DeliveryId(delivery), DeliveryState.READY)
+    _report(delivery, "It will be sent again.", json)
+
+
+@app.command
+async def discard(delivery: _DeliveryRef, /, *, json: Json = False) -> None:
+    """Give a delivery up.
+
+    For example:
+
+        keryx deliveries discard 01jd0abcdefghjkmnp
+    """
+    async with open_hub() as access:
+        await access.hub.deliveries.decide(access.viewer, DeliveryId(delivery), DeliveryState.DISCARDED)
+    _report(delivery, "Discarded.", json)
+
+
+def _print_list(found: list[Delivery]) -> None:
+    rows = [
+        (
+            d.id,
+            str(d.target),
+            d.state.value,
+            str(d.attempts),
+            output.format_time(d.created_at),
+            d.error or d.text,
+        )
+        for d in found
+    ]
+    output.write_table(
+        ("id", "to", "state", "tries", "written", "error or text"), rows, flexible=5, right=(3,)
+    )
+
+
+def _report(delivery: str, text: str, json: bool) -> None:
+    output.write_result(text, {"delivery": delivery, "result": text}, json)

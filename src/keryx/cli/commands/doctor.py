@@ -1,0 +1,295 @@
+"""`keryx doctor`: check an installation and suggest remedies."""
+
+import difflib
+import os
+import platform
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from keryx import config as keryx_config
+from keryx.bootstrap import BaseApp
+from keryx.cli import output
+from keryx.cli.commands import config
+from keryx.cli.options import Json
+from keryx.cli.output import format_size
+from keryx.config import PREFIX, Settings
+from keryx.core.access import CLOSED, EVERYBODY
+from keryx.core.errors import Invalid, KeryxError
+from keryx.engine.hub.people import PairingOverview
+from keryx.store.admin import stats
+from keryx.store.admin.stats import StuckWork
+from keryx.store.db import migrate
+from keryx.store.workers import Worker
+
+_MIN_SQLITE = (3, 51, 3)
+_LOW_DISK_BYTES = 1 << 30
+_MIN_DISK_BYTES = 100 << 20
+_WAIT_LIMIT = timedelta(minutes=5)
+_CLOCK_TOLERANCE = timedelta(minutes=5)
+_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
+_OTHER_VARIABLES = {"KERYX_HOME", "KERYX_TEST_DATABASE"}
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    level: Level
+    name: str
+    text: str
+    remedy: str = ""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    healthy: bool
+    findings: list[Finding]
+
+
+async def doctor(*, json: Json = False) -> int:
+    """Look for what is wrong with this installation, and say how to mend it.
+
+    The exit code is 1 if there is a problem; a warning alone is none.
+
+        keryx doctor
+        keryx doctor --json
+    """
+    findings = await examine()
+    sick = any(f.level is Level.PROBLEM for f in findings)
+    if json:
+        output.write_json(Diagnosis(healthy=not sick, findings=findings))
+    else:
+        _print_findings(findings)
+    return 1 if sick else 0
+
+
+async def examine() -> list[Finding]:
+    """Everything that was looked at, in order of what depends on what."""
+    found = [_check_python(), _check_sqlite()]
+    try:
+        chosen = keryx_config.read()
+    except Invalid as exc:
+        return [*found, _problem("settings", str(exc), _suggest_remedy(str(exc)))]
+    return [
+        *found,
+        *_check_variables(os.environ),
+        *_check_platforms(chosen),
+        *_check_home(chosen.folder),
+        *await _check_store(chosen),
+    ]
+
+
+def _check_platforms(chosen: Settings) -> Iterator[Finding]:
+    try:
+        _ = BaseApp(chosen).all_adapters
+    except KeryxError as exc:
+        yield _problem(
+            "platforms", str(exc), "mend keryx.toml or the variables; `keryx serve` says no as well"
+        )
+
+
+def _check_python() -> Finding:
+    return _ok("python", f"Python {platform.python_version()}")
+
+
+def _check_sqlite() -> Finding:
+    found = apsw.sqlite_lib_version()
+    if tuple(int(n) for n in found.split(".")[:3]) < _MIN_SQLITE:
+        return _problem(
+            "sqlite", f"SQLite {found} can damage a store that is written from two sides", "upgrade apsw"
+        )
+    return _ok("sqlite", f"SQLite {found}")
+
+
+def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
+    known = {row.variable for row in config.list_settings()} | _OTHER_VARIABLES
+    foreign = tuple(f"{PREFIX}{name.upper()}_" for name in keryx_config.list_platforms())
+    unknown = sorted(
+        n
+        for n in environ
+        if n.startswith(PREFIX)
+        and n not in known
+        and not n.startswith(foreign)
+        and not keryx_config.ALLOW_VARIABLE.match(n)
+    )
+    for name in unknown:
+        near = difflib.get_close_matches(name, known, n=1)
+        yield _warning(
+            "settings",
+            f"{name} is set and means nothing",
+            f"did you mean {near[0]}?" if near else "`keryx config` shows every setting",
+        )
+    if not unknown:
+        yield _ok("settings", "all settings are known")
+
+
+def _check_home(home: Path) -> Iterator[Finding]:
+    place = next(p for p in (home, *home.parents) if p.exists())
+    if not _writable(place):
+        yield _problem("home", f"{home} cannot be written", f"check the rights of {place}, or set KERYX_HOME")
+        return
+    yield _ok("home", f"{home} can be written")
+    if home.exists():
+        open_to = stat.S_IMODE(home.stat().st_mode) & 0o077
+        if open_to:
+            yield _warning("rights", f"others may look into {home}", f"chmod 700 {home}")
+        else:
+            yield _ok("rights", "nobody else may look into it")
+    free = shutil.disk_usage(place).free
+    if free < _MIN_DISK_BYTES:
+        yield _problem(
+            "disk", f"only {format_size(free)} are free", "free some space: nothing can be taken in soon"
+        )
+    elif free < _LOW_DISK_BYTES:
+        yield _warning("disk", f"only {format_size(free)} are free", "free some space soon")
+    else:
+        yield _ok("disk", f"{format_size(free)} are free")
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+async def _check_store(chosen: Settings) -> list[Finding]:
+    if _store_missing(chosen):
+        return [_ok("store", f"there is none yet: {chosen.store} is made at the first use")]
+    app = BaseApp(chosen)
+    now = datetime.now(UTC)
+    try:
+        async with app.hub() as hub:
+            found = await app.database.read(
+                "doctor",
+                lambda tx: stats.read_stuck_work(tx, now=now, patience=_WAIT_LIMIT, slack=_CLOCK_TOLERANCE),
+            )
+            nodes = await hub.list_nodes()
+            doorway = await hub.people.list_pairings(app.viewer)
+    except KeryxError as exc:
+        return [_problem("store", str(exc), "`keryx verify` tells more")]
+    opens = _ok("store", f"{config.mask_secrets(chosen.store)} opens, schema {migrate.list_all()[-1].number}")
+    return [opens, _check_nodes(nodes, found), *_check_access(chosen, doorway), *_check_work(found, now)]
+
+
+def _store_missing(chosen: Settings) -> bool:
+    return not chosen.on_postgres and not Path(chosen.store).exists()
+
+
+def _check_nodes(nodes: list[Worker], found: StuckWork) -> Finding:
+    if nodes:
+        return _ok("node", ", ".join(f"{n.host} (process {n.pid})" for n in nodes))
+    if found.waiting or found.unsent:
+        return _problem("node", "nobody answers, and something waits", "start `keryx serve`")
+    return _warning("node", "no `keryx serve` runs: chat platforms get no answer", "start `keryx serve`")
+
+
+def _check_access(chosen: Settings, doorway: PairingOverview) -> Iterator[Finding]:
+    """Who may talk, platform by platform."""
+    platforms = {*chosen.access, *(g.platform for g in doorway.granted)}
+    for place in sorted(platforms):
+        rule = chosen.access.get(place, CLOSED)
+        paired = sum(g.platform == place for g in doorway.granted)
+        parts = [
+            "everybody" if EVERYBODY in rule.allow else f"{len({*rule.allow, *rule.operators})} listed",
+            f"{paired} by pairing",
+            f"groups: {', '.join(rule.groups)}" if rule.groups else "no groups for everybody",
+        ]
+        yield _ok("access", f"{place}: {', '.join(parts)}")
+    if not platforms:
+        yield _ok("access", "closed: whoever writes to a bot is told a pairing code")
+    if doorway.waiting:
+        yield _warning(
+            "access",
+            f"{len(doorway.waiting)} people wait to be let in",
+            "`keryx pairing list` shows them",
+        )
+
+
+def _check_work(found: StuckWork, now: datetime) -> Iterator[Finding]:
+    if found.waiting:
+        age = keryx_config.format_span(
+            timedelta(minutes=(now - (found.oldest or now)) // timedelta(minutes=1))
+        )
+        yield _warning(
+            "turns",
+            f"{found.waiting} turns wait, the oldest for {age}",
+            "`keryx turns` shows what they wait for",
+        )
+    if found.overdue:
+        yield _warning(
+            "turns",
+            f"{found.overdue} turns run without a sign of life",
+            "start `keryx serve`: it takes them up",
+        )
+    if found.parked:
+        yield _warning(
+            "turns",
+            f"{found.parked} turns were set aside after three crashes",
+            "`keryx sessions list --state failed` shows where; /retry asks again",
+        )
+    if found.unsent:
+        yield _warning(
+            "deliveries", f"{found.unsent} answers wait to be sent", "`keryx deliveries list` shows why"
+        )
+    if found.doubtful:
+        yield _warning(
+            "deliveries",
+            f"{found.doubtful} answers did not arrive, or may not have",
+            "`keryx deliveries list` shows them; retry or discard each",
+        )
+    if not any((found.waiting, found.overdue, found.parked, found.unsent, found.doubtful)):
+        yield _ok("work", "nothing is stuck")
+    if found.ahead:
+        yield _problem(
+            "clock",
+            f"the store was used at {found.ahead:%Y-%m-%d %H:%M} UTC, and this clock says {now:%Y-%m-%d %H:%M}",
+            "set the clock of this machine",
+        )
+    else:
+        yield _ok("clock", f"{now:%Y-%m-%d %H:%M} UTC fits what is in the store")
+
+
+def _suggest_remedy(text: str) -> str:
+    found = _UNKNOWN_FIELD.search(text)
+    if not found:
+        return "`keryx config path` says which file it is"
+    names = {part for row in config.list_settings() for part in row.name.split(".")}
+    near = difflib.get_close_matches(found[1], names, n=1)
+    return f"did you mean {near[0]!r}?" if near else "`keryx config example` shows every setting"
+
+
+def _ok(name: str, text: str) -> Finding:
+    return Finding(level=Level.OK, name=name, text=text)
+
+
+def _warning(name: str, text: str, remedy: str) -> Finding:
+    return Finding(level=Level.WARNING, name=name, text=text, remedy=remedy)
+
+
+def _problem(name: str, text: str, remedy: str) -> Finding:
+    return Finding(level=Level.PROBLEM, name=name, text=text, remedy=remedy)
+
+
+_STYLES = {Level.OK: "good", Level.WARNING: "mark", Level.PROBLEM: "bad"}
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    width = max(len(f.name) for f in findings)
+    for finding in findings:
+        level = output.style_text(finding.level.value.ljust(7), _STYLES[finding.level])
+        output.write(f"{level}  {finding.name.ljust(width)}  {output.sanitize(finding.text, one_line=True)}")
+        if finding.remedy:
+            output.write(f"{' ' * (width + 11)}{output.style_text('→ ' + finding.remedy, 'dim')}")

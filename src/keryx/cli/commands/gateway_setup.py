@@ -1,0 +1,275 @@
+"""`keryx gateway setup`: ask for the credentials of a platform, check them, and write the settings."""
+
+import getpass
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from keryx import config
+from keryx.cli import output, settings_file
+from keryx.cli.options import Json
+from keryx.core.errors import Conflict, Forbidden, Invalid, Unavailable
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver, discover_url
+from keryx.surfaces.gateway.telegram.adapter import TelegramSettings, check_token, check_url
+from keryx.surfaces.gateway.telegram.bot_api import (
+    BAD_TOKEN,
+    DEFAULT_URL,
+    TelegramApi,
+    TelegramApiError,
+    TelegramNoResponse,
+    TelegramUnreachable,
+)
+from keryx.surfaces.gateway.telegram.update_parser import PLATFORM
+
+TELEGRAM_VARIABLE = "KERYX_TELEGRAM_TOKEN"
+_FLAG = Parameter(negative="", show_default=False)
+_BOTFATHER_STEPS = """\
+Keryx needs a bot of its own:
+  1. in Telegram, open a chat with @BotFather and send /newbot
+  2. give the bot a name, and a user name that ends in "bot"
+  3. copy the token that BotFather answers with
+"""
+_PRIVACY_ON = """\
+In a group the bot hears commands, replies and messages that mention it. To let it hear everything that is said
+there, send /setprivacy to @BotFather, choose Disable, and add the bot to the group again."""
+_PRIVACY_OFF = "In a group the bot hears everything that is said; it answers what is meant for it."
+MATRIX_VARIABLE = "KERYX_MATRIX_TOKEN"
+DEVICE_NAME = "Keryx"
+
+app = App(name="setup", help="Connect a chat platform.")
+app.command("keryx.cli.commands.gateway_setup:telegram")
+app.command("keryx.cli.commands.gateway_setup:matrix")
+
+
+class BotInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The bot as Telegram describes it."""
+
+    id: int
+    first_name: str
+    username: str = ""
+    can_read_all_group_messages: bool = False
+
+
+async def telegram(
+    *,
+    token_file: Annotated[
+        Path | None,
+        Parameter(help=f"A file with the token; without it {TELEGRAM_VARIABLE}, or you are asked."),
+    ] = None,
+    take_over: Annotated[
+        bool, _FLAG, Parameter(help="Remove a webhook that another program has set for the bot.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Connect a bot on Telegram.
+
+    The token is checked with Telegram, kept in a file that you alone can read, and
+    named in keryx.toml; everything else there stays as it is.
+
+        keryx gateway setup telegram
+        keryx gateway setup telegram --token-file token
+    """
+    settings = config.read()
+    token = _read_bot_token(token_file)
+    check_token(token)
+    async with _open_api(token, _read_base_url(settings)) as api:
+        bot = await _check_bot(api, take_over=take_over)
+    reference = settings_file.write_secret(settings.folder, "telegram-token", token)
+    path = settings_file.update(settings.folder, PLATFORM, {"token": reference})
+    if json:
+        output.write_json(
+            {"id": bot.id, "username": bot.username, "name": bot.first_name, "settings": str(path)}
+        )
+    else:
+        _print_bot_steps(bot, reference, path)
+
+
+def _read_bot_token(file: Path | None) -> str:
+    if file is not None:
+        return _read_token_file(file)
+    if given := os.environ.get(TELEGRAM_VARIABLE, "").strip():
+        return given
+    if not sys.stdin.isatty():
+        raise Invalid(f"nobody can be asked here: give --token-file, or set {TELEGRAM_VARIABLE}")
+    output.write(_BOTFATHER_STEPS)
+    return getpass.getpass("Token (not shown): ").strip()
+
+
+def _read_token_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as exc:
+        raise Invalid(f"{path} cannot be read: {exc}") from exc
+
+
+def _read_base_url(settings: config.Settings) -> str:
+    table = settings.platforms.get(PLATFORM, {})
+    setup = AdapterSetup(platform=PLATFORM, home=settings.folder, table=table, environ=os.environ)
+    found = setup.read(TelegramSettings)
+    return check_url("base_url", found.base_url if found else DEFAULT_URL)
+
+
+async def _check_bot(api: TelegramApi, *, take_over: bool) -> BotInfo:
+    """The bot that the token belongs to, with nobody else listening by a webhook."""
+    try:
+        bot = msgspec.convert(await api.call("getMe"), BotInfo)
+        hooked = msgspec.convert(await api.call("getWebhookInfo"), dict[str, object]).get("url")
+        if hooked and not take_over:
+            raise Conflict(
+                f"another program gets the messages of @{bot.username} by a webhook: --take-over removes that"
+            )
+        if hooked:
+            await api.call("deleteWebhook", drop_pending_updates=False)
+    except TelegramApiError as exc:
+        if exc.code in (401, 404):
+            raise Forbidden(BAD_TOKEN) from None
+        raise Unavailable(str(exc)) from None
+    except (TelegramUnreachable, TelegramNoResponse, msgspec.ValidationError) as exc:
+        raise Unavailable(f"the token could not be checked: {exc}. Try again later") from None
+    return bot
+
+
+def _print_bot_steps(bot: BotInfo, reference: str, path: Path) -> None:
+    output.write(output.sanitize(f"The bot is @{bot.username} ({bot.first_name}).", one_line=True))
+    output.write(f"Its token is in {reference.removeprefix('file:')}; {path} refers to it.")
+    output.write("\nNext:")
+    output.write("  1. start Keryx, or start it again: keryx serve")
+    output.write(f"  2. write to the bot: https://t.me/{output.sanitize(bot.username, one_line=True)}")
+    output.write(
+        "  3. it answers with a code; let yourself in: keryx pairing approve telegram CODE --operator"
+    )
+    output.write(f"\n{_PRIVACY_OFF if bot.can_read_all_group_messages else _PRIVACY_ON}")
+
+
+@asynccontextmanager
+async def _open_api(token: str, base_url: str) -> AsyncGenerator[TelegramApi]:
+    api = TelegramApi(token, base_url)
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+async def matrix(
+    *,
+    homeserver: Annotated[
+        str, Parameter(show_default=False, help="Its address, or the domain of the account.")
+    ] = "",
+    user: Annotated[str, Parameter(show_default=False, help="The account that Keryx speaks as.")] = "",
+    password_file: Annotated[
+        Path | None, Parameter(help="A file with the account's password; without it, you are asked.")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        Parameter(help=f"A file with an access token, instead of a password; or {MATRIX_VARIABLE}."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="Who may talk to Keryx, such as @you:example.org; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Connect an account on Matrix.
+
+    Make an account for Keryx first, as for any person. Its password is used once,
+    to get an access token, and is not kept.
+
+        keryx gateway setup matrix
+        keryx gateway setup matrix --homeserver example.org --user @keryx:example.org
+        keryx gateway setup matrix --homeserver example.org --token-file token
+    """
+    home = config.read().folder
+    address = await discover_url(homeserver or _ask("Homeserver (such as example.org): "))
+    token = _read_secret_file(token_file) if token_file else os.environ.get(MATRIX_VARIABLE, "")
+    async with _open_homeserver(address) as server:
+        account, token = await _find_account(server, address, token, user, password_file)
+    people = allow if allow is not None else _ask_people()
+    reference = settings_file.write_secret(home, "matrix-token", token)
+    path = settings_file.update(home, "matrix", {"homeserver": address, "user": account, "token": reference})
+    if people:
+        settings_file.update(home, "access.matrix", {"allow": people})
+    if json:
+        output.write_json({"user": account, "homeserver": address, "settings": str(path), "allow": people})
+    else:
+        _print_account_steps(account, reference, path, people)
+
+
+async def _find_account(
+    server: Homeserver, address: str, token: str, user: str, password_file: Path | None
+) -> tuple[str, str]:
+    """The account's full name and its access token, checked with the homeserver."""
+    if not token and password_file is None:
+        user = user or _ask("Account (such as @keryx:example.org): ")
+        password = _ask("Password (not shown and not kept; empty to give an access token): ", hidden=True)
+        token = "" if password else _ask("Access token (not shown): ", hidden=True)
+    else:
+        password = _read_secret_file(password_file) if password_file and not token else ""
+    if password:
+        if not user:
+            raise Invalid("a password needs --user, the account that it belongs to")
+        login = await server.login(user, password, device=DEVICE_NAME)
+        return login.user_id, login.access_token
+    async with _open_homeserver(address, token) as mine:
+        account = await mine.whoami()
+    if user and account.removeprefix("@").partition(":")[0] != user.removeprefix("@").partition(":")[0]:
+        raise Forbidden(f"the access token belongs to {account}, not to {user}")
+    return account, token
+
+
+def _ask_people() -> list[str]:
+    if not sys.stdin.isatty():
+        return []
+    said = _ask("Who may talk to it? (such as @you:example.org; empty for nobody yet): ", empty=True)
+    return [name for name in said.replace(",", " ").split() if name]
+
+
+def _print_account_steps(account: str, reference: str, path: Path, people: list[str]) -> None:
+    output.write(f"Keryx speaks as {account}.")
+    output.write(f"The access token is in {reference.removeprefix('file:')}; {path} refers to it.")
+    if people:
+        output.write(f"{', '.join(people)} may talk to it, and invite it into rooms.")
+    output.write("\nNext:")
+    steps: list[str] = []
+    if not people:
+        steps.append('say who may talk to it: in keryx.toml, [access.matrix] allow = ["@you:example.org"]')
+    steps.append("start Keryx, or start it again: keryx serve")
+    steps.append(f"in your Matrix client, begin a chat with {account}, without encryption, and write to it")
+    for number, step in enumerate(steps, 1):
+        output.write(f"  {number}. {step}")
+
+
+def _ask(question: str, *, hidden: bool = False, empty: bool = False) -> str:
+    """What the person types. `Invalid` where nobody can be asked, or nothing is said."""
+    if not sys.stdin.isatty():
+        raise Invalid("nobody can be asked here: give what is needed as options, as `--help` shows")
+    ask: Callable[[str], str] = getpass.getpass if hidden else input
+    said = ask(question).strip()
+    if not said and not empty and not hidden:
+        raise Invalid("nothing was said: start again when you have it")
+    return said
+
+
+def _read_secret_file(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as exc:
+        raise Invalid(f"{path} cannot be read: {exc}") from exc
+    if not text:
+        raise Invalid(f"{path} is empty")
+    return text
+
+
+@asynccontextmanager
+async def _open_homeserver(url: str, token: str = "") -> AsyncGenerator[Homeserver]:
+    server = Homeserver(url, token)
+    try:
+        yield server
+    finally:
+        await server.close()

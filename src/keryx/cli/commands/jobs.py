@@ -1,0 +1,227 @@
+"""`keryx jobs`: prompts that run by a schedule."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from keryx.cli import output
+from keryx.cli.options import (
+    HubAccess,
+    Json,
+    Yes,
+    check_positive,
+    confirm,
+    load_base,
+    open_hub,
+    warn_without_node,
+)
+from keryx.core.jobs import Job, JobRun
+from keryx.engine.units.jobs import JobOrigin, JobRequest
+
+app = App(name="jobs", help="Prompts that run by a schedule.")
+
+_JobRef = Annotated[str, Parameter(help="A job: its name, its id, or the beginning of either.")]
+_Limit = Annotated[int, Parameter(help="How many runs at most.")]
+
+
+@app.command(name="list")
+async def list_(
+    *,
+    all: Annotated[bool, Parameter(negative="", show_default=False, help="Those that are over too.")] = False,
+    json: Json = False,
+) -> None:
+    """List jobs, and when each runs next.
+
+    For example:
+
+        keryx jobs list
+        keryx jobs list --all --json
+    """
+    async with open_hub() as access:
+        found = await access.hub.jobs.list_all(access.viewer, done=all)
+    if json:
+        output.write_json({"jobs": found})
+    elif found:
+        rows = [
+            (j.id, j.name, str(j.schedule), j.state.value, output.format_time(j.next_at), _format_targets(j))
+            for j in found
+        ]
+        output.write_table(("id", "name", "schedule", "state", "next", "to"), rows, flexible=1)
+    else:
+        output.write('No jobs yet. `keryx jobs add "every 2h" "Check the news"` makes one.')
+
+
+@app.command
+async def show(job: _JobRef, /, *, limit: _Limit = 5, json: Json = False) -> None:
+    """Show a job and its last runs.
+
+    For example:
+
+        keryx jobs show news
+    """
+    async with open_hub() as access:
+        found, past = await access.hub.jobs.get(access.viewer, job, limit=check_positive(limit, "--limit"))
+    if json:
+        output.write_json({"job": found, "runs": list(map(_report_run, past))})
+        return
+    output.write_fields(
+        (
+            ("name", found.name),
+            ("id", found.id),
+            ("schedule", str(found.schedule)),
+            ("state", f"{found.state.value}{f': {found.why}' if found.why else ''}"),
+            ("next", output.format_time(found.next_at)),
+            ("to", _format_targets(found)),
+            ("owner", found.owner),
+            ("prompt", found.prompt),
+        )
+    )
+    _print_runs(past)
+
+
+@app.command
+async def add(
+    schedule: Annotated[
+        str,
+        Parameter(help='30m (once), "every 2h", "0 9 * * mon-fri", @daily, or 2030-01-31T09:00.'),
+    ],
+    prompt: Annotated[str, Parameter(help="What the agent is to do then.")],
+    /,
+    *,
+    to: Annotated[
+        str,
+        Parameter(
+            help="Where answers are sent: local, PLATFORM for its home, PLATFORM:CHAT[:THREAD], or several"
+            " with commas. Without it they are kept in the conversation of each run."
+        ),
+    ] = "",
+    name: Annotated[str, Parameter(help="A short name; without it, one is made from the prompt.")] = "",
+    zone: Annotated[str, Parameter(help="The time zone of the schedule, such as Europe/Berlin.")] = "",
+    json: Json = False,
+) -> None:
+    """Let the agent do something by a schedule.
+
+    For example:
+
+        keryx jobs add "every 2h" "Check the news" --to telegram
+        keryx jobs add "0 9 * * mon-fri" "Plan my day" --zone Europe/Oslo
+        keryx jobs add 30m "Remind me of the tea" --to local:tea
+    """
+    below = load_base()
+    place = JobOrigin(accounts=below.reachable_platforms if to else None)
+    async with below.hub() as found:
+        job = await found.jobs.add(
+            below.viewer, JobRequest(schedule=schedule, prompt=prompt, to=to, name=name, zone=zone), place
+        )
+        nodes = await found.list_nodes()
+    output.write_result(f"{job.name} runs {job.schedule}, next {output.format_time(job.next_at)}.", job, json)
+    if not nodes:
+        output.warn("keryx: jobs run while a node does, and none runs now: start `keryx serve`")
+
+
+@app.command
+async def pause(job: _JobRef, /, *, json: Json = False) -> None:
+    """Let a job rest until it is resumed.
+
+    For example:
+
+        keryx jobs pause news
+    """
+    async with open_hub() as access:
+        found = await access.hub.jobs.pause(access.viewer, job)
+    output.write_result(f"{found.name} rests.", found, json)
+
+
+@app.command
+async def resume(job: _JobRef, /, *, json: Json = False) -> None:
+    """Let a paused job go on with its next time.
+
+    For example:
+
+        keryx jobs resume news
+    """
+    async with open_hub() as access:
+        found = await access.hub.jobs.resume(access.viewer, job)
+    output.write_result(f"{found.name} goes on, next {output.format_time(found.next_at)}.", found, json)
+
+
+@app.command
+async def run(job: _JobRef, /, *, json: Json = False) -> None:
+    """Run a job now, beside its schedule.
+
+    For example:
+
+        keryx jobs run news
+    """
+    async with open_hub() as access:
+        begun = await access.hub.jobs.run(access.viewer, job)
+        nodes = await access.hub.list_nodes()
+    output.write_result(
+        begun.error or f"It runs: keryx sessions show {begun.session}", _report_run(begun), json
+    )
+    warn_without_node(nodes)
+
+
+@app.command
+async def runs(job: _JobRef, /, *, limit: _Limit = 20, json: Json = False) -> None:
+    """List what became of each time of a job, the latest first.
+
+    For example:
+
+        keryx jobs runs news --limit 5
+    """
+    async with open_hub() as access:
+        _, past = await access.hub.jobs.get(access.viewer, job, limit=check_positive(limit, "--limit"))
+    if json:
+        output.write_json({"runs": list(map(_report_run, past))})
+    else:
+        _print_runs(past)
+
+
+@app.command
+async def remove(job: _JobRef, /, *, yes: Yes = False, json: Json = False) -> None:
+    """Remove a job; the conversations of its runs stay.
+
+    For example:
+
+        keryx jobs remove news --yes
+    """
+    async with open_hub() as access:
+        found = await _find_job(access, job)
+        confirm(f"Remove {found.name}? The conversations of its runs stay.", yes)
+        await access.hub.jobs.remove(access.viewer, found.id)
+    output.write_result(f"Removed {found.name}.", found, json)
+
+
+async def _find_job(access: HubAccess, job: str) -> Job:
+    return (await access.hub.jobs.get(access.viewer, job, limit=1))[0]
+
+
+def _format_targets(job: Job) -> str:
+    return ", ".join(map(str, job.targets))
+
+
+def _report_run(run: JobRun) -> dict[str, object]:
+    """A run for programs: its state in a word, and each delivery with its own."""
+    return {
+        "due_at": run.due_at,
+        "at": run.at,
+        "status": run.status,
+        "delivery": run.delivery,
+        "session": run.session,
+        "turn": run.turn,
+        "error": run.error,
+        "deliveries": [
+            {"id": d.id, "to": str(d.target), "state": d.state, "error": d.error} for d in run.deliveries
+        ],
+    }
+
+
+def _print_runs(past: list[JobRun]) -> None:
+    if not past:
+        output.write("It has not run yet.")
+        return
+    rows = [
+        (output.format_time(r.due_at), r.status, r.delivery, r.session or "", r.error or "") for r in past
+    ]
+    output.write_table(("due", "run", "delivery", "session", "error"), rows, flexible=4)

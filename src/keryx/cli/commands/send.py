@@ -1,0 +1,214 @@
+"""`keryx send`: send one message, and wait for its answer if asked to."""
+
+import asyncio
+import os
+import re
+import sys
+from typing import Annotated
+
+import anyio
+import msgspec
+from cyclopts import Parameter
+
+from keryx.app import App
+from keryx.cli import output, shutdown
+from keryx.cli.options import HubAccess, Json, load_settings, warn_without_node
+from keryx.cli.terminal.terminal_chat import build_source, new_id
+from keryx.core.changes import Change, ChangeKind
+from keryx.core.errors import Invalid, Unavailable
+from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
+from keryx.core.messages import Message, Role, text_parts
+from keryx.core.ports.adapter import InboundMessage, Receipt
+from keryx.core.questions import QuestionState
+from keryx.core.turns import Turn, TurnState
+
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z")
+_FLAG = Parameter(negative="", show_default=False)
+
+
+class SendReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a message. `answer`, `state` and `error` are null until its turn has ended."""
+
+    session: SessionId | None
+    turn: TurnId | None
+    message: str | None
+    duplicate: bool
+    state: TurnState | None = None
+    answer: str | None = None
+    error: str | None = None
+
+
+def send(
+    *text: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="The message; `-` reads it from the input.")
+    ],
+    session: Annotated[
+        str | None, Parameter(help="The session to send to; without it a new one begins.")
+    ] = None,
+    wait: Annotated[bool, _FLAG, Parameter(help="Wait for the answer and print it.")] = False,
+    timeout: Annotated[float, Parameter(help="How many seconds to wait at most.")] = 300,
+    target: Annotated[
+        str | None,
+        Parameter(
+            help="Where the answer is sent too: local, local:NAME, PLATFORM:CHAT, or PLATFORM for its home."
+        ),
+    ] = None,
+    event: Annotated[
+        str | None, Parameter(help="An id of your own: a message with the same id is taken in once.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Send one message; it is kept before the command returns.
+
+    The text is taken as it is: a leading slash gives no command. With --wait the
+    exit code is 1 if the turn failed.
+
+        keryx send --wait "what is new?"
+        git diff | keryx send --wait --session review -
+        keryx send --event backup-2026-03-01 --target local:reports "sum up the night"
+    """
+    # Read before any loop runs, so that Ctrl-C ends the reading.
+    said = text_parts(_read_text(text))
+    app = App(load_settings())
+    inbound = InboundMessage(
+        event=event or new_id(),
+        source=build_source(app),
+        parts=said,
+        surface="cli",
+        principal=OPERATOR,
+        cwd=os.getcwd(),
+        commands=False,
+    )
+    if wait:
+        return asyncio.run(_send_and_wait(app, inbound, session, target, timeout, json))
+    return asyncio.run(_send(app, inbound, session, target, json))
+
+
+async def _send(app: App, inbound: InboundMessage, ref: str | None, to: str | None, json: bool) -> int:
+    async with app.hub() as hub:
+        access = HubAccess(hub, app.viewer)
+        inbound = await _set_reply_target(app, access, inbound, to)
+        receipt = await hub.receive(await _set_session(access, inbound, ref))
+        _print_report(_build_report(receipt), json)
+        warn_without_node(await hub.list_nodes())
+    return 0
+
+
+async def _send_and_wait(
+    app: App, inbound: InboundMessage, ref: str | None, to: str | None, timeout: float, json: bool
+) -> int:
+    async with shutdown.open_service(app, "send") as service:
+        access = HubAccess(service.hub, app.viewer)
+        inbound = await _set_reply_target(app, access, inbound, to)
+        cursor = await access.hub.head_cursor()
+        receipt = await access.hub.receive(await _set_session(access, inbound, ref))
+        assert receipt.session is not None and receipt.turn is not None
+        service.runner.serve(receipt.session)
+        turn = await _wait_for_end(access, receipt.session, receipt.turn, cursor, timeout)
+        answer = await _read_answer(access, turn)
+        sent = msgspec.structs.replace(
+            _build_report(receipt), state=turn.state, answer=answer, error=turn.error
+        )
+        _print_answer(sent, json)
+    return 0 if turn.state is TurnState.DONE else 1
+
+
+async def _set_session(access: HubAccess, inbound: InboundMessage, ref: str | None) -> InboundMessage:
+    return inbound if ref is None else msgspec.structs.replace(inbound, session=await access.find_id(ref))
+
+
+async def _set_reply_target(
+    app: App, access: HubAccess, inbound: InboundMessage, to: str | None
+) -> InboundMessage:
+    """The message with the place that its answer is sent to, checked before anything is said."""
+    if to is None:
+        return inbound
+    targets = await access.hub.deliveries.resolve_targets(access.viewer, to, accounts=app.reachable_platforms)
+    if len(targets) != 1:
+        raise Invalid(f"{to[:80]!r} names several targets: give one")
+    return msgspec.structs.replace(inbound, reply=targets[0])
+
+
+async def _wait_for_end(
+    access: HubAccess, session: SessionId, turn: TurnId, cursor: Cursor, timeout: float
+) -> Turn:
+    with anyio.move_on_after(timeout):
+        found = await access.hub.turn(access.viewer, turn)
+        changes = access.hub.follow(access.viewer, cursor, session=session)
+        while not found.state.finished or found.merged_into:
+            turn = found.merged_into or turn
+            if not found.merged_into:
+                await _report_question(access, await anext(changes))
+            found = await access.hub.turn(access.viewer, turn)
+        return found
+    raise Unavailable(
+        f"no answer within {timeout:g} seconds; the message is kept: `keryx sessions show {session}` shows how it goes"
+    )
+
+
+async def _report_question(access: HubAccess, change: Change) -> None:
+    """Say that somebody must answer before the turn can go on."""
+    if change.kind is ChangeKind.QUESTION and change.note == QuestionState.OPEN.value:
+        asked = (await access.hub.questions.get(access.viewer, QuestionId(change.subject))).question
+        options = "|".join(o.id for o in asked.options) or "TEXT"
+        output.warn(
+            f"keryx: the agent asks: {asked.title} {asked.detail} `keryx questions answer {change.subject} {options}` answers it"
+        )
+
+
+async def _read_answer(access: HubAccess, turn: Turn) -> str:
+    """The words of every step of the answer, without what an interrupted attempt had begun."""
+    found = await access.hub.messages(access.viewer, turn.session, after=turn.input_seq)
+    return "\n\n".join(m.text for m in found if m.turn == turn.id and _is_answer(m))
+
+
+def _is_answer(message: Message) -> bool:
+    return message.role is Role.ASSISTANT and message.mark is None and bool(message.text)
+
+
+def _build_report(receipt: Receipt) -> SendReport:
+    return SendReport(
+        session=receipt.session,
+        turn=receipt.turn,
+        message=f"{receipt.session}.{receipt.seq}" if receipt.seq else None,
+        duplicate=receipt.duplicate,
+    )
+
+
+def _print_report(sent: SendReport, json: bool) -> None:
+    if json:
+        output.write_json(sent)
+        return
+    again = "yes: it was taken in before" if sent.duplicate else ""
+    output.write_fields(
+        [
+            ("session", sent.session or ""),
+            ("turn", sent.turn or ""),
+            ("message", sent.message or ""),
+            ("repeated", again),
+        ]
+    )
+
+
+def _print_answer(sent: SendReport, json: bool) -> None:
+    if json:
+        output.write_json(sent)
+    elif sent.state is TurnState.DONE:
+        output.write(output.sanitize(sent.answer or ""))
+    else:
+        output.warn(f"keryx: the turn ended as {sent.state}{f': {sent.error}' if sent.error else ''}")
+
+
+def _read_text(given: tuple[str, ...]) -> str:
+    """The message, from the words given or from the input."""
+    stray = next((word for word in given if _OPTION.match(word)), None)
+    if stray:
+        raise Invalid(f"unknown option {stray}: `keryx send --help` lists them; send such a text through `-`")
+    if given == ("-",) or (not given and not sys.stdin.isatty()):
+        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+        text = text.removesuffix("\n")
+    else:
+        text = " ".join(given)
+    if not text.strip():
+        raise Invalid("there is nothing to send: give a text, or `-` and something on the input")
+    return text

@@ -1,0 +1,265 @@
+"""`keryx serve`: run turns, send deliveries, listen to platforms and serve the web app."""
+
+import asyncio
+import ipaddress
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from importlib.metadata import version
+from typing import Annotated
+
+import anyio
+import msgspec
+import uvicorn
+from cyclopts import Parameter
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from keryx import config as keryx_config
+from keryx.app import App
+from keryx.bootstrap import configure_logging
+from keryx.cli import output
+from keryx.cli.commands import config, store
+from keryx.cli.commands.config import mask_secrets
+from keryx.cli.options import Json
+from keryx.cli.output import format_count
+from keryx.cli.shutdown import exit_after, exit_now
+from keryx.config import Settings
+from keryx.core.errors import Invalid, Unavailable
+from keryx.core.ports.adapter import PlatformReach
+from keryx.engine.hub.hub import NODE_KIND, Hub
+from keryx.engine.loops.runner import Runner
+from keryx.surfaces.web import schema
+from keryx.surfaces.web.auth import read_cookie_key
+from keryx.surfaces.web.health import build_health_routes
+from keryx.surfaces.web.request import Installation
+from keryx.surfaces.web.routes import hooks
+from keryx.surfaces.web.server import WebApp
+from keryx.surfaces.web.settings import PASSWORD_VARIABLE, TOKEN_VARIABLE, read_password_hash, read_token
+
+_GRACE_SECONDS = 3.0
+_STOP_LIMIT_SECONDS = 15.0
+
+
+def build_web_app(app: App, hub: Hub, *, beside: Sequence[BaseRoute] = ()) -> WebApp:
+    """The web over a hub; `beside` are the routes of other parts. Makes the key of its cookies at first."""
+    settings = app.settings
+    return WebApp(
+        hub,
+        app.clock,
+        operator=app.viewer,
+        key=read_cookie_key(settings.folder),
+        token=read_token(settings.web),
+        password=read_password_hash(settings.web),
+        hosts=settings.web.hosts,
+        secure=settings.web.https,
+        facts=_describe_installation(settings, app.reachable_platforms),
+        beside=beside,
+    )
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise `Invalid` if other machines could reach a place that asks nobody for a password or a token."""
+    if (
+        not is_loopback(settings.host)
+        and not read_token(settings.web)
+        and not read_password_hash(settings.web)
+    ):
+        raise Invalid(
+            f"{settings.host!r} can be reached by other machines, and neither a password nor a token is set: set "
+            f"{PASSWORD_VARIABLE}, or {TOKEN_VARIABLE} to a long secret, or use 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _describe_installation(settings: Settings, accounts: Mapping[str, PlatformReach]) -> Installation:
+    models = settings.named_models
+    default = settings.model or (models[0].name if models else "")
+    shown = config.explain_settings().items()
+    return Installation(
+        version=version("keryx"),
+        agent=settings.active_agent,
+        accounts=accounts,
+        models=tuple(
+            schema.Model(
+                name=m.name, host=m.host, context=m.context, images=m.images, default=m.name == default
+            )
+            for m in models
+        ),
+        settings=tuple(
+            schema.Setting(name=name, value=config.format_json(origin.value), source=origin.source)
+            for name, origin in shown
+        ),
+    )
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    address: str
+    store: str
+    agent: str
+    pid: int
+
+
+async def serve(
+    *,
+    host: Annotated[str | None, Parameter(help="The address to listen on; without it, the setting.")] = None,
+    port: Annotated[
+        int | None, Parameter(help="The port to listen on, 0 for any; without it, the setting.")
+    ] = None,
+    agent: Annotated[str | None, Parameter(help="The agent that answers; without it, the setting.")] = None,
+    json: Json = False,
+) -> int:
+    """Run Keryx: answer what waits, send what is due, and show it all on a page.
+
+    SIGTERM or Ctrl-C stops it in good order: running turns get some time, then
+    they go back to the queue. A second signal ends it at once; nothing is lost
+    either way. /healthz, /readyz and /metrics tell how it is; platforms post to
+    /hooks. An address that other machines reach needs a password or a
+    token: set KERYX_WEB_PASSWORD, or KERYX_WEB_TOKEN to a long secret.
+
+        keryx serve
+        keryx serve --port 8000
+        KERYX_LOG_FORMAT=json keryx serve
+    """
+    settings = _override_settings(keryx_config.read(), host=host, port=port, agent=agent)
+    configure_logging(settings)
+    check_exposure(settings)
+    with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
+        await _run(App(settings), listener, json)
+    return 0
+
+
+async def _run(app: App, listener: socket.socket, json: bool) -> None:
+    stopping = anyio.Event()
+    drain = app.settings.drain.total_seconds()
+    async with app.service(NODE_KIND, everything=True, drain=drain) as service:
+        pages = build_health_routes(
+            service.hub,
+            meters=lambda: app.database.meters,
+            stopping=stopping.is_set,
+            connections=lambda: service.platform_status.statuses,
+        )
+        pages += hooks.build_hook_routes(service.adapters, listening=service.is_listening)
+        made = build_web_app(app, service.hub, beside=pages)
+        with _handle_signals(stopping, drain):
+            async with made.lifespan() as site, _serve_http(site, listener):
+                _announce(app.settings, listener, json)
+                await stopping.wait()
+                made.close()
+                await _drain(service.runner, drain)
+
+
+async def _drain(runner: Runner, seconds: float) -> None:
+    if runner.busy:
+        running = format_count(runner.busy, "running turn")
+        output.warn(f"keryx: stopping; {running} may go on for {seconds:g} s, then back to the queue")
+    await runner.drain(seconds)
+    # All is recorded now. An agent or a task that does not end is not waited for.
+    exit_after(_GRACE_SECONDS, "some part did not end by itself; everything is recorded", code=0)
+
+
+def _override_settings(
+    settings: Settings, *, host: str | None, port: int | None, agent: str | None
+) -> Settings:
+    given = {"host": host, "port": port, "agent": agent}
+    return msgspec.structs.replace(settings, **{k: v for k, v in given.items() if v is not None})
+
+
+@contextmanager
+def _bind(host: str, port: int) -> Generator[socket.socket]:
+    if not 0 <= port <= 65_535:
+        raise Invalid(f"{port} is not a port: give one from 1 to 65535, or 0 for any")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # With the protocol named, asyncio sends small answers at once instead of waiting for an acknowledgement.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    except OSError as exc:
+        raise Invalid(f"cannot listen on {host}:{port}: {exc.strerror}") from exc
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen()
+        except OSError as exc:
+            raise Unavailable(
+                f"cannot listen on {host}:{port} ({exc.strerror}): stop what uses it, or choose another with --port or KERYX_PORT"
+            ) from exc
+        yield listener
+
+
+@contextmanager
+def _handle_signals(stopping: anyio.Event, drain: float) -> Generator[None]:
+    """The first signal asks to stop, and sets a limit for it; the second ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if stopping.is_set():
+            exit_now("ended at once; running turns are taken up again at the next start", code=1)
+        stopping.set()
+        exit_after(drain + _STOP_LIMIT_SECONDS, "some part did not end in time, so the process ends", code=1)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+class _HttpServer(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Signals are for the whole process, not for its HTTP server."""
+        yield
+
+
+@asynccontextmanager
+async def _serve_http(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
+    server = _HttpServer(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=30,
+            h11_max_incomplete_event_size=32_768,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+        )
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.serve, [listener])
+        try:
+            yield
+        finally:
+            server.should_exit = True
+
+
+def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:
+    host, port = listener.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    started = ServerInfo(
+        address=address, store=mask_secrets(settings.store), agent=settings.active_agent, pid=os.getpid()
+    )
+    if json:
+        output.write_json(started)
+    else:
+        output.write(output.style_text("Keryx is running.", "bold"))
+        output.write_fields(
+            [("store", started.store), ("agent", started.agent), ("health", f"{address}/healthz")]
+        )
+        hint = f"Open {address}, or try `keryx chat` in another terminal; Ctrl-C stops."
+        output.write(output.style_text(hint, "dim"))
+    sys.stdout.flush()

@@ -1,0 +1,521 @@
+"""`keryx sessions`: list, show, search and change conversations."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from keryx.cli import output
+from keryx.cli.options import (
+    HubAccess,
+    Json,
+    SessionRef,
+    Yes,
+    check_positive,
+    confirm,
+    open_hub,
+    parse_since,
+    report_session,
+    warn_without_node,
+)
+from keryx.cli.terminal import transcript
+from keryx.core.ids import SessionId
+from keryx.core.messages import Message
+from keryx.core.search.snippets import Snippet
+from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, SessionListItem
+from keryx.store.search.index import SearchHit
+
+_FLAG = Parameter(negative="", show_default=False)
+_PAGE_SIZE = 500
+_REVISION_FLAG = Parameter(negative="", show_default=False)
+_STATE_FLAG = Parameter(negative="", show_default=False)
+
+app = App(name="sessions", help="List, read, search and change conversations.")
+for path in (
+    "sessions:search",
+    "sessions:rename",
+    "sessions:fork",
+    "sessions:undo",
+    "sessions:redo",
+    "sessions:retry",
+    "sessions:stop",
+    "sessions:model",
+    "sessions:pin",
+    "sessions:unpin",
+    "sessions:archive",
+    "sessions:unarchive",
+    "sessions:delete",
+    "sessions:undelete",
+    "sessions:end",
+    "sessions:reopen",
+    "sessions:move_to_project",
+    "export_import:export",
+    "export_import:import_",
+    "store:stats",
+):
+    app.command(f"keryx.cli.commands.{path}", name=path.partition(":")[2].rstrip("_").replace("_", "-"))
+
+
+class SessionListReport(msgspec.Struct, frozen=True, kw_only=True):
+    sessions: list[SessionListItem]
+    next: str | None
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    session: Session
+    messages: list[Message]
+    earlier: bool
+
+
+@app.command(name="list")
+async def list_(
+    *,
+    surface: Annotated[
+        str | None, Parameter(help="Only those that began here: cli, gateway, web, acp, api, job.")
+    ] = None,
+    project: Annotated[str | None, Parameter(help="Only those of this project.")] = None,
+    pinned: Annotated[bool, _FLAG, Parameter(help="Only pinned ones.")] = False,
+    archived: Annotated[bool, _FLAG, Parameter(help="Only archived ones.")] = False,
+    all_: Annotated[
+        bool, _FLAG, Parameter(name="--all", help="Archived ones and scheduled runs too.")
+    ] = False,
+    state: Annotated[Activity | None, Parameter(help="Only those in this state.")] = None,
+    cwd: Annotated[str | None, Parameter(help="Only those of this directory.")] = None,
+    since_: Annotated[
+        str | None, Parameter(name="--since", help="Only those active since: 12h, 7d or a date.")
+    ] = None,
+    limit: Annotated[int, Parameter(help="How many at most, up to 500.")] = 20,
+    page: Annotated[str | None, Parameter(help="Go on after a page: the cursor it ended with.")] = None,
+    json: Json = False,
+) -> None:
+    """List conversations, pinned ones first, then the latest.
+
+    For example:
+
+        keryx sessions list
+        keryx sessions list --surface cli --since 7d
+        keryx sessions list --state running --json
+    """
+    async with open_hub() as access:
+        listing = SessionFilter(
+            surface=surface,
+            project=(await access.hub.projects.find(access.viewer, project)).id if project else None,
+            pinned=True if pinned else None,
+            archived=None if all_ else archived,
+            activity=state,
+            cwd=cwd,
+            since=parse_since(since_) if since_ else None,
+            jobs=all_,
+            after=page,
+            limit=check_positive(limit, "--limit"),
+        )
+        found, more = await access.hub.sessions(access.viewer, listing)
+    if json:
+        output.write_json(SessionListReport(sessions=found, next=more))
+    elif found:
+        _print_list(found, more)
+    else:
+        output.write("No conversations here. `keryx chat` starts one.")
+
+
+@app.command
+async def show(
+    ref: SessionRef,
+    /,
+    *,
+    limit: Annotated[int, Parameter(help="How many of the last messages.")] = 50,
+    all_: Annotated[bool, _FLAG, Parameter(name="--all", help="Every message.")] = False,
+    json: Json = False,
+) -> None:
+    """Show a conversation with everything in it, undone and interrupted messages marked.
+
+    For example:
+
+        keryx sessions show 01jd0abc
+        keryx sessions show "trip to oslo" --all
+    """
+    async with open_hub() as access:
+        session = await access.find_session(ref)
+        snapshot = await access.hub.open(access.viewer, session.id, limit=check_positive(limit, "--limit"))
+        messages, earlier = snapshot.messages, snapshot.earlier
+        while all_ and earlier:
+            before = await access.hub.open(
+                access.viewer, session.id, limit=_PAGE_SIZE, before=messages[0].seq
+            )
+            messages, earlier = [*before.messages, *messages], before.earlier
+    if json:
+        output.write_json(SessionReport(session=session, messages=messages, earlier=earlier))
+        return
+    output.write(transcript.format_heading(session))
+    if earlier:
+        output.write(output.style_text("… earlier messages: --all shows them", "dim"))
+    for message in messages:
+        transcript.print_message(message)
+    if snapshot.activity in (Activity.RUNNING, Activity.WAITING):
+        output.write(output.style_text(f"A turn is {snapshot.activity.value}.", "mark"))
+
+
+def _print_list(found: list[SessionListItem], more: str | None) -> None:
+    rows = [
+        (
+            entry.session.id,
+            ("★ " if entry.session.pinned else "") + (entry.session.title or "untitled"),
+            entry.session.surface,
+            str(entry.session.messages),
+            output.format_time(entry.session.active_at),
+            "" if entry.activity is Activity.IDLE else entry.activity.value,
+        )
+        for entry in found
+    ]
+    output.write_table(("id", "title", "from", "msgs", "last", "state"), rows, flexible=1, right=(3,))
+    if more:
+        output.write(output.style_text(f"More: --page {more}", "dim"))
+
+
+class SearchHitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`message` is null for a session that was found by its title. `spans` are the hits within `snippet`."""
+
+    session: SessionId
+    title: str
+    message: str | None
+    role: str | None
+    snippet: str
+    spans: list[tuple[int, int]]
+    before: str | None
+    after: str | None
+    score: float
+
+
+async def search(
+    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help="What to look for.")],
+    limit: Annotated[int, Parameter(help="How many at most.")] = 10,
+    skip: Annotated[int, Parameter(help="Leave out this many of the best.")] = 0,
+    json: Json = False,
+) -> None:
+    """Search everything that was said: words, "phrases", begin*, OR, -not, from: before: after: has:
+
+    Any input is a valid search. The best come first.
+
+        keryx sessions search oslo hotel
+        keryx sessions search '"night train" after:2026-01-01'
+    """
+    async with open_hub() as access:
+        hits = await access.hub.search(
+            access.viewer, " ".join(words), limit=check_positive(limit, "--limit"), offset=max(0, skip)
+        )
+    if json:
+        output.write_json({"hits": [_build_hit(hit) for hit in hits]})
+        return
+    for hit in hits:
+        _print_hit(hit)
+    if not hits:
+        output.write("Nothing found.")
+
+
+def _print_hit(hit: SearchHit) -> None:
+    who = transcript.format_speaker(hit.message) if hit.message else "title"
+    when = output.format_time(hit.message.at if hit.message else hit.session.active_at)
+    facts = f" · {hit.message.id if hit.message else hit.session.id} · {who} · {when}"
+    title = output.truncate(hit.session.title or "untitled", max(20, output.terminal_width() - len(facts)))
+    output.write(output.style_text(title, "bold") + output.style_text(facts, "dim"))
+    output.write(f"  {_highlight(hit.snippet)}")
+
+
+def _build_hit(hit: SearchHit) -> SearchHitReport:
+    return SearchHitReport(
+        session=hit.session.id,
+        title=hit.session.title,
+        message=hit.message.id if hit.message else None,
+        role=hit.message.role.value if hit.message else None,
+        snippet=hit.snippet.text,
+        spans=list(hit.snippet.spans),
+        before=_text_or_none(hit.before),
+        after=_text_or_none(hit.after),
+        score=hit.score,
+    )
+
+
+def _highlight(snippet: Snippet) -> str:
+    text, at = "", 0
+    for begin, end in snippet.spans:
+        text += output.sanitize(snippet.text[at:begin]) + output.style_text(
+            output.sanitize(snippet.text[begin:end]), "hit"
+        )
+        at = end
+    return text + output.sanitize(snippet.text[at:])
+
+
+def _text_or_none(message: Message | None) -> str | None:
+    return message.text if message else None
+
+
+async def rename(
+    ref: SessionRef, title: Annotated[str, Parameter(help="The new title.")], /, *, json: Json = False
+) -> None:
+    """Give a conversation a title. It is never overwritten by an automatic one.
+
+    For example:
+
+        keryx sessions rename 01jd0abc "Trip to Oslo"
+    """
+    async with open_hub() as access:
+        id_ = await access.find_id(ref)
+        given = await access.hub.rename(access.viewer, id_, title)
+    report_session(id_, f"Now called “{given}”.", json)
+
+
+async def fork(
+    ref: SessionRef,
+    /,
+    *,
+    at: Annotated[int | None, Parameter(help="The number of the last message to copy.")] = None,
+    title: Annotated[str | None, Parameter(help="The title of the copy.")] = None,
+    json: Json = False,
+) -> None:
+    """Copy a conversation, up to its last complete turn or up to a message; the copy goes its own way.
+
+    For example:
+
+        keryx sessions fork oslo --at 12 --title "Oslo by train"
+    """
+    async with open_hub() as access:
+        child = await access.hub.fork(
+            access.viewer, await access.find_id(ref), surface="cli", through=at, title=title
+        )
+    report_session(
+        child.id,
+        f"Copied to {child.id}, called “{child.title}”. `keryx chat --resume {child.id}` goes on there.",
+        json,
+    )
+
+
+async def undo(
+    ref: SessionRef,
+    /,
+    *,
+    turns: Annotated[int, Parameter(name=["--turns", "-n"], help="How many turns.")] = 1,
+    json: Json = False,
+) -> None:
+    """Take back the last turns. Nothing is lost: `redo` brings them back.
+
+    For example:
+
+        keryx sessions undo oslo
+        keryx sessions undo oslo -n 3
+    """
+    async with open_hub() as access:
+        id_ = await access.find_id(ref)
+        text = await access.hub.undo(access.viewer, id_, turns)
+    report_session(id_, f"Undone. The question was: {output.truncate(text, 200)}", json)
+
+
+async def redo(ref: SessionRef, /, *, json: Json = False) -> None:
+    """Bring back what the last undo took.
+
+    For example:
+
+        keryx sessions redo oslo
+    """
+    async with open_hub() as access:
+        id_ = await access.find_id(ref)
+        count = await access.hub.redo(access.viewer, id_)
+    report_session(id_, f"{output.format_count(count, 'message')} back.", json)
+
+
+async def retry(ref: SessionRef, /, *, json: Json = False) -> None:
+    """Ask the last question again.
+
+    For example:
+
+        keryx sessions retry oslo
+    """
+    async with open_hub() as access:
+        id_ = await access.find_id(ref)
+        receipt = await access.hub.retry(access.viewer, id_, surface="cli")
+        nodes = await access.hub.list_nodes()
+    report_session(id_, f"Asked again as turn {receipt.turn}.", json)
+    warn_without_node(nodes)
+
+
+async def stop(
+    ref: SessionRef,
+    /,
+    *,
+    queue: Annotated[bool, _REVISION_FLAG, Parameter(help="Drop what waits too.")] = False,
+    json: Json = False,
+) -> None:
+    """Stop the running turn; what was said so far stays.
+
+    For example:
+
+        keryx sessions stop oslo --queue
+    """
+    async with open_hub() as access:
+        id_ = await access.find_id(ref)
+        turn = await access.hub.stop(access.viewer, id_, queue=queue)
+    report_session(id_, "Stopping." if turn else "Nothing is running.", json)
+
+
+async def model(
+    ref: SessionRef,
+    name: Annotated[str | None, Parameter(help="A model, or `default`.")] = None,
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Show or set the model of a conversation.
+
+    For example:
+
+        keryx sessions model oslo
+        keryx sessions model oslo gpt-5
+        keryx sessions model oslo default
+    """
+    async with open_hub() as access:
+        session = await access.find_session(ref)
+        settings = session.settings
+        if name is not None:
+            settings = msgspec.structs.replace(settings, model=None if name == "default" else name)
+            await access.hub.configure(access.viewer, session.id, settings)
+    output.write_result(
+        f"Model: {settings.model or 'default'}.", {"session": session.id, "model": settings.model}, json
+    )
+
+
+async def pin(ref: SessionRef, /, *, json: Json = False) -> None:
+    """Keep a conversation at the top of every list.
+
+    For example:
+
+        keryx sessions pin oslo
+    """
+    await _change_session(ref, "Pinned.", json, lambda a, id_: a.hub.pin(a.viewer, id_, True))
+
+
+async def unpin(ref: SessionRef, /, *, json: Json = False) -> None:
+    """Let a conversation take its place in the list again.
+
+    For example:
+
+        keryx sessions unpin oslo
+    """
+    await _change_session(ref, "Unpinned.", json, lambda a, id_: a.hub.pin(a.viewer, id_, False))
+
+
+async def archive(ref: SessionRef, /, *, json: Json = False) -> None:
+    """Take a conversation out of the list; it is kept and found.
+
+    For example:
+
+        keryx sessions archive oslo
+    """
+    await _change_session(ref, "Archived.", json, lambda a, id_: a.hub.archive(a.viewer, id_, True))
+
+
+async def unarchive(ref: SessionRef, /, *, json: Json = False) -> None:
+    """Bring a conversation back into the list.
+
+    For example:
+
+        keryx sessions unarchive oslo
+    """
+    await _change_session(
+        ref, "Back from the archive.", json, lambda a, id_: a.hub.archive(a.viewer, id_, False)
+    )
+
+
+async def delete(
+    ref: SessionRef,
+    /,
+    *,
+    now: Annotated[bool, _STATE_FLAG, Parameter(help="Erase it at once and for good.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Delete a conversation: hidden now, erased after a grace period.
+
+    For example:
+
+        keryx sessions delete oslo
+        keryx sessions delete 01jd0abc --now --yes
+    """
+    async with open_hub() as access:
+        session = await access.find_session(ref)
+        how = "for good" if now else "(it can be brought back for a while)"
+        confirm(
+            f"Delete “{session.title or session.id}”, {output.format_count(session.messages, 'message')}, {how}?",
+            yes,
+        )
+        await access.hub.delete(access.viewer, session.id, erase=now)
+    report_session(
+        session.id,
+        "Erased." if now else f"Deleted. `keryx sessions undelete {session.id}` brings it back.",
+        json,
+    )
+
+
+async def undelete(
+    session: Annotated[str, Parameter(help="The whole id of the session.")], /, *, json: Json = False
+) -> None:
+    """Bring back a deleted conversation before it is erased.
+
+    For example:
+
+        keryx sessions undelete 01jd0abcdefghjkmnp
+    """
+    async with open_hub() as access:
+        await access.hub.undelete(access.viewer, SessionId(session))
+    report_session(session, "It is back.", json)
+
+
+async def end(ref: SessionRef, /, *, json: Json = False) -> None:
+    """Mark a conversation as ended.
+
+    For example:
+
+        keryx sessions end oslo
+    """
+    await _change_session(ref, "Ended.", json, lambda a, id_: a.hub.end(a.viewer, id_, EndReason.PERSON))
+
+
+async def reopen(ref: SessionRef, /, *, json: Json = False) -> None:
+    """Open an ended conversation again.
+
+    For example:
+
+        keryx sessions reopen oslo
+    """
+    await _change_session(ref, "Open again.", json, lambda a, id_: a.hub.end(a.viewer, id_, None))
+
+
+async def move_to_project(
+    ref: SessionRef,
+    project: Annotated[str, Parameter(help="The project, or `none`.")],
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Put a conversation into a project, or into none.
+
+    For example:
+
+        keryx sessions move-to-project oslo travel
+        keryx sessions move-to-project oslo none
+    """
+    await _change_session(
+        ref,
+        "In no project now." if project == "none" else f"Now in {project}.",
+        json,
+        lambda a, id_: a.hub.projects.assign(a.viewer, id_, None if project == "none" else project),
+    )
+
+
+async def _change_session(
+    ref: str, told: str, json: bool, work: Callable[[HubAccess, SessionId], Awaitable[object]]
+) -> None:
+    """Change the conversation that is meant, and tell."""
+    async with open_hub() as access:
+        id_ = await access.find_id(ref)
+        await work(access, id_)
+    report_session(id_, told, json)

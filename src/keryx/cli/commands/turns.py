@@ -1,0 +1,77 @@
+"""`keryx turns` and `keryx why`: what runs and waits, and the trace of one message."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from keryx.cli import output
+from keryx.cli.options import Json, open_hub
+from keryx.core.turns import Turn, TurnState
+
+
+async def turns(*, json: Json = False) -> None:
+    """List the turns that run or wait now.
+
+    For example:
+
+        keryx turns
+        keryx turns --json
+    """
+    async with open_hub() as access:
+        found = await access.hub.list_active_turns(access.viewer)
+    if json:
+        output.write_json({"turns": found})
+    elif found:
+        output.write_table(
+            ("turn", "session", "state", "try", "since", "where"),
+            map(_format_row, found),
+            flexible=5,
+            right=(3,),
+        )
+    else:
+        output.write("Nothing runs and nothing waits.")
+
+
+async def why(
+    message: Annotated[
+        str, Parameter(help="The id of a message: session and number, such as 01jd0abcdefghjkmnp.3")
+    ],
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Tell the whole story of one message: received, routed, queued, answered,
+    delivered, with times and errors.
+
+    The number stands beside each message in `keryx sessions show`.
+
+        keryx why 01jd0abcdefghjkmnp.3
+    """
+    async with open_hub() as access:
+        story = await access.hub.trace(access.viewer, message)
+    if json:
+        output.write_json(story)
+        return
+    output.write(
+        output.style_text(
+            output.truncate(story.message.text or story.message.role.value, output.terminal_width()), "bold"
+        )
+    )
+    for event in story.events:
+        moment = f"{event.at.astimezone():%d %b %H:%M:%S}"
+        output.write(f"{output.style_text(moment, 'dim')}  {output.sanitize(event.what, one_line=True)}")
+    output.write(f"So: {output.sanitize(story.outcome, one_line=True)}.")
+
+
+def _format_row(turn: Turn) -> tuple[str, ...]:
+    running = turn.state is TurnState.RUNNING
+    state = "stopping" if turn.cancelling else turn.state.value
+    since = turn.started_at if running else turn.created_at
+    return (
+        turn.id,
+        turn.session,
+        state,
+        str(turn.attempts),
+        output.format_time(since),
+        turn.worker or turn.surface,
+    )

@@ -1,0 +1,98 @@
+"""`keryx usage`: tokens and cost, and the budgets of people."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from keryx.cli import output
+from keryx.cli.options import Json, open_hub, parse_since
+from keryx.core.usage import MILLION, UsageGrouping, UsageTotal
+from keryx.engine.units.usage import BudgetStatus
+
+_BAR_COLUMNS = 24
+
+
+async def usage(
+    *,
+    by: Annotated[UsageGrouping, Parameter(help="What to add up by.")] = UsageGrouping.DAY,
+    since_: Annotated[str, Parameter(name="--since", help="Since when: 12h, 30d or a date.")] = "30d",
+    budgets: Annotated[bool, Parameter(negative="", help="Show people's budgets instead.")] = False,
+    json: Json = False,
+) -> None:
+    """Show tokens and cost.
+
+    For example:
+
+        keryx usage
+        keryx usage --by model --since 7d
+        keryx usage --budgets
+    """
+    async with open_hub() as access:
+        if budgets:
+            accounts = await access.hub.usage.list_budgets(access.viewer)
+            _print_accounts(accounts, json)
+            return
+        lines = await access.hub.usage.report(access.viewer, by=by, since=parse_since(since_))
+    if json:
+        output.write_json({"by": by, "lines": lines})
+    elif lines:
+        _print_usage(by, lines)
+    else:
+        output.write("Nothing was used yet: usage is recorded with each answer of a model.")
+
+
+def _print_usage(by: UsageGrouping, lines: list[UsageTotal]) -> None:
+    most = max((_sum_tokens(line) for line in lines), default=0) or 1
+    rows = [
+        (
+            output.sanitize(line.label),
+            str(line.calls),
+            str(line.tokens.input + line.tokens.cache_read + line.tokens.cache_write),
+            str(line.tokens.output + line.tokens.reasoning),
+            _format_cost(line),
+            "█" * max(1, round(_BAR_COLUMNS * _sum_tokens(line) / most)),
+        )
+        for line in lines
+    ]
+    output.write_table((by.value, "calls", "tokens in", "tokens out", "cost", ""), rows, flexible=0)
+
+
+def _print_accounts(accounts: list[BudgetStatus], json: bool) -> None:
+    if json:
+        output.write_json({"people": accounts})
+    elif accounts:
+        rows = [
+            (
+                output.sanitize(a.name or a.principal),
+                f"{a.today.cost / MILLION:.2f} / {_format_cost_limit(a.budget.day)}",
+                f"{a.this_month.cost / MILLION:.2f} / {_format_cost_limit(a.budget.month)}",
+                f"{a.today.tokens} / {_format_token_limit(a.budget.day_tokens)}",
+                "used up" if a.refusal else "",
+            )
+            for a in accounts
+        ]
+        output.write_table(("person", "today", "this month", "tokens today", ""), rows, flexible=0)
+    else:
+        output.write("Nobody has used anything this month. Budgets are set under [budgets] in keryx.toml.")
+
+
+def _sum_tokens(line: UsageTotal) -> int:
+    t = line.tokens
+    return t.input + t.output + t.reasoning + t.cache_read + t.cache_write
+
+
+def _format_cost(line: UsageTotal) -> str:
+    """Estimated where prices come from the configuration; unknown where a call had none."""
+    if line.unpriced == line.calls:
+        return "unknown"
+    about = "~" if line.estimated else ""
+    more = " + unknown" if line.unpriced else ""
+    return f"{about}{line.cost / MILLION:.4f}{more}"
+
+
+def _format_cost_limit(value: float) -> str:
+    return f"{value:.2f}" if value else "∞"
+
+
+def _format_token_limit(value: int) -> str:
+    return str(value) if value else "∞"

@@ -1,0 +1,113 @@
+"""Errors of a command as one sentence on stderr and an exit code, by one table."""
+
+import asyncio
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import cast
+
+from cyclopts import CycloptsError, UnusedCliTokensError
+
+from keryx.cli import output
+from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound, Unavailable
+
+CODES: tuple[tuple[type[KeryxError], int, str], ...] = (
+    (Invalid, 2, "the command line, a setting or a value is wrong"),
+    (NotFound, 3, "what was named does not exist"),
+    (Conflict, 4, "a name fits several things, or the state does not allow it now"),
+    (Unavailable, 5, "the store or another part does not work now, or no answer came in time"),
+    (KeryxError, 1, "the turn failed, or any other refusal"),
+)
+UNEXPECTED = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+OTHER_CODES = (
+    (0, "done"),
+    (UNEXPECTED, "an error that nobody expected: a fault of Keryx"),
+    (74, "the disk refused to sync: Keryx ends rather than acknowledge what may be lost"),
+    (INTERRUPTED, "ended by Ctrl-C"),
+    (BROKEN_PIPE, "nobody reads the output any more"),
+)
+
+
+def run_guarded(work: Callable[[], int | None]) -> int:
+    """Run a command and give its exit code. No error passes, and no traceback is shown unless asked for."""
+    try:
+        code = work() or 0
+        sys.stdout.flush()
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return INTERRUPTED
+    except CycloptsError as exc:
+        exc.verbose = False
+        return report(Invalid(_describe_usage_error(exc)))
+    except BaseExceptionGroup as exc:
+        return _report_any(_pick_error(exc))
+    except Exception as exc:  # noqa: BLE001 the door of the process
+        return _report_any(exc)
+    return code
+
+
+def report(exc: KeryxError) -> int:
+    """Say what is wrong on stderr; gives the exit code of the error's type."""
+    _print_traceback(exc)
+    output.warn(f"keryx: {exc}")
+    return next(code for kind, code, _ in CODES if isinstance(exc, kind))
+
+
+def _report_any(exc: BaseException) -> int:
+    match exc:
+        case KeryxError():
+            return report(exc)
+        case KeyboardInterrupt() | asyncio.CancelledError():
+            return INTERRUPTED
+        case BrokenPipeError():
+            return _discard_output()
+        case _:
+            return _report_unexpected(exc)
+
+
+def _discard_output() -> int:
+    # What is still buffered has no reader: without this, the interpreter complains about it at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+def _report_unexpected(exc: BaseException) -> int:
+    _print_traceback(exc)
+    hint = "" if _debug_enabled() else "; KERYX_LOG_LEVEL=debug shows the details"
+    output.warn(f"keryx: an unexpected error: {type(exc).__name__}: {exc}{hint}")
+    return UNEXPECTED
+
+
+def _print_traceback(exc: BaseException) -> None:
+    if _debug_enabled():
+        logging.shutdown()
+        traceback.print_exception(exc)
+
+
+def _debug_enabled() -> bool:
+    return os.environ.get("KERYX_LOG_LEVEL", "").lower() == "debug"
+
+
+def _pick_error(exc: BaseException) -> BaseException:
+    """The one error that a group of tasks ended with: ours before any other, the first before the rest."""
+    leaves = _flatten(exc)
+    return next((leaf for leaf in leaves if isinstance(leaf, KeryxError)), leaves[0])
+
+
+def _flatten(exc: BaseException) -> list[BaseException]:
+    if not isinstance(exc, BaseExceptionGroup):
+        return [exc]
+    inside = cast("tuple[BaseException, ...]", exc.exceptions)  # pyright: ignore[reportUnknownMemberType]
+    return [leaf for inner in inside for leaf in _flatten(inner)]
+
+
+def _describe_usage_error(exc: CycloptsError) -> str:
+    command = " ".join(("keryx", *(exc.command_chain or ())))
+    if isinstance(exc, UnusedCliTokensError):
+        return f"too many arguments: {' '.join(exc.unused_tokens or ())}. `{command} --help` shows how it is used"
+    text = " ".join(str(exc).split()).partition(" Available commands:")[0]
+    stop = "" if text.endswith((".", "?")) else "."
+    return f"{text[:1].lower()}{text[1:]}{stop} `{command} --help` shows how it is used"

@@ -1,0 +1,108 @@
+"""Options that many commands share, and how a command opens the hub."""
+
+import re
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from keryx import config
+from keryx.bootstrap import BaseApp, configure_logging
+from keryx.cli import output
+from keryx.config import Settings
+from keryx.core.errors import Conflict, Invalid
+from keryx.core.ids import SessionId
+from keryx.core.sessions import Session, Viewer
+from keryx.engine.hub.hub import Hub
+
+Json: TypeAlias = Annotated[
+    bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON instead of text.")
+]
+SessionRef: TypeAlias = Annotated[
+    str, Parameter(help="A session: its id, the beginning of its id, its title, or an old id.")
+]
+Yes: TypeAlias = Annotated[
+    bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")
+]
+
+_DURATION = re.compile(r"(\d{1,6})([smhdw])\Z")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@dataclass(frozen=True, slots=True)
+class HubAccess:
+    """The hub, and in whose name it is asked."""
+
+    hub: Hub
+    viewer: Viewer
+
+    async def find_session(self, ref: str) -> Session:
+        return await self.hub.resolve(self.viewer, ref)
+
+    async def find_id(self, ref: str) -> SessionId:
+        return (await self.find_session(ref)).id
+
+
+def load_settings() -> Settings:
+    """What the file and the environment say, with the log set up."""
+    found = config.read()
+    configure_logging(found)
+    return found
+
+
+def load_base() -> BaseApp:
+    """Keryx without its agents, as the settings describe it."""
+    return BaseApp(load_settings())
+
+
+@asynccontextmanager
+async def open_hub() -> AsyncGenerator[HubAccess]:
+    """The hub, for a command that asks one thing."""
+    below = load_base()
+    async with below.hub() as found:
+        yield HubAccess(found, below.viewer)
+
+
+def parse_since(text: str) -> datetime:
+    """The moment that a span before now, or a date, names."""
+    match = _DURATION.match(text.strip().lower())
+    if match:
+        return datetime.now(UTC) - timedelta(seconds=int(match[1]) * _UNIT_SECONDS[match[2]])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise Invalid(f"{text[:80]!r} is not a time: write 30m, 12h, 7d or 2026-01-31") from exc
+    return moment.astimezone(UTC)
+
+
+def check_positive(number: int, name: str) -> int:
+    if number < 1:
+        raise Invalid(f"{name} needs a number above zero")
+    return number
+
+
+def report_session(session: str, text: str, json: bool) -> None:
+    """Say what became of a session."""
+    output.write_result(text, {"session": session, "result": text}, json)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Return if the person says yes, there or beforehand."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Invalid("this needs a yes: add --yes where nobody can be asked")
+    output.write(f"{output.sanitize(question)} [y/N] ", end="")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Conflict("nothing was done")
+
+
+def warn_without_node(nodes: Sequence[object]) -> None:
+    """Say that a message will wait if no node runs."""
+    if not nodes:
+        output.warn("keryx: it waits in the queue: no node runs now, `keryx serve` will answer it")

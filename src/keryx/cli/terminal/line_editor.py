@@ -1,0 +1,188 @@
+"""The input line of a chat, with history and completion, and the list to choose a session from."""
+
+import sys
+import termios
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import BufferControl, FormattedTextControl, HSplit, Layout, VSplit, Window
+from prompt_toolkit.patch_stdout import patch_stdout
+from rich.cells import set_cell_size
+
+from keryx.cli import output
+from keryx.core.errors import StoreBroken
+from keryx.core.sessions import Session
+from keryx.engine.commands import COMMANDS
+
+PROMPT = "› "
+LEAVE_HINT = "Ctrl-C again or Ctrl-D leaves."
+_LOCAL_COMMANDS = (("quit", "Leave."),)
+_MENU_ROWS = 6
+_LFLAG = 3
+_PICKER_ROWS = 12
+
+
+class LineEditor:
+    """Reads one line, or several with Alt-Enter. What was typed is remembered over runs, for this person alone."""
+
+    def __init__(self, history: Path) -> None:
+        _create_private_file(history)
+        self._hinted = False
+        self._session: PromptSession[str | None] = PromptSession(
+            PROMPT,
+            history=FileHistory(str(history)),
+            completer=_CommandCompleter(),
+            complete_while_typing=True,
+            reserve_space_for_menu=_MENU_ROWS,
+            key_bindings=self._build_keys(),
+            rprompt=self._hint,
+        )
+
+    async def read(self) -> str | None:
+        """What was typed; `None` if the person leaves. Output of others appears above the line."""
+        self._hinted = False
+        with patch_stdout(raw=True):
+            try:
+                return await self._session.prompt_async(handle_sigint=False)
+            except EOFError:
+                return None
+
+    def _hint(self) -> str:
+        return LEAVE_HINT if self._hinted else ""
+
+    def _build_keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        def interrupt(event: KeyPressEvent) -> None:
+            buffer = event.app.current_buffer
+            if not buffer.text and self._hinted:
+                event.app.exit(result=None)
+            self._hinted = not buffer.text
+            buffer.reset()
+
+        def newline(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        keys.add("c-c")(interrupt)
+        keys.add("escape", "enter")(newline)
+        return keys
+
+
+@contextmanager
+def disable_echo() -> Generator[None]:
+    """What is typed while an answer comes is not echoed into it: the next prompt gets it. Ctrl-C stays a signal."""
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    quiet = termios.tcgetattr(keyboard)
+    quiet[_LFLAG] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(keyboard, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+async def pick_session(sessions: Sequence[Session]) -> Session | None:
+    """Let a person choose: typing filters, a number or the arrows choose, Enter takes, Escape leaves."""
+    return await _SessionPicker(sessions).run()
+
+
+class _CommandCompleter(Completer):
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        if not text.startswith("/") or " " in text:
+            return
+        for name, about in (*((c.name, c.help) for c in COMMANDS), *_LOCAL_COMMANDS):
+            if name.startswith(text[1:]):
+                yield Completion(
+                    f"/{name}", start_position=-len(text), display=f"/{name}", display_meta=about
+                )
+
+
+class _SessionPicker:
+    def __init__(self, sessions: Sequence[Session]) -> None:
+        self._all = list(sessions)
+        self._selected = 0
+        self._filter = Buffer(multiline=False, on_text_changed=self._select_first)
+
+    async def run(self) -> Session | None:
+        prompt = Window(FormattedTextControl("Go on with: "), dont_extend_width=True, height=1)
+        typed = Window(BufferControl(self._filter), height=1)
+        found = Window(FormattedTextControl(self._format_lines), dont_extend_height=True, wrap_lines=True)
+        application: Application[Session | None] = Application(
+            layout=Layout(HSplit([VSplit([prompt, typed]), found])),
+            key_bindings=self._build_keys(),
+            erase_when_done=True,
+        )
+        return await application.run_async()
+
+    @property
+    def _matches(self) -> list[tuple[int, Session]]:
+        """The sessions that fit what was typed: by number, or by every word in the title or id."""
+        wanted = self._filter.text.casefold().split()
+        numbered = list(enumerate(self._all, start=1))
+        if len(wanted) == 1 and wanted[0].isdigit() and 1 <= int(wanted[0]) <= len(numbered):
+            return [numbered[int(wanted[0]) - 1]]
+        return [(n, s) for n, s in numbered if all(w in f"{s.title} {s.id}".casefold() for w in wanted)]
+
+    def _select_first(self, _: Buffer) -> None:
+        self._selected = 0
+
+    def _format_lines(self) -> StyleAndTextTuples:
+        found = self._matches
+        first = max(0, min(self._selected - _PICKER_ROWS // 2, len(found) - _PICKER_ROWS))
+        lines: StyleAndTextTuples = []
+        for place, (number, session) in enumerate(found[first : first + _PICKER_ROWS], start=first):
+            line = _format_choice(number, session)
+            lines.append(("reverse" if place == self._selected else "", f"{line}\n"))
+        hint = "Enter takes it, arrows move, typing filters, Escape leaves." if found else "Nothing fits."
+        return [*lines, ("italic", hint)]
+
+    def _build_keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        def up(event: KeyPressEvent) -> None:
+            self._selected = max(0, self._selected - 1)
+
+        def down(event: KeyPressEvent) -> None:
+            self._selected = max(0, min(self._selected + 1, len(self._matches) - 1))
+
+        def take(event: KeyPressEvent) -> None:
+            if self._matches:
+                event.app.exit(result=self._matches[self._selected][1])
+
+        def leave(event: KeyPressEvent) -> None:
+            event.app.exit(result=None)
+
+        keys.add("up")(up)
+        keys.add("down")(down)
+        keys.add("enter")(take)
+        for key in ("escape", "c-c", "c-d"):
+            keys.add(key, eager=True)(leave)
+        return keys
+
+
+def _format_choice(number: int, session: Session) -> str:
+    facts = f"{session.surface}  {output.format_time(session.active_at)}"
+    room = output.terminal_width() - len(facts) - 8
+    title = output.truncate(session.title or f"untitled {session.id}", room)
+    return f"{number:>3}  {set_cell_size(title, room)}  {facts}"
+
+
+def _create_private_file(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError as exc:
+        raise StoreBroken(
+            f"{path} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME"
+        ) from exc

@@ -1,0 +1,1 @@
+"""The interfaces that plug-ins implement: agents and platform adapters."""

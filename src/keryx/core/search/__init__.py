@@ -1,0 +1,1 @@
+"""Search over message texts: tokens, query syntax and result snippets."""

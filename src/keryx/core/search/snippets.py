@@ -1,0 +1,147 @@
+"""Result snippets: the passage of a text that shows why a query matches."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Query, Term
+from keryx.core.search.tokens import Token, is_cjk, locate_tokens
+
+SCAN_LIMIT = 10_000
+
+_UNPRINTABLE = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff]")
+_ELLIPSIS = "…"
+_SLACK = 20
+
+_Atom = Term | Phrase | Prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A passage on one line, and the hits in it as ordered, separate ranges of its characters."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+def highlight(text: str, query: Query, *, width: int = 160) -> Snippet:
+    """The passage of about `width` characters with the most different hits, or the beginning if there are none.
+
+    Of a long text, only a stretch of `SCANNED` characters around a likely hit is looked at.
+    """
+    atoms = [] if query.expr is None else list(dict.fromkeys(_list_atoms(query.expr)))
+    start = _find_likely_start(text, atoms)
+    hits = _find_hits(text[start : start + SCAN_LIMIT], atoms)
+    hits = [(begin + start, end + start, atom) for begin, end, atom in hits]
+    first, last = _find_best_range(hits, width)
+    begin, end = _expand_window(text, first, last, width)
+    inside = [(max(b, begin), min(e, end)) for b, e, _ in hits if b < end and e > begin]
+    return _build_snippet(text, begin, end, inside)
+
+
+def _matches_words(wanted: tuple[str, ...], words: list[str], open_end: bool) -> bool:
+    if len(words) != len(wanted) or list(wanted[:-1]) != words[:-1]:
+        return False
+    return words[-1].startswith(wanted[-1]) if open_end else words[-1] == wanted[-1]
+
+
+def _list_atoms(expr: Expr) -> Iterator[_Atom]:
+    """What a text may be found for, in the order it was asked for."""
+    match expr:
+        case And(items) | Or(items):
+            for item in items:
+                yield from _list_atoms(item)
+        case Term() | Phrase() | Prefix():
+            yield expr
+        case Not():
+            return
+        case _:
+            assert_never(expr)
+
+
+def _find_likely_start(text: str, atoms: list[_Atom]) -> int:
+    """Where to begin looking in a long text: shortly before what is found last, as that is the rarest."""
+    if len(text) <= SCAN_LIMIT:
+        return 0
+    lower = text.lower()
+    wanted = [(isinstance(atom, Term) and atom.mark) or atom.words[0] for atom in atoms]
+    place = max((lower.find(word) for word in wanted), default=0)
+    if len(lower) != len(text):
+        return 0
+    near = max(0, place - SCAN_LIMIT // 2)
+    blank = _find_blank(text, near, place)
+    return near if blank is None or near == 0 else blank
+
+
+def _find_hits(text: str, atoms: list[_Atom]) -> list[tuple[int, int, _Atom]]:
+    wanted = {atom.words[0] for atom in atoms if atom.words}
+    wanted |= {atom.mark for atom in atoms if isinstance(atom, Term) and atom.mark is not None}
+    longest = max((len(atom.words) for atom in atoms), default=0)
+    found: set[tuple[int, int, _Atom]] = set()
+    for run in locate_tokens(text, wanted, longest) if atoms else ():
+        for atom in atoms:
+            found.update(_match_atom(run, atom))
+    return sorted(found, key=lambda hit: hit[:2])
+
+
+def _match_atom(run: list[Token], atom: _Atom) -> Iterator[tuple[int, int, _Atom]]:
+    if isinstance(atom, Term) and atom.mark is not None:
+        yield from ((token.start, token.end, atom) for token in run if token.mark and token.text == atom.mark)
+    words = [token for token in run if not token.mark]
+    names = [token.text for token in words]
+    size, open_end = len(atom.words), isinstance(atom, Prefix)
+    for i in range(len(words)) if size else ():
+        if _matches_words(atom.words, names[i : i + size], open_end):
+            yield words[i].start, _find_hit_end(words[i + size - 1], atom), atom
+
+
+def _find_hit_end(last: Token, atom: _Atom) -> int:
+    """A pair of CJK characters that was found by its first one is a hit of that one only."""
+    alone = isinstance(atom, Prefix) and is_cjk(last.text) and len(atom.words[-1]) < len(last.text)
+    return last.start + 1 if alone else last.end
+
+
+def _find_best_range(hits: list[tuple[int, int, _Atom]], width: int) -> tuple[int, int]:
+    """The stretch of at most `width` characters with the most different hits, then the most, then the first."""
+    best, score = (0, 0), (0, 0)
+    low = 0
+    for high, (_, end, _) in enumerate(hits):
+        while hits[low][0] < end - width and low < high:
+            low += 1
+        inside = hits[low : high + 1]
+        worth = (len({atom for *_, atom in inside}), len(inside))
+        if worth > score:
+            best, score = (hits[low][0], max(e for _, e, _ in inside)), worth
+    return best
+
+
+def _expand_window(text: str, first: int, last: int, width: int) -> tuple[int, int]:
+    """`width` characters with the stretch in their middle, cut between words if there is a blank nearby."""
+    begin = max(0, min(first - (width - (last - first)) // 2, len(text) - width, first))
+    end = min(len(text), begin + width)
+    if begin > 0 and (blank := _find_blank(text, begin, min(begin + _SLACK, first))) is not None:
+        begin = blank + 1
+    if end < len(text):
+        while end > max(last, begin + 1, begin + width - _SLACK) and not text[end].isspace():
+            end -= 1
+        if not text[end].isspace():
+            end = min(len(text), begin + width)
+    return begin, end
+
+
+def _find_blank(text: str, start: int, stop: int) -> int | None:
+    return next((i for i in range(start, stop) if text[i].isspace()), None)
+
+
+def _build_snippet(text: str, begin: int, end: int, hits: list[tuple[int, int]]) -> Snippet:
+    front = _ELLIPSIS if begin > 0 else ""
+    back = _ELLIPSIS if end < len(text) else ""
+    shift = len(front) - begin
+    spans: list[tuple[int, int]] = []
+    for start, stop in sorted(hits):
+        if spans and start + shift <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], stop + shift))
+        else:
+            spans.append((start + shift, stop + shift))
+    return Snippet(front + _UNPRINTABLE.sub(" ", text[begin:end]) + back, tuple(spans))

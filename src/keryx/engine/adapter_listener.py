@@ -1,0 +1,135 @@
+"""Keeps each adapter listening, with back-off after failures, and implements the AdapterContext that an adapter calls."""
+
+import logging
+from collections.abc import Sequence
+
+from keryx.core.clock import Clock
+from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.media import Attachment
+from keryx.core.messages import Audio, File, Image
+from keryx.core.ports.adapter import Adapter, InboundMessage, LinkState, MenuItem, Receipt
+from keryx.core.source import Source
+from keryx.engine import commands, media
+from keryx.engine.hub.hub import Hub
+from keryx.engine.loops.platform_status import PlatformStatusReporter
+from keryx.engine.plugins import RoleLookup, guard_cancellation
+
+log = logging.getLogger(__name__)
+MIN_PAUSE = 1.0
+MAX_PAUSE = 60.0
+MAX_REFUSED_PAUSE = 600.0
+
+
+class HubAdapterContext:
+    """One adapter's door, opened where its platform was last."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        adapter: Adapter,
+        connections: PlatformStatusReporter,
+        roles: RoleLookup,
+        cursor: str | None,
+    ) -> None:
+        self._hub = hub
+        self._roles = roles
+        self._adapter = adapter
+        self._connections = connections
+        self.cursor = cursor
+        self.menu: Sequence[MenuItem] = [MenuItem(c.name, c.help) for c in commands.COMMANDS]
+
+    async def receive(self, inbound: InboundMessage) -> Receipt:
+        known = await self._roles.add_roles(inbound) if self._roles.enabled else inbound
+        receipt = await self._hub.receive(known)
+        self._connections.count(self._adapter, "received")
+        return receipt
+
+    async def init_cursor(self, position: str) -> None:
+        await self._hub.init_cursor(_cursor_name(self._adapter), position)
+
+    async def store_attachment(self, attachment: Attachment) -> Image | File | Audio:
+        owner = media.build_adapter_viewer(self._adapter.platform, self._adapter.account)
+        return await self._hub.media.save(owner, attachment)
+
+    async def is_allowed(self, source: Source) -> bool:
+        known = await self._roles.refresh_roles(source) if self._roles.enabled else source
+        return await self._hub.people.is_allowed(known)
+
+    async def move_chat(self, old: str, new: str) -> None:
+        await self._hub.lanes.move_chat(self._adapter.platform, self._adapter.account, old, new)
+
+    async def add_alias(self, source: Source, other: str) -> None:
+        await self._hub.people.add_alias(source, other)
+
+    def report(self, link: LinkState, detail: str = "") -> None:
+        self._connections.report(self._adapter, link, detail)
+
+
+async def open_context(
+    hub: Hub, adapter: Adapter, connections: PlatformStatusReporter, roles: RoleLookup
+) -> HubAdapterContext:
+    return HubAdapterContext(
+        hub, adapter, connections, roles, await hub.platform_cursor(_cursor_name(adapter))
+    )
+
+
+def _cursor_name(adapter: Adapter) -> str:
+    return f"{adapter.platform}:{adapter.account}"
+
+
+class AdapterListener:
+    """One adapter. `now` tells whether it is listening."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        clock: Clock,
+        adapter: Adapter,
+        *,
+        connections: PlatformStatusReporter,
+        roles: RoleLookup,
+    ) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._adapter = adapter
+        self._connections = connections
+        self._roles = roles
+        self.active = False
+
+    async def run(self) -> None:
+        """Listen, and after a failure again, after a pause that grows. Refused credentials are tried more rarely."""
+        pause = MIN_PAUSE
+        while True:
+            began = self._clock.monotonic()
+            refused = await self._listen()
+            longest = MAX_REFUSED_PAUSE if refused else MAX_PAUSE
+            if self._clock.monotonic() - began > longest:
+                pause = MIN_PAUSE
+            await self._clock.sleep(min(pause, longest))
+            pause = min(pause * 2, longest)
+
+    async def _listen(self) -> bool:
+        """Listen until that ends; gives whether the platform refused the credentials."""
+        adapter, report = self._adapter, self._connections.report
+        report(adapter, LinkState.CONNECTING)
+        try:
+            door = await open_context(self._hub, adapter, self._connections, self._roles)
+            self.active = True
+            with guard_cancellation():
+                await adapter.listen(door)
+            report(adapter, LinkState.BROKEN, "the adapter stopped listening by itself")
+        except Forbidden as exc:
+            report(adapter, LinkState.REFUSED, str(exc))
+            return True
+        except KeryxError as exc:
+            report(adapter, LinkState.BROKEN, str(exc))
+        except Exception as exc:
+            log.exception("the %s adapter failed; it is started again", adapter.platform)
+            report(
+                adapter,
+                LinkState.BROKEN,
+                f"the adapter failed ({type(exc).__name__}): the log has the details",
+            )
+        finally:
+            self.active = False
+        return False

@@ -1,0 +1,308 @@
+"""Tools that every agent has: search and read conversations, send messages, manage jobs. They never reach further than the rights of the owner of the session."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from keryx.agents.tools import Permission, ToolFailed, ToolOutput, ToolSpec
+from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.ids import OPERATOR, SessionId
+from keryx.core.messages import Message, Role
+from keryx.core.ports.agent import TurnContext
+from keryx.core.sessions import Session, Viewer
+from keryx.engine.hub.hub import Hub
+from keryx.engine.units import jobs
+from keryx.store.search.index import SearchHit
+
+T = TypeVar("T", bound=msgspec.Struct)
+_MAX_LIMIT = 100
+_MAX_PAGES = 5
+
+
+class NoArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class SearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    query: str
+    limit: int = 10
+
+
+class ReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    conversation: str
+    after: int = 0
+    limit: int = 50
+
+
+class SendArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    target: str
+    text: str
+
+
+class AddJobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schedule: str
+    prompt: str
+    name: str = ""
+    to: str = ""
+    zone: str = ""
+
+
+class JobAction(StrEnum):
+    PAUSE = "pause"
+    RESUME = "resume"
+    RUN = "run"
+    REMOVE = "remove"
+
+
+class ChangeJobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    job: str
+    action: JobAction
+
+
+def _build_schema(required: Sequence[str], **properties: tuple[str, str]) -> dict[str, Any]:
+    shown = {name: {"type": kind, "description": about} for name, (kind, about) in properties.items()}
+    return {
+        "type": "object",
+        "properties": shown,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+SPECS = (
+    ToolSpec(
+        name="search_conversations",
+        description="Search this person's past conversations. Gives passages, each with the id of its conversation and message.",
+        parameters=_build_schema(
+            ["query"],
+            query=("string", 'Words, "a phrase", prefix*, -without; also from: tool: before: after:'),
+            limit=("integer", "How many passages at most; 10 unless told."),
+        ),
+        repeatable=True,
+    ),
+    ToolSpec(
+        name="read_conversation",
+        description="Read messages of one past conversation, oldest first.",
+        parameters=_build_schema(
+            ["conversation"],
+            conversation=("string", "The id or title of a conversation."),
+            after=("integer", "Begin after the message of this number."),
+            limit=("integer", "How many messages at most; 50 unless told."),
+        ),
+        repeatable=True,
+    ),
+    ToolSpec(
+        name="send_message",
+        description="Send a text to another place where this person talks. The answer to the conversation itself needs no tool.",
+        parameters=_build_schema(
+            ["target", "text"],
+            target=(
+                "string",
+                "origin, <platform> for its home channel, or <platform>:<chat>[:<thread>] of a place this person talks in.",
+            ),
+            text=("string", "What to send."),
+        ),
+        permission=Permission.ASK,
+    ),
+    ToolSpec(
+        name="list_jobs",
+        description="List this person's scheduled jobs, each with its schedule and what became of its last run.",
+        parameters=_build_schema([]),
+        repeatable=True,
+    ),
+    ToolSpec(
+        name="add_job",
+        description="Schedule a prompt: at its time it is answered in a conversation of its own, and the answer is sent.",
+        parameters=_build_schema(
+            ["schedule", "prompt"],
+            schedule=(
+                "string",
+                "30m (once), every 2h, cron such as 0 9 * * mon-fri, @daily, or 2030-01-31T09:00.",
+            ),
+            prompt=("string", "What is to be done then. Nothing else of this conversation is known there."),
+            name=("string", "A short name; without one it is made from the prompt."),
+            to=("string", "Where the answer is sent: origin unless told, or places as in send_message."),
+            zone=("string", "The time zone of the schedule, such as Europe/Berlin."),
+        ),
+        permission=Permission.ASK,
+    ),
+    ToolSpec(
+        name="change_job",
+        description="Pause, resume, run at once or remove one of this person's scheduled jobs.",
+        parameters=_build_schema(
+            ["job", "action"],
+            job=("string", "The name or id of a job."),
+            action=("string", "pause, resume, run or remove."),
+        ),
+        permission=Permission.ASK,
+    ),
+)
+
+
+class BuiltinTools:
+    """Asks the hub in the name of whoever asked for the turn."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._run: dict[str, Callable[[Mapping[str, Any], TurnContext], Awaitable[str]]] = {
+            "search_conversations": self._search,
+            "read_conversation": self._read,
+            "send_message": self._send,
+            "list_jobs": self._list_jobs,
+            "add_job": self._add_job,
+            "change_job": self._change_job,
+        }
+
+    async def specs(self, context: TurnContext) -> Sequence[ToolSpec]:
+        return SPECS
+
+    def warnings(self, context: TurnContext) -> Sequence[str]:
+        return ()
+
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput:
+        try:
+            return ToolOutput(await self._run[name](arguments, context))
+        except KeryxError as exc:
+            raise ToolFailed(str(exc)) from exc
+
+    async def _search(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        return await search_conversations(
+            self._hub, _build_viewer(context), arguments, within=_find_only_session(context)
+        )
+
+    async def _read(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        return await read_conversation(
+            self._hub, _build_viewer(context), arguments, within=_find_only_session(context)
+        )
+
+    async def _send(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        asked = _parse_arguments(arguments, SendArguments)
+        sent = await self._hub.deliveries.post(
+            _build_viewer(context),
+            context.turn,
+            asked.target,
+            asked.text,
+            alone=_find_only_session(context) is None,
+        )
+        return f"It is on its way to {', '.join(map(str, sent))}."
+
+    async def _list_jobs(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        _parse_arguments(arguments, NoArguments)
+        _check_owner(context)
+        found = await self._hub.jobs.list_with_last_run(_build_viewer(context))
+        return "\n".join(jobs.render_line(job, last) for job, last in found) or "There are no jobs."
+
+    async def _add_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        wanted = msgspec.convert(
+            _parse_arguments(arguments, AddJobArguments), jobs.JobRequest, from_attributes=True
+        )
+        _check_owner(context)
+        job = await self._hub.jobs.add_from_turn(
+            _build_viewer(context), context.turn, wanted, alone=_find_only_session(context) is None
+        )
+        return f"Made. {jobs.render_line(job)}"
+
+    async def _change_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
+        asked = _parse_arguments(arguments, ChangeJobArguments)
+        _check_owner(context)
+        verbs = self._hub.jobs
+        by_action = {
+            JobAction.PAUSE: verbs.pause,
+            JobAction.RESUME: verbs.resume,
+            JobAction.RUN: verbs.run,
+            JobAction.REMOVE: verbs.remove,
+        }
+        await by_action[asked.action](_build_viewer(context), asked.job)
+        return f"Done: {asked.action.value} {asked.job}."
+
+
+def _check_owner(context: TurnContext) -> None:
+    """Jobs run in the name of the owner, so nobody else may have them made or look at them."""
+    if context.asker not in (context.owner, OPERATOR):
+        raise Forbidden("only whoever began this conversation can have jobs here")
+
+
+async def search_conversations(
+    hub: Hub, viewer: Viewer, arguments: Mapping[str, Any], *, within: SessionId | None = None
+) -> str:
+    """What `search_conversations` answers; `within` limits it to one conversation."""
+    asked = _parse_arguments(arguments, SearchArguments)
+    hits = await _search_hits(hub, viewer, asked.query, max(1, min(asked.limit, _MAX_LIMIT)), within)
+    return "\n\n".join(map(_render_hit, hits)) or "Nothing was found."
+
+
+async def read_conversation(
+    hub: Hub, viewer: Viewer, arguments: Mapping[str, Any], *, within: SessionId | None = None
+) -> str:
+    """What `read_conversation` answers; `within` limits it to one conversation."""
+    asked = _parse_arguments(arguments, ReadArguments)
+    session = await hub.resolve(viewer, asked.conversation)
+    if within is not None and session.id != within:
+        raise Forbidden("others listen in here, so only this conversation can be read")
+    limit = max(1, min(asked.limit, _MAX_LIMIT))
+    messages = await hub.messages(viewer, session.id, after=max(0, asked.after), limit=limit)
+    return "\n\n".join(
+        [
+            _render_heading(session),
+            *filter(None, map(_render_message, messages)),
+            _render_footer(session, messages),
+        ]
+    )
+
+
+async def _search_hits(
+    hub: Hub, viewer: Viewer, query: str, limit: int, within: SessionId | None
+) -> list[SearchHit]:
+    if within is None:
+        return await hub.search(viewer, query, limit=limit)
+    found: list[SearchHit] = []
+    for page in range(_MAX_PAGES):
+        hits = await hub.search(viewer, query, limit=_MAX_LIMIT, offset=page * _MAX_LIMIT)
+        found += [h for h in hits if h.session.id == within]
+        if len(found) >= limit or len(hits) < _MAX_LIMIT:
+            break
+    return found[:limit]
+
+
+def _parse_arguments(arguments: Mapping[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(dict(arguments), kind, strict=False)
+    except msgspec.ValidationError as exc:
+        raise ToolFailed(f"The arguments are wrong: {exc}. Nothing was done.") from exc
+
+
+def _build_viewer(context: TurnContext) -> Viewer:
+    """In whose name the tools ask: the owner of the session, whose place this is."""
+    return Viewer(context.profile, context.owner)
+
+
+def _find_only_session(context: TurnContext) -> SessionId | None:
+    """The conversation of the turn, where somebody else than the owner would learn what is found in others."""
+    others = context.shared or context.asker not in (context.owner, OPERATOR)
+    return context.session if others else None
+
+
+def _render_hit(hit: SearchHit) -> str:
+    name = hit.session.title or "untitled"
+    if hit.message is None:
+        return f"{name} (conversation {hit.session.id}, {hit.session.active_at:%Y-%m-%d})"
+    return f"{name} (conversation {hit.session.id}, message {hit.message.seq}, {hit.message.at:%Y-%m-%d %H:%M})\n{hit.snippet.text}"
+
+
+def _render_heading(session: Session) -> str:
+    return f"{session.title or 'untitled'}: conversation {session.id}, {session.last_seq} messages"
+
+
+def _render_message(message: Message) -> str:
+    if message.undone or message.role is Role.TOOL or not message.text.strip():
+        return ""
+    who = message.author or message.role.value
+    return f"#{message.seq} {who}, {message.at:%Y-%m-%d %H:%M}: {message.text}"
+
+
+def _render_footer(session: Session, messages: Sequence[Message]) -> str:
+    if not messages or messages[-1].seq >= session.last_seq:
+        return "That is the end."
+    return f"There is more: read on with after={messages[-1].seq}."

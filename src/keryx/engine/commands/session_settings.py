@@ -1,0 +1,125 @@
+"""Commands on the settings of a session (agent, model, effort, personality, tools), and status, usage and help."""
+
+import msgspec
+
+from keryx.core.errors import Forbidden, Invalid, NotFound
+from keryx.core.sessions import EFFORTS
+from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult, pluralize, quote_title
+from keryx.engine.commands.command_table import COMMANDS, CommandAudience
+from keryx.engine.units import place
+from keryx.store import sessions, turns
+
+_MAX_PERSONALITY = 4000
+
+
+def _agent(call: CommandCall) -> CommandResult:
+    session, known = call.session, call.policy.agents
+    if not call.text:
+        there = f" There are: {', '.join(known)}." if known else ""
+        name = (
+            call.policy.choose_agent(session, place.find_source(session, call.lane))
+            if session
+            else call.settings.agent
+        )
+        chosen = "" if call.settings.agent else " (not chosen here)"
+        return CommandResult(f"Agent: {name or 'default'}{chosen}.{there}", call.session_id)
+    if not call.is_operator:
+        raise Forbidden("choosing an agent is for operators: see [access] in the settings")
+    if call.text != "default" and call.text not in known:
+        raise NotFound(f"there is no agent {call.text[:80]!r}: there are {', '.join(known) or 'none'}")
+    agent = None if call.text == "default" else call.text
+    changed = call.configure(msgspec.structs.replace(call.settings, agent=agent))
+    return CommandResult(f"Agent: {agent or 'default'}. It answers from the next message on.", changed)
+
+
+def _model(call: CommandCall) -> CommandResult:
+    known = ", ".join(call.policy.models)
+    if not call.text:
+        there = f" There are: {known}." if known else ""
+        return CommandResult(f"Model: {call.settings.model or 'default'}.{there}", call.session_id)
+    model = None if call.text == "default" else call.text[:200]
+    changed = call.configure(msgspec.structs.replace(call.settings, model=model))
+    # An agent that is a program of its own may have models that nobody here knows.
+    unknown = f" It is none of those set up here: {known}." if known and model else ""
+    return CommandResult(
+        f"Model: {model or 'default'}.{'' if model in call.policy.models else unknown}", changed
+    )
+
+
+def _effort(call: CommandCall) -> CommandResult:
+    if not call.text:
+        return CommandResult(f"Effort: {call.settings.effort or 'default'}.", call.session_id)
+    if call.text not in (*EFFORTS, "default"):
+        raise Invalid(f"{call.text[:80]!r} is no effort: write {', '.join(EFFORTS)} or default")
+    effort = None if call.text == "default" else call.text
+    changed = call.configure(msgspec.structs.replace(call.settings, effort=effort))
+    return CommandResult(f"Effort: {effort or 'default'}.", changed)
+
+
+def _personality(call: CommandCall) -> CommandResult:
+    if not call.text:
+        return CommandResult(_render_personality(call.settings.personality), call.session_id)
+    text = None if call.text in ("off", "none", "default") else call.text
+    if text and len(text) > _MAX_PERSONALITY:
+        raise Invalid(f"a personality has at most {_MAX_PERSONALITY:,} characters: shorten it")
+    changed = call.configure(msgspec.structs.replace(call.settings, personality=text))
+    return CommandResult(_render_personality(text), changed)
+
+
+def _render_personality(personality: str | None) -> str:
+    return f"Personality: {personality}" if personality else "No personality is set here."
+
+
+def _tools(call: CommandCall) -> CommandResult:
+    known = call.policy.tools
+    chosen = known if call.settings.tools is None else call.settings.tools
+    word, _, name = call.text.partition(" ")
+    if not call.text:
+        listed = [f"{n}: {'on' if n in chosen else 'off'}" for n in known]
+        return CommandResult("\n".join(listed) or "There are no tools.", call.session_id)
+    if word not in ("on", "off") or name not in known:
+        raise NotFound(f"write /tools on or /tools off and one of {', '.join(known) or 'no tools at all'}")
+    now = tuple(n for n in known if (n in chosen and n != name) or (n == name and word == "on"))
+    changed = call.configure(msgspec.structs.replace(call.settings, tools=None if now == known else now))
+    return CommandResult(f"{name}: {word}.", changed)
+
+
+def _status(call: CommandCall) -> CommandResult:
+    session = call.session
+    if session is None:
+        return CommandResult("No conversation here yet. Say something.")
+    activity = sessions.get_activity(call.tx, session.id)
+    waiting = len(turns.list_queued(call.tx, session.id))
+    lines = [
+        f"{quote_title(session)} · {session.id}",
+        f"{activity.value}, {waiting} waiting · {pluralize(session.messages, 'message')}, {pluralize(session.turns, 'turn')}",
+        f"model {session.settings.model or 'default'} · since {session.created_at:%Y-%m-%d %H:%M} UTC",
+    ]
+    return CommandResult("\n".join(lines), session.id)
+
+
+def _usage(call: CommandCall) -> CommandResult:
+    s = call.current_session
+    cost = "unknown" if s.cost is None else f"{s.cost / 1_000_000:.4f} ({s.cost_status})"
+    t = s.tokens
+    return CommandResult(
+        f"in {t.input}, out {t.output}, reasoning {t.reasoning}, cache read {t.cache_read}, write {t.cache_write} · cost {cost}",
+        s.id,
+    )
+
+
+def _help(call: CommandCall) -> CommandResult:
+    shown = [c for c in COMMANDS if c.who is not CommandAudience.OPERATOR or call.is_operator]
+    return CommandResult("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in shown))
+
+
+HANDLERS: dict[str, CommandHandler] = {
+    "agent": _agent,
+    "model": _model,
+    "effort": _effort,
+    "personality": _personality,
+    "tools": _tools,
+    "status": _status,
+    "usage": _usage,
+    "help": _help,
+}

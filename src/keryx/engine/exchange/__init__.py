@@ -1,1 +1,0 @@
-"""Exchange: sessions leave the store as JSONL, Markdown or HTML, and come back from JSONL."""

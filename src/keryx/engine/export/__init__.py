@@ -1,0 +1,1 @@
+"""Export of sessions as JSONL, Markdown or HTML."""

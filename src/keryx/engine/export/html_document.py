@@ -1,0 +1,287 @@
+# Pygments has types for a part of itself only.
+# pyright: reportUnknownVariableType=false
+# Pygments has types for a part of itself only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""A session as one self-contained HTML file with its style sheet: no scripts, no requests to other hosts, all foreign text escaped or sanitised."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from html import escape
+from typing import assert_never
+
+import msgspec
+import nh3
+from markdown_it import MarkdownIt
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.util import ClassNotFound
+
+from keryx.core.compaction import describe_notice, is_epoch_notice
+from keryx.core.ids import SessionId
+from keryx.core.messages import Audio, File, Image, Notice, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.records import MessageRecord, SessionRecord
+from keryx.core.sessions import UNTITLED
+from keryx.core.text import to_single_line
+from keryx.engine.export.markdown_document import (
+    ROLE_NAMES,
+    SessionMessages,
+    find_summary,
+    format_time,
+    list_facts,
+    list_marks,
+    replace_unencodable,
+)
+
+_MAX_MARKDOWN = 200_000
+_MAX_CODE = 50_000
+_CONTROLS = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
+_PLAIN = re.compile(r"[^`*_~\[\]<>&#|\\!+>=:-]*\Z")
+_LIST_MARKER = re.compile(r"^\s*(?:\d+[.)]|\t| {4})", re.M)
+_CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+)
+_TAGS = {
+    "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span", "div",
+    "table", "thead", "tbody", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6",
+}  # fmt: skip
+_ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
+_FORMATTER = HtmlFormatter[str](nowrap=True)
+_STYLE_SHEET = """
+:root { color-scheme: light dark; --bg: #f6f7f9; --card: #fff; --ink: #1c2128; --soft: #5c6672; --line: #dfe3e8;
+  --mine: #e7f0fe; --mine-line: #c8dcfb; --accent: #2559b8; --code: #f3f4f7; --warn: #9a5b00; }
+@media (prefers-color-scheme: dark) { :root { --bg: #111418; --card: #1a1f26; --ink: #e3e7ec; --soft: #97a1ad;
+  --line: #2c333c; --mine: #17283f; --mine-line: #26406a; --accent: #86b1ff; --code: #12161b; --warn: #e3a94f; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--bg); color: var(--ink); font: 16px/1.6 system-ui, sans-serif; }
+main { max-width: 54rem; margin: 0 auto; padding: 2rem 1rem 5rem; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .75rem; overflow-wrap: anywhere; }
+article { margin-bottom: 4rem; }
+article + article { border-top: 1px solid var(--line); padding-top: 2.5rem; }
+dl { display: flex; flex-wrap: wrap; gap: .15rem 1.5rem; margin: 0 0 2rem; font-size: .85rem; color: var(--soft); }
+dl div { display: flex; gap: .4rem; }
+dt::after { content: ":"; }
+dd { margin: 0; color: var(--ink); overflow-wrap: anywhere; }
+nav { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: .75rem 1.25rem; margin-bottom: 3rem; }
+nav ol { margin: 0; padding-left: 1.5rem; }
+nav span { color: var(--soft); font-size: .85rem; }
+a { color: var(--accent); }
+.m { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: .6rem 1rem .75rem;
+  margin: 0 0 .9rem; overflow-wrap: anywhere; unicode-bidi: isolate; }
+.m.user { background: var(--mine); border-color: var(--mine-line); margin-left: 3rem; }
+.m.assistant { margin-right: 3rem; }
+.m.tool { margin-right: 3rem; border-style: dashed; }
+.m.notice { background: none; border: none; color: var(--soft); text-align: center; font-size: .9rem; }
+.m.notice header { justify-content: center; }
+.m.undone > div { opacity: .5; text-decoration: line-through; }
+.m header { display: flex; flex-wrap: wrap; gap: .5rem; align-items: baseline; font-size: .82rem; color: var(--soft);
+  margin-bottom: .15rem; }
+.m header b { color: var(--ink); font-weight: 600; unicode-bidi: isolate; }
+.m header a { color: inherit; text-decoration: none; margin-left: auto; }
+.mark { color: var(--warn); border: 1px solid currentColor; border-radius: 99px; padding: 0 .5rem; font-size: .75rem; }
+.m p { margin: .4rem 0; white-space: pre-line; }
+.m pre { background: var(--code); border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem; overflow-x: auto;
+  font: .86rem/1.5 ui-monospace, monospace; margin: .5rem 0; }
+.m pre.plain { white-space: pre-wrap; }
+.m code { font: .9em ui-monospace, monospace; background: var(--code); border-radius: 4px; padding: .1em .3em; }
+.m pre code { background: none; padding: 0; font-size: 1em; }
+.m blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid var(--line); color: var(--soft); }
+.m table { border-collapse: collapse; display: block; overflow-x: auto; }
+.m th, .m td { border: 1px solid var(--line); padding: .3rem .6rem; }
+.m h1, .m h2, .m h3, .m h4, .m h5, .m h6 { font-size: 1.05rem; margin: .8rem 0 .3rem; }
+details { margin: .4rem 0; font-size: .92rem; }
+summary { cursor: pointer; color: var(--soft); }
+summary b { color: var(--ink); font-family: ui-monospace, monospace; font-weight: 600; }
+.chip { display: inline-block; border: 1px solid var(--line); border-radius: 8px; padding: .15rem .6rem; font-size: .88rem; }
+.fold { border-top: 1px dashed var(--line); color: var(--soft); text-align: center; font-size: .85rem; margin: 1.75rem 0; padding-top: .3rem; }
+.fold details { text-align: left; }
+footer { color: var(--soft); font-size: .8rem; text-align: center; }
+@media (max-width: 40rem) { .m.user { margin-left: 0; } .m.assistant, .m.tool { margin-right: 0; } }
+@media print { body { background: none; } .m { break-inside: avoid-page; } }
+"""
+
+
+class ContentsEntry(msgspec.Struct, frozen=True):
+    """A line of the table of contents."""
+
+    id: SessionId
+    title: str
+    when: str
+
+    @classmethod
+    def from_session(cls, session: SessionRecord) -> "ContentsEntry":
+        return cls(session.id, session.title or UNTITLED, format_time(session.active_at))
+
+
+def render(contents: Sequence[ContentsEntry], told: Iterable[SessionMessages]) -> Iterator[str]:
+    """The text of a file, in pieces."""
+    yield _render_head(contents[0].title if len(contents) == 1 else f"{len(contents)} conversations")
+    if len(contents) > 1:
+        yield _render_contents(contents)
+    for session, messages in told:
+        yield _render_header(session)
+        epoch = 0
+        for message in messages:
+            if message.epoch != epoch:
+                epoch = message.epoch
+                yield _render_compaction(session, epoch)
+            if not is_epoch_notice(message.parts):
+                yield _render_message(message)
+        yield "</article>\n"
+    yield "<footer>Exported by Keryx</footer>\n</main>\n</body>\n</html>\n"
+
+
+def render_markdown(text: str) -> str:
+    """Markdown as HTML in which nothing runs, loads or leaves its place."""
+    if len(text) > _MAX_MARKDOWN:
+        return f'<pre class="plain">{_escape_text(text)}</pre>'
+    if _PLAIN.match(text) and not _LIST_MARKER.search(text):
+        return "".join(
+            f"<p>{_escape_text(block)}</p>" for block in re.split(r"\n{2,}", text) if block.strip()
+        )
+    return nh3.clean(
+        _build_parser().render(_replace_controls(text)),
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        allowed_classes={"span": _list_highlight_classes(), "pre": {"hl"}},
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer nofollow",
+    )
+
+
+def _render_head(title: str) -> str:
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{_escape_line(title)}</title>\n<style>{build_style_sheet()}</style>\n</head>\n<body>\n<main>\n"
+    )
+
+
+def _render_contents(contents: Sequence[ContentsEntry]) -> str:
+    items = "".join(
+        f'<li><a href="#{_escape_line(h.id)}">{_escape_line(h.title)}</a> <span>{h.when}</span></li>\n'
+        for h in contents
+    )
+    return f'<nav aria-label="Conversations">\n<ol>\n{items}</ol>\n</nav>\n'
+
+
+def _render_header(session: SessionRecord) -> str:
+    listed = "".join(
+        f"<div><dt>{name}</dt><dd>{_escape_line(value)}</dd></div>\n" for name, value in list_facts(session)
+    )
+    title = _escape_line(session.title or UNTITLED)
+    return f'<article id="{_escape_line(session.id)}">\n<h1 dir="auto">{title}</h1>\n<dl>\n{listed}</dl>\n'
+
+
+def _render_compaction(session: SessionRecord, epoch: int) -> str:
+    text = find_summary(session, epoch)
+    told = f"<details><summary>Summary</summary>{render_markdown(text)}</details>" if text else ""
+    return f'<div class="fold">What came before was compacted here{told}</div>\n'
+
+
+def _render_message(message: MessageRecord) -> str:
+    who = _escape_line(message.author or ROLE_NAMES[message.role])
+    badges = "".join(f' <span class="mark">{mark}</span>' for mark in list_marks(message))
+    body = "".join(_render_part(part) for part in message.parts)
+    place = f"{_escape_line(message.session)}-{message.seq}"
+    classes = f"m {message.role.value}{' undone' if message.undone else ''}"
+    head = (
+        f'<header><b>{who}</b> <time datetime="{message.at:%Y-%m-%dT%H:%M:%SZ}">{format_time(message.at)}</time>'
+        f'{badges} <a href="#{place}" aria-label="Link to message {message.seq}">#{message.seq}</a></header>'
+    )
+    if message.role is Role.NOTICE:
+        head = ""
+    return f'<section class="{classes}" id="{place}">{head}<div dir="auto">{body}</div></section>\n'
+
+
+def _render_part(part: Part) -> str:
+    match part:
+        case Text(text):
+            return render_markdown(text)
+        case Notice():
+            return f"<p>{_escape_text(describe_notice(part))}</p>"
+        case Image() | File():
+            return f'<p><span class="chip">Attached: {_escape_line(part.name or part.media)}</span></p>'
+        case Audio():
+            chip = f'<p><span class="chip">Audio: {_escape_line(part.name or part.media)}</span></p>'
+            return chip + (f"<p>{_escape_text(part.transcript)}</p>" if part.transcript else "")
+        case ToolCall():
+            return _render_details(
+                f"Calls <b>{_escape_line(part.name)}</b>", _highlight_code(part.input, "json")
+            )
+        case ToolResult():
+            verb = "failed" if part.failed else "answered"
+            return _render_details(f"<b>{_escape_line(part.name)}</b> {verb}", _escape_text(part.output))
+        case Reasoning():
+            return _render_details("Reasoning", _escape_text(part.text)) if part.text else ""
+        case _:
+            assert_never(part)
+
+
+def _render_details(title: str, body: str) -> str:
+    return f'<details><summary>{title}</summary><pre class="plain hl">{body}</pre></details>'
+
+
+def _escape_line(text: str) -> str:
+    """Foreign text on one line, fit for an attribute too."""
+    return escape(_replace_controls(to_single_line(text)))
+
+
+def _escape_text(text: str) -> str:
+    return escape(_replace_controls(text))
+
+
+def _replace_controls(text: str) -> str:
+    """Text that a page may hold: what cannot be written or seen becomes a replacement character."""
+    return _CONTROLS.sub("\ufffd", replace_unencodable(text))
+
+
+def _highlight_code(text: str, language: str) -> str:
+    if len(text) > _MAX_CODE or not language:
+        return _escape_text(text)
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except (ClassNotFound, ValueError):
+        return _escape_text(text)
+    return str(highlight(_replace_controls(text), lexer, _FORMATTER))
+
+
+@cache
+def _build_parser() -> MarkdownIt:
+    """Images are left as links: a page that loads them would tell a foreign host who reads it."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.disable(["image", "html_block", "html_inline"])
+    parser.add_render_rule("fence", _render_fence)
+    return parser
+
+
+def _render_fence(
+    renderer: object, tokens: Sequence[object], index: int, options: object, env: object
+) -> str:
+    token = tokens[index]
+    language = str(getattr(token, "info", "")).strip().split(" ", 1)[0][:40]
+    return f'<pre class="hl"><code>{_highlight_code(str(getattr(token, "content", "")), language)}</code></pre>\n'
+
+
+@cache
+def _list_highlight_classes() -> set[str]:
+    """Every class that the highlighter writes, and no other."""
+    return {
+        rule.split()[1].lstrip(".") for rule in build_style_sheet().splitlines() if rule.startswith(".hl .")
+    }
+
+
+def build_style_sheet() -> str:
+    """The whole sheet. Colours of code follow the reader's choice of light or dark."""
+    light = _build_code_rules("default")
+    dark = _build_code_rules("github-dark")
+    return f"{_STYLE_SHEET}{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+
+
+def _build_code_rules(style: str) -> str:
+    formatter = HtmlFormatter[str](style=style, nobackground=True)
+    rules = str(formatter.get_style_defs(".hl")).splitlines()
+    return "\n".join(rule for rule in rules if rule.startswith(".hl ."))

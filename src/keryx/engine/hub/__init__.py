@@ -1,0 +1,1 @@
+"""The facade for surfaces. Each verb names its viewer and runs one unit of work."""

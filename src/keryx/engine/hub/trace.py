@@ -1,0 +1,103 @@
+"""Everything that happened to one message, in order, with times and errors."""
+
+from datetime import datetime
+
+import msgspec
+
+from keryx.core.ids import TurnId
+from keryx.core.messages import Message, Role
+from keryx.core.sessions import Session
+from keryx.core.turns import Turn, TurnState
+from keryx.store import deliveries, lanes, messages, questions, turns
+from keryx.store.db.database import Transaction
+
+
+class TraceEvent(msgspec.Struct, frozen=True):
+    at: datetime
+    what: str
+
+
+class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """`outcome` says in a few words how the message ended: every input ends in a visible state."""
+
+    message: Message
+    outcome: str
+    events: list[TraceEvent]
+
+
+def build(tx: Transaction, session: Session, seq: int) -> MessageTrace:
+    message = messages.get(tx, session.id, seq)
+    turn = turns.find(tx, message.turn) if message.turn else None
+    events = [TraceEvent(message.at, _describe_message(message)), *_list_moves(tx, session, message)]
+    if turn:
+        events += _list_turn_events(tx, turn)
+    return MessageTrace(
+        message=message, outcome=_describe_outcome(message, turn), events=sorted(events, key=lambda e: e.at)
+    )
+
+
+def _describe_message(message: Message) -> str:
+    verb = "received" if message.role is Role.USER else f"written as {message.role.value}"
+    via = f" via {message.surface}" if message.surface else ""
+    who = f" from {message.author}" if message.author else ""
+    return f"{verb}{via}{who} as message {message.seq}"
+
+
+def _list_moves(tx: Transaction, session: Session, message: Message) -> list[TraceEvent]:
+    """The last move of each lane that led here before the message came."""
+    found: list[TraceEvent] = []
+    for lane in lanes.list_for_session(tx, session.id):
+        move = next((m for m in lanes.list_moves(tx, lane.key) if m.at <= message.at), None)
+        if move:
+            found.append(TraceEvent(move.at, f"lane {lane.key} led here: {move.why}"))
+    return found
+
+
+def _list_turn_events(tx: Transaction, turn: Turn) -> list[TraceEvent]:
+    events = [TraceEvent(turn.created_at, f"queued as turn {turn.id} ({turn.mode})")]
+    if turn.started_at:
+        events.append(TraceEvent(turn.started_at, f"attempt {turn.attempts} began on {turn.worker}"))
+    if turn.interrupted_at:
+        events.append(
+            TraceEvent(turn.interrupted_at, "interrupted: the process was gone; put back into the queue")
+        )
+    events += [
+        TraceEvent(m.at, f"{m.role.value} message {m.seq}{f' ({m.mark})' if m.mark else ''}")
+        for m in messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+        if m.role is not Role.USER
+    ]
+    for asked in questions.list_for_turn(tx, turn.id):
+        events.append(TraceEvent(asked.created_at, f"asked: {asked.question.title}"))
+        if asked.closed_at:
+            answer = f": {asked.answer}" if asked.answer else ""
+            events.append(TraceEvent(asked.closed_at, f"question {asked.state}{answer}"))
+    if turn.finished_at:
+        events.append(TraceEvent(turn.finished_at, f"{turn.state}{f': {turn.error}' if turn.error else ''}"))
+    return events + _list_delivery_events(tx, turn.id)
+
+
+def _list_delivery_events(tx: Transaction, turn: TurnId) -> list[TraceEvent]:
+    events: list[TraceEvent] = []
+    for d in deliveries.list_for_turn(tx, turn):
+        events.append(TraceEvent(d.created_at, f"delivery {d.id} written for {d.target}"))
+        error = f", {d.error}" if d.error else ""
+        ids = f" as {', '.join(d.receipts)}" if d.receipts else ""
+        at = d.sent_at or max(d.not_before, d.created_at)
+        events.append(
+            TraceEvent(
+                at, f"delivery {d.id} {d.state} after {d.attempts} attempts, {d.parts_sent} parts{ids}{error}"
+            )
+        )
+    return events
+
+
+def _describe_outcome(message: Message, turn: Turn | None) -> str:
+    if message.undone:
+        return "undone"
+    if message.observed:
+        return "observed only: nobody asked for an answer"
+    if turn is None:
+        return "kept"
+    if turn.state is TurnState.DONE:
+        return f"answered in turn {turn.id}"
+    return f"{turn.state} (turn {turn.id})"

@@ -1,0 +1,337 @@
+"""Import of JSONL exports, session by session. Every loss is reported with its line."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from keryx.core import media, records
+from keryx.core.clock import Clock
+from keryx.core.errors import Conflict, Invalid
+from keryx.core.ids import SessionId
+from keryx.core.media import Attachment
+from keryx.core.records import (
+    Entry,
+    Header,
+    MediaRecord,
+    MessageRecord,
+    Progress,
+    SessionRecord,
+    TurnRecord,
+    UsageRecord,
+    ignore_progress,
+)
+from keryx.core.sessions import Viewer
+from keryx.engine.media import MediaStorage
+from keryx.store.admin import session_import
+from keryx.store.admin.session_import import ImportTarget
+from keryx.store.db.database import Database, Transaction, Work
+
+T = TypeVar("T")
+BATCH_SIZE = 500
+MAX_LINE_BYTES = 256 << 20
+MAX_FILE_BYTES = 256 << 20
+MAX_GAP = 10_000
+MAX_PROBLEMS = 1_000
+
+
+class ImportProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something of the file that could not be kept as it was."""
+
+    line: int
+    session: str = ""
+    text: str
+
+
+class ImportReport(msgspec.Struct, kw_only=True):
+    """What an import did. `damage` counts lines and sessions left out; other troubles are small print."""
+
+    created: int = 0
+    extended: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    messages: int = 0
+    turns: int = 0
+    usage: int = 0
+    files: int = 0
+    damage: int = 0
+    untold: int = 0
+    troubles: list[ImportProblem] = []
+
+    def add_problem(self, line: int, text: str, *, session: str = "", damage: bool = True) -> None:
+        self.damage += damage
+        if len(self.troubles) < MAX_PROBLEMS:
+            self.troubles.append(ImportProblem(line=line, session=session, text=text))
+        else:
+            self.untold += 1
+
+
+class _RecordBatch(msgspec.Struct):
+    """Records of one session that stand together in the file, small enough for one transaction."""
+
+    session: SessionRecord
+    line: int
+    first: bool
+    entries: list[Entry]
+
+
+class _CompleteFile(msgspec.Struct, frozen=True):
+    """A file that a session shows, whole."""
+
+    session: SessionRecord
+    line: int
+    id: str
+    attachment: Attachment
+
+
+class _BatchResult(msgspec.Struct, frozen=True):
+    place: ImportTarget
+    messages: int
+    turns: int
+    usage: int
+    kept: int
+    missing: int
+    notes: list[str]
+
+
+async def import_sessions(
+    database: Database,
+    clock: Clock,
+    viewer: Viewer,
+    file: BinaryIO,
+    *,
+    size: int = 0,
+    progress: Progress = ignore_progress,
+) -> ImportReport:
+    """Import a JSONL export into the viewer's profile. Doing it again changes nothing; a longer export of a
+    session adds what is new; a session that differs is left as it is and reported. Each session of ordinary
+    size comes in whole or not at all; a long one comes in batches and is taken up where it stopped."""
+    report = ImportReport()
+    reader = _RecordReader(file, report)
+    batches = reader.batches()
+    place: ImportTarget | None = None
+    changed = False
+    files = MediaStorage(database, clock, limit=MAX_FILE_BYTES)
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        if isinstance(batch, _CompleteFile):
+            await _store_file(files, batch, viewer, report)
+            continue
+        if batch.first:
+            _count_session(report, place, changed)
+            place, changed = None, False
+        elif place is None:
+            continue
+        progress("bytes", reader.bytes_read, size)
+        try:
+            outcome = await database.write("import", _build_unit(batch, place, viewer, clock.now()))
+        except (Conflict, Invalid) as exc:
+            report.skipped += 1
+            report.add_problem(batch.line, str(exc), session=batch.session.id)
+            place = None
+            continue
+        place = outcome.place
+        changed = changed or bool(outcome.messages or outcome.turns or outcome.usage)
+        _add_counts(report, batch, outcome)
+    _count_session(report, place, changed)
+    progress("bytes", reader.bytes_read, size)
+    return report
+
+
+async def _store_file(files: MediaStorage, file: _CompleteFile, viewer: Viewer, report: ImportReport) -> None:
+    """Store a file, so that the messages after it can show it."""
+    if media.hash_body(file.attachment.body) != file.id:
+        report.add_problem(
+            file.line,
+            f"file {file.id} holds other bytes than its id says: it is left out",
+            session=file.session.id,
+        )
+        return
+    owner = viewer.owner or file.session.owner
+    await files.save(Viewer(viewer.profile, owner), file.attachment)
+    report.files += 1
+
+
+def _build_unit(
+    batch: _RecordBatch, place: ImportTarget | None, viewer: Viewer, now: datetime
+) -> Work[_BatchResult]:
+    def work(tx: Transaction) -> _BatchResult:
+        session = batch.session
+        if place is None and not _select_records(batch, MessageRecord):
+            raise Conflict("none of its messages could be read: it is left out")
+        here = place or session_import.begin(
+            tx, session, profile=viewer.profile, owner=viewer.owner or session.owner, now=now
+        )
+        notes = list(here.notes) if place is None else []
+        here, said = session_import.add_messages(
+            tx, here, session, _select_records(batch, MessageRecord), now=now
+        )
+        ran, left_out = session_import.add_turns(tx, here, _select_records(batch, TurnRecord))
+        here, used = session_import.add_usage(tx, here, _select_records(batch, UsageRecord))
+        return _BatchResult(
+            here, said.messages, ran.turns, used.usage, said.kept, said.missing, [*notes, *left_out]
+        )
+
+    return work
+
+
+def _select_records(batch: _RecordBatch, kind: type[T]) -> list[T]:
+    return [entry for entry in batch.entries if isinstance(entry, kind)]
+
+
+def _add_counts(report: ImportReport, batch: _RecordBatch, outcome: _BatchResult) -> None:
+    report.messages += outcome.messages
+    report.turns += outcome.turns
+    report.usage += outcome.usage
+    notes = list(outcome.notes)
+    if outcome.kept:
+        notes.append(f"{outcome.kept} messages differ here in their marks: what is here was kept")
+    if outcome.missing:
+        notes.append(f"{outcome.missing} files of its messages are not in this export: their names are kept")
+    for note in notes:
+        report.add_problem(batch.line, note, session=batch.session.id, damage=False)
+
+
+def _count_session(report: ImportReport, place: ImportTarget | None, changed: bool) -> None:
+    if place is None:
+        return
+    report.created += place.created
+    report.extended += not place.created and changed
+    report.unchanged += not place.created and not changed
+
+
+class _RecordReader:
+    """Lines of a file as batches. What cannot be used is reported and passed over."""
+
+    def __init__(self, file: BinaryIO, report: ImportReport) -> None:
+        self._file = file
+        self._report = report
+        self._line = 0
+        self._next = 1
+        self._chunks: list[MediaRecord] = []
+        self.bytes_read = 0
+
+    def batches(self) -> Iterator[_RecordBatch | _CompleteFile]:
+        """The records in batches, and between them each file as soon as it is whole."""
+        self._check_header()
+        batch: _RecordBatch | None = None
+        strays: set[str] = set()
+        for record in self._records():
+            if isinstance(record, SessionRecord):
+                if batch:
+                    yield batch
+                    self._check_end(batch.session)
+                batch = _RecordBatch(record, self._line, True, [])
+                self._next = 1
+            elif isinstance(record, Header):
+                self._report.add_problem(self._line, "a second header has no meaning here")
+            elif batch is None or record.session != batch.session.id:
+                self._report_stray(record.session, strays)
+            elif isinstance(record, MediaRecord):
+                whole = self._add_chunk(record, batch.session)
+                if whole:
+                    yield whole
+            else:
+                batch.entries += self._fill_gap(record, batch.session)
+                if len(batch.entries) >= BATCH_SIZE:
+                    yield batch
+                    batch = _RecordBatch(batch.session, self._line, False, [])
+        if batch:
+            yield batch
+            self._check_end(batch.session)
+
+    def _check_header(self) -> None:
+        refusal = Invalid("this is not an export of Keryx: its first line must name the format")
+        try:
+            header = records.decode(self._readline())
+        except Invalid as exc:
+            raise refusal from exc
+        if not isinstance(header, Header) or header.format != records.FORMAT:
+            raise refusal
+        if header.version > records.VERSION:
+            raise Invalid(
+                f"this export was made by a newer Keryx (format {header.version}): upgrade Keryx to read it"
+            )
+
+    def _records(self) -> Iterator[records.Record]:
+        while line := self._readline():
+            if not line.strip():
+                continue
+            try:
+                yield records.decode(line)
+            except Invalid as exc:
+                self._report.add_problem(self._line, str(exc))
+
+    def _readline(self) -> bytes:
+        line = self._file.readline(MAX_LINE_BYTES)
+        self._line += 1
+        self.bytes_read += len(line)
+        return line
+
+    def _add_chunk(self, chunk: MediaRecord, session: SessionRecord) -> _CompleteFile | None:
+        """The file that a chunk completes. Chunks of one file stand together and in order."""
+        if chunk.n == 0:
+            self._report_partial_file(session)
+        there = sum(len(c.body) for c in self._chunks)
+        fits = not self._chunks or self._chunks[0].id == chunk.id
+        if (
+            not fits
+            or chunk.n != len(self._chunks)
+            or there + len(chunk.body) > min(chunk.size, MAX_FILE_BYTES)
+        ):
+            self._chunks = [chunk]
+            self._report_partial_file(session)
+            return None
+        self._chunks.append(chunk)
+        if there + len(chunk.body) < chunk.size:
+            return None
+        body, self._chunks = b"".join(c.body for c in self._chunks), []
+        attachment = Attachment(name=chunk.name, mime=chunk.mime, body=body)
+        return _CompleteFile(session, self._line, chunk.id, attachment)
+
+    def _report_partial_file(self, session: SessionRecord) -> None:
+        """Report a file of which only a part has come."""
+        if self._chunks:
+            text = f"file {self._chunks[0].id} is not whole: it is left out"
+            self._report.add_problem(self._line, text, session=session.id)
+            self._chunks = []
+
+    def _report_stray(self, session: SessionId, strays: set[str]) -> None:
+        self._report.damage += 1
+        if session not in strays:
+            strays.add(session)
+            self._report.damage -= 1
+            self._report.add_problem(
+                self._line, "its session is not before it in the file: it is left out", session=session
+            )
+
+    def _fill_gap(self, record: Entry, session: SessionRecord) -> list[Entry]:
+        """The record, after what stands for messages that are missing before it."""
+        if not isinstance(record, MessageRecord):
+            return [record]
+        if record.seq < self._next or record.seq - self._next > MAX_GAP:
+            self._report.add_problem(
+                self._line, f"message {record.seq} is out of order: it is left out", session=session.id
+            )
+            return []
+        missing = [
+            records.build_lost_message(session.id, seq, at=record.at, epoch=record.epoch)
+            for seq in range(self._next, record.seq)
+        ]
+        if missing:
+            self._report.add_problem(
+                self._line,
+                f"{len(missing)} messages before message {record.seq} are missing: a notice stands for each",
+                session=session.id,
+            )
+        self._next = record.seq + 1
+        return [*missing, record]
+
+    def _check_end(self, session: SessionRecord) -> None:
+        self._report_partial_file(session)
+        missing = session.last_seq - (self._next - 1)
+        if missing > 0:
+            self._report.add_problem(
+                self._line, f"the last {missing} messages are missing", session=session.id
+            )

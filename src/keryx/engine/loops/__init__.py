@@ -1,0 +1,1 @@
+"""Background tasks of a process. They await, and run units of work through the database."""

@@ -1,0 +1,337 @@
+"""Claims deliveries in order, sends them through an adapter and records the outcome."""
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from functools import partial
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from keryx.core.changes import Change, ChangeKind
+from keryx.core.clock import Clock
+from keryx.core.deliveries import (
+    Delivery,
+    DeliveryState,
+    Idempotency,
+    Preview,
+    PreviewState,
+    Target,
+    parse_note,
+)
+from keryx.core.errors import KeryxError, LeaseLost, MessageGone, SendError, Throttled
+from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
+from keryx.core.ports.adapter import Adapter, OutgoingPart
+from keryx.core.questions import Button
+from keryx.engine import plugins
+from keryx.engine.loops import delivery_parts
+from keryx.engine.loops.delivery_parts import DeliveryPart
+from keryx.engine.loops.platform_status import PlatformStatusReporter
+from keryx.engine.media import MediaStorage
+from keryx.engine.policy import Policy
+from keryx.engine.timing import wait_until
+from keryx.engine.units import questions, send_outcomes
+from keryx.store import deliveries, platforms
+from keryx.store import questions as questions_store
+from keryx.store.db.database import Database, Transaction, WakeSignal
+
+log = logging.getLogger(__name__)
+
+MAX_CONCURRENT = 16
+
+
+class ClaimedDelivery(msgspec.Struct, frozen=True):
+    """A delivery to send. Its first part takes the place of the `preview`; with `edits` it is one part, which takes
+    the place of that message. `buttons` stand under its last part."""
+
+    delivery: Delivery
+    lease: LeaseToken
+    preview: Preview | None
+    edits: str = ""
+    buttons: tuple[Button, ...] = ()
+
+
+class Dispatcher:
+    """One account's sender. Different targets are served side by side, each target strictly in order."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        adapter: Adapter,
+        *,
+        worker: WorkerId,
+        policy: Policy,
+        media: MediaStorage,
+        connections: PlatformStatusReporter,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._adapter = adapter
+        self._worker = worker
+        self._policy = policy
+        self._media = media
+        self._connections = connections
+        self._account = Target(adapter.platform, adapter.account).account_key
+        self._sending: set[DeliveryId] = set()
+        self._draining = False
+        self._waiting = True
+        self._last = ""
+        self._work = WakeSignal()
+
+    @property
+    def active_deliveries(self) -> frozenset[DeliveryId]:
+        """The deliveries that are being sent."""
+        return frozenset(self._sending)
+
+    def look_again(self) -> None:
+        """Something that waited for a moment may be due sooner than was thought."""
+        self._work.signal()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more deliveries, and give those on their way some time, so that none is left in doubt."""
+        self._draining = True
+        with anyio.move_on_after(seconds):
+            while self._sending:
+                await self._work.wait(self._work.count)
+
+    async def run(self, changes: AsyncIterator[Change]) -> None:
+        """Send until cancelled. `changes` is the live feed: it tells of new deliveries."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, changes)
+            await self._send_forever(group)
+
+    async def _listen(self, changes: AsyncIterator[Change]) -> None:
+        async for change in changes:
+            if change.kind is ChangeKind.DELIVERY:
+                state, account = parse_note(change.note)
+                if account == self._account:
+                    self._handle_delivery_change(state)
+
+    def _handle_delivery_change(self, state: DeliveryState) -> None:
+        """What is ready is looked for at once. The end of one lets others go only if some wait."""
+        if state is DeliveryState.READY or self._waiting:
+            self._work.signal()
+
+    async def _send_forever(self, group: TaskGroup) -> None:
+        while True:
+            seen = self._work.count
+            # An end that comes while we look may come too late for the look; without a look nobody knows.
+            self._waiting = True
+            free = 0 if self._draining else MAX_CONCURRENT - len(self._sending)
+            claimed, at = await self._claim(free) if free > 0 else ([], None)
+            for each in claimed:
+                self._sending.add(each.delivery.id)
+                group.start_soon(self._attempt, each)
+            await wait_until(self._work, seen, self._clock, at)
+
+    async def _claim(self, most: int) -> tuple[list[ClaimedDelivery], datetime | None]:
+        """Lease what may go now, and tell when to look again for what waits for a moment rather than for an event."""
+        try:
+            found, self._waiting, at = await self._database.write(
+                "delivery.claim", partial(self._claim_all, most=most)
+            )
+        except KeryxError as exc:
+            log.warning("cannot claim a delivery now: %s", exc)
+            await self._clock.sleep(0.5)
+            self._work.signal()
+            return [], None
+        self._last = found[-1].delivery.target.key if found else self._last
+        return found, at
+
+    def _claim_all(
+        self, tx: Transaction, *, most: int
+    ) -> tuple[list[ClaimedDelivery], bool, datetime | None]:
+        now = self._clock.now()
+        found = deliveries.claim(
+            tx,
+            most=most,
+            platform=self._adapter.platform,
+            account=self._adapter.account,
+            worker=self._worker,
+            now=now,
+            lease=self._policy.limits.lease,
+            after=self._last,
+        )
+        at = _find_next_time(tx, now) if found.waiting and len(found.leased) < most else None
+        return [self._load_claimed(tx, *held) for held in found.leased], found.waiting, at
+
+    def _load_claimed(self, tx: Transaction, delivery: Delivery, lease: LeaseToken) -> ClaimedDelivery:
+        preview = deliveries.find_replaced_preview(tx, delivery)
+        if not self._adapter.capabilities.buttons or delivery.turn is None:
+            return ClaimedDelivery(delivery, lease, preview)
+        edits, offered = (
+            questions_store.find_replaced_receipt(tx, delivery.id),
+            questions.list_buttons(tx, delivery),
+        )
+        return ClaimedDelivery(delivery, lease, preview, edits, offered)
+
+    async def _attempt(self, claimed: ClaimedDelivery) -> None:
+        """The door of a delivery: whatever happens is recorded, or its lease runs out."""
+        delivery = claimed.delivery
+        try:
+            await self._send_parts(claimed)
+        except LeaseLost as exc:
+            log.warning("%s", exc)
+        except Exception:
+            log.exception("delivery %s could not be recorded; its lease will run out", delivery.id)
+        finally:
+            self._sending.discard(delivery.id)
+            if self._waiting or self._draining:
+                self._work.signal()
+
+    async def _send_parts(self, claimed: ClaimedDelivery) -> None:
+        """Send the parts that are left. Each is recorded as it arrives; the last one together with the end."""
+        current, lease, preview = claimed.delivery, claimed.lease, claimed.preview
+        try:
+            found = delivery_parts.split_delivery(self._adapter, current)
+            if claimed.edits:
+                await self._send_edit(claimed, found[0])
+                return
+            for number in range(current.parts_sent, len(found)):
+                offered = claimed.buttons if number + 1 == len(found) else ()
+                try:
+                    receipt = await self._send_piece(current, number, found[number], preview, offered)
+                except MessageGone:
+                    preview = await self._withdraw_preview(preview)
+                    receipt = await self._send_piece(current, number, found[number], None, offered)
+                self._connections.count(self._adapter, "sent")
+                if number + 1 == len(found):
+                    end = partial(self._record_sent, claimed=claimed, receipt=receipt, offered=offered)
+                    await self._database.write("delivery.settle", end)
+                    return
+                await self._database.write(
+                    "delivery.part", partial(self._record_part, claimed=claimed, receipt=receipt)
+                )
+                current = msgspec.structs.replace(
+                    current, parts_sent=number + 1, receipts=(*current.receipts, receipt), again=False
+                )
+                claimed = msgspec.structs.replace(claimed, delivery=current)
+        except SendError as exc:
+            self._connections.count(self._adapter, "throttled" if isinstance(exc, Throttled) else "failed")
+            await self._settle(
+                current, lease, self._judge_failure(current, exc, preview, edits=bool(claimed.edits))
+            )
+            return
+        await self._settle(current, lease, send_outcomes.SENT)
+
+    async def _send_edit(self, claimed: ClaimedDelivery, piece: DeliveryPart) -> None:
+        """Take the place of a message that had buttons. If it is no longer there, nothing is left to press."""
+        parcel = _build_part(claimed.delivery, 0, piece)
+        try:
+            await self._send(msgspec.structs.replace(parcel, edits=claimed.edits, again=False))
+        except MessageGone as exc:
+            log.info("delivery %s has nothing to replace: %s", claimed.delivery.id, exc)
+        await self._database.write("delivery.settle", partial(self._record_edit, claimed=claimed))
+
+    async def _send_piece(
+        self,
+        delivery: Delivery,
+        number: int,
+        piece: DeliveryPart,
+        preview: Preview | None,
+        offered: tuple[Button, ...] = (),
+    ) -> str:
+        parcel = msgspec.structs.replace(_build_part(delivery, number, piece), buttons=offered)
+        if piece.file is not None:
+            file = await delivery_parts.load_attachment(self._media, delivery.session, piece.file)
+            text = "" if file else delivery_parts.render_missing_file(self._adapter, piece.file)
+            parcel = msgspec.structs.replace(parcel, attachment=file, text=text)
+        if preview is None or number or piece.file is not None:
+            return await self._send(parcel)
+        return await self._replace(parcel, preview)
+
+    async def _replace(self, parcel: OutgoingPart, preview: Preview) -> str:
+        """Let the first part take the place of the preview. An edit may be repeated, so it needs no mark; a preview
+        of which nobody knows whether it arrived is found again by its key, or the part goes with the mark."""
+        if preview.state is PreviewState.SHOWN:
+            shown = preview.receipt
+        elif self._idempotent:
+            shown = await self._send(msgspec.structs.replace(parcel, key=preview.key, again=False))
+        else:
+            return await self._send(msgspec.structs.replace(parcel, again=True))
+        return await self._send(msgspec.structs.replace(parcel, edits=shown, again=False))
+
+    async def _withdraw_preview(self, preview: Preview | None) -> None:
+        """The preview is no longer there: from here on, its answer is a message like any other."""
+        if preview is not None:
+            await self._database.write("preview.withdraw", lambda tx: deliveries.remove_preview(tx, preview))
+
+    async def _settle(self, delivery: Delivery, lease: LeaseToken, step: send_outcomes.SendOutcome) -> None:
+        await self._database.write(
+            "delivery.settle",
+            partial(send_outcomes.settle, delivery=delivery, lease=lease, step=step, now=self._clock.now()),
+        )
+
+    def _judge_failure(
+        self, delivery: Delivery, error: SendError, preview: Preview | None, *, edits: bool
+    ) -> send_outcomes.SendOutcome:
+        shown = preview is not None and preview.state is PreviewState.SHOWN
+        edited = edits or (shown and not delivery.parts_sent)
+        return send_outcomes.judge_failure(
+            delivery,
+            error,
+            Idempotency.NATIVE if edited else self._adapter.capabilities.idempotency,
+            self._policy.doubt,
+            now=self._clock.now(),
+            give_up=self._policy.give_up,
+        )
+
+    @property
+    def _idempotent(self) -> bool:
+        return self._adapter.capabilities.idempotency is Idempotency.NATIVE
+
+    async def _send(self, parcel: OutgoingPart) -> str:
+        return await plugins.send_part(self._adapter, parcel, self._policy.send_timeout)
+
+    def _record_part(self, tx: Transaction, *, claimed: ClaimedDelivery, receipt: str) -> None:
+        deliveries.record_part_sent(tx, claimed.delivery, claimed.lease, receipt=receipt)
+        self._record_arrival(tx, claimed)
+
+    def _record_sent(
+        self, tx: Transaction, *, claimed: ClaimedDelivery, receipt: str, offered: tuple[Button, ...] = ()
+    ) -> None:
+        delivery, now = claimed.delivery, self._clock.now()
+        if offered:
+            questions.lock_session(tx, delivery)
+        deliveries.record_all_sent(tx, delivery, claimed.lease, receipt=receipt, now=now)
+        self._record_arrival(tx, claimed)
+        if offered:
+            questions.record_buttons(tx, delivery, receipt, now=now)
+
+    def _record_arrival(self, tx: Transaction, claimed: ClaimedDelivery) -> None:
+        """The first part has taken the place of the preview. Where the platform has a rate, gates close for a moment."""
+        delivery, able = claimed.delivery, self._adapter.capabilities
+        if claimed.preview is not None and not delivery.parts_sent:
+            deliveries.remove_replaced_preview(tx, delivery)
+        for key, interval in (
+            (delivery.target.key, able.chat_interval),
+            (delivery.target.account_key, able.account_interval),
+        ):
+            if interval > timedelta(0):
+                platforms.close_gate(tx, key, until=self._clock.now() + interval, reason="rate")
+
+    def _record_edit(self, tx: Transaction, *, claimed: ClaimedDelivery) -> None:
+        self._record_sent(tx, claimed=claimed, receipt=claimed.edits)
+        questions_store.remove_buttons(tx, claimed.delivery.id)
+
+
+def _build_part(delivery: Delivery, number: int, piece: DeliveryPart) -> OutgoingPart:
+    return OutgoingPart(
+        delivery=delivery.id,
+        part=number,
+        key=f"{delivery.id}.{number}",
+        target=delivery.target,
+        text=piece.text,
+        again=delivery.again,
+    )
+
+
+def _find_next_time(tx: Transaction, now: datetime) -> datetime | None:
+    moments = [
+        m
+        for m in (deliveries.get_next_ready_at(tx, now=now), platforms.get_next_gate_opening(tx, now=now))
+        if m
+    ]
+    return min(moments, default=None)

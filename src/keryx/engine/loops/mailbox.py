@@ -1,0 +1,98 @@
+"""The queue between the agent of a turn and its driver: agent events, cancel requests, timeouts and the end, in order."""
+
+import asyncio
+import time
+from collections import deque
+from typing import TypeAlias
+
+import anyio
+import msgspec
+
+from keryx.core.ports.agent import ReasoningDelta, TextDelta
+from keryx.engine.units.turn_writes import RecordableEvent
+from keryx.store.db.database import WakeSignal
+
+_MAX_AHEAD = 64
+# Shorter than an eye notices. The time of the machine, whatever our clock says: it is there to spare the disk.
+_JOIN_SECONDS = 0.05
+_TEXT_EVENTS = (TextDelta, ReasoningDelta)
+_FLUSH_COUNT = 2
+
+
+class AgentExit(msgspec.Struct, frozen=True):
+    """The agent has returned, or raised."""
+
+    error: Exception | None = None
+
+
+class CancelRequest(msgspec.Struct, frozen=True):
+    """A person stopped the turn."""
+
+
+class TurnTimeout(msgspec.Struct, frozen=True):
+    reason: str
+
+
+class HandBack(msgspec.Struct, frozen=True):
+    """The process ends and the turn goes back to the queue."""
+
+
+TurnEnd: TypeAlias = AgentExit | CancelRequest | TurnTimeout | HandBack
+MailboxItem: TypeAlias = RecordableEvent | TurnEnd
+
+
+class Mailbox:
+    """An agent may run ahead of the store by a few events, then waits. Everything else never waits.
+
+    `answers` is signalled when something became of a question of the turn."""
+
+    def __init__(self) -> None:
+        self._items: deque[MailboxItem] = deque()
+        self._filled = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._flush_at = 0.0
+        self._put = 0
+        self._stored = 0
+        self._progress = WakeSignal()
+        self.answers = WakeSignal()
+
+    def put(self, item: MailboxItem) -> None:
+        self._items.append(item)
+        self._filled.set()
+        if not isinstance(item, _TEXT_EVENTS):
+            self._urgent.set()
+
+    async def put_event(self, event: RecordableEvent, *, until_stored: bool) -> None:
+        """Hand an event over; with `until_stored`, return only when it is in the store."""
+        self.put(event)
+        self._put += 1
+        allowed = self._put if until_stored else self._put - _MAX_AHEAD
+        if len(self._items) == _FLUSH_COUNT and isinstance(event, _TEXT_EVENTS):
+            # An agent whose next words are there already would go on, and the first ones wait for them. One that says
+            # everything at once is stored at once.
+            await asyncio.sleep(0)
+        while self._stored < allowed:
+            self._urgent.set()
+            await self._progress.wait(self._progress.count)
+
+    def mark_stored(self, count: int) -> None:
+        self._stored += count
+        if all(isinstance(item, _TEXT_EVENTS) for item in self._items):
+            self._urgent.clear()
+        self._progress.signal()
+
+    async def take(self) -> list[MailboxItem]:
+        """Everything that has arrived, at least one item. Words come at once after a silence; those that follow are
+        joined for a moment, unless something else comes."""
+        await self._filled.wait()
+        pause = self._flush_at - time.monotonic()
+        if pause > 0 and not self._urgent.is_set():
+            with anyio.move_on_after(pause):
+                await self._urgent.wait()
+        self._filled.clear()
+        self._urgent.clear()
+        items = list(self._items)
+        self._items.clear()
+        if any(isinstance(item, _TEXT_EVENTS) for item in items):
+            self._flush_at = time.monotonic() + _JOIN_SECONDS
+        return items

@@ -1,0 +1,342 @@
+"""Live previews of running turns: a message that is edited until the answer replaces it. Only stored text is shown, and the chat's gate is closed while a preview is sent."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+
+from keryx.core import deliveries
+from keryx.core.changes import Change, ChangeKind
+from keryx.core.clock import Clock
+from keryx.core.deliveries import Idempotency, Preview, PreviewState, Target
+from keryx.core.errors import KeryxError, MessageGone, NotSent, Refused, Retryable, SendError, Throttled
+from keryx.core.ids import DeliveryId, TurnId, WorkerId
+from keryx.core.ports.adapter import Adapter, OutgoingPart, SupportsReactions
+from keryx.core.sessions import JOB_SURFACE
+from keryx.core.turns import Turn
+from keryx.engine import plugins
+from keryx.engine.loops import delivery_parts
+from keryx.engine.loops.platform_status import PlatformStatusReporter
+from keryx.engine.timing import wait_until
+from keryx.engine.units import answers
+from keryx.engine.units.answers import TurnDraft
+from keryx.store import deliveries as deliveries_store
+from keryx.store import platforms, turns
+from keryx.store.db.database import Database, Transaction, WakeSignal
+
+log = logging.getLogger(__name__)
+
+FIRST_PREVIEW = timedelta(seconds=1.2)
+EDIT_INTERVAL = timedelta(seconds=1.5)
+MAX_EDIT_INTERVAL = timedelta(seconds=12)
+SILENCE_LIMIT = timedelta(seconds=10)
+FIRST_TYPING = timedelta(seconds=0.6)
+TYPING_INTERVAL = timedelta(seconds=4)
+GATE_TIMEOUT = timedelta(seconds=20)
+PREVIEW_TIMEOUT = timedelta(seconds=15)
+_TYPING_TIMEOUT_SECONDS = 5
+_MAX_TRIES = 5
+_GATE_REASON = "preview"
+
+
+class _TurnPreview:
+    """A running turn that is shown: what of it is there, and when it may be shown again."""
+
+    def __init__(self, turn: Turn, target: Target, adapter: Adapter, now: datetime) -> None:
+        self.turn = turn
+        self.target = target
+        self.adapter = adapter
+        self.began = now
+        self.wake = WakeSignal()
+        self.over = False
+        self.dirty = True
+        self.said = TurnDraft()
+        self.visible = False
+        self.shown = ""
+        self.done = not adapter.capabilities.edit
+        self.typing_at = now + FIRST_TYPING if _shows_activity(adapter) else None
+        self.due = now + FIRST_PREVIEW
+        self.pause = EDIT_INTERVAL
+
+
+class Previews:
+    """The previews of the turns that this process runs. The runner tells which; the feed tells when they said more."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        adapters: Sequence[Adapter],
+        worker: WorkerId,
+        connections: PlatformStatusReporter,
+        look_again: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._adapters = {(a.platform, a.account): a for a in adapters}
+        self._worker = worker
+        self._connections = connections
+        self._look_again = look_again
+        self._watched: dict[TurnId, _TurnPreview] = {}
+        self._fresh: list[_TurnPreview] = []
+        self._sending = 0
+        self._more = WakeSignal()
+
+    def turn_started(self, turn: Turn) -> None:
+        """A turn begins here. It is shown if the place that asked can show it."""
+        adapter = self._adapters.get((turn.reply.platform, turn.reply.account)) if turn.reply else None
+        # The answer of a job may turn out to be one that is not sent.
+        if turn.reply is None or adapter is None or turn.surface == JOB_SURFACE:
+            return
+        if adapter.capabilities.edit or _shows_activity(adapter):
+            watch = _TurnPreview(turn, turn.reply, adapter, self._clock.now())
+            self._watched[turn.id] = watch
+            self._fresh.append(watch)
+            self._more.signal()
+
+    def turn_ended(self, turn: Turn) -> None:
+        """A turn is over here, or lost to another worker: nothing more is shown of it."""
+        watch = self._watched.get(turn.id)
+        if watch is not None and watch.turn.lease == turn.lease:
+            del self._watched[turn.id]
+            watch.over = True
+            watch.wake.signal()
+
+    async def drain(self, seconds: float) -> None:
+        """Give the previews on their way some time, so that none is left in doubt."""
+        for watch in self._watched.values():
+            watch.over = True
+        with anyio.move_on_after(seconds):
+            while self._sending:
+                await self._more.wait(self._more.count)
+
+    async def run(self, changes: AsyncIterator[Change]) -> None:
+        """Show until cancelled. `changes` is the live feed."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, changes)
+            await self._start_forever(group)
+
+    async def _listen(self, changes: AsyncIterator[Change]) -> None:
+        async for change in changes:
+            watch = self._watched.get(change.turn) if change.turn else None
+            if watch is not None and change.kind in (ChangeKind.DRAFT, ChangeKind.MESSAGE):
+                watch.dirty = True
+                watch.wake.signal()
+
+    async def _start_forever(self, group: TaskGroup) -> None:
+        while True:
+            seen = self._more.count
+            for watch in self._fresh:
+                group.start_soon(self._follow, watch)
+            self._fresh.clear()
+            await self._more.wait(seen)
+
+    async def _follow(self, watch: _TurnPreview) -> None:
+        """The door of a preview: whatever happens to it, the turn goes on and its answer arrives."""
+        try:
+            while not watch.over:
+                seen = watch.wake.count
+                await self._show_typing(watch)
+                await self._update(watch)
+                if not watch.over:
+                    await wait_until(watch.wake, seen, self._clock, self._find_next_time(watch))
+        except Exception:
+            log.exception("the preview of turn %s failed; its answer is sent as ever", watch.turn.id)
+
+    def _find_next_time(self, watch: _TurnPreview) -> datetime | None:
+        """When to look again if the turn says nothing meanwhile."""
+        moments: list[datetime] = []
+        if watch.typing_at is not None and not watch.visible:
+            moments.append(watch.typing_at)
+        if not watch.done:
+            silent = max(watch.due, watch.began + SILENCE_LIMIT)
+            if watch.said.text or watch.dirty:
+                moments.append(watch.due)
+            elif not watch.shown:
+                moments.append(silent)
+            else:
+                moments.append(max(watch.due, self._clock.now() + timedelta(seconds=30)))
+        return min((m for m in moments if m > self._clock.now()), default=None)
+
+    async def _show_typing(self, watch: _TurnPreview) -> None:
+        """Show that an answer is being written: again and again, or once by a reaction where there is no typing."""
+        adapter, now = watch.adapter, self._clock.now()
+        if watch.typing_at is None or watch.visible or now < watch.typing_at:
+            return
+        watch.typing_at = now + TYPING_INTERVAL if adapter.capabilities.typing else None
+        try:
+            if await self._database.read(
+                "preview.gate", partial(platforms.get_gates_open_at, target=watch.target, now=now)
+            ):
+                return
+            with anyio.fail_after(_TYPING_TIMEOUT_SECONDS), plugins.guard_cancellation():
+                if adapter.capabilities.typing:
+                    await adapter.typing(watch.target)
+                elif isinstance(adapter, SupportsReactions):
+                    await adapter.react(watch.target)
+        except Exception as exc:  # noqa: BLE001 a hint that nobody misses
+            log.debug("typing on %s failed: %r", adapter.platform, exc)
+
+    async def _update(self, watch: _TurnPreview) -> None:
+        """Bring the preview up to date, if it is time and there is something new."""
+        if watch.done or self._clock.now() < watch.due:
+            return
+        try:
+            if watch.dirty:
+                watch.dirty = False
+                watch.said = await self._database.read(
+                    "preview.said", partial(answers.load_draft, turn=watch.turn)
+                )
+            text, whole = self._render(watch)
+            if text and text != watch.shown:
+                await self._send(watch, text)
+                watch.done = watch.done or (watch.shown == text and not whole)
+        except Refused as exc:
+            watch.done = True
+            log.info("turn %s is not shown: %s", watch.turn.id, exc)
+        except KeryxError as exc:
+            watch.dirty = True
+            watch.due = self._clock.now() + watch.pause
+            log.info("the preview of turn %s waits: %s", watch.turn.id, exc)
+
+    def _render(self, watch: _TurnPreview) -> tuple[str, bool]:
+        """What the preview is to show, and whether that is all there is: of a long text it shows the first part."""
+        text = watch.said.text
+        if not text:
+            passed = self._clock.now() - watch.began
+            if passed < SILENCE_LIMIT:
+                return "", True
+            text = deliveries.format_progress(watch.said.tool, int(passed.total_seconds() // 60))
+        found = delivery_parts.split_text(watch.adapter, text)
+        return (found[0], len(found) == 1) if found else ("", True)
+
+    async def _send(self, watch: _TurnPreview, text: str) -> None:
+        """Send the preview, or edit the one that is there."""
+        self._sending += 1
+        try:
+            await self._attempt(watch, text)
+        finally:
+            self._sending -= 1
+            self._more.signal()
+
+    async def _attempt(self, watch: _TurnPreview, text: str) -> None:
+        begun = await self._write(partial(self._reserve_chat, watch=watch))
+        watch.due = self._clock.now() + watch.pause
+        if not isinstance(begun, Preview):
+            watch.done = begun is None
+            watch.due = max(watch.due, begun) if begun else watch.due
+            return
+        watch.visible = True
+        error: SendError | None = None
+        receipt = ""
+        try:
+            receipt = await plugins.send_part(watch.adapter, _build_part(begun, text), PREVIEW_TIMEOUT)
+            # Sent once more under its key, it still shows what it showed the first time.
+            watch.shown = text if begun.receipt or not begun.revision else ""
+        except SendError as exc:
+            error = exc
+        await self._write(
+            partial(self._record_outcome, watch=watch, preview=begun, receipt=receipt, error=error),
+            label="preview.end",
+        )
+        self._plan_next(watch, begun, error)
+        self._look_again()
+
+    def _plan_next(self, watch: _TurnPreview, preview: Preview, error: SendError | None) -> None:
+        """What an attempt means for the next one."""
+        watch.due = self._clock.now() + watch.pause
+        if error is None:
+            self._connections.count(watch.adapter, "sent")
+            return
+        log.info("the preview of turn %s: %s", watch.turn.id, error)
+        self._connections.count(watch.adapter, "throttled" if isinstance(error, Throttled) else "failed")
+        watch.dirty = True
+        watch.visible = bool(preview.receipt)
+        if isinstance(error, Throttled):
+            watch.pause = min(watch.pause * 2, MAX_EDIT_INTERVAL)
+            watch.due = self._clock.now() + max(error.after, watch.pause)
+        watch.done = isinstance(error, Refused | MessageGone)
+
+    def _reserve_chat(self, tx: Transaction, *, watch: _TurnPreview) -> Preview | datetime | None:
+        """Reserve the chat for one send: a preview to send or to edit, a moment to try again, or `None` for never."""
+        turns.lock(tx, watch.turn)
+        now = self._clock.now()
+        held = platforms.get_gates_open_at(tx, watch.target, now=now)
+        if held is not None or deliveries_store.has_waiting(tx, watch.target):
+            return held or now + watch.pause
+        found = deliveries_store.find_preview(tx, watch.turn.id)
+        if found is not None and found.state is PreviewState.SHOWN:
+            begun = deliveries_store.revise_preview(tx, watch.turn)
+        elif found is None or self._is_idempotent(watch):
+            begun = deliveries_store.begin_preview(tx, watch.turn, watch.target, worker=self._worker, now=now)
+        else:
+            deliveries_store.record_preview(tx, found, PreviewState.LOST)
+            return None
+        platforms.close_gate(tx, watch.target.key, until=now + GATE_TIMEOUT, reason=_GATE_REASON)
+        return begun
+
+    def _record_outcome(
+        self, tx: Transaction, *, watch: _TurnPreview, preview: Preview, receipt: str, error: SendError | None
+    ) -> None:
+        """Record what became of a send, and open the chat again."""
+        now = self._clock.now()
+        first = preview.state is PreviewState.SENDING
+        match error:
+            case None:
+                deliveries_store.record_preview(tx, preview, PreviewState.SHOWN, receipt=receipt)
+            case MessageGone():
+                deliveries_store.remove_preview(tx, preview)
+            case NotSent() | Refused() | Throttled():
+                if first:
+                    deliveries_store.remove_preview(tx, preview)
+            case _:
+                if first:
+                    deliveries_store.record_preview(tx, preview, PreviewState.LOST)
+        able = watch.adapter.capabilities
+        platforms.reopen_gate(tx, watch.target.key, reason=_GATE_REASON, at=now + able.chat_interval)
+        if able.account_interval > timedelta(0):
+            platforms.close_gate(
+                tx, watch.target.account_key, until=now + able.account_interval, reason="rate"
+            )
+        if isinstance(error, Throttled):
+            key = watch.target.account_key if error.account else watch.target.key
+            platforms.close_gate(tx, key, until=now + error.after, reason=str(error))
+
+    async def _write(
+        self, work: Callable[[Transaction], Preview | datetime | None], *, label: str = "preview.begin"
+    ) -> Preview | datetime | None:
+        """Run a unit of work. The end of a send is tried for a while: the chat waits for it."""
+        for left in range(_MAX_TRIES if label == "preview.end" else 1, 0, -1):
+            try:
+                return await self._database.write(label, work)
+            except Retryable:
+                if left == 1:
+                    raise
+                await self._clock.sleep(0.5)
+        return None
+
+    @staticmethod
+    def _is_idempotent(watch: _TurnPreview) -> bool:
+        return watch.adapter.capabilities.idempotency is Idempotency.NATIVE
+
+
+def _shows_activity(adapter: Adapter) -> bool:
+    """Whether the platform can show, other than by words, that an answer is being written."""
+    able = adapter.capabilities
+    return able.typing or able.reactions
+
+
+def _build_part(preview: Preview, text: str) -> OutgoingPart:
+    key = f"{preview.key}.{preview.revision}" if preview.receipt else preview.key
+    return OutgoingPart(
+        delivery=DeliveryId(preview.key),
+        part=0,
+        key=key,
+        target=preview.target,
+        text=text,
+        edits=preview.receipt,
+    )

@@ -1,0 +1,192 @@
+"""Claims queued turns, starts a driver for each, and passes on cancels and answers."""
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from keryx.core.changes import Change, ChangeKind
+from keryx.core.clock import Clock
+from keryx.core.errors import KeryxError, LeaseLost
+from keryx.core.ids import SessionId, TurnId, WorkerId
+from keryx.core.turns import Turn, TurnLimits, TurnState
+from keryx.engine.loops import driver
+from keryx.engine.loops.driver import Driver
+from keryx.engine.loops.mailbox import CancelRequest, HandBack, Mailbox
+from keryx.engine.timing import wait_until
+from keryx.store import turns
+from keryx.store.db.database import Database, Transaction, WakeSignal
+from keryx.store.turns import TurnClaims
+
+log = logging.getLogger(__name__)
+
+_HAND_BACK_SECONDS = 5
+_PASSED_OVER_SECONDS = 0.005
+_NOT_CLAIMED = TurnClaims([], passed_over=False, waiting=True)
+_RETRY_DELAY = timedelta(seconds=0.5)
+
+
+class TurnObserver(Protocol):
+    """Is told of the turns that run here. Must not wait and must not raise."""
+
+    def turn_started(self, turn: Turn) -> None: ...
+
+    def turn_ended(self, turn: Turn) -> None: ...
+
+
+class Runner:
+    """Runs up to `limits.at_once` turns. A scoped runner takes only turns of the session it is told to `serve`,
+    and those pinned to this worker."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        worker: WorkerId,
+        driver: Driver,
+        limits: TurnLimits,
+        watcher: TurnObserver,
+        scoped: bool = False,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._worker = worker
+        self._driver = driver
+        self._limits = limits
+        self._watcher = watcher
+        self._scoped = scoped
+        self._session: SessionId | None = None
+        self._running: dict[TurnId, Mailbox] = {}
+        self._claiming = False
+        self._draining = False
+        self._waiting = True
+        self._work = WakeSignal()
+        self._began = clock.monotonic()
+
+    @property
+    def busy(self) -> int:
+        return len(self._running)
+
+    @property
+    def active_turns(self) -> frozenset[TurnId]:
+        """The turns that this runner is at work on."""
+        return frozenset(self._running)
+
+    def serve(self, session: SessionId) -> None:
+        """From now on, a scoped runner takes the turns of this session."""
+        self._session = session
+        self._work.signal()
+
+    def look_again(self) -> None:
+        """Something that waited for a moment may be due sooner than was thought."""
+        self._work.signal()
+
+    async def run(self, changes: AsyncIterator[Change]) -> None:
+        """Run turns until cancelled. `changes` is the live feed: it tells of new turns and of cancels."""
+        self._began = self._clock.monotonic()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, changes)
+            await self._claim_forever(group)
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more turns; give running ones some time, then hand them back to the queue."""
+        self._draining = True
+        with anyio.move_on_after(seconds):
+            await self._wait_idle()
+        for mailbox in self._running.values():
+            mailbox.put(HandBack())
+        with anyio.move_on_after(_HAND_BACK_SECONDS):
+            await self._wait_idle()
+
+    async def _wait_idle(self) -> None:
+        while self._running or self._claiming:
+            await self._work.wait(self._work.count)
+
+    async def _listen(self, changes: AsyncIterator[Change]) -> None:
+        async for change in changes:
+            if change.kind is ChangeKind.TURN:
+                self._handle_turn_change(TurnState(change.note))
+            elif change.kind is ChangeKind.CANCEL and change.turn and change.turn in self._running:
+                self._running[change.turn].put(CancelRequest())
+            elif change.kind is ChangeKind.QUESTION and change.turn and change.turn in self._running:
+                self._running[change.turn].answers.signal()
+
+    def _handle_turn_change(self, state: TurnState) -> None:
+        """A new turn is looked for at once. The end of one lets others run only if some wait."""
+        if state is TurnState.QUEUED or (state.finished and self._waiting):
+            self._work.signal()
+
+    async def _claim_forever(self, group: TaskGroup) -> None:
+        while True:
+            seen = self._work.count
+            # An end that comes while we look may come too late for the look.
+            self._waiting = True
+            free = 0 if self._draining else self._limits.at_once - self.busy
+            claimed, at = await self._claim(free) if free > 0 else (_NOT_CLAIMED, None)
+            self._waiting = claimed.waiting
+            for turn in claimed.turns:
+                mailbox = self._running[turn.id] = Mailbox()
+                if self._draining:
+                    mailbox.put(HandBack())
+                group.start_soon(self._run, turn, mailbox, group)
+            if claimed.passed_over:
+                # Others end their transactions in their own time, and need not tell anybody.
+                await anyio.sleep(_PASSED_OVER_SECONDS)
+            else:
+                await wait_until(self._work, seen, self._clock, at)
+
+    async def _claim(self, most: int) -> tuple[TurnClaims, datetime | None]:
+        """Lease what may run now, and tell when to look again for what waits for a moment rather than for an event."""
+        self._claiming = True
+        try:
+            return await self._database.write("turn.claim", partial(self._claim_all, most=most))
+        except KeryxError as exc:
+            log.warning("cannot claim a turn now: %s", exc)
+            return _NOT_CLAIMED, self._clock.now() + _RETRY_DELAY
+        finally:
+            self._claiming = False
+            if self._draining:
+                self._work.signal()
+
+    def _claim_all(self, tx: Transaction, *, most: int) -> tuple[TurnClaims, datetime | None]:
+        now = self._clock.now()
+        settled = now + self._limits.settle - timedelta(seconds=self._clock.monotonic() - self._began)
+        claimed = turns.claim(
+            tx,
+            most=most,
+            worker=self._worker,
+            now=now,
+            lease=self._limits.lease,
+            per_principal=self._limits.per_principal,
+            scoped=self._scoped,
+            session=self._session,
+            settled=settled <= now,
+        )
+        if not claimed.waiting or len(claimed.turns) == most:
+            return claimed, None
+        moments = [m for m in (turns.get_next_ready_at(tx, now=now), settled) if m and m > now]
+        return claimed, min(moments, default=None)
+
+    async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
+        """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
+        self._watcher.turn_started(turn)
+        try:
+            unnamed = await self._driver.drive(turn, mailbox, group)
+            if unnamed and not self._draining:
+                group.start_soon(driver.request_title, self._database, unnamed, turn)
+        except LeaseLost as exc:
+            log.warning("%s: what it still says is not stored", exc)
+        except Exception:
+            log.exception("turn %s could not be recorded; its lease will run out", turn.id)
+        finally:
+            self._watcher.turn_ended(turn)
+            # A turn that was lost to a sweep may run here again by now, under another lease.
+            if self._running.get(turn.id) is mailbox:
+                del self._running[turn.id]
+            if self._waiting or self._draining:
+                self._work.signal()

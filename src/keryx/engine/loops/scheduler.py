@@ -1,0 +1,64 @@
+"""Begins the runs of jobs when they are due, once over all nodes."""
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from functools import partial
+
+import anyio
+
+from keryx.core.changes import Change, ChangeKind
+from keryx.core.clock import Clock
+from keryx.core.errors import KeryxError
+from keryx.engine.policy import Policy
+from keryx.engine.timing import wait_until
+from keryx.engine.units import jobs
+from keryx.store import jobs as jobs_store
+from keryx.store.db.database import Database, WakeSignal
+
+log = logging.getLogger(__name__)
+
+_RETRY_DELAY = timedelta(seconds=0.5)
+
+
+class Scheduler:
+    """Sleeps until a job is due. The feed wakes it when jobs change."""
+
+    def __init__(self, database: Database, clock: Clock, *, policy: Policy) -> None:
+        self._database = database
+        self._clock = clock
+        self._policy = policy
+        self._changed = WakeSignal()
+
+    def look_again(self) -> None:
+        """The clock was set, so that what is due may have changed."""
+        self._changed.signal()
+
+    async def run(self, changes: AsyncIterator[Change]) -> None:
+        """Begin runs until cancelled. `changes` is the live feed."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, changes)
+            while True:
+                seen = self._changed.count
+                at = await self._begin_due()
+                await wait_until(self._changed, seen, self._clock, at)
+
+    async def _listen(self, changes: AsyncIterator[Change]) -> None:
+        async for change in changes:
+            if change.kind is ChangeKind.JOB:
+                self._changed.signal()
+
+    async def _begin_due(self) -> datetime | None:
+        """Begin what is due; gives when to look again."""
+        try:
+            while True:
+                at = await self._database.read("job.next", jobs_store.get_next_due_at)
+                now = self._clock.now()
+                if at is None or at > now:
+                    return at
+                await self._database.write(
+                    "job.begin", partial(jobs.begin_due_run, policy=self._policy, now=now)
+                )
+        except KeryxError as exc:
+            log.warning("no job can begin now: %s", exc)
+            return self._clock.now() + _RETRY_DELAY

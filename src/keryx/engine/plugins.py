@@ -1,0 +1,126 @@
+"""Calls into plug-in code (agents and adapters): guards against stray cancellation, detached tasks, sends with a timeout, and the cached lookup of roles."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import msgspec
+
+from keryx.core import access
+from keryx.core.access import CLOSED, AccessRules, Verdict
+from keryx.core.clock import Clock
+from keryx.core.errors import SendError, Unavailable, Uncertain
+from keryx.core.ports.adapter import Adapter, InboundMessage, OutgoingPart, SupportsRoles
+from keryx.core.source import ChatType, Source
+
+log = logging.getLogger(__name__)
+ROLE_TTL_SECONDS = 30.0
+_ROLE_TIMEOUT_SECONDS = 10.0
+_MAX_CACHED = 10_000
+
+_detached: set[asyncio.Task[None]] = set()
+
+
+@contextmanager
+def guard_cancellation() -> Generator[None]:
+    """Turn a cancellation that foreign code raises by itself into an error; one that was asked for passes.
+
+    A task that ends as cancelled would take its whole task group along."""
+    try:
+        yield
+    except asyncio.CancelledError as exc:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("it cancelled itself") from exc
+
+
+def spawn_detached(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run foreign code as a task that belongs to no group. A group cancels without pause until a task reacts, which
+    takes a whole core where foreign code is deaf; this one is asked once and then left to end by itself."""
+    task = asyncio.create_task(work)
+    _detached.add(task)
+    task.add_done_callback(_detached.discard)
+    return task
+
+
+async def send_part(adapter: Adapter, parcel: OutgoingPart, timeout: timedelta) -> str:
+    """Send through an adapter. Whatever it does, only a `SendError` comes out; what is no such error leaves it in
+    doubt whether the part arrived."""
+    try:
+        with anyio.fail_after(timeout.total_seconds()), guard_cancellation():
+            return await adapter.send(parcel)
+    except SendError:
+        raise
+    except TimeoutError as exc:
+        raise Uncertain(f"{adapter.platform} did not answer in time") from exc
+    except Exception as exc:
+        log.exception("the %s adapter failed with delivery %s", adapter.platform, parcel.delivery)
+        raise Uncertain(f"the {adapter.platform} adapter failed: {type(exc).__name__}") from exc
+
+
+def has_detached() -> bool:
+    """Whether foreign code that was asked to end still runs."""
+    return bool(_detached)
+
+
+_RoleKey = tuple[str, str, str, str]
+
+
+class RoleLookup:
+    """Of the platforms whose rule names roles, and whose adapter can be asked for them."""
+
+    def __init__(self, adapters: Sequence[Adapter], rules: AccessRules, clock: Clock) -> None:
+        named = [a for a in adapters if rules.get(a.platform, CLOSED).roles]
+        self._adapters = {(a.platform, a.account): a for a in named if isinstance(a, SupportsRoles)}
+        self._rules = rules
+        self._clock = clock
+        self._known: OrderedDict[_RoleKey, tuple[float, tuple[str, ...]]] = OrderedDict()
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self._adapters)
+
+    async def add_roles(self, inbound: InboundMessage) -> InboundMessage:
+        """The event with the roles of its author, if they decide what becomes of it."""
+        rule = self._rules.get(inbound.source.platform, CLOSED)
+        if access.lacks_mention(rule, inbound.source, addressed=inbound.addressed) and not rule.observe:
+            return inbound
+        return msgspec.structs.replace(inbound, source=await self.refresh_roles(inbound.source))
+
+    async def refresh_roles(self, source: Source) -> Source:
+        """The source with the roles that its author has now, unless something else lets them in. `Unavailable` if the
+        platform cannot tell."""
+        adapter = self._adapters.get((source.platform, source.account))
+        if adapter is None or source.chat_type is ChatType.DM or not source.chat or not source.user:
+            return source
+        bare, rule = msgspec.structs.replace(source, roles=()), self._rules[source.platform]
+        if access.judge(rule, bare, granted=False) is Verdict.ALLOWED:
+            return bare
+        key = (source.platform, source.account, source.chat, source.user)
+        asked_at, roles = self._known.get(key, (0.0, None))
+        if roles is None or self._clock.monotonic() - asked_at > ROLE_TTL_SECONDS:
+            asked_at, roles = self._clock.monotonic(), await _ask_adapter(adapter, source)
+            self._known[key] = asked_at, roles
+            self._known.move_to_end(key)
+        while len(self._known) > _MAX_CACHED:
+            self._known.popitem(last=False)
+        return msgspec.structs.replace(source, roles=roles)
+
+
+async def _ask_adapter(adapter: SupportsRoles, source: Source) -> tuple[str, ...]:
+    try:
+        with anyio.fail_after(_ROLE_TIMEOUT_SECONDS), guard_cancellation():
+            return tuple(await adapter.roles(source))
+    except Unavailable:
+        raise
+    except TimeoutError as exc:
+        raise Unavailable(f"{source.platform} does not tell who has which role") from exc
+    except Exception as exc:
+        log.exception("the %s adapter cannot tell roles", source.platform)
+        raise Unavailable(f"{source.platform} cannot tell who has which role: {type(exc).__name__}") from exc

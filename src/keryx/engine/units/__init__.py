@@ -1,0 +1,1 @@
+"""Units of work: each runs inside one transaction, takes `tx` and never awaits."""

@@ -1,0 +1,234 @@
+"""Who may talk: rules, grants and pairing codes. Checked before a lane exists, and again before a waiting turn runs."""
+
+from datetime import datetime, timedelta
+
+from keryx.core import access, ids
+from keryx.core import source as sources
+from keryx.core.access import CLOSED, AccessRule, AccessRules, Grant, Pairing, Verdict
+from keryx.core.deliveries import Target
+from keryx.core.errors import Forbidden, NotFound
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
+from keryx.core.ports.adapter import InboundMessage
+from keryx.core.source import NO_ALIASES, Aliases, Source
+from keryx.store import access as access_store
+from keryx.store import deliveries
+from keryx.store import people as people_store
+from keryx.store.db.database import Transaction
+
+PAIRING_LIFETIME = timedelta(hours=1)
+CODE_INTERVAL = timedelta(minutes=1)
+MAX_OPEN_PAIRINGS = 3
+MIN_PAIRING_AGE = timedelta(minutes=5)
+REVOKED_NOTICE = "This was not answered: the person who asked may no longer talk here."
+_PAIRING_HELP = """\
+I do not know you yet. To let you in, whoever runs this Keryx types:
+
+keryx pairing approve {platform} {code}
+
+The code holds for {minutes} minutes."""
+MAX_WRONG_CODES = 5
+LOCKOUT = timedelta(hours=1)
+WELCOME = "You are in. Say something, or /help lists the commands."
+"""How long a request is safe from being replaced by a newer one, where as many wait as may."""
+
+
+def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules, *, now: datetime) -> bool:
+    """Whether an event may come in. A stranger in a direct chat is told how to be let in; nothing else is kept.
+
+    Local transports know who they speak for and are always let in."""
+    if inbound.principal is not None:
+        return True
+    verdict = judge(tx, inbound.source, rules)
+    if verdict is Verdict.STRANGER and inbound.reply is not None and inbound.edits is None:
+        _offer_code(tx, inbound.source, inbound.reply, now=now)
+    return verdict is Verdict.ALLOWED
+
+
+def judge(tx: Transaction, source: Source, rules: AccessRules) -> Verdict:
+    """What the rules and the grants say of a source at this moment."""
+    rule, others = _find_rule(tx, source, rules), _find_other_ids(tx, source)
+    verdict = access.judge(rule, source, granted=False, others=others)
+    if verdict is Verdict.ALLOWED or _find_grant(tx, source) is None:
+        return verdict
+    return access.judge(rule, source, granted=True)
+
+
+def is_operator(tx: Transaction, source: Source, rules: AccessRules) -> bool:
+    """Whether the author of a message has the rights of an operator."""
+    grant = _find_grant(tx, source)
+    listed = access.is_listed(_find_rule(tx, source, rules).operators, source, _find_other_ids(tx, source))
+    return listed or (grant is not None and grant.operator)
+
+
+def recheck(tx: Transaction, source: Source | None, rules: AccessRules) -> None:
+    """Raise `Forbidden` if the author of a waiting message has lost the right to talk since."""
+    if source is not None and judge(tx, source, rules) is not Verdict.ALLOWED:
+        raise Forbidden(REVOKED_NOTICE)
+
+
+def discard_pairing(tx: Transaction, pairing: Pairing, *, now: datetime) -> None:
+    """Take an open request away: its code is worth nothing any more."""
+    access_store.remove_pairing(tx, profile=pairing.profile, platform=pairing.platform, person=pairing.person)
+    access_store.note_change(tx, pairing.profile, pairing.platform, pairing.person, "denied", now)
+
+
+def build_lock_key(profile: ProfileId, platform: str) -> str:
+    """The key of what lets one transaction at a time decide about the strangers of a platform."""
+    return f"door:{profile}:{platform}"
+
+
+def find_aliases(tx: Transaction, source: Source) -> Aliases:
+    """What was learned of the ids in a source."""
+    if not sources.supports_aliases(source.platform):
+        return NO_ALIASES
+    people = {
+        sources.normalize_user(source.platform, p) for p in (source.user_alt, source.user, source.chat) if p
+    }
+    return people_store.find_aliases(tx, profile=source.profile, platform=source.platform, people=people)
+
+
+def identify(source: Source) -> str | None:
+    """The id by which the author of a message is known."""
+    return source.user_alt or source.user or source.chat
+
+
+def _find_rule(tx: Transaction, source: Source, rules: AccessRules) -> AccessRule:
+    """The rule of a platform: this node's own, else the one of a node that serves the platform."""
+    return rules.get(source.platform) or access_store.find_rule(tx, source.platform) or CLOSED
+
+
+def _find_other_ids(tx: Transaction, source: Source) -> list[str]:
+    """Every id that the author of a message goes by, as far as it was learned."""
+    person = identify(source)
+    if not person or not sources.supports_aliases(source.platform):
+        return []
+    known = sources.resolve_user(source.platform, person, aliases=find_aliases(tx, source))
+    found = people_store.list_aliases(tx, profile=source.profile, platform=source.platform, person=known)
+    return [known, *found]
+
+
+def _find_handle(tx: Transaction, source: Source) -> str | None:
+    person = identify(source)
+    return person and sources.build_handle(source.platform, person, aliases=find_aliases(tx, source))
+
+
+def _find_grant(tx: Transaction, source: Source) -> access.Grant | None:
+    handle = _find_handle(tx, source)
+    if not handle:
+        return None
+    return access_store.find_grant(
+        tx, profile=source.profile, platform=ids.escape(source.platform), person=handle
+    )
+
+
+def _offer_code(tx: Transaction, source: Source, reply: Target, *, now: datetime) -> None:
+    """Tell a stranger a code, unless one was told a moment ago or too many wait already. Who asks again gets another
+    code and no more time, so that nobody keeps a place by asking: the oldest request makes room for a new one."""
+    platform, person = ids.escape(source.platform), _find_handle(tx, source)
+    if not person:
+        return
+    access_store.lock_attempts(tx, build_lock_key(source.profile, platform), now=now)
+    known = access_store.find_pairing(tx, profile=source.profile, platform=platform, person=person)
+    if known is not None and known.told_at > now - CODE_INTERVAL:
+        return
+    waiting = access_store.list_open_pairings(tx, profile=source.profile, now=now, platform=platform)
+    until = known.expires_at if known in waiting and known else now + PAIRING_LIFETIME
+    if known not in waiting and len(waiting) >= MAX_OPEN_PAIRINGS:
+        if waiting[0].expires_at > now + PAIRING_LIFETIME - MIN_PAIRING_AGE:
+            return
+        discard_pairing(tx, waiting[0], now=now)
+    code = access.generate_code()
+    pairing = Pairing(
+        profile=source.profile,
+        platform=platform,
+        person=person,
+        name=source.user_name or "",
+        target=reply,
+        told_at=now,
+        expires_at=until,
+    )
+    access_store.save_pairing(tx, pairing, access.hash_code(code))
+    access_store.note_change(tx, source.profile, platform, person, "asked", now)
+    deliveries.enqueue(
+        tx,
+        reply,
+        _PAIRING_HELP.format(
+            platform=platform, code=code, minutes=max(1, (until - now) // timedelta(minutes=1))
+        ),
+        profile=source.profile,
+        owner=OPERATOR,
+        now=now,
+        secret=True,
+    )
+
+
+def check_wrong_codes(tx: Transaction, key: str, *, now: datetime) -> None:
+    """Raise `Forbidden` while too many wrong codes were tried."""
+    if access_store.count_failed_attempts(tx, key, since=now - LOCKOUT) >= MAX_WRONG_CODES:
+        raise Forbidden(
+            f"{MAX_WRONG_CODES} wrong codes were tried, so no code is taken for an hour: wait, then ask for a new code"
+        )
+
+
+def approve_pairing(
+    tx: Transaction,
+    code: str,
+    *,
+    profile: ProfileId,
+    platform: str,
+    operator: bool,
+    by: PrincipalId,
+    now: datetime,
+) -> Grant | None:
+    """Let in whoever was told this code, and tell them. `None` for a wrong code, which is counted."""
+    access_store.lock_attempts(tx, build_lock_key(profile, platform), now=now)
+    key = f"pairing:{profile}:{platform}"
+    check_wrong_codes(tx, key, now=now)
+    pairing = access_store.find_pairing_by_code(tx, code, profile=profile, platform=platform, now=now)
+    if pairing is None:
+        access_store.add_failed_attempt(tx, key, since=now - LOCKOUT, now=now)
+        return None
+    access_store.clear_attempts(tx, key)
+    access_store.remove_pairing(tx, profile=profile, platform=platform, person=pairing.person)
+    grant = access_store.add_grant(
+        tx,
+        profile=profile,
+        platform=platform,
+        person=pairing.person,
+        name=pairing.name,
+        operator=operator,
+        by=by,
+        now=now,
+    )
+    deliveries.enqueue(tx, pairing.target, WELCOME, profile=profile, owner=OPERATOR, now=now)
+    return grant
+
+
+def build_wrong_code_error(platform: str) -> NotFound:
+    return NotFound(
+        f"no open request on {platform} has this code: `keryx pairing list` shows who waits; a code holds for one hour at most, and the last one that a person was told counts"
+    )
+
+
+def deny_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now: datetime) -> None:
+    """Forget a stranger's request. They are not told."""
+    if not access_store.remove_pairing(tx, profile=profile, platform=platform, person=person):
+        raise NotFound(f"{person} on {platform} has no open request: `keryx pairing list` shows them")
+    access_store.note_change(tx, profile, platform, person, "denied", now)
+
+
+def clear_pairings(tx: Transaction, *, profile: ProfileId, platform: str | None, now: datetime) -> int:
+    """Forget every open request, on one platform or on all; gives how many there were."""
+    found = access_store.list_open_pairings(tx, profile=profile, now=now, platform=platform)
+    for pairing in found:
+        discard_pairing(tx, pairing, now=now)
+    return len(found)
+
+
+def revoke_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now: datetime) -> None:
+    """Take back what an approval gave. What waits of this person is not answered any more."""
+    if not access_store.remove_grant(tx, profile=profile, platform=platform, person=person, now=now):
+        raise NotFound(
+            f"{person} on {platform} was not let in by pairing: `keryx pairing list` shows who was, and"
+            f" [access.{platform}] in keryx.toml lists others"
+        )

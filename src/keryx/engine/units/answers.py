@@ -1,0 +1,223 @@
+"""Answers of turns: collected from messages, sent to the chat that asked, and mirrored to other chats of the session."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import jobs, media, text
+from keryx.core.deliveries import PreviewState, Target
+from keryx.core.ids import SessionId, TurnId
+from keryx.core.media import Media
+from keryx.core.messages import Mark, Message, Part, Reasoning, Role, Text, merge_parts
+from keryx.core.sessions import JOB_SURFACE, Session
+from keryx.core.turns import Turn
+from keryx.store import deliveries, lanes, messages, turns
+from keryx.store.db.database import Transaction
+
+STOPPED_MARK = "(stopped)"
+FILES_HEADING = "Attached:"
+_MAX_TOOL_NAME = 60
+
+
+class TurnAnswer(msgspec.Struct, frozen=True):
+    """What goes to the place that asked: words, then files."""
+
+    text: str = ""
+    media: tuple[Media, ...] = ()
+
+
+class TurnDraft(msgspec.Struct, frozen=True):
+    """What a running turn has said so far, and the tool it called last."""
+
+    text: str = ""
+    tool: str = ""
+
+
+def collect(entries: Iterable[Message]) -> TurnAnswer:
+    """The answer among the messages of a turn: every step of it, without what an interrupted attempt had begun."""
+    steps = [m for m in entries if m.role is Role.ASSISTANT and m.mark is None]
+    files = [p for m in steps for p in media.filter_media(m.parts)]
+    return TurnAnswer(_join_texts(m.text for m in steps), tuple(dict.fromkeys(files)))
+
+
+def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:
+    """What the answer of a running turn would be if it ended now."""
+    steps = [m for m in _load_steps(tx, turn) if m.mark is None]
+    pieces = turns.list_draft_pieces(tx, turn.id)
+    parts = merge_parts(p.media or (Reasoning(p.text) if p.thought else Text(p.text)) for p in pieces)
+    calls = [c.name for m in steps for c in m.calls]
+    return TurnDraft(
+        _join_texts([*(m.text for m in steps), _join_parts(parts)]),
+        text.truncate(text.to_single_line(calls[-1]), _MAX_TOOL_NAME) if calls else "",
+    )
+
+
+def is_silent(turn: Turn, answer: TurnAnswer) -> bool:
+    """Whether a scheduled run has nothing to tell."""
+    return turn.surface == JOB_SURFACE and not answer.media and jobs.is_silent(answer.text)
+
+
+def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer, *, now: datetime) -> None:
+    """Send an answer to the place that asked, if there is one, to where else it is wanted, and to the chats that mirror
+    the session."""
+    mirror_answer(tx, turn, answer.text, media=answer.media, now=now)
+    for target in turn.also:
+        deliveries.enqueue(
+            tx,
+            target,
+            answer.text,
+            media=answer.media,
+            profile=turn.profile,
+            owner=turn.owner,
+            session=turn.session,
+            turn=turn.id,
+            now=now,
+        )
+    if turn.reply is None:
+        return
+    shown = deliveries.find_preview(tx, turn.id) is not None
+    delivery = deliveries.enqueue(
+        tx,
+        turn.reply,
+        # Words take the place of the preview, so there must be some.
+        answer.text or (FILES_HEADING if shown else ""),
+        media=answer.media,
+        profile=turn.profile,
+        owner=turn.owner,
+        session=turn.session,
+        turn=turn.id,
+        now=now,
+    )
+    if shown:
+        deliveries.set_preview_delivery(tx, turn.id, delivery)
+
+
+def send_aside(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+    """Send something beside the answer to the place that asked, if there is one."""
+    if turn.reply:
+        deliveries.enqueue(
+            tx,
+            turn.reply,
+            text,
+            profile=turn.profile,
+            owner=turn.owner,
+            session=turn.session,
+            turn=turn.id,
+            now=now,
+        )
+
+
+def send_notice(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+    """Send a notice to the place that asked. Where the turn was shown it stands below what it had said."""
+    shown = deliveries.find_preview(tx, turn.id) if turn.reply else None
+    said = _load_partial_text(tx, turn) if shown else ""
+    deliver(tx, turn, TurnAnswer(_join_texts([said, text])), now=now)
+
+
+def mark_stopped(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+    """A turn was stopped: where it was shown, that is marked. Where it was not, whoever stopped it knows."""
+    shown = deliveries.find_preview(tx, turn.id) if turn.reply else None
+    if shown is not None and shown.state is not PreviewState.LOST:
+        send_notice(tx, turn, STOPPED_MARK, now=now)
+
+
+def _load_partial_text(tx: Transaction, turn: Turn) -> str:
+    """What a turn that ended early had said, with the words that it had begun last."""
+    written = _load_steps(tx, turn)
+    begun = [m for m in written[-1:] if m.mark is not None]
+    return _join_texts(m.text for m in [*(m for m in written if m.mark is None), *begun])
+
+
+def _load_steps(tx: Transaction, turn: Turn) -> list[Message]:
+    found = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    return [m for m in found if m.role is Role.ASSISTANT and m.mark is not Mark.LATE]
+
+
+def _join_parts(parts: Iterable[Part]) -> str:
+    return _join_texts(p.text for p in parts if isinstance(p, Text))
+
+
+def _join_texts(texts: Iterable[str]) -> str:
+    return "\n\n".join(text for text in texts if text)
+
+
+def mirror_message(
+    tx: Transaction,
+    session: Session,
+    text: str,
+    *,
+    author: str,
+    surface: str,
+    reply: Target | None,
+    turn: TurnId | None,
+    now: datetime,
+) -> None:
+    """Show what a person said in every other chat that mirrors the session. Part of the unit that stores it."""
+    if text:
+        who = f" {author}:" if author else ""
+        _enqueue_mirrors(
+            tx,
+            session.id,
+            f"[{_name_origin(reply, surface)}]{who} {text}",
+            reply,
+            session.profile,
+            session.owner,
+            turn,
+            now,
+        )
+
+
+def mirror_answer(
+    tx: Transaction, turn: Turn, text: str, *, now: datetime, media: Sequence[Media] = ()
+) -> None:
+    """Show an answer, or why there is none, in every chat that mirrors the session and did not ask."""
+    mark = f"[{_name_origin(turn.reply, turn.surface)}]"
+    _enqueue_mirrors(
+        tx,
+        turn.session,
+        f"{mark} {text}",
+        turn.reply,
+        turn.profile,
+        turn.owner,
+        turn.id,
+        now,
+        media,
+    )
+
+
+def mirror_notice(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+    """Show what became of the conversation itself, wherever it was said, in every chat that mirrors it and did not ask."""
+    _enqueue_mirrors(tx, turn.session, text, turn.reply, turn.profile, turn.owner, turn.id, now)
+
+
+def _name_origin(reply: Target | None, surface: str) -> str:
+    return reply.platform if reply else surface
+
+
+def _enqueue_mirrors(
+    tx: Transaction,
+    session: SessionId,
+    text: str,
+    asked: Target | None,
+    profile: str,
+    owner: str,
+    turn: TurnId | None,
+    now: datetime,
+    media: Sequence[Media] = (),
+) -> None:
+    shown = {asked.key} if asked else set[str]()
+    for lane in lanes.list_mirrors(tx, session):
+        if lane.target.key not in shown:
+            shown.add(lane.target.key)
+            deliveries.enqueue(
+                tx,
+                lane.target,
+                text,
+                profile=profile,
+                owner=owner,
+                session=session,
+                turn=turn,
+                media=media,
+                now=now,
+            )

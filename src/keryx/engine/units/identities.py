@@ -1,0 +1,180 @@
+"""Merge and split people, learn aliases, and move a chat to a new id. No message is lost."""
+
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from keryx.core import ids, lanes
+from keryx.core import source as sources
+from keryx.core.deliveries import Target
+from keryx.core.errors import Conflict, Invalid, NotFound
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
+from keryx.core.lanes import Lane, LaneSharing
+from keryx.core.source import Source
+from keryx.engine.units import access
+from keryx.store import access as access_store
+from keryx.store import jobs, people, platforms, sessions
+from keryx.store import lanes as lane_store
+from keryx.store.db.database import Transaction
+
+_MAX_ID_LENGTH = 200
+P = TypeVar("P", Source, Target)
+_MOVE_REASON = "the chat has a new id"
+
+
+def merge(
+    tx: Transaction, one: PrincipalId, other: PrincipalId, *, profile: ProfileId, now: datetime
+) -> PrincipalId:
+    """Let two people be one. The operator stays the operator; of others, the one who came first stays."""
+    if one == other:
+        return one
+    if OPERATOR in (one, other):
+        people.ensure_operator(tx, profile=profile, now=now)
+    kept, gone = (one, other) if other != OPERATOR and (one == OPERATOR or one < other) else (other, one)
+    people.transfer_ownership(tx, profile=profile, old=gone, new=kept, now=now)
+    people.remove_link_code(tx, gone, profile=profile)
+    people.remove(tx, gone)
+    return kept
+
+
+def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str, now: datetime) -> PrincipalId:
+    """Let one way in which a person is known stand alone, with the chats, conversations and jobs that began
+    there."""
+    old = people.find_by_handle(tx, profile=profile, platform=platform, handle=handle)
+    if old is None:
+        raise NotFound(f"{handle} on {platform} is nobody that Keryx knows: `keryx people list` shows them")
+    known = people.list_identities(tx, old, profile=profile)
+    if len(known) < 2 and old != OPERATOR:
+        raise Conflict(f"{handle} on {platform} is linked with nobody: there is nothing to cut")
+    name = next((i.name for i in known if (i.platform, i.person) == (platform, handle)), "")
+    new = people.add(tx, profile=profile, name=name, now=now)
+    people.reassign_identity(tx, profile=profile, platform=platform, handle=handle, principal=new)
+    for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):
+        session = sessions.get(tx, id_, deleted=True)
+        if session.origin and _is_author(tx, session.origin, platform, handle):
+            sessions.change_owner(tx, session, new, now=now)
+    for lane in lane_store.list_for_owner(tx, profile=profile, owner=old):
+        if _is_author(tx, lane.source, platform, handle):
+            lane_store.change_owner(tx, lane, new)
+    for job in jobs.list_for_owner(tx, profile=profile, owner=old):
+        if job.source and _is_author(tx, job.source, platform, handle):
+            jobs.change_owner(tx, job, new, now=now)
+    for owner in (old, new):
+        _leave_foreign_sessions(tx, owner, profile=profile, now=now)
+    return new
+
+
+def learn_alias(
+    tx: Transaction,
+    one: str,
+    other: str,
+    *,
+    profile: ProfileId,
+    platform: str,
+    sharing: LaneSharing,
+    now: datetime,
+) -> None:
+    """Two ids of a platform mean one person: their people, grants and lanes become one, and keep both histories."""
+    if not sources.supports_aliases(platform):
+        raise Invalid(f"on {platform} one person has one id: there is nothing to learn")
+    first, second = (sources.normalize_user(platform, user) for user in (one, other))
+    if not first or not second or max(len(first), len(second)) > _MAX_ID_LENGTH:
+        raise Invalid(f"ids of people have 1 to {_MAX_ID_LENGTH} characters")
+    _, person, old = people.link_aliases(
+        tx, profile=profile, platform=platform, one=first, other=second, now=now
+    )
+    if person == old:
+        return
+    place, known, former = ids.escape(platform), ids.escape(person), ids.escape(old)
+    owner = _merge_identities(tx, profile, place, known, former, now)
+    access_store.rename_grant(tx, profile=profile, platform=place, old=former, new=known)
+    access_store.remove_pairing(tx, profile=profile, platform=place, person=former)
+    if owner is not None:
+        for lane in lane_store.list_for_owner(tx, profile=profile, owner=owner):
+            _readdress(tx, lane, sharing, now)
+
+
+def _merge_identities(
+    tx: Transaction, profile: ProfileId, platform: str, known: str, former: str, now: datetime
+) -> PrincipalId | None:
+    """Let two identities be one, under the first; gives whose it is, `None` if neither has talked yet."""
+    kept = people.find_by_handle(tx, profile=profile, platform=platform, handle=known)
+    gone = people.find_by_handle(tx, profile=profile, platform=platform, handle=former)
+    if gone is None:
+        return kept
+    if kept is None:
+        people.rename_identity(tx, profile=profile, platform=platform, old=former, new=known)
+        return gone
+    owner = merge(tx, kept, gone, profile=profile, now=now)
+    people.remove_identity(tx, profile=profile, platform=platform, handle=former)
+    return owner
+
+
+def _readdress(tx: Transaction, lane: Lane, sharing: LaneSharing, now: datetime) -> None:
+    """Bring a lane to the address that its source has now, joining it with the lane that is there."""
+    known = access.find_aliases(tx, lane.source)
+    key = lanes.build_address(lane.source, sharing=sharing, aliases=known).key
+    if key == lane.key:
+        return
+    there = lane_store.find_locked(tx, key)
+    if there is None:
+        lane_store.rekey(tx, lane, key)
+        return
+    lane_store.merge_history(tx, there, lane)
+    newer = lane if there.session is None or (lane.session and lane.active_at > there.active_at) else there
+    moved = lane_store.move(tx, there, newer.session, why=f"joined with {lane.key}", now=now)
+    if newer is lane:
+        lane_store.touch(tx, moved, now=lane.active_at, expires_at=lane.expires_at)
+
+
+def _leave_foreign_sessions(
+    tx: Transaction, owner: PrincipalId, *, profile: ProfileId, now: datetime
+) -> None:
+    """Let no lane of a person be in a session of somebody else."""
+    for lane in lane_store.list_for_owner(tx, profile=profile, owner=owner):
+        if lane.session and sessions.get(tx, lane.session, deleted=True).owner != owner:
+            lane_store.move(tx, lane, None, why="unlinked", now=now)
+
+
+def _is_author(tx: Transaction, source: Source, platform: str, handle: str) -> bool:
+    person = access.identify(source)
+    if ids.escape(source.platform) != platform or not person:
+        return False
+    return sources.build_handle(source.platform, person, aliases=access.find_aliases(tx, source)) == handle
+
+
+def move_chat(
+    tx: Transaction, *, platform: str, account: str, old: str, new: str, sharing: LaneSharing, now: datetime
+) -> None:
+    """Let every lane, every job and the home channel of a chat go on under the chat's new id. A lane that has begun there
+    already stays as it is; doing it twice changes nothing."""
+    for lane in lane_store.list_for_chat(tx, platform=platform, account=account, chat=old):
+        if lane.session is not None:
+            _move_lane(tx, lane, new, sharing, now)
+
+    def moved(place: P) -> P:
+        here = (place.platform, place.account, place.chat) == (platform, account, old)
+        return msgspec.structs.replace(place, chat=new) if here else place
+
+    for job in jobs.list_all(tx):
+        targets, source = tuple(map(moved, job.targets)), job.source and moved(job.source)
+        if (targets, source) != (job.targets, job.source):
+            jobs.move_chat(tx, job, targets, source)
+    for home in platforms.list_homes(tx):
+        if (target := moved(home.target)) != home.target:
+            platforms.move_home(tx, home, target)
+
+
+def _move_lane(tx: Transaction, lane: Lane, new: str, sharing: LaneSharing, now: datetime) -> None:
+    source = msgspec.structs.replace(lane.source, chat=new)
+    address = lanes.build_address(source, sharing=sharing)
+    there = lane_store.ensure(tx, address, source, owner=lane.owner, now=now)
+    if there.session is not None:
+        return
+    lane_store.move(tx, there, lane.session, why=_MOVE_REASON, now=now)
+    lane_store.set_mirror(tx, there, lane.mirror)
+    lane_store.set_instructions(tx, there, lane.instructions)
+    lane_store.touch(tx, there, now=lane.active_at, expires_at=lane.expires_at)
+    lane_store.move(tx, lane, None, why=_MOVE_REASON, now=now)
+    lane_store.set_expiry(tx, lane, None)

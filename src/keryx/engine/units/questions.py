@@ -1,0 +1,95 @@
+"""Questions of agents: record an answer, match a message to an open question, forget consents, and the buttons under a question."""
+
+from datetime import datetime
+
+from keryx.core import questions as core
+from keryx.core.deliveries import Delivery
+from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
+from keryx.core.ids import QuestionId, SessionId, TurnId
+from keryx.core.messages import Parts, Text
+from keryx.core.questions import AskedQuestion, Button, QuestionState
+from keryx.core.sessions import Session, Viewer
+from keryx.store import questions, sessions
+from keryx.store.db.database import Transaction
+
+ALL_TOOLS = "all"
+
+
+def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
+    """Take lasting consents of a session back; gives their tools."""
+    kept = [
+        c.tool
+        for c in questions.list_consents(tx, Viewer(session.profile, session.owner), session=session.id)
+    ]
+    gone = [name for name in kept if tool in (name, ALL_TOOLS)]
+    for name in gone:
+        questions.remove_consent(tx, session.id, name)
+    if not gone:
+        there = f"there are {', '.join(kept)}" if kept else "nothing is allowed or denied for good here"
+        raise NotFound(f"no permission {tool[:80]!r} is kept: {there}")
+    return gone
+
+
+def record_answer(
+    tx: Transaction, asked: AskedQuestion, viewer: Viewer, answer: str, *, now: datetime
+) -> AskedQuestion:
+    """Answer a question in somebody's name; what is to last is remembered. Gives the question as it is now."""
+    if not asked.answerable_by(viewer):
+        raise Forbidden("only the one who asked may answer this question, or the operator")
+    # The order in which every unit of work locks: the session first.
+    sessions.lock(tx, asked.session)
+    current = questions.get(tx, asked.id)
+    if current.state is not QuestionState.OPEN:
+        raise Conflict(f"the question “{asked.question.title}” does not wait any more: it is {current.state}")
+    if current.left and current.expires_at <= now:
+        raise Conflict(f"the question “{asked.question.title}” has run out: ask the agent again")
+    chosen = core.parse_answer(asked.question, answer)
+    questions.close(tx, asked, QuestionState.ANSWERED, now=now, answer=chosen, by=viewer.principal)
+    given = core.find_consent(asked.question, chosen)
+    if given.lasts and asked.question.tool:
+        questions.set_consent(tx, asked.session, asked.question.tool, given, by=viewer.principal, now=now)
+    return questions.get(tx, asked.id)
+
+
+def match_message(
+    tx: Transaction, session: SessionId, viewer: Viewer, parts: Parts
+) -> tuple[AskedQuestion, str] | None:
+    """The question that an ordinary message answers: the only one that an agent waits for there, put to who speaks; or
+    else the only one that was left.
+
+    `None` for ordinary speech, which everything else is."""
+    if len(parts) != 1 or not isinstance(parts[0], Text):
+        return None
+    found = core.prefer_waiting(questions.list_open(tx, session))
+    if len(found) != 1 or not found[0].answerable_by(viewer):
+        return None
+    try:
+        core.parse_answer(found[0].question, parts[0].text)
+    except Invalid:
+        return None
+    return found[0], parts[0].text
+
+
+def list_taken_keys(tx: Transaction, turn: TurnId) -> frozenset[str]:
+    """The keys of a turn's questions of which its agent learned what became of them."""
+    return frozenset(a.question.key for a in questions.list_for_turn(tx, turn) if a.taken)
+
+
+def list_buttons(tx: Transaction, delivery: Delivery) -> tuple[Button, ...]:
+    """What is to be pressed under a delivery: the options of the question that it puts, while that waits."""
+    asked = questions.find_by_id(tx, QuestionId(delivery.id)) if delivery.turn else None
+    return core.build_buttons(asked) if asked and asked.state is QuestionState.OPEN else ()
+
+
+def lock_session(tx: Transaction, delivery: Delivery) -> None:
+    """Keep the question of a delivery from being closed meanwhile. The session is locked before all else."""
+    if delivery.session is not None:
+        sessions.lock(tx, delivery.session)
+
+
+def record_buttons(tx: Transaction, delivery: Delivery, receipt: str, *, now: datetime) -> None:
+    """A question has arrived with its buttons. One that was closed on the way loses them again."""
+    asked = questions.get(tx, QuestionId(delivery.id))
+    questions.save_buttons(tx, asked.id, receipt)
+    if asked.state is not QuestionState.OPEN:
+        questions.close_buttons(tx, asked, now=now)

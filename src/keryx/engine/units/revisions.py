@@ -1,0 +1,145 @@
+"""Undo, redo, retry and fork. History is kept: messages become inactive or are copied."""
+
+from datetime import datetime
+
+from keryx.core.errors import Conflict, Invalid, NotFound
+from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.messages import Message, Role
+from keryx.core.ports.adapter import Receipt
+from keryx.core.sessions import Session, TitleBy, Viewer
+from keryx.core.source import Source
+from keryx.engine.units.user_messages import UserMessage, submit
+from keryx.store import epochs, messages, sessions, turns
+from keryx.store.db.database import Transaction
+
+_PAGE = 200
+
+
+def undo(tx: Transaction, session: Session, count: int, *, now: datetime) -> str:
+    """Take back the last turns; gives the text of the last undone question, for editing."""
+    if count < 1:
+        raise Invalid("undo needs a number of turns above zero")
+    sessions.lock(tx, session.id)
+    _refuse_while_busy(tx, session.id, "undo")
+    inputs = _last_inputs(tx, session.id, count)
+    if not inputs:
+        raise NotFound("there is nothing to undo")
+    epoch = epochs.find_current(tx, session.id)
+    if epoch and inputs[0].seq < epoch.first_seq:
+        raise Conflict("what was compacted cannot be taken back: fork from a message before it instead")
+    group = sessions.next_undo_group(tx, session.id)
+    for message in inputs:
+        assert message.turn is not None
+        messages.set_undone(tx, session.id, message.turn, first=message.seq, group=group)
+    sessions.note_revision(tx, session, now=now)
+    return inputs[-1].text
+
+
+def redo(tx: Transaction, session: Session, *, now: datetime) -> int:
+    """Bring back what the last undo took; gives how many messages. Not after something new was said."""
+    sessions.lock(tx, session.id)
+    _refuse_while_busy(tx, session.id, "redo")
+    last = messages.find_last_undo(tx, session.id)
+    if last is None or messages.has_user_message_after(tx, session.id, last.first_seq):
+        raise NotFound(
+            "there is nothing to redo: the last undo was followed by something new, or there was none"
+        )
+    brought = messages.restore(tx, session.id, last.group)
+    sessions.note_revision(tx, session, now=now)
+    return brought
+
+
+def retry(
+    tx: Transaction,
+    session: Session,
+    *,
+    asker: PrincipalId,
+    surface: str,
+    now: datetime,
+    source: Source | None = None,
+    pin: WorkerId | None = None,
+) -> Receipt:
+    """Take the last turn back and ask its question again, to be answered where it was asked; run by `pin`, if given."""
+    sessions.lock(tx, session.id)
+    _refuse_while_busy(tx, session.id, "retry")
+    inputs = _last_inputs(tx, session.id, 1)
+    if not inputs or inputs[0].turn is None:
+        raise NotFound("there is nothing to retry")
+    question = inputs[0]
+    assert question.turn is not None
+    before = turns.find(tx, question.turn)
+    undo(tx, session, 1, now=now)
+    again = UserMessage(
+        parts=question.parts,
+        asker=asker,
+        surface=surface,
+        author=question.author,
+        platform_id=question.platform_id,
+        reply=before.reply if before else None,
+        pin=pin,
+        source=source,
+    )
+    return submit(tx, session, again, now=now)
+
+
+def fork(
+    tx: Transaction,
+    session: Session,
+    *,
+    viewer: Viewer,
+    surface: str,
+    now: datetime,
+    through: int | None = None,
+    title: str | None = None,
+    cwd: str | None = None,
+) -> Session:
+    """An independent copy up to a message, by default up to the end; turns that run or wait are left out."""
+    sessions.lock(tx, session.id)
+    end = session.last_seq if through is None else through
+    if end < 1 or end > session.last_seq:
+        raise Invalid(
+            f"there is nothing to fork at message {end} of {session.id}: give one from 1 to {session.last_seq}"
+        )
+    child = sessions.create(
+        tx,
+        profile=session.profile,
+        owner=session.owner,
+        surface=surface,
+        origin=session.origin,
+        parent=session,
+        parent_seq=end,
+        cwd=session.cwd if cwd is None else cwd,
+        settings=session.settings,
+        now=now,
+    )
+    if not messages.copy(tx, source=session.id, target=child, through=end):
+        raise NotFound("there is nothing to fork yet: the first answer is still on its way")
+    epochs.copy(tx, source=session.id, target=child, through=end)
+    sessions.copy_counters(tx, source=session.id, target=child)
+    made = sessions.get(tx, child)
+    if title is not None:
+        sessions.rename(tx, made, title, by=TitleBy.PERSON, now=now)
+    elif session.title:
+        sessions.rename(tx, made, sessions.next_title(tx, made, session.title), by=TitleBy.RULE, now=now)
+    return sessions.get(tx, child)
+
+
+def _refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:
+    if turns.find_running(tx, session) or turns.list_queued(tx, session):
+        raise Conflict(f"cannot {verb} while a turn runs or waits: /stop it first, or wait for the answer")
+
+
+def _last_inputs(tx: Transaction, session: SessionId, count: int) -> list[Message]:
+    """The first question of each of the last turns that stand, oldest turn first."""
+    found: dict[TurnId, Message] = {}
+    before: int | None = None
+    while len(found) <= count:
+        page = messages.list_latest(tx, session, limit=_PAGE, before=before)
+        for message in reversed(page):
+            if message.role is Role.USER and message.turn and not message.undone and not message.observed:
+                found[message.turn] = message
+        if not page:
+            break
+        before = page[0].seq
+    newest_first = sorted(found.values(), key=lambda m: m.seq, reverse=True)
+    return newest_first[:count][::-1]

@@ -1,0 +1,218 @@
+"""Telegram markup: text with entities whose offsets count UTF-16 units."""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import msgspec
+
+from keryx.markdown import plain
+from keryx.markdown.parser import parse
+from keryx.markdown.split import LengthLimit, TextUnit, has_visible_text, measure_length, split_document
+from keryx.markdown.tree import (
+    Block,
+    BoldNode,
+    BreakNode,
+    CodeBlockNode,
+    CodeNode,
+    DocumentNode,
+    HeadingNode,
+    ImageNode,
+    Inline,
+    ItalicNode,
+    LinkNode,
+    ListItemNode,
+    ListNode,
+    ParagraphNode,
+    QuoteNode,
+    RuleNode,
+    StrikeNode,
+    TableNode,
+    TextNode,
+)
+
+LIMIT = LengthLimit(4096, TextUnit.UTF16)
+MAX_ENTITIES = 100
+
+
+class TelegramEntity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """As the Bot API has it."""
+
+    type: str
+    offset: int
+    length: int
+    url: str | None = None
+    language: str | None = None
+
+
+class TelegramText(msgspec.Struct, frozen=True):
+    """`plain` says the same without entities, within the same limit, for when Telegram refuses them."""
+
+    text: str
+    entities: tuple[TelegramEntity, ...]
+    plain: str
+
+
+def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[TelegramText]:
+    """Parts that show something, in order; none if the whole shows nothing."""
+
+    def share(part: TelegramText) -> float:
+        return max(
+            limit.fill_ratio(part.text), limit.fill_ratio(part.plain), len(part.entities) / MAX_ENTITIES
+        )
+
+    return [part for part in split_document(parse(markdown), render, share) if has_visible_text(part.text)]
+
+
+def render(document: DocumentNode) -> TelegramText:
+    """The whole tree as one part, however long."""
+    writer = _EntityWriter()
+    writer.write_blocks(document.blocks, "\n\n")
+    text = "".join(writer.pieces).rstrip()
+    # An inner entity is recorded before the outer, also where both have the same place.
+    kept = (
+        _trim_entity(entity, measure_length(text, TextUnit.UTF16)) for entity in reversed(writer.entities)
+    )
+    entities = sorted(
+        (entity for entity in kept if entity.length > 0), key=lambda one: (one.offset, -one.length)
+    )
+    return TelegramText(text, tuple(entities), plain.render(document))
+
+
+def _trim_entity(entity: TelegramEntity, end: int) -> TelegramEntity:
+    return msgspec.structs.replace(entity, length=min(entity.length, end - entity.offset))
+
+
+@dataclass(slots=True)
+class _EntityWriter:
+    """`open` holds the entities around the place that is written, outermost first, by type."""
+
+    pieces: list[str] = field(default_factory=list[str])
+    entities: list[TelegramEntity] = field(default_factory=list[TelegramEntity])
+    open_entities: dict[str, TelegramEntity] = field(default_factory=dict[str, TelegramEntity])
+    margin: str = ""
+    offset: int = 0
+
+    def write(self, text: str) -> None:
+        if self.margin:
+            text = text.replace("\n", f"\n{self.margin}")
+        self.pieces.append(text)
+        self.offset += measure_length(text, TextUnit.UTF16)
+
+    @contextmanager
+    def add_entity(self, type: str, url: str | None = None, language: str | None = None) -> Generator[None]:
+        """What is written meanwhile is of the type. Within the same type there is nothing to add."""
+        if type in self.open_entities:
+            yield
+            return
+        self.open_entities[type] = TelegramEntity(type, self.offset, 0, url, language)
+        yield
+        self._record(self.open_entities.pop(type))
+
+    @contextmanager
+    def suspend_entities(self) -> Generator[None]:
+        """Code stands in no other entity but a quotation: the others end before it and begin again after it."""
+        quote = self.open_entities.pop("blockquote", None)
+        outer = self.open_entities
+        for entity in outer.values():
+            self._record(entity)
+        self.open_entities = {} if quote is None else {"blockquote": quote}
+        yield
+        self.open_entities |= {
+            kind: msgspec.structs.replace(entity, offset=self.offset) for kind, entity in outer.items()
+        }
+
+    def _record(self, entity: TelegramEntity) -> None:
+        if self.offset > entity.offset:
+            self.entities.append(msgspec.structs.replace(entity, length=self.offset - entity.offset))
+
+    def write_blocks(self, blocks: Iterable[Block], gap: str) -> None:
+        for index, block in enumerate(blocks):
+            if index:
+                self.write_gap(gap, block)
+            self.write_block(block)
+
+    def write_gap(self, gap: str, block: Block) -> None:
+        """Code is not moved to the right in a list."""
+        outer, self.margin = self.margin, "" if isinstance(block, CodeBlockNode | TableNode) else self.margin
+        self.write(gap)
+        self.margin = outer
+
+    def write_block(self, block: Block) -> None:
+        match block:
+            case ParagraphNode():
+                self.write_inlines(block.children)
+            case HeadingNode():
+                with self.add_entity("bold"):
+                    self.write_inlines(block.children)
+            case CodeBlockNode():
+                self.write_code("\n".join(block.lines), "pre", block.lang or None)
+            case TableNode():
+                self.write_code("\n".join(plain.render_table(block)), "pre")
+            case QuoteNode():
+                with self.add_entity("blockquote"):
+                    self.write_blocks(block.blocks, "\n\n")
+            case ListNode():
+                for index, item in enumerate(block.items):
+                    self.write("\n" if index else "")
+                    self.write_item(item)
+            case RuleNode():
+                self.write(plain.RULE)
+            case _:
+                assert_never(block)
+
+    def write_item(self, item: ListItemNode) -> None:
+        marker = "• " if item.number is None else f"{item.number}. "
+        lead = " " * len(marker) if item.continued else marker
+        if item.blocks and isinstance(item.blocks[0], CodeBlockNode | TableNode):
+            lead = "" if item.continued else f"{marker.rstrip()}\n"
+        outer, self.margin = self.margin, ""
+        self.write(lead)
+        self.margin = outer + " " * len(marker)
+        self.write_blocks(item.blocks, "\n")
+        self.margin = outer
+
+    def write_code(self, text: str, type: str, language: str | None = None) -> None:
+        outer, self.margin = self.margin, ""
+        with self.suspend_entities(), self.add_entity(type, language=language):
+            self.write(text)
+        self.margin = outer
+
+    def write_inlines(self, children: Iterable[Inline]) -> None:
+        for node in children:
+            self.write_inline(node)
+
+    def write_inline(self, node: Inline) -> None:
+        match node:
+            case TextNode():
+                self.write(node.text)
+            case BreakNode():
+                self.write("\n")
+            case CodeNode() if "text_link" in self.open_entities:
+                self.write(node.text)
+            case CodeNode():
+                self.write_code(node.text, "code")
+            case BoldNode() | ItalicNode() | StrikeNode():
+                with self.add_entity(_STYLE_TYPES[type(node)]):
+                    self.write_inlines(node.children)
+            case LinkNode() | ImageNode():
+                self.write_link(node)
+            case _:
+                assert_never(node)
+
+    def write_link(self, node: LinkNode | ImageNode) -> None:
+        """Telegram follows web addresses only, so any other is told after the text."""
+        if node.url.lower().startswith(("http:", "https:")):
+            with self.add_entity("text_link", url=node.url):
+                self.write_inlines(node.children)
+            return
+        self.write_inlines(node.children)
+        self.write("" if node.bare or node.more else f" ({node.url})")
+
+
+_STYLE_TYPES: dict[type[BoldNode] | type[ItalicNode] | type[StrikeNode], str] = {
+    BoldNode: "bold",
+    ItalicNode: "italic",
+    StrikeNode: "strikethrough",
+}

@@ -1,0 +1,368 @@
+"""Who may talk to Keryx: grants, pairing codes, published access rules, failed attempts at codes, and browser sign-ins."""
+
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import codec
+from keryx.core.access import AccessRule, CodeHash, Grant, Pairing
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.deliveries import Target
+from keryx.core.errors import NotFound
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
+from keryx.core.sessions import Viewer
+from keryx.store import changes
+from keryx.store.db.database import Row, Transaction
+
+_SELECT_GRANT = "select profile, platform, person, name, operator, granted_by, granted_at from grants"
+_PAIRING_COLUMNS = "profile, platform, person, name, target, told_at, expires_at"
+_SELECT_SIGN_IN = (
+    "select id, profile, principal, digest, browser, created_at, seen_at, expires_at from sign_ins"
+)
+
+
+def add_grant(
+    tx: Transaction,
+    *,
+    profile: ProfileId,
+    platform: str,
+    person: str,
+    name: str,
+    operator: bool,
+    by: PrincipalId,
+    now: datetime,
+) -> Grant:
+    """Let somebody in, or change on which terms they are."""
+    tx.run(
+        """
+        insert into grants (profile, platform, person, name, operator, granted_by, granted_at)
+        values (:profile, :platform, :person, :name, :operator, :by, :now)
+        on conflict (profile, platform, person)
+        do update set name = excluded.name, operator = excluded.operator, granted_by = excluded.granted_by,
+          granted_at = excluded.granted_at
+        """,
+        {
+            **_grant_key(profile, platform, person),
+            "name": codec.dumps(name),
+            "operator": int(operator),
+            "by": by,
+            "now": to_micros(now),
+        },
+    )
+    note_change(tx, profile, platform, person, "granted", now)
+    found = find_grant(tx, profile=profile, platform=platform, person=person)
+    assert found is not None
+    return found
+
+
+def find_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> Grant | None:
+    row = tx.row(
+        f"{_SELECT_GRANT} where profile = :profile and platform = :platform and person = :person",
+        _grant_key(profile, platform, person),
+    )
+    return None if row is None else _grant_from_row(row)
+
+
+def list_grants(tx: Transaction, profile: ProfileId) -> list[Grant]:
+    rows = tx.rows(
+        f"{_SELECT_GRANT} where profile = :profile order by platform, granted_at, person",
+        {"profile": profile},
+    )
+    return [_grant_from_row(row) for row in rows]
+
+
+def remove_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now: datetime) -> bool:
+    """Take a grant back; gives whether there was one."""
+    removed = tx.count(
+        "delete from grants where profile = :profile and platform = :platform and person = :person",
+        _grant_key(profile, platform, person),
+    )
+    if removed:
+        note_change(tx, profile, platform, person, "revoked", now)
+    return bool(removed)
+
+
+def rename_grant(tx: Transaction, *, profile: ProfileId, platform: str, old: str, new: str) -> None:
+    """Let a grant follow a person to another id of theirs; the stronger of two remains."""
+    params = {**_grant_key(profile, platform, new), "old": old}
+    tx.run(
+        """
+        update grants set operator = 1
+        where profile = :profile and platform = :platform and person = :person and exists (
+          select 1 from grants o
+          where o.profile = :profile and o.platform = :platform and o.person = :old and o.operator = 1)
+        """,
+        params,
+    )
+    tx.run(
+        """
+        update grants set person = :person
+        where profile = :profile and platform = :platform and person = :old and not exists (
+          select 1 from grants o
+          where o.profile = :profile and o.platform = :platform and o.person = :person)
+        """,
+        params,
+    )
+    tx.run(
+        "delete from grants where profile = :profile and platform = :platform and person = :old",
+        {"profile": profile, "platform": platform, "old": old},
+    )
+
+
+def note_change(
+    tx: Transaction, profile: ProfileId, platform: str, person: str, what: str, now: datetime
+) -> None:
+    """Tell followers that who may talk has changed."""
+    changes.note(
+        tx, ChangeKind.ACCESS, f"{platform}:{person}", profile=profile, owner=OPERATOR, at=now, note=what
+    )
+
+
+def _grant_key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:
+    return {"profile": profile, "platform": platform, "person": person}
+
+
+def _grant_from_row(row: Row) -> Grant:
+    profile, platform, person, name, operator, by, at = row
+    return Grant(
+        profile=profile,
+        platform=platform,
+        person=person,
+        name=codec.loads(name, str) if name else "",
+        operator=bool(operator),
+        by=by,
+        at=from_micros(at),
+    )
+
+
+def save_pairing(tx: Transaction, pairing: Pairing, code: CodeHash) -> None:
+    """Remember a code that is told to a person; an earlier one of theirs is worth nothing any more."""
+    tx.run(
+        f"""
+        insert into pairings ({_PAIRING_COLUMNS}, salt, digest)
+        values (:profile, :platform, :person, :name, :target, :told_at, :expires_at, :salt, :digest)
+        on conflict (profile, platform, person)
+        do update set name = excluded.name, target = excluded.target, told_at = excluded.told_at,
+          expires_at = excluded.expires_at, salt = excluded.salt, digest = excluded.digest
+        """,
+        {
+            **_pairing_key(pairing.profile, pairing.platform, pairing.person),
+            "name": codec.dumps(pairing.name),
+            "target": codec.dumps(pairing.target),
+            "told_at": to_micros(pairing.told_at),
+            "expires_at": to_micros(pairing.expires_at),
+            "salt": code.salt,
+            "digest": code.digest,
+        },
+    )
+
+
+def list_open_pairings(
+    tx: Transaction, *, profile: ProfileId, now: datetime, platform: str | None = None
+) -> list[Pairing]:
+    """The pairings that can still be approved, who asked first before the others."""
+    rows = tx.rows(
+        f"""
+        select {_PAIRING_COLUMNS} from pairings
+        where profile = :profile and expires_at > :now and platform = coalesce(cast(:platform as text), platform)
+        order by expires_at, person
+        """,
+        {"profile": profile, "platform": platform, "now": to_micros(now)},
+    )
+    return [_pairing_from_row(row) for row in rows]
+
+
+def find_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> Pairing | None:
+    """What is known of a person's last code, in force or not."""
+    row = tx.row(
+        f"select {_PAIRING_COLUMNS} from pairings where profile = :profile and platform = :platform and person = :person",
+        _pairing_key(profile, platform, person),
+    )
+    return None if row is None else _pairing_from_row(row)
+
+
+def find_pairing_by_code(
+    tx: Transaction, code: str, *, profile: ProfileId, platform: str, now: datetime
+) -> Pairing | None:
+    """The open pairing that a code belongs to."""
+    for pairing in list_open_pairings(tx, profile=profile, now=now, platform=platform):
+        row = tx.row(
+            "select salt, digest from pairings where profile = :profile and platform = :platform and person = :person",
+            {"profile": pairing.profile, "platform": pairing.platform, "person": pairing.person},
+        )
+        if row is not None and CodeHash(*row).matches(code):
+            return pairing
+    return None
+
+
+def remove_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> bool:
+    return bool(
+        tx.count(
+            "delete from pairings where profile = :profile and platform = :platform and person = :person",
+            _pairing_key(profile, platform, person),
+        )
+    )
+
+
+def trim_pairings(tx: Transaction, *, before: datetime) -> int:
+    """Forget strangers whose codes ended before a moment."""
+    return tx.count("delete from pairings where expires_at < :before", {"before": to_micros(before)})
+
+
+def _pairing_key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:
+    return {"profile": profile, "platform": platform, "person": person}
+
+
+def _pairing_from_row(row: Row) -> Pairing:
+    profile, platform, person, name, target, told_at, expires_at = row
+    return Pairing(
+        profile=profile,
+        platform=platform,
+        person=person,
+        name=codec.loads(name, str) if name else "",
+        target=codec.loads(target, Target),
+        told_at=from_micros(told_at),
+        expires_at=from_micros(expires_at),
+    )
+
+
+def publish_rule(tx: Transaction, platform: str, rule: AccessRule, *, now: datetime) -> None:
+    tx.run(
+        """
+        insert into rules (platform, rule, published_at) values (:platform, :rule, :now)
+        on conflict (platform) do update set rule = excluded.rule, published_at = excluded.published_at
+        where rules.rule <> excluded.rule
+        """,
+        {"platform": codec.dumps(platform), "rule": codec.dumps(rule), "now": to_micros(now)},
+    )
+
+
+def find_rule(tx: Transaction, platform: str) -> AccessRule | None:
+    row = tx.row("select rule from rules where platform = :platform", {"platform": codec.dumps(platform)})
+    return None if row is None else codec.loads(row[0], AccessRule)
+
+
+def count_failed_attempts(tx: Transaction, key: str, *, since: datetime) -> int:
+    """How many wrong codes were tried, the last of them after `since`."""
+    row = tx.row(
+        "select wrong from guesses where key = :key and last_at > :since",
+        {"key": key, "since": to_micros(since)},
+    )
+    return 0 if row is None else int(row[0])
+
+
+def add_failed_attempt(tx: Transaction, key: str, *, since: datetime, now: datetime) -> int:
+    """Count one more; those before `since` are forgotten. Gives how many there are now."""
+    row = tx.row(
+        """
+        insert into guesses (key, wrong, last_at) values (:key, 1, :now)
+        on conflict (key) do update set last_at = excluded.last_at,
+          wrong = case when guesses.last_at > :since then guesses.wrong + 1 else 1 end
+        returning wrong
+        """,
+        {"key": key, "now": to_micros(now), "since": to_micros(since)},
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def lock_attempts(tx: Transaction, key: str, *, now: datetime) -> None:
+    """Let one transaction at a time go on from here, for whatever shares the key."""
+    tx.run(
+        """
+        insert into guesses (key, wrong, last_at) values (:key, 0, :now)
+        on conflict (key) do update set last_at = excluded.last_at
+        """,
+        {"key": key, "now": to_micros(now)},
+    )
+
+
+def clear_attempts(tx: Transaction, key: str) -> None:
+    tx.run("delete from guesses where key = :key", {"key": key})
+
+
+def trim_attempts(tx: Transaction, *, before: datetime) -> int:
+    return tx.count("delete from guesses where last_at < :before", {"before": to_micros(before)})
+
+
+class SignIn(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    viewer: Viewer
+    digest: str
+    browser: str
+    created_at: datetime
+    seen_at: datetime
+    expires_at: datetime
+
+
+def add_sign_in(tx: Transaction, sign_in: SignIn) -> None:
+    tx.run(
+        """
+        insert into sign_ins (id, profile, principal, digest, browser, created_at, seen_at, expires_at)
+        values (:id, :profile, :principal, :digest, :browser, :created_at, :seen_at, :expires_at)
+        """,
+        {
+            "id": sign_in.id,
+            "profile": sign_in.viewer.profile,
+            "principal": sign_in.viewer.principal,
+            "digest": sign_in.digest,
+            "browser": codec.dumps(sign_in.browser),
+            "created_at": to_micros(sign_in.created_at),
+            "seen_at": to_micros(sign_in.seen_at),
+            "expires_at": to_micros(sign_in.expires_at),
+        },
+    )
+
+
+def find_sign_in(tx: Transaction, id_: str, *, now: datetime) -> SignIn | None:
+    """A sign-in that has not run out."""
+    row = tx.row(
+        f"{_SELECT_SIGN_IN} where id = :id and expires_at > :now", {"id": id_, "now": to_micros(now)}
+    )
+    return None if row is None else _sign_in_from_row(row)
+
+
+def list_sign_ins(tx: Transaction, viewer: Viewer, *, now: datetime) -> list[SignIn]:
+    """The sign-ins of a viewer that have not run out, newest first."""
+    rows = tx.rows(
+        f"""
+        {_SELECT_SIGN_IN}
+        where profile = :profile and principal = :principal and expires_at > :now
+        order by created_at desc
+        limit 200
+        """,
+        {"profile": viewer.profile, "principal": viewer.principal, "now": to_micros(now)},
+    )
+    return [_sign_in_from_row(row) for row in rows]
+
+
+def touch_sign_in(tx: Transaction, id_: str, *, now: datetime) -> None:
+    tx.run("update sign_ins set seen_at = :now where id = :id", {"id": id_, "now": to_micros(now)})
+
+
+def remove_sign_in(tx: Transaction, viewer: Viewer, id_: str) -> None:
+    gone = tx.count(
+        "delete from sign_ins where id = :id and profile = :profile and principal = :principal",
+        {"id": id_, "profile": viewer.profile, "principal": viewer.principal},
+    )
+    if not gone:
+        raise NotFound("there is no such sign-in: it may have ended already")
+
+
+def trim_sign_ins(tx: Transaction, *, now: datetime) -> int:
+    """Forget sign-ins that have run out; gives how many."""
+    return tx.count("delete from sign_ins where expires_at <= :now", {"now": to_micros(now)})
+
+
+def _sign_in_from_row(row: Row) -> SignIn:
+    id_, profile, principal, digest, browser, created_at, seen_at, expires_at = row
+    return SignIn(
+        id=id_,
+        viewer=Viewer(ProfileId(profile), PrincipalId(principal)),
+        digest=digest,
+        browser=codec.loads(browser, str),
+        created_at=from_micros(created_at),
+        seen_at=from_micros(seen_at),
+        expires_at=from_micros(expires_at),
+    )

@@ -1,0 +1,316 @@
+# The type stubs of apsw name a type that Python 3.11 does not have.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""Backups: a store as one file with a manifest, made while the store is in use, checked and restored; and the checks and copies of SQLite files."""
+
+import asyncio
+import hashlib
+import os
+from contextlib import closing
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from keryx.core import codec
+from keryx.core.errors import Conflict, Invalid, KeryxError, StoreBroken
+from keryx.core.records import Progress, ignore_progress
+from keryx.store.admin import copy as store_copy
+from keryx.store.admin.verify import MAX_PROBLEMS, StoreProblem
+from keryx.store.db import migrate
+from keryx.store.db.database import Database, Engine
+from keryx.store.db.sqlite import APPLICATION_ID, BUSY_MILLISECONDS, SqliteDatabase, translate_error
+
+_PAGES_PER_STEP = 256
+_READ_SIZE = 1 << 20
+FORMAT = "keryx-backup"
+VERSION = 1
+_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+
+
+def check_file(path: Path) -> list[StoreProblem]:
+    """What is wrong with the pages and references of a file. Changes nothing, and never raises for damage."""
+    try:
+        connection = _open_read_only(path)
+        connection.execute("select count(*) from sqlite_schema").fetchall()
+    except apsw.CantOpenError as exc:
+        return [_make_file_problem(str(translate_error(exc, path)))]
+    except (apsw.Error, KeryxError) as exc:
+        return [_make_file_problem(str(exc))]
+    try:
+        return [
+            *_check_integrity(connection),
+            *_check_references(connection),
+            *_check_application_id(connection, path),
+        ]
+    finally:
+        connection.close()
+
+
+def copy_file(source: Path, target: Path, *, progress: Progress = ignore_progress) -> None:
+    """Copy a store that others may be writing, as it is at one moment, into a new file."""
+    if target.exists():
+        raise Invalid(f"{target} is there already: give the name of a new file")
+    try:
+        with closing(_open_read_only(source)) as reading, closing(apsw.Connection(str(target))) as writing:
+            # The open read keeps one snapshot: without it every foreign commit would start the copy again.
+            reading.execute("begin")
+            reading.execute("select count(*) from sqlite_schema").fetchall()
+            with writing.backup("main", reading, "main") as backup:
+                while not backup.done:
+                    backup.step(_PAGES_PER_STEP)
+                    progress("pages", backup.page_count - backup.remaining, backup.page_count)
+            reading.execute("rollback")
+            writing.pragma("journal_mode", "delete")
+    except apsw.Error as exc:
+        raise translate_error(exc, source) from exc
+    fsync(target)
+
+
+def fold_wal(path: Path) -> bool:
+    """Bring a store that nobody else has open into its one file. False if somebody has it open."""
+    try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+            return connection.pragma("journal_mode", "delete") == "delete"
+    except (apsw.BusyError, apsw.LockedError):
+        return False
+    except apsw.Error as exc:
+        raise translate_error(exc, path) from exc
+
+
+def get_schema_version(path: Path) -> int:
+    """The number of the last migration of a store that is whole. Refuses one that this Keryx does not know."""
+    try:
+        with closing(_open_read_only(path)) as connection:
+            rows: list[Any] = connection.execute(
+                "select number, checksum from migrations order by number"
+            ).fetchall()
+    except apsw.Error as exc:
+        raise translate_error(exc, path) from exc
+    known = {m.number: m.checksum for m in migrate.list_all()}
+    for number, checksum in rows:
+        if known.get(int(number)) != checksum:
+            raise StoreBroken(f"{path} has schema {number}, which this Keryx does not know: upgrade Keryx")
+    return int(rows[-1][0]) if rows else 0
+
+
+def hash_file(path: Path, *, progress: Progress = ignore_progress) -> str:
+    """SHA-256 of a file's bytes."""
+    total, done = path.stat().st_size, 0
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_READ_SIZE):
+            digest.update(chunk)
+            done += len(chunk)
+            progress("checksum", done, total)
+    return digest.hexdigest()
+
+
+def fsync(path: Path) -> None:
+    """Let a file, and its name, be on the disk."""
+    for name in (path, path.parent):
+        handle = os.open(name, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _open_read_only(path: Path) -> apsw.Connection:
+    if not path.is_file():
+        raise StoreBroken(f"{path} is not there: check the name")
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    return connection
+
+
+def _check_integrity(connection: apsw.Connection) -> list[StoreProblem]:
+    try:
+        rows = connection.execute(f"pragma integrity_check({MAX_PROBLEMS})").fetchall()
+    except apsw.Error as exc:
+        return [_make_file_problem(str(exc))]
+    return [_make_file_problem(str(row[0])) for row in rows if row[0] != "ok"]
+
+
+def _check_references(connection: apsw.Connection) -> list[StoreProblem]:
+    try:
+        rows = list(islice(connection.execute("pragma foreign_key_check"), MAX_PROBLEMS))
+    except apsw.Error as exc:
+        return [StoreProblem(check="references", subject="store", text=str(exc))]
+    return [
+        StoreProblem(
+            check="references",
+            subject=str(table),
+            text=f"row {row} names a row of {parent} that is not there",
+        )
+        for table, row, parent, _ in rows
+    ]
+
+
+def _check_application_id(connection: apsw.Connection, path: Path) -> list[StoreProblem]:
+    try:
+        if connection.pragma("application_id") == APPLICATION_ID:
+            return []
+    except apsw.Error as exc:
+        return [_make_file_problem(str(exc))]
+    return [_make_file_problem(f"{path} belongs to another program")]
+
+
+def _make_file_problem(text: str) -> StoreProblem:
+    return StoreProblem(check="file", subject="store", text=" ".join(text.split()))
+
+
+class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup is, beside it in a small file, so that damage is found before it is needed."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    made_at: datetime
+    engine: str
+    schema: int
+    size: int
+    sha256: str
+
+
+async def create(
+    database: Database,
+    store: Path | None,
+    target: Path,
+    *,
+    now: datetime,
+    progress: Progress = ignore_progress,
+) -> BackupManifest:
+    """Write a new file that holds the store as it is at one moment, checked, with its manifest beside it.
+
+    `store` is the file of a SQLite store; without it the rows of the database are copied one by one."""
+    _check_target(target)
+    partial = target.with_name(f"{target.name}.partial")
+    remove_store_files(partial)
+    try:
+        await _write_copy(database, store, partial, progress)
+        manifest = await asyncio.to_thread(_build_manifest, partial, database.engine, now, progress)
+        _publish(partial, target, manifest)
+    finally:
+        remove_store_files(partial)
+    return manifest
+
+
+def check(file: Path, *, progress: Progress = ignore_progress) -> BackupManifest | None:
+    """Raise `StoreBroken` unless the file is a whole backup. Gives its manifest, if it still has one."""
+    if not file.is_file():
+        raise Invalid(f"there is no file {file}: give the name of a backup")
+    manifest = _read_manifest(file)
+    if manifest and manifest.size != file.stat().st_size:
+        raise StoreBroken(
+            f"{file} has {file.stat().st_size} bytes, its manifest says {manifest.size}: use another backup"
+        )
+    if manifest and manifest.sha256 != hash_file(file, progress=progress):
+        raise StoreBroken(f"{file} is not what was written: its checksum differs; use another backup")
+    _check_intact(file)
+    get_schema_version(file)
+    return manifest
+
+
+def restore(
+    file: Path, store: Path, *, now: datetime, force: bool = False, progress: Progress = ignore_progress
+) -> Path | None:
+    """Put a backup in the place of a store; gives where the old store was put aside.
+
+    The backup is checked first. The caller holds the lock of the store, so that no node starts meanwhile."""
+    check(file, progress=progress)
+    if store.exists() and not force:
+        raise Conflict(f"{store} is there already: `--force` puts it aside and restores")
+    fresh = store.with_name(f"{store.name}.restoring")
+    remove_store_files(fresh)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        copy_file(file, fresh, progress=progress)
+        aside = _move_aside(store, now) if store.exists() else None
+        fresh.replace(store)
+        fsync(store)
+    finally:
+        remove_store_files(fresh)
+    # The search index is made from the store, and that is another one now.
+    remove_store_files(store.with_name(f"{store.stem}-search.db"))
+    return aside
+
+
+def get_manifest_path(file: Path) -> Path:
+    return file.with_name(f"{file.name}.manifest.json")
+
+
+def remove_store_files(path: Path) -> None:
+    """Delete a SQLite file and what belongs to it."""
+    for suffix in _FILE_SUFFIXES:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _check_target(target: Path) -> None:
+    if target.exists():
+        raise Invalid(f"{target} is there already: give the name of a new file")
+    if not target.parent.is_dir():
+        raise Invalid(f"{target.parent} is not a folder: make it first")
+
+
+async def _write_copy(database: Database, store: Path | None, partial: Path, progress: Progress) -> None:
+    if store is not None:
+        await asyncio.to_thread(copy_file, store, partial, progress=progress)
+        return
+    async with SqliteDatabase(partial) as copy:
+        await store_copy.copy_store(database, copy, progress=progress)
+    fold_wal(partial)
+
+
+def _build_manifest(partial: Path, engine: Engine, now: datetime, progress: Progress) -> BackupManifest:
+    _check_intact(partial)
+    return BackupManifest(
+        made_at=now,
+        engine=engine.value,
+        schema=get_schema_version(partial),
+        size=partial.stat().st_size,
+        sha256=hash_file(partial, progress=progress),
+    )
+
+
+def _check_intact(file: Path) -> None:
+    problems = check_file(file)
+    if problems:
+        raise StoreBroken(f"{file} is damaged ({problems[0].text}): use another backup")
+
+
+def _publish(partial: Path, target: Path, manifest: BackupManifest) -> None:
+    partial.chmod(0o600)
+    described = get_manifest_path(target)
+    described.write_text(codec.dumps(manifest) + "\n", encoding="utf-8")
+    described.chmod(0o600)
+    fsync(described)
+    partial.rename(target)
+    fsync(target)
+
+
+def _read_manifest(file: Path) -> BackupManifest | None:
+    try:
+        text = get_manifest_path(file).read_bytes()
+    except FileNotFoundError:
+        return None
+    manifest = codec.loads(text, BackupManifest)
+    if manifest.format != FORMAT or manifest.version > VERSION:
+        raise Invalid(f"{get_manifest_path(file)} was made by a newer Keryx: upgrade Keryx to restore it")
+    return manifest
+
+
+def _move_aside(store: Path, now: datetime) -> Path:
+    try:
+        if not fold_wal(store):
+            raise Conflict(f"{store} is open in another program: close `keryx` everywhere and try again")
+    except StoreBroken:
+        # A damaged store cannot be tidied up. It is kept as it is, with all that belongs to it.
+        pass
+    aside = store.with_name(f"{store.name}.before-{now:%Y%m%dT%H%M%S%f}")
+    for suffix in _FILE_SUFFIXES:
+        part = store.with_name(store.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    return aside

@@ -1,0 +1,477 @@
+"""Writes records of a session into the store. Existing rows are compared and never overwritten, and imported turns never run."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import codec, records
+from keryx.core import media as core_media
+from keryx.core import source as sources
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import to_micros
+from keryx.core.errors import Conflict
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.records import MessageRecord, SessionRecord, TurnRecord, UsageRecord
+from keryx.core.sessions import Viewer
+from keryx.core.turns import TurnState
+from keryx.store import changes, media, messages, sessions, viewer_state
+from keryx.store.admin import session_export
+from keryx.store.db.database import Transaction, maybe_micros
+
+UNFINISHED_ERROR = "This turn had not ended when its session was exported."
+
+
+class ImportTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session of a file goes: its id in this store, whether that is another one, and what it found."""
+
+    session: SessionId
+    created: bool
+    moved: bool
+    grown: bool = False
+    usage: int = 0
+    notes: tuple[str, ...] = ()
+
+    def get_turn_id(self, id_: TurnId) -> TurnId:
+        """A turn's id in this store. A session that moved leaves the ids of its turns to the one it made way for."""
+        return TurnId(records.derive_id(id_, self.session)) if self.moved else id_
+
+
+class ImportCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch brought, how many messages differ here in nothing but their marks, and how many files they name
+    that are not here."""
+
+    messages: int = 0
+    turns: int = 0
+    usage: int = 0
+    kept: int = 0
+    missing: int = 0
+
+
+def begin(
+    tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: PrincipalId, now: datetime
+) -> ImportTarget:
+    """Find the session of a record, or make it. Raises `Conflict` if this store has another one of that id."""
+    id_, moved = _choose_id(tx, record.id, profile, owner)
+    if tx.row("select 1 from sessions where id = :id", {"id": id_}):
+        sessions.lock(tx, id_)
+        _check_same_session(
+            session_export.read_session(tx, id_), sessions.get(tx, id_, deleted=True).deleted_at, record
+        )
+        return ImportTarget(session=id_, created=False, moved=moved)
+    _create_session(tx, record, id_, profile, owner)
+    place = ImportTarget(session=id_, created=True, moved=moved)
+    made = sessions.get(tx, id_)
+    _note_change(tx, place, "created", now)
+    title = sessions.import_title(tx, made, record.title, by=record.title_by, now=now) if record.title else ""
+    notes = [f"its title is taken here: it is called {title!r}"] if title != record.title else []
+    notes += _add_aliases(tx, record, place)
+    if owner != OPERATOR and not tx.row("select 1 from principals where id = :id", {"id": owner}):
+        notes.append(f"its owner {owner!r} is not known here: only the operator sees it")
+    _set_project(tx, record, place, profile, owner, now)
+    return msgspec.structs.replace(place, notes=tuple(notes))
+
+
+def add_messages(
+    tx: Transaction,
+    place: ImportTarget,
+    record: SessionRecord,
+    batch: Sequence[MessageRecord],
+    *,
+    now: datetime,
+) -> tuple[ImportTarget, ImportCounts]:
+    """Compare what is there, append what is not. Raises `Conflict` at the first message that differs."""
+    if not batch:
+        return place, ImportCounts()
+    sessions.lock(tx, place.session)
+    here = [_localize(place, m) for m in batch]
+    stored = messages.list_after(tx, place.session, after=here[0].seq - 1, limit=len(here))
+    known = {m.seq: records.from_message(m) for m in stored}
+    kept = mended = 0
+    for message in here:
+        if message.seq in known and not message.lost:
+            ours = known[message.seq]
+            if ours.lost:
+                _replace_message(tx, message)
+                mended += 1
+            elif _strip_mutable(ours) != _strip_mutable(message):
+                raise Conflict(f"message {message.seq} is another one here: the session is left as it is")
+            else:
+                kept += ours != message
+    fresh = [m for m in here if m.seq not in known]
+    if fresh and not place.created and not place.grown:
+        _update_session(tx, place, record)
+    if fresh:
+        _append_messages(tx, place, fresh)
+        _mark_read(tx, place, now)
+    missing = _link_media(tx, place, here)
+    if fresh or mended:
+        _note_change(tx, place, sessions.MESSAGES_IMPORTED, now)
+    place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
+    return place, ImportCounts(messages=len(fresh) + mended, kept=kept, missing=missing)
+
+
+def _mark_read(tx: Transaction, place: ImportTarget, now: datetime) -> None:
+    """What was brought along is news to nobody."""
+    session = sessions.get(tx, place.session)
+    for principal in dict.fromkeys((OPERATOR, session.owner)):
+        viewer_state.mark_read(tx, Viewer(session.profile, principal), session, session.last_seq, now=now)
+
+
+def _link_media(tx: Transaction, place: ImportTarget, batch: Sequence[MessageRecord]) -> int:
+    """Let the session show the files of its messages; gives how many of them are not here."""
+    session = sessions.get(tx, place.session)
+    missing: set[str] = set()
+    for message in batch:
+        named = core_media.filter_media(message.parts)
+        media.link(tx, session.id, named, profile=session.profile, owner=session.owner)
+        missing |= {p.media for p in named if media.find_in_session(tx, session.id, p.media) is None}
+    return len(missing)
+
+
+def _choose_id(
+    tx: Transaction, id_: SessionId, profile: ProfileId, owner: PrincipalId
+) -> tuple[SessionId, bool]:
+    row = tx.row("select profile, owner from sessions where id = :id", {"id": id_})
+    if row is None or (row[0], row[1]) == (profile, owner):
+        return id_, False
+    return SessionId(records.derive_id(id_, profile, owner)), True
+
+
+def _check_same_session(ours: SessionRecord, deleted_at: datetime | None, theirs: SessionRecord) -> None:
+    if deleted_at is not None:
+        raise Conflict("it was deleted here: bring it back first, or erase it")
+    if ours.created_at != theirs.created_at:
+        raise Conflict("this store has another session of that id: it is left as it is")
+    if any(a != b for a, b in zip(ours.epochs, theirs.epochs, strict=False)):
+        raise Conflict("it was compacted in another way here: the session is left as it is")
+
+
+def _create_session(
+    tx: Transaction, record: SessionRecord, id_: SessionId, profile: ProfileId, owner: PrincipalId
+) -> None:
+    origin = record.origin and msgspec.structs.replace(record.origin, profile=profile)
+    tx.run(
+        """
+        insert into sessions
+          (id, profile, owner, surface, origin, parent, parent_seq, pinned, archived, ended_at, end_reason, cwd, settings,
+           created_at, active_at)
+        values
+          (:id, :profile, :owner, :surface, :origin, :parent, :parent_seq, :pinned, :archived, :ended_at, :end_reason,
+           :cwd, :settings, :created_at, :created_at)
+        """,
+        {
+            "id": id_,
+            "profile": profile,
+            "owner": owner,
+            "surface": record.surface,
+            "origin": origin and sources.encode(origin),
+            "parent": record.parent,
+            "parent_seq": record.parent_seq,
+            "pinned": int(record.pinned),
+            "archived": int(record.archived),
+            "ended_at": maybe_micros(record.ended_at),
+            "end_reason": record.end_reason and record.end_reason.value,
+            "cwd": record.cwd,
+            "settings": codec.dumps(record.settings),
+            "created_at": to_micros(record.created_at),
+        },
+    )
+    _update_session(tx, ImportTarget(session=id_, created=True, moved=False), record)
+
+
+def _update_session(tx: Transaction, place: ImportTarget, record: SessionRecord) -> None:
+    """Take over the counters and epochs of a longer version. Message counts follow the messages."""
+    tx.run(
+        """
+        update sessions
+        set epoch = :epoch, turns = :turns, undo = :undo, tokens_input = :input, tokens_output = :output,
+            tokens_reasoning = :reasoning, tokens_cache_read = :cache_read, tokens_cache_write = :cache_write,
+            cost = :cost, cost_status = :cost_status, context_used = :context_used, context_limit = :context_limit,
+            active_at = case when active_at < :active_at then :active_at else active_at end
+        where id = :id
+        """,
+        {
+            "id": place.session,
+            "epoch": record.epoch,
+            "turns": record.turns,
+            "undo": record.undo,
+            **msgspec.structs.asdict(record.tokens),
+            "cost": record.cost,
+            "cost_status": record.cost_status,
+            "context_used": record.context_used,
+            "context_limit": record.context_limit,
+            "active_at": to_micros(record.active_at),
+        },
+    )
+    for epoch in record.epochs:
+        tx.run(
+            """
+            insert into epochs (session, number, first_seq, summary, created_at)
+            values (:session, :number, :first_seq, :summary, :at)
+            on conflict (session, number) do nothing
+            """,
+            {
+                "session": place.session,
+                "number": epoch.number,
+                "first_seq": epoch.first_seq,
+                "summary": codec.dumps(epoch.summary),
+                "at": to_micros(epoch.created_at),
+            },
+        )
+
+
+def _add_aliases(tx: Transaction, record: SessionRecord, place: ImportTarget) -> list[str]:
+    session = sessions.get(tx, place.session)
+    notes: list[str] = []
+    for alias in (*record.aliases, *([record.id] if place.moved else ())):
+        sessions.add_alias(tx, session, alias)
+        row = tx.row(
+            "select session from aliases where profile = :profile and alias = :alias",
+            {"profile": session.profile, "alias": alias.strip()},
+        )
+        if row is None or row[0] != place.session:
+            notes.append(f"its old name {alias!r} leads to another session here")
+    if place.moved:
+        notes.append(f"its id belongs to somebody else here: it is now {place.session}")
+    return notes
+
+
+def _set_project(
+    tx: Transaction,
+    record: SessionRecord,
+    place: ImportTarget,
+    profile: ProfileId,
+    owner: PrincipalId,
+    now: datetime,
+) -> None:
+    if record.project is None:
+        return
+    given = record.project
+    key = {"profile": profile, "owner": owner, "name": given.name}
+    find = "select id from projects where profile = :profile and owner = :owner and name = :name"
+    if tx.row(find, key) is None:
+        taken = tx.row("select 1 from projects where id = :id", {"id": given.id})
+        id_ = records.derive_id(given.id, profile, owner) if taken else given.id
+        tx.run(
+            """
+            insert into projects (id, profile, owner, name, colour, created_at)
+            values (:id, :profile, :owner, :name, :colour, :at)
+            """,
+            {**key, "id": id_, "colour": given.colour, "at": to_micros(given.created_at)},
+        )
+        changes.note(tx, ChangeKind.PROJECT, id_, profile=profile, owner=owner, at=now, note="added")
+    tx.run(
+        f"update sessions set project = ({find}) where id = :id",
+        {**key, "id": place.session},
+    )
+
+
+def _localize(place: ImportTarget, message: MessageRecord) -> MessageRecord:
+    return msgspec.structs.replace(
+        message, session=place.session, turn=message.turn and place.get_turn_id(message.turn)
+    )
+
+
+def _strip_mutable(message: MessageRecord) -> MessageRecord:
+    """What never changes about a message: undo, marks and the merging of turns are left out."""
+    return msgspec.structs.replace(message, turn=None, mark=None, undone=0)
+
+
+def _append_messages(tx: Transaction, place: ImportTarget, fresh: Sequence[MessageRecord]) -> None:
+    row = tx.row("select last_seq from sessions where id = :id", {"id": place.session})
+    if row is None or [m.seq for m in fresh] != list(range(row[0] + 1, row[0] + 1 + len(fresh))):
+        raise Conflict("somebody spoke here meanwhile: import the file again")
+    for message in fresh:
+        tx.run(
+            """
+            insert into messages
+              (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
+               plain)
+            values
+              (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed,
+               :undone, :exact, :plain)
+            """,
+            _message_params(message),
+        )
+    tx.run(
+        "update sessions set last_seq = :last, messages = messages + :more where id = :id",
+        {"id": place.session, "last": fresh[-1].seq, "more": len(fresh)},
+    )
+
+
+def _replace_message(tx: Transaction, message: MessageRecord) -> None:
+    """Put a message in the place that was kept for it."""
+    tx.run(
+        """
+        update messages
+        set role = :role, parts = :parts, at = :at, turn = :turn, epoch = :epoch, author = :author, surface = :surface,
+            platform_id = :platform_id, mark = :mark, observed = :observed, undone = :undone, exact = :exact,
+            plain = :plain
+        where session = :session and seq = :seq
+        """,
+        _message_params(message),
+    )
+
+
+def _message_params(message: MessageRecord) -> dict[str, str | int | None]:
+    row = {
+        "session": message.session,
+        "seq": message.seq,
+        "role": message.role.value,
+        "parts": codec.dumps(message.parts),
+        "at": to_micros(message.at),
+        "turn": message.turn,
+        "epoch": message.epoch,
+        "author": codec.dumps(message.author) if message.author else "",
+        "surface": message.surface,
+        "platform_id": codec.dumps(message.platform_id) if message.platform_id else "",
+        "mark": message.mark and message.mark.value,
+        "observed": int(message.observed),
+        "undone": message.undone,
+        "exact": None if message.exact is None else codec.dumps(message.exact),
+    }
+    return {**row, "plain": messages.plain_flag(row)}
+
+
+def _note_change(tx: Transaction, place: ImportTarget, note: str, now: datetime) -> None:
+    session = sessions.get(tx, place.session)
+    changes.note(
+        tx,
+        ChangeKind.SESSION,
+        session.id,
+        profile=session.profile,
+        owner=session.owner,
+        at=now,
+        session=session.id,
+        note=note,
+    )
+
+
+def add_turns(
+    tx: Transaction, place: ImportTarget, batch: Sequence[TurnRecord]
+) -> tuple[ImportCounts, list[str]]:
+    """Add turns that are not there. One that had not ended is added as ended: nothing that comes in ever runs."""
+    added, notes = 0, list[str]()
+    session = sessions.get(tx, place.session)
+    for given in batch:
+        ended = _end_turn(given)
+        turn = msgspec.structs.replace(
+            ended,
+            id=place.get_turn_id(ended.id),
+            session=place.session,
+            merged_into=ended.merged_into and place.get_turn_id(ended.merged_into),
+        )
+        row = tx.row("select session, error from turns where id = :id", {"id": turn.id})
+        if row is None:
+            _insert_turn(tx, turn, session.profile, session.owner)
+            added += 1
+        elif row[0] != place.session:
+            notes.append(f"turn {turn.id} belongs to another session here: it is left out")
+        elif row[1] == codec.dumps(UNFINISHED_ERROR) and turn.error != UNFINISHED_ERROR:
+            _finish_turn(tx, turn)
+            added += 1
+    return ImportCounts(turns=added), notes
+
+
+def add_usage(
+    tx: Transaction, place: ImportTarget, batch: Sequence[UsageRecord]
+) -> tuple[ImportTarget, ImportCounts]:
+    """Add the usage that comes after what is there; the two lists are the same as far as both go."""
+    if not batch:
+        return place, ImportCounts()
+    session = sessions.get(tx, place.session)
+    row = tx.row("select count(*) from usage where session = :session", {"session": place.session})
+    there = row[0] if row else 0
+    fresh = batch[max(0, there - place.usage) :]
+    for used in fresh:
+        _insert_usage(tx, place, used, session.profile, session.owner)
+    return msgspec.structs.replace(place, usage=place.usage + len(batch)), ImportCounts(usage=len(fresh))
+
+
+def _end_turn(turn: TurnRecord) -> TurnRecord:
+    if turn.state.finished:
+        return turn
+    state = TurnState.EXPIRED if turn.state is TurnState.RUNNING else TurnState.CANCELLED
+    return msgspec.structs.replace(
+        turn, state=state, error=UNFINISHED_ERROR, finished_at=turn.started_at or turn.created_at
+    )
+
+
+def _insert_turn(tx: Transaction, turn: TurnRecord, profile: ProfileId, owner: PrincipalId) -> None:
+    tx.run(
+        """
+        insert into turns
+          (id, session, profile, owner, asker, surface, state, mode, attempts, input_seq, reply, error, merged_into,
+           created_at, started_at, finished_at, interrupted_at)
+        values
+          (:id, :session, :profile, :owner, :asker, :surface, :state, :mode, :attempts, :input_seq, :reply, :error,
+           :merged_into, :created_at, :started_at, :finished_at, :interrupted_at)
+        """,
+        {
+            "id": turn.id,
+            "session": turn.session,
+            "profile": profile,
+            "owner": owner,
+            "asker": turn.asker,
+            "surface": turn.surface,
+            "state": turn.state.value,
+            "mode": turn.mode.value,
+            "attempts": turn.attempts,
+            "input_seq": turn.input_seq,
+            "reply": turn.reply and codec.dumps(turn.reply),
+            "error": None if turn.error is None else codec.dumps(turn.error),
+            "merged_into": turn.merged_into,
+            "created_at": to_micros(turn.created_at),
+            "started_at": maybe_micros(turn.started_at),
+            "finished_at": maybe_micros(turn.finished_at),
+            "interrupted_at": maybe_micros(turn.interrupted_at),
+        },
+    )
+
+
+def _finish_turn(tx: Transaction, turn: TurnRecord) -> None:
+    """A turn that came in before it had ended has ended since."""
+    tx.run(
+        """
+        update turns
+        set state = :state, attempts = :attempts, error = :error, merged_into = :merged_into, started_at = :started_at,
+            finished_at = :finished_at, interrupted_at = :interrupted_at
+        where id = :id
+        """,
+        {
+            "id": turn.id,
+            "state": turn.state.value,
+            "attempts": turn.attempts,
+            "error": None if turn.error is None else codec.dumps(turn.error),
+            "merged_into": turn.merged_into,
+            "started_at": maybe_micros(turn.started_at),
+            "finished_at": maybe_micros(turn.finished_at),
+            "interrupted_at": maybe_micros(turn.interrupted_at),
+        },
+    )
+
+
+def _insert_usage(
+    tx: Transaction, place: ImportTarget, used: UsageRecord, profile: ProfileId, owner: PrincipalId
+) -> None:
+    values = msgspec.structs.asdict(used)
+    tx.run(
+        """
+        insert into usage
+          (turn, session, profile, owner, surface, model, task, input, output, reasoning, cache_read, cache_write, cost,
+           estimated, at)
+        values
+          (:turn, :session, :profile, :owner, :surface, :model, :task, :input, :output, :reasoning, :cache_read,
+           :cache_write, :cost, :estimated, :at)
+        """,
+        {
+            **values,
+            "turn": place.get_turn_id(used.turn),
+            "session": place.session,
+            "profile": profile,
+            "owner": owner,
+            "estimated": int(used.estimated),
+            "at": to_micros(used.at),
+        },
+    )

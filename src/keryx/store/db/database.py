@@ -1,0 +1,167 @@
+"""The seam to the database: what a transaction offers to store functions and what a database offers to the engine, with the wake-up signal and the table sequences."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.errors import StoreBroken
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+_SLOW_SECONDS = 0.5
+# Labels of work that a person asked for and knows to be long: no reason to warn.
+_SLOW_LABELS = frozenset({"backup", "copy", "export", "stats", "verify"})
+UNSTORABLE_TEXT = "this text has characters that a database cannot keep (NUL, half an emoji): remove them"
+# PostgreSQL never keeps the plan of a statement with this remark: the best one depends on its values.
+NEVER_PREPARE = "/* planned anew */"
+
+
+class WakeSignal:
+    """Counts signals. `wait` returns when the count has passed what the caller has seen, so a signal
+    between asking and waiting is never missed. Used from one event loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    @property
+    def has_waiters(self) -> bool:
+        return bool(self._waiters)
+
+    def signal(self) -> None:
+        self.count += 1
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    async def wait(self, seen: int) -> int:
+        while self.count <= seen:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+        return self.count
+
+
+Row = Sequence[Any]
+Params = Mapping[str, Any]
+
+NO_PARAMS: Params = {}
+
+
+class Engine(StrEnum):
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+# How a statement takes many numbers, or many names, as one parameter.
+IN_IDS = {
+    Engine.SQLITE: "in (select value from json_each(:ids))",
+    Engine.POSTGRES: "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))",
+}
+IN_NAMES = {
+    Engine.SQLITE: "in (select value from json_each(:names))",
+    Engine.POSTGRES: "in (select value from json_array_elements_text(cast(:names as json)))",
+}
+
+
+class Transaction(Protocol):
+    """One transaction. SQL uses `:name` parameters on both engines.
+
+    `for_update` is the clause that locks the selected rows, and `skip_locked` the one that passes over
+    rows locked by others; both are empty where there is one writer anyway."""
+
+    engine: Engine
+    for_update: str
+    skip_locked: str
+    noted: bool
+
+    def run(self, sql: str, params: Params = NO_PARAMS) -> None:
+        """Execute, at the latest with the next statement, which may be the one that fails then."""
+        ...
+
+    def count(self, sql: str, params: Params = NO_PARAMS) -> int:
+        """Execute; gives the number of rows changed."""
+        ...
+
+    def rows(self, sql: str, params: Params = NO_PARAMS) -> list[Row]: ...
+
+    def row(self, sql: str, params: Params = NO_PARAMS) -> Row | None: ...
+
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        """Rows a few at a time, so that many never stand in memory at once. To be read to the end before anything else
+        is executed."""
+        ...
+
+
+Work = Callable[[Transaction], T]
+
+
+class Database(Protocol):
+    """Runs units of work, each in its own transaction, in the database's threads.
+
+    `write` returns after the commit is durable. A unit that raises changes nothing. `read` sees one
+    snapshot. `wake` is signalled after every commit, of any process, that noted a change. Labels name
+    units in logs, metrics and fault tests. A unit with a `place` is small, and one of many: those that come at once
+    may be committed together, and two of one place never run side by side."""
+
+    engine: Engine
+    wake: WakeSignal
+
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T: ...
+
+    async def read(self, label: str, work: Work[T]) -> T: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def maybe_micros(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)
+
+
+def maybe_moment(value: int | None) -> datetime | None:
+    return None if value is None else from_micros(value)
+
+
+def report_slow(label: str, started: float) -> None:
+    """Warn of a unit of work that began at this reading of the monotonic clock and took long."""
+    seconds = time.monotonic() - started
+    if seconds > _SLOW_SECONDS and label not in _SLOW_LABELS:
+        log.warning("slow transaction %s: %.3f s", label, seconds)
+
+
+def get_last_issued(tx: Transaction, table: str, column: str) -> int:
+    """The last number that a table gave out, 0 for none."""
+    if tx.engine is Engine.SQLITE:
+        row = tx.row("select seq from sqlite_sequence where name = :table", {"table": table})
+        return row[0] if row else 0
+    row = tx.row("select pg_get_serial_sequence(:table, :column)", {"table": table, "column": column})
+    if row is None:
+        raise StoreBroken(f"{table} gives out no numbers: restore a backup")
+    row = tx.row(f"select case when is_called then last_value else last_value - 1 end from {row[0]}")
+    return row[0] if row else 0
+
+
+def advance_sequence(tx: Transaction, table: str, column: str, number: int) -> None:
+    """Let the next number that the database gives out come after the last one that was given out elsewhere."""
+    values = {"table": table, "number": number}
+    if tx.engine is Engine.POSTGRES:
+        tx.row(
+            "select setval(pg_get_serial_sequence(:table, :column), greatest(:number, 1), :number > 0)",
+            {**values, "column": column},
+        )
+    elif not tx.count("update sqlite_sequence set seq = :number where name = :table", values) and number:
+        tx.run("insert into sqlite_sequence (name, seq) values (:table, :number)", values)

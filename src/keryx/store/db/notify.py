@@ -1,0 +1,118 @@
+"""LISTEN and NOTIFY: tells the other processes of a PostgreSQL store about a commit, and signals here when one of them commits."""
+
+import asyncio
+import logging
+import selectors
+import socket
+import threading
+from typing import Any, LiteralString, cast
+
+import psycopg
+
+from keryx.store.db import pipeline
+from keryx.store.db.database import WakeSignal
+
+log = logging.getLogger(__name__)
+
+_NOTIFY_BYTE, _CLOSE_BYTE = b"r", b"e"
+_CLOSE_TIMEOUT_SECONDS = 5
+# Between two rings, so that a rush of commits does not become a rush of rings.
+_NOTIFY_INTERVAL_SECONDS = 0.005
+
+
+class Notifier:
+    """One connection and its thread. Commits that come while it rings share the next ring."""
+
+    def __init__(
+        self,
+        dsn: str,
+        options: dict[str, Any],
+        channel: str,
+        wake: WakeSignal,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._dsn = dsn
+        self._options = options
+        self._channel = channel
+        self._wake = wake
+        self._loop = loop
+        self._closing = threading.Event()
+        self._notify_pending = self._signal_pending = False
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_writer.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="keryx-bell", daemon=True)
+        self._thread.start()
+
+    def notify(self) -> None:
+        """Signal here at once, and elsewhere very soon. From any thread."""
+        self._signal()
+        if not self._notify_pending:
+            self._notify_pending = True
+            self._wake_thread(_NOTIFY_BYTE)
+
+    def close(self) -> None:
+        """End it, with a last ring if one is due."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._wake_thread(_CLOSE_BYTE)
+        self._thread.join(_CLOSE_TIMEOUT_SECONDS)
+        if not self._thread.is_alive():
+            self._wake_reader.close()
+            self._wake_writer.close()
+
+    def _wake_thread(self, what: bytes) -> None:
+        try:
+            self._wake_writer.send(what)
+        except BlockingIOError:
+            pass  # so many wait that one more makes no difference
+
+    def _run(self) -> None:
+        """Whoever comes back after a lost connection may have missed something, and so may those who did not hear it."""
+        delay = 0.1
+        while self._notify_pending or not self._closing.is_set():
+            try:
+                with psycopg.connect(
+                    self._dsn, autocommit=True, connect_timeout=5, **self._options
+                ) as connection:
+                    connection.execute(cast(LiteralString, f'listen "{self._channel}"'))
+                    self._send_notify(connection)
+                    self._signal()
+                    delay = 0.1
+                    self._listen(connection)
+            except psycopg.Error as exc:
+                if self._closing.is_set():
+                    return
+                log.warning("lost the wake-up connection, trying again: %s", exc)
+                self._closing.wait(delay)
+                delay = min(delay * 2, 2)
+
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        server = connection.pgconn
+        asked = b""
+        with selectors.DefaultSelector() as either:
+            either.register(server.socket, selectors.EVENT_READ)
+            either.register(self._wake_reader, selectors.EVENT_READ)
+            while _CLOSE_BYTE not in asked:
+                readable = {key.fileobj for key, _ in either.select()}
+                asked = self._wake_reader.recv(4096) if self._wake_reader in readable else b""
+                if _NOTIFY_BYTE in asked:
+                    self._notify_pending = False  # before the ring: whoever comes now asks for the next one
+                    self._send_notify(connection)
+                    self._closing.wait(_NOTIFY_INTERVAL_SECONDS)
+                server.consume_input()
+                heard = list(iter(server.notifies, None))
+                if any(note.be_pid != server.backend_pid for note in heard):
+                    self._signal()
+
+    def _send_notify(self, connection: psycopg.Connection[Any]) -> None:
+        pipeline.get_pipeline(connection).command(f'notify "{self._channel}"'.encode())
+
+    def _signal(self) -> None:
+        if not self._signal_pending and not self._closing.is_set():
+            self._signal_pending = True
+            self._loop.call_soon_threadsafe(self._wake_up)
+
+    def _wake_up(self) -> None:
+        self._signal_pending = False
+        self._wake.signal()

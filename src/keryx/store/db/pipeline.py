@@ -1,0 +1,204 @@
+"""Statements over one PostgreSQL connection: prepared when they repeat, and queued so that several share one round trip."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache, cached_property
+from itertools import count
+from typing import Any, NamedTuple, cast
+
+import psycopg
+from psycopg import abc, generators
+from psycopg import errors as pg
+from psycopg.abc import PQGen
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import DiagnosticField, ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+from keryx.core.errors import Invalid
+from keryx.store.db.database import NEVER_PREPARE, UNSTORABLE_TEXT, Params, Row
+
+# A plan is worth its while from here on, and so many are kept by each connection.
+PREPARE_THRESHOLD, MAX_PREPARED = 5, 500
+MAX_QUEUED = 50
+_FLUSH_BYTES = 64_000
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_NEVER_PREPARE_MARK = NEVER_PREPARE.encode()
+_statement_numbers = count()
+_StatementKey = tuple[bytes, tuple[int, ...]]
+
+
+class StatementResult:
+    """What a statement gave. To be read before the next one runs."""
+
+    __slots__ = ("_adapt", "_found")
+
+    def __init__(self, found: PGresult, adapt: abc.Transformer) -> None:
+        self._found = found
+        self._adapt = adapt
+
+    @property
+    def count(self) -> int:
+        """How many rows it has or changed."""
+        return self._found.command_tuples or 0
+
+    def rows(self, first: int = 0, end: int | None = None) -> list[Row]:
+        there = self._found.ntuples
+        last = there if end is None else min(end, there)
+        return self._adapt.load_rows(min(first, last), last, tuple)
+
+
+class BoundStatement(NamedTuple):
+    """A statement and its values, ready to be sent: by its name, or without one by its text."""
+
+    name: bytes | None
+    text: bytes
+    values: Sequence[abc.Buffer | None]
+    types: tuple[int, ...]
+    formats: Sequence[Format]
+
+
+class StatementPipeline:
+    """Those of one connection, which one thread uses at a time. What is put off is sent with the next one that
+    somebody waits for, so that it costs no way to the server of its own."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._server = connection.pgconn
+        self._adapt = Transformer(connection)
+        self._uses: Counter[_StatementKey] = Counter()
+        self._prepared: dict[_StatementKey, bytes] = {}
+        self._queued: list[BoundStatement] = []
+
+    def begin(self, text: bytes) -> None:
+        """Begin a transaction with the next statement, if there is none. What an earlier one left unsent is forgotten."""
+        self._queued = [] if self._in_transaction else [_bind_text(text)]
+
+    def commit(self) -> None:
+        """End the transaction, unless it has not even begun."""
+        if self._in_transaction or len(self._queued) > 1:
+            self.command(b"commit")
+
+    @property
+    def _in_transaction(self) -> bool:
+        return self._server.transaction_status != TransactionStatus.IDLE
+
+    def command(self, text: bytes) -> None:
+        """Run a statement without values, as it is, after what was put off."""
+        if self._queued:
+            self._flush(_bind_text(text))
+        else:
+            _raise_on_error(self._server.exec_(text))
+
+    def queue(self, sql: str, params: Params) -> None:
+        """Run a statement with the next one. Its failure is that one's."""
+        ready = self._bind(sql, params)  # which may send what was put off before
+        self._queued.append(ready)
+        if sum(map(len, filter(None, ready.values))) > _FLUSH_BYTES or len(self._queued) >= MAX_QUEUED:
+            self._flush(self._queued.pop())
+
+    def execute(self, sql: str, params: Params) -> StatementResult:
+        """Run a statement, in a transaction that begins with it if there is none."""
+        ready = self._bind(sql, params)
+        if self._queued:
+            found = self._flush(ready)
+        elif ready.name:
+            found = self._server.exec_prepared(ready.name, cast(Sequence[bytes], ready.values), ready.formats)
+        else:
+            found = self._server.exec_params(ready.text, ready.values, ready.types, ready.formats)
+        _raise_on_error(found)
+        self._adapt.set_pgresult(found)
+        return StatementResult(found, self._adapt)
+
+    def _bind(self, sql: str, params: Params) -> BoundStatement:
+        if not self._queued and not self._in_transaction and not self._connection.autocommit:
+            self.begin(b"begin")
+        text, names = _number_parameters(sql)
+        try:
+            values = self._adapt.dump_sequence([params[name] for name in names], [PyFormat.AUTO] * len(names))
+        except (UnicodeEncodeError, psycopg.DataError) as exc:
+            raise Invalid(UNSTORABLE_TEXT) from exc
+        types, formats = self._adapt.types or (), self._adapt.formats or ()
+        return BoundStatement(self._get_prepared_name((text, types)), text, values, types, formats)
+
+    def _flush(self, last: BoundStatement) -> PGresult:
+        """Send what was put off and this one in one go; gives what this one gave."""
+        sent, self._queued = [*self._queued, last], []
+        server = self._server
+        server.enter_pipeline_mode()
+        for name, text, values, types, formats in sent:
+            if name:
+                server.send_query_prepared(name, values, formats)
+            else:
+                server.send_query_params(text, values, types, formats)
+        server.pipeline_sync()
+        answers = self._connection.wait(_fetch_results(server, len(sent)))
+        server.exit_pipeline_mode()
+        for found in answers:
+            _raise_on_error(found)
+        return answers[-1]
+
+    def _get_prepared_name(self, key: _StatementKey) -> bytes | None:
+        """The name of a prepared statement; none for one that is rare."""
+        if name := self._prepared.get(key):
+            return name
+        if _NEVER_PREPARE_MARK in key[0]:
+            return None
+        self._uses[key] += 1
+        if self._uses[key] <= PREPARE_THRESHOLD:
+            return None
+        if self._queued:
+            self._flush(self._queued.pop())
+        if len(self._prepared) >= MAX_PREPARED:
+            self.command(b";".join(b"deallocate " + name for name in self._prepared.values()))
+            self._prepared.clear()
+            self._uses.clear()
+        name = b"keryx_%d" % next(_statement_numbers)
+        # It may have to wait for a lock, and only this way others run meanwhile.
+        self._server.send_prepare(name, *key)
+        for found in self._connection.wait(generators.execute(self._server)):
+            _raise_on_error(found)
+        self._prepared[key] = name
+        return name
+
+
+class PipelineConnection(psycopg.Connection[Any]):
+    """One that keeps what it has prepared from one transaction to the next."""
+
+    @cached_property
+    def statements(self) -> StatementPipeline:
+        return StatementPipeline(self)
+
+
+def get_pipeline(connection: psycopg.Connection[Any]) -> StatementPipeline:
+    return (
+        connection.statements if isinstance(connection, PipelineConnection) else StatementPipeline(connection)
+    )
+
+
+def _bind_text(text: bytes) -> BoundStatement:
+    return BoundStatement(None, text, (), (), ())
+
+
+def _fetch_results(server: PGconn, count: int) -> PQGen[list[PGresult]]:
+    """The answers to statements that were sent together, each with its end, and to the end of them all."""
+    yield from generators.send(server)
+    found: list[PGresult] = []
+    for _ in range(count + 1):
+        found += yield from generators.fetch_many(server)
+    return found[:-1]
+
+
+def _raise_on_error(found: PGresult) -> None:
+    if found.status not in (ExecStatus.FATAL_ERROR, ExecStatus.NONFATAL_ERROR):
+        return
+    if not found.error_field(DiagnosticField.SQLSTATE):  # the server said nothing: it is gone
+        raise psycopg.OperationalError(found.get_error_message())
+    raise pg.error_from_result(found)
+
+
+@cache
+def _number_parameters(sql: str) -> tuple[bytes, tuple[str, ...]]:
+    """`:name` becomes `$1`; gives the names in that order. The text comes from literals in store modules only."""
+    names = tuple(dict.fromkeys(_PARAMETER.findall(sql)))
+    return _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", sql).encode(), names

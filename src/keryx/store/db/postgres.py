@@ -1,0 +1,256 @@
+"""The PostgreSQL database: pooled connections in threads, row locks, and retries of lost races."""
+
+import asyncio
+import logging
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, LiteralString, Self, TypeVar, cast
+
+import psycopg
+import psycopg_pool
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
+
+from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
+from keryx.store.db import migrate, pipeline
+from keryx.store.db.batching import KeyedBatcher, UnitOfWork
+from keryx.store.db.database import NO_PARAMS, Engine, Params, Row, Transaction, WakeSignal, Work, report_slow
+from keryx.store.db.notify import Notifier
+from keryx.store.db.threads import ThreadPool
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 10
+# Threads for units that may be done together, and how many of them are at once.
+BATCH_THREADS, BATCH_SIZE = 4, 16
+MAX_RACES = 12
+CHANNEL = "keryx"
+# The server lets go of what a node holds that it no longer hears from, so that another one can take over.
+_IDLE_TIMEOUT_OPTION = "-c idle_in_transaction_session_timeout=5s"
+_KEEPALIVE_OPTIONS = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+_BEGIN_READ = b"begin isolation level repeatable read read only"
+_MIGRATION_LOCK = 0x6B65727978
+_RACE_ERRORS = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
+_CONNECTION_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
+# A connection that fails carries no code, only the words of the server.
+_REFUSAL_PATTERN = re.compile(r"does not exist|authentication failed|pg_hba\.conf|no password supplied")
+
+
+class PostgresTransaction:
+    engine = Engine.POSTGRES
+    # Rows that refer to a locked one may still be added: nobody ever changes a key.
+    for_update = " for no key update"
+    skip_locked = " for no key update skip locked"
+
+    def __init__(self, connection: psycopg.Connection[Any], begin: bytes = b"begin") -> None:
+        self._pipeline = pipeline.get_pipeline(connection)
+        self._pipeline.begin(begin)
+        self.noted = False
+
+    def run(self, sql: str, params: Params = NO_PARAMS) -> None:
+        self._pipeline.queue(sql, params)
+
+    def count(self, sql: str, params: Params = NO_PARAMS) -> int:
+        return self._pipeline.execute(sql, params).count
+
+    def rows(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
+        return self._pipeline.execute(sql, params).rows()
+
+    def row(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
+        found = self._pipeline.execute(sql, params).rows(0, 1)
+        return found[0] if found else None
+
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        found, first = self._pipeline.execute(sql, params), 0
+        while batch := found.rows(first, first + size):
+            yield batch
+            first += size
+
+    def commit(self) -> None:
+        self._pipeline.commit()
+
+
+class PostgresDatabase:
+    """A store that several nodes share."""
+
+    engine = Engine.POSTGRES
+
+    def __init__(self, dsn: str, *, schema: str | None = None, connections: int = CONNECTIONS) -> None:
+        self.wake = WakeSignal()
+        self._dsn = dsn
+        self._schema = schema
+        self._connections = connections
+        self._channel = f"{CHANNEL}_{schema}" if schema else CHANNEL
+        self._closing = threading.Event()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPool(self._connections, "keryx-pg", self._loop)
+        self._batcher = KeyedBatcher(BATCH_THREADS, BATCH_SIZE, "keryx-crowd", self._write_batch, self._loop)
+        await asyncio.to_thread(self._open)
+        self._notifier = Notifier(self._dsn, self._options(), self._channel, self.wake, self._loop)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        await asyncio.to_thread(self._close)
+
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
+        self._check_open()
+        if place:
+            return await self._batcher.run(label, work, place)
+        return await self._threads.run(lambda: self._write(label, work))
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        self._check_open()
+        return await self._threads.run(lambda: self._read(label, work))
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise Unavailable("the store is closed: Keryx is ending")
+
+    def _open(self) -> None:
+        try:
+            with psycopg.connect(self._dsn, connect_timeout=10, **self._options()) as connection:
+                connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+                if self._schema:
+                    connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
+                tx = PostgresTransaction(connection)
+                migrate.apply(tx, now=datetime.now(UTC))
+                tx.commit()
+        except psycopg.Error as exc:
+            raise translate_error(exc) from exc
+        self._pool = psycopg_pool.ConnectionPool(
+            self._dsn,
+            connection_class=pipeline.PipelineConnection,
+            kwargs=self._options(),
+            min_size=min(2, self._connections),
+            max_size=self._connections,
+            timeout=20,
+            open=True,
+        )
+
+    def _options(self) -> dict[str, Any]:
+        """What is asked of each connection, beside what the address says: that stays as it is."""
+        said = conninfo_to_dict(self._dsn)
+        path = f"-c search_path={self._schema}" if self._schema else ""
+        ours = {name: value for name, value in _KEEPALIVE_OPTIONS.items() if name not in said}
+        return {"options": f"{_IDLE_TIMEOUT_OPTION} {said.get('options', '')} {path}".strip(), **ours}
+
+    def _close(self) -> None:
+        self._threads.close()
+        self._batcher.close()
+        self._notifier.close()
+        self._pool.close()
+
+    def _write_batch(self, units: Sequence[UnitOfWork[Any]]) -> None:
+        """Run units in one transaction. If the work of one fails, each gets a transaction of its own."""
+        if len(units) > 1 and self._write_together(units):
+            return
+        for unit in units:
+            unit.run(partial(self._write, unit.label, unit.work))
+
+    def _write_together(self, units: Sequence[UnitOfWork[Any]]) -> bool:
+        """Whether it is known what became of each unit. If not, nothing was changed."""
+        try:
+            results = self._transact(units[0].label, lambda tx: [unit.work(tx) for unit in units])
+        except _RACE_ERRORS:
+            return False
+        except _CONNECTION_ERRORS as exc:
+            # It may have been committed, so that nobody but whoever asked may run it again.
+            for unit in units:
+                unit.error = translate_error(exc)
+            return True
+        except Exception as exc:  # noqa: BLE001 the unit that failed does so again, by itself
+            log.debug("%d units are run one by one: %s", len(units), exc)
+            return False
+        for unit, result in zip(units, results, strict=True):
+            unit.result = result
+        return True
+
+    def _write(self, label: str, work: Work[T]) -> T:
+        """Run the unit in a transaction of its own; a race lost to another one is run again."""
+        for race in range(MAX_RACES):
+            try:
+                return self._transact(label, work)
+            except _RACE_ERRORS as exc:
+                log.debug("lost a race in %s: %s", label, exc)
+                time.sleep(random.uniform(0, 0.002 * 2 ** min(race, 7)))
+            except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
+                raise translate_error(exc) from exc
+        raise Conflict(
+            f"{label} lost {MAX_RACES} races in a row: too many writers want the same rows; try again"
+        )
+
+    def _transact(self, label: str, work: Work[T]) -> T:
+        started = time.monotonic()
+        with self._pool.connection() as connection:
+            tx = PostgresTransaction(connection)
+            result = work(tx)
+            tx.commit()
+        if tx.noted:
+            self._notifier.notify()
+        report_slow(label, started)
+        return result
+
+    def _read(self, label: str, work: Work[T]) -> T:
+        started = time.monotonic()
+        try:
+            with self._pool.connection() as connection:
+                tx = PostgresTransaction(connection, _BEGIN_READ)
+                result = work(tx)
+                tx.commit()
+                return result
+        except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
+            raise translate_error(exc) from exc
+        finally:
+            report_slow(label, started)
+
+
+def translate_error(exc: Exception) -> KeryxError:
+    """The one place where errors of PostgreSQL become ours."""
+    match exc:
+        case psycopg_pool.PoolTimeout():
+            return Retryable("PostgreSQL does not answer: check that it runs; Keryx goes on by itself")
+        case pg.ProgramLimitExceeded():
+            return Invalid(f"PostgreSQL cannot hold this ({_first_line(exc)}): shorten it")
+        case pg.DiskFull():
+            return DiskFull("the disk of PostgreSQL is full: free some space, Keryx goes on by itself")
+        case psycopg.OperationalError() if exc.sqlstate is None and _REFUSAL_PATTERN.search(str(exc)):
+            return StoreBroken(
+                f"PostgreSQL refused the connection ({_first_line(exc)}): check KERYX_DATABASE"
+            )
+        case psycopg.ProgrammingError() if 'missing "="' in str(exc):
+            return Invalid(
+                "KERYX_DATABASE is not a PostgreSQL address: it looks like postgresql://user@host/name"
+            )
+        case psycopg.OperationalError() | psycopg.InterfaceError() | pg.IdleInTransactionSessionTimeout():
+            return Retryable(f"the connection to PostgreSQL failed ({_first_line(exc)}): check that it runs")
+        case pg.IntegrityError():
+            return Conflict(f"PostgreSQL refused a change: {_first_line(exc)}")
+        case psycopg.Error():
+            return StoreBroken(f"PostgreSQL refused a statement: {_first_line(exc)}")
+        case _:
+            return Unavailable(f"PostgreSQL failed: {_first_line(exc)}")
+
+
+def _first_line(exc: Exception) -> str:
+    text = str(exc).strip()
+    return text.splitlines()[0] if text else type(exc).__name__
+
+
+_: type[Transaction] = PostgresTransaction

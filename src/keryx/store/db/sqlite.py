@@ -1,0 +1,326 @@
+# The type stubs of apsw name a type that Python 3.11 does not have.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+"""The SQLite database: one writer thread with group commit that also detects commits of other processes, and a few reader threads."""
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import apsw
+
+from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
+from keryx.store.db import migrate
+from keryx.store.db.batching import UnitOfWork
+from keryx.store.db.database import (
+    NO_PARAMS,
+    UNSTORABLE_TEXT,
+    Engine,
+    Params,
+    Row,
+    Transaction,
+    WakeSignal,
+    Work,
+    report_slow,
+)
+from keryx.store.db.threads import ThreadPool
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+APPLICATION_ID = 0x4B657279
+MAX_BATCH = 256
+READERS = 4
+# Every write of another connection empties a reader's cache, so a larger one is memory that no read is faster for.
+READER_CACHE_KILOBYTES = 1000
+POLL_SECONDS = 0.02
+BUSY_MILLISECONDS = 15_000
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+_FSYNC_FAILURES = {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC}
+
+
+class SqliteTransaction:
+    engine = Engine.SQLITE
+    for_update = ""
+    skip_locked = ""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self.noted = False
+
+    def run(self, sql: str, params: Params = NO_PARAMS) -> None:
+        self._execute(sql, params)
+
+    def count(self, sql: str, params: Params = NO_PARAMS) -> int:
+        self._execute(sql, params)
+        return self._connection.changes()
+
+    def rows(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
+        return cast(list[Row], self._execute(sql, params).fetchall())
+
+    def row(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
+        found = self.rows(sql, params)
+        return found[0] if found else None
+
+    def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
+        found = cast(Iterator[Row], self._execute(sql, params))
+        while batch := list(islice(found, size)):
+            yield batch
+
+    def _execute(self, sql: str, params: Params) -> apsw.Cursor:
+        try:
+            return self._cursor.execute(sql, params)
+        except UnicodeEncodeError as exc:
+            raise Invalid(UNSTORABLE_TEXT) from exc
+
+
+class SqliteDatabase:
+    """A store in one file. Any number of processes may use the file at once."""
+
+    engine = Engine.SQLITE
+
+    def __init__(self, path: Path | str, *, fatal: Callable[[str], None] | None = None) -> None:
+        self.path = Path(path)
+        self.wake = WakeSignal()
+        self._fatal = fatal or _exit_process
+        self._units: queue.SimpleQueue[UnitOfWork[Any] | None] = queue.SimpleQueue()
+        self._local = threading.local()
+        self._connections: list[apsw.Connection] = []
+        self._closing = threading.Event()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._readers = ThreadPool(READERS, "keryx-read", self._loop)
+        self._writer = await asyncio.to_thread(open_store, self.path)
+        self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
+        self._thread.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._units.put(None)
+        await asyncio.to_thread(self._close)
+
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
+        self._check_open()
+        unit = UnitOfWork(label, work, place, self._loop)
+        self._units.put(unit)
+        return await unit.future
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        self._check_open()
+        return await self._readers.run(lambda: self._read(label, work))
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise Unavailable("the store is closed: Keryx is ending")
+
+    def _close(self) -> None:
+        self._thread.join()
+        self._readers.close()
+        for connection in [*self._connections, self._writer]:
+            connection.close()
+
+    def _read(self, label: str, work: Work[T]) -> T:
+        started = time.monotonic()
+        try:
+            connection = self._get_reader()
+            connection.execute("begin")
+            try:
+                return work(SqliteTransaction(connection))
+            finally:
+                connection.execute("rollback")
+        except apsw.Error as exc:
+            raise translate_error(exc) from exc
+        finally:
+            report_slow(label, started)
+
+    def _get_reader(self) -> apsw.Connection:
+        if not hasattr(self._local, "connection"):
+            self._local.connection = connect(self.path)
+            self._local.connection.execute("pragma query_only = on")
+            self._local.connection.execute(f"pragma cache_size = -{READER_CACHE_KILOBYTES}")
+            self._connections.append(self._local.connection)
+        return self._local.connection
+
+    def _run_writer(self) -> None:
+        version = self._writer.pragma("data_version")
+        ending = False
+        while not ending:
+            batch, ending = self._next_batch()
+            if batch:
+                noted = self._commit_batch(batch)
+                self._loop.call_soon_threadsafe(self._resolve_batch, batch, noted)
+            # The version as this connection sees it changes only with commits of others: own ones were told above.
+            if not ending and self.wake.has_waiters and version != self._writer.pragma("data_version"):
+                version = self._writer.pragma("data_version")
+                self._loop.call_soon_threadsafe(self.wake.signal)
+
+    def _next_batch(self) -> tuple[list[UnitOfWork[Any]], bool]:
+        """The units that wait, and whether the end is among them. After a short while without any, none."""
+        batch: list[UnitOfWork[Any]] = []
+        with suppress(queue.Empty):
+            unit = self._units.get(timeout=POLL_SECONDS)
+            while unit is not None:
+                batch.append(unit)
+                if len(batch) == MAX_BATCH:
+                    return batch, False
+                unit = self._units.get_nowait()
+            return batch, True
+        return batch, False
+
+    def _commit_batch(self, batch: list[UnitOfWork[Any]]) -> bool:
+        """Run the units, each in a savepoint, and commit them together. Every unit gets its own outcome."""
+        started = time.monotonic()
+        noted = False
+        try:
+            self._writer.execute("begin immediate")
+            for unit in batch:
+                noted = self._run_unit(unit, alone=len(batch) == 1) or noted
+            if not self._writer.get_autocommit():
+                self._writer.execute("commit")
+        except apsw.Error as exc:
+            self._exit_on_failed_fsync(exc)
+            if not self._writer.get_autocommit():
+                self._writer.execute("rollback")
+            for unit in batch:
+                unit.error = translate_error(exc)
+            return False
+        finally:
+            report_slow("+".join(u.label for u in batch[:5]), started)
+        return noted
+
+    def _run_unit(self, unit: UnitOfWork[Any], *, alone: bool) -> bool:
+        """Run a unit, in a savepoint unless it has the transaction to itself, which then ends with its failure."""
+        tx = SqliteTransaction(self._writer)
+        if not alone:
+            self._writer.execute("savepoint unit")
+        try:
+            unit.result = unit.work(tx)
+        except Exception as exc:
+            if isinstance(exc, apsw.Error) and self._writer.get_autocommit():
+                raise
+            unit.error = translate_error(exc) if isinstance(exc, apsw.Error) else exc
+            self._writer.execute("rollback" if alone else "rollback to unit")
+            tx.noted = False
+        if not alone:
+            self._writer.execute("release unit")
+        return tx.noted
+
+    def _resolve_batch(self, batch: list[UnitOfWork[Any]], noted: bool) -> None:
+        for unit in batch:
+            unit.resolve()
+        if noted:
+            self.wake.signal()
+
+    def _exit_on_failed_fsync(self, exc: apsw.Error) -> None:
+        """After a failed sync nobody knows what is on the disk, and the next one may lie: end at once."""
+        if getattr(exc, "extendedresult", 0) in _FSYNC_FAILURES:
+            self._fatal(
+                f"the disk refused to sync {self.path}: {exc}. Keryx ends, so that nothing unsafe is acknowledged"
+            )
+
+
+def connect(path: Path) -> apsw.Connection:
+    # One thread at a time uses a connection, so SQLite need not lock it for every column that is read.
+    connection = apsw.Connection(str(path), flags=_FLAGS, statementcachesize=400)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    # A plan does not depend on the values that are bound. Else half of our statements are compiled anew at every run.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    connection.execute("pragma foreign_keys = on")
+    connection.execute("pragma synchronous = full")
+    connection.execute("pragma cache_size = -4000")
+    connection.execute("pragma temp_store = memory")
+    return connection
+
+
+def enable_wal(connection: apsw.Connection) -> None:
+    """Let a file have a write-ahead log. SQLite does not wait by itself while another process does the same."""
+    until = time.monotonic() + BUSY_MILLISECONDS / 1000
+    while connection.pragma("journal_mode") != "wal":
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+
+
+def open_store(path: Path) -> apsw.Connection:
+    """Open the file for writing, creating and migrating it as needed; refuse what is not ours."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        connection = connect(path)
+        _check_application_id(connection, path)
+        enable_wal(connection)
+        connection.execute("begin immediate")
+        try:
+            migrate.apply(SqliteTransaction(connection), now=datetime.now(UTC))
+            connection.pragma("application_id", APPLICATION_ID)
+        except BaseException:
+            connection.execute("rollback")
+            raise
+        connection.execute("commit")
+        connection.execute("pragma wal_autocheckpoint = 2000")
+    except apsw.Error as exc:
+        raise translate_error(exc, path) from exc
+    except OSError as exc:
+        reason = "it is a file" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
+        raise StoreBroken(
+            f"{path.parent} cannot be used ({reason}): check its rights, or set KERYX_HOME to a folder you may write"
+        ) from exc
+    return connection
+
+
+def translate_error(exc: apsw.Error, path: Path | None = None) -> KeryxError:
+    """The one place where errors of SQLite become ours."""
+    where = str(path) if path else "the store"
+    match exc:
+        case apsw.BusyError() | apsw.LockedError():
+            return Retryable(f"{where} is busy: another process holds it for long; try again")
+        case apsw.FullError():
+            return DiskFull(f"the disk of {where} is full: free some space, Keryx goes on by itself")
+        case apsw.NotADBError():
+            return StoreBroken(
+                f"{where} is not a Keryx store: move the file away, or set KERYX_HOME elsewhere"
+            )
+        case apsw.CorruptError():
+            return StoreBroken(f"{where} is damaged ({exc}): run `keryx verify`, then restore a backup")
+        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreBroken(
+                f"{where} cannot be opened for writing: check its rights, or set KERYX_HOME elsewhere"
+            )
+        case apsw.IOError():
+            return StoreBroken(f"reading or writing {where} failed ({exc}): check the disk")
+        case _:
+            return StoreBroken(f"{where} refused a statement: {exc}")
+
+
+def _check_application_id(connection: apsw.Connection, path: Path) -> None:
+    objects = next(connection.execute("select count(*) from sqlite_schema"))[0]
+    if objects and connection.pragma("application_id") != APPLICATION_ID:
+        connection.close()
+        raise StoreBroken(
+            f"{path} belongs to another program: move the file away, or set KERYX_HOME elsewhere"
+        )
+
+
+def _exit_process(reason: str) -> None:
+    log.critical("%s", reason)
+    os.write(2, f"keryx: {reason}\n".encode())
+    os._exit(74)
+
+
+_: type[Transaction] = SqliteTransaction

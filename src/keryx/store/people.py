@@ -1,0 +1,372 @@
+"""People and their identities on platforms: aliases, codes that link two identities, and the transfer or removal of everything a person owns."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import codec, ids
+from keryx.core.access import CodeHash
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.errors import NotFound
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
+from keryx.core.source import NO_ALIASES, Aliases
+from keryx.store import jobs, lanes, sessions
+from keryx.store.db.database import Row, Transaction
+
+
+def resolve(
+    tx: Transaction, *, profile: ProfileId, platform: str, person: str, name: str, now: datetime
+) -> PrincipalId:
+    """The principal of an identity, made at first contact."""
+    known = find(tx, profile=profile, platform=platform, person=person)
+    if known is not None:
+        return known
+    principal = add(tx, profile=profile, name=name, now=now)
+    label = codec.dumps(name)
+    tx.run(
+        """
+        insert into identities (profile, platform, person, principal, name, created_at)
+        values (:profile, :platform, :person, :principal, :name, :now)
+        """,
+        {
+            **_identity_key(profile, platform, person),
+            "principal": principal,
+            "name": label,
+            "now": to_micros(now),
+        },
+    )
+    return principal
+
+
+def find(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> PrincipalId | None:
+    """The principal of an identity, or `None` before its first contact."""
+    row = tx.row(
+        "select principal from identities where profile = :profile and platform = :platform and person = :person",
+        _identity_key(profile, platform, person),
+    )
+    return None if row is None else PrincipalId(row[0])
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which a person is known: an id on a platform, as `identity.handle` writes it."""
+
+    platform: str
+    person: str
+    name: str
+    at: datetime
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """A person, with every way in which they are known."""
+
+    id: PrincipalId
+    profile: ProfileId
+    name: str
+    at: datetime
+    identities: tuple[Identity, ...] = ()
+
+
+def list_all(tx: Transaction, profile: ProfileId) -> list[Principal]:
+    """Everybody of a profile who has talked, oldest first."""
+    rows = tx.rows(
+        "select id, profile, name, created_at from principals where profile = :profile order by created_at, id",
+        {"profile": profile},
+    )
+    return [_principal_from_row(tx, row) for row in rows]
+
+
+def get(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> Principal:
+    row = tx.row(
+        "select id, profile, name, created_at from principals where id = :id and profile = :profile",
+        {"id": principal, "profile": profile},
+    )
+    if row is None:
+        raise NotFound(f"there is nobody with the id {principal!r}: `keryx people list` shows them")
+    return _principal_from_row(tx, row)
+
+
+def list_identities(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> list[Identity]:
+    """Every way in which a person is known, oldest first."""
+    rows = tx.rows(
+        """
+        select platform, person, name, created_at from identities
+        where principal = :id and profile = :profile order by created_at, platform, person
+        """,
+        {"id": principal, "profile": profile},
+    )
+    return [
+        Identity(
+            platform=platform, person=person, name=codec.loads(name, str) if name else "", at=from_micros(at)
+        )
+        for platform, person, name, at in rows
+    ]
+
+
+def find_by_handle(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) -> PrincipalId | None:
+    """Whose an identity is, by its handle."""
+    row = tx.row(
+        "select principal from identities where profile = :profile and platform = :platform and person = :person",
+        {"profile": profile, "platform": platform, "person": handle},
+    )
+    return None if row is None else PrincipalId(row[0])
+
+
+def add(tx: Transaction, *, profile: ProfileId, name: str, now: datetime) -> PrincipalId:
+    """A new person, not yet known on any platform."""
+    principal = PrincipalId(ids.new(now))
+    _insert(tx, principal, profile, name, now)
+    return principal
+
+
+def ensure_operator(tx: Transaction, *, profile: ProfileId, now: datetime) -> None:
+    """Let identities belong to the operator, who is known without a row otherwise."""
+    if tx.row("select 1 from principals where id = :id", {"id": OPERATOR}) is None:
+        _insert(tx, OPERATOR, profile, "operator", now)
+
+
+def reassign_identity(
+    tx: Transaction, *, profile: ProfileId, platform: str, handle: str, principal: PrincipalId
+) -> None:
+    """Let one identity mean another person."""
+    tx.run(
+        """
+        update identities set principal = :principal
+        where profile = :profile and platform = :platform and person = :person
+        """,
+        {"profile": profile, "platform": platform, "person": handle, "principal": principal},
+    )
+
+
+def remove_identity(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) -> None:
+    tx.run(
+        "delete from identities where profile = :profile and platform = :platform and person = :person",
+        {"profile": profile, "platform": platform, "person": handle},
+    )
+
+
+def rename_identity(tx: Transaction, *, profile: ProfileId, platform: str, old: str, new: str) -> None:
+    """Let an identity go by another id of the same person, which must be free."""
+    tx.run(
+        """
+        update identities set person = :new
+        where profile = :profile and platform = :platform and person = :old
+        """,
+        {"profile": profile, "platform": platform, "old": old, "new": new},
+    )
+
+
+def remove(tx: Transaction, principal: PrincipalId) -> None:
+    """Forget a person and every way in which they are known. What belongs to them must be gone or moved."""
+    tx.run("delete from identities where principal = :id", {"id": principal})
+    tx.run("delete from principals where id = :id", {"id": principal})
+
+
+def get_name(tx: Transaction, principal: PrincipalId) -> str:
+    if principal == OPERATOR:
+        return "operator"
+    row = tx.row("select name from principals where id = :id", {"id": principal})
+    return "" if row is None else codec.loads(row[0], str)
+
+
+def _insert(tx: Transaction, principal: PrincipalId, profile: ProfileId, name: str, now: datetime) -> None:
+    tx.run(
+        "insert into principals (id, profile, name, created_at) values (:id, :profile, :name, :now)",
+        {"id": principal, "profile": profile, "name": codec.dumps(name), "now": to_micros(now)},
+    )
+
+
+def _principal_from_row(tx: Transaction, row: Row) -> Principal:
+    id_, profile, name, at = row
+    return Principal(
+        id=id_,
+        profile=profile,
+        name=codec.loads(name, str) if name else "",
+        at=from_micros(at),
+        identities=tuple(list_identities(tx, id_, profile=profile)),
+    )
+
+
+def _identity_key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:
+    return {"profile": profile, "platform": ids.escape(platform), "person": ids.escape(person)}
+
+
+def find_aliases(tx: Transaction, *, profile: ProfileId, platform: str, people: Iterable[str]) -> Aliases:
+    """What is known of these ids, each as `identity.canonical` writes it."""
+    found: dict[str, str] = {}
+    for person in people:
+        row = tx.row(
+            "select person from person_aliases where profile = :profile and platform = :platform and alias = :alias",
+            {"profile": profile, "platform": ids.escape(platform), "alias": codec.dumps(person)},
+        )
+        if row is not None:
+            found[person] = codec.loads(row[0], str)
+    return Aliases(found) if found else NO_ALIASES
+
+
+def list_aliases(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> list[str]:
+    """The other ids of a person, in order."""
+    rows = tx.rows(
+        """
+        select alias from person_aliases
+        where profile = :profile and platform = :platform and person = :person order by alias
+        """,
+        {"profile": profile, "platform": ids.escape(platform), "person": codec.dumps(person)},
+    )
+    return [codec.loads(row[0], str) for row in rows]
+
+
+def link_aliases(
+    tx: Transaction, *, profile: ProfileId, platform: str, one: str, other: str, now: datetime
+) -> tuple[Aliases, str, str]:
+    """Let two ids mean one person from now on. Gives what is known of them, the id that the person goes by, and
+    the one that they went by before; the two are the same if nothing is new."""
+    before = find_aliases(tx, profile=profile, platform=platform, people=(one, other))
+    ends = {before.resolve(one), before.resolve(other)}
+    after = before.learn(one, other)
+    person = after.resolve(one)
+    old = next((end for end in ends if end != person), person)
+    if old == person:
+        return after, person, person
+    params = {"profile": profile, "platform": ids.escape(platform), "person": codec.dumps(person)}
+    tx.run(
+        """
+        update person_aliases set person = :person
+        where profile = :profile and platform = :platform and person = :old
+        """,
+        {**params, "old": codec.dumps(old)},
+    )
+    tx.run(
+        """
+        insert into person_aliases (profile, platform, alias, person, learned_at)
+        values (:profile, :platform, :alias, :person, :now)
+        """,
+        {**params, "alias": codec.dumps(old), "now": to_micros(now)},
+    )
+    return after, person, old
+
+
+def save_link_code(
+    tx: Transaction, principal: PrincipalId, code: CodeHash, *, profile: ProfileId, until: datetime
+) -> None:
+    """Remember the code of a person; an earlier one of theirs is worth nothing any more."""
+    tx.run(
+        """
+        insert into links (profile, principal, salt, digest, expires_at)
+        values (:profile, :principal, :salt, :digest, :until)
+        on conflict (profile, principal)
+        do update set salt = excluded.salt, digest = excluded.digest, expires_at = excluded.expires_at
+        """,
+        {
+            "profile": profile,
+            "principal": principal,
+            "salt": code.salt,
+            "digest": code.digest,
+            "until": to_micros(until),
+        },
+    )
+
+
+def redeem_link_code(tx: Transaction, code: str, *, profile: ProfileId, now: datetime) -> PrincipalId | None:
+    """Use a code up; gives whose it was."""
+    rows = tx.rows(
+        """
+        select principal, salt, digest from links
+        where profile = :profile and expires_at > :now order by expires_at desc limit 1000
+        """,
+        {"profile": profile, "now": to_micros(now)},
+    )
+    found = next((PrincipalId(row[0]) for row in rows if CodeHash(row[1], row[2]).matches(code)), None)
+    if found is not None:
+        remove_link_code(tx, found, profile=profile)
+    return found
+
+
+def remove_link_code(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> None:
+    tx.run(
+        "delete from links where profile = :profile and principal = :principal",
+        {"profile": profile, "principal": principal},
+    )
+
+
+def trim_link_codes(tx: Transaction, *, before: datetime) -> int:
+    return tx.count("delete from links where expires_at < :before", {"before": to_micros(before)})
+
+
+def transfer_ownership(
+    tx: Transaction, *, profile: ProfileId, old: PrincipalId, new: PrincipalId, now: datetime
+) -> None:
+    """Let everything of one person belong to another. Nothing is lost: titles that both use get a number, projects
+    that both have become one."""
+    for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):
+        sessions.change_owner(tx, sessions.get(tx, id_, deleted=True), new, now=now)
+    for lane in lanes.list_for_owner(tx, profile=profile, owner=old):
+        lanes.change_owner(tx, lane, new)
+    _transfer_projects(tx, profile, old, new)
+    for job in jobs.list_for_owner(tx, profile=profile, owner=old):
+        jobs.change_owner(tx, job, new, now=now)
+    params = {"profile": profile, "old": old, "new": new}
+    tx.run("update turns set asker = :new where profile = :profile and asker = :old", params)
+    tx.run("update messages set said_by = :new where said_by = :old", params)
+    tx.run("update deliveries set owner = :new where profile = :profile and owner = :old", params)
+    tx.run("update homes set set_by = :new where profile = :profile and set_by = :old", params)
+    tx.run("update grants set granted_by = :new where profile = :profile and granted_by = :old", params)
+    tx.run("update identities set principal = :new where profile = :profile and principal = :old", params)
+
+
+def _transfer_projects(tx: Transaction, profile: ProfileId, old: PrincipalId, new: PrincipalId) -> None:
+    params = {"profile": profile, "old": old, "new": new}
+    both = tx.rows(
+        """
+        select o.id, n.id from projects o
+        join projects n on n.profile = o.profile and n.name = o.name and n.owner = :new
+        where o.profile = :profile and o.owner = :old
+        """,
+        params,
+    )
+    for theirs, ours in both:
+        tx.run(
+            "update sessions set project = :ours where project = :theirs", {"ours": ours, "theirs": theirs}
+        )
+        tx.run("delete from projects where id = :theirs", {"theirs": theirs})
+    tx.run("update projects set owner = :new where profile = :profile and owner = :old", params)
+
+
+def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
+    """Remove what belongs to a person beside their sessions: lanes, jobs, projects, deliveries and homes they
+    chose, where they asked from, what was sent on of their words, and what the page keeps for them."""
+    params = {"profile": profile, "owner": owner}
+    tx.run("delete from lanes where profile = :profile and owner = :owner", params)
+    tx.run("delete from jobs where profile = :profile and owner = :owner", params)
+    tx.run("delete from projects where profile = :profile and owner = :owner", params)
+    tx.run("delete from deliveries where profile = :profile and owner = :owner", params)
+    tx.run("delete from homes where profile = :profile and set_by = :owner", params)
+    tx.run(
+        """
+        update deliveries set body = '""'
+        where turn in (select t.id from turns t where t.profile = :profile and t.asker = :owner)
+          and state not in ('ready', 'sending')
+        """,
+        params,
+    )
+    tx.run("update turns set source = null where profile = :profile and asker = :owner", params)
+    tx.run("delete from links where profile = :profile and principal = :owner", params)
+    tx.run("delete from reads where profile = :profile and principal = :owner", params)
+    tx.run("delete from composers where profile = :profile and principal = :owner", params)
+    tx.run("delete from preferences where profile = :profile and principal = :owner", params)
+    tx.run("delete from sign_ins where profile = :profile and principal = :owner", params)
+
+
+def list_messages_elsewhere(
+    tx: Transaction, *, profile: ProfileId, person: PrincipalId
+) -> list[tuple[SessionId, int]]:
+    """The session and number of what a person said, or was heard saying, in conversations of others."""
+    rows = tx.rows(
+        """
+        select m.session, m.seq from messages m
+        join sessions s on s.id = m.session
+        where m.said_by = :person and s.profile = :profile and s.owner <> :person order by m.id
+        """,
+        {"profile": profile, "person": person},
+    )
+    return [(session, seq) for session, seq in rows]

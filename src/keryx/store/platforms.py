@@ -1,0 +1,188 @@
+"""State of the chat platforms: the connection status of each process, gates that hold back sends, and the home channel of each platform."""
+
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import codec, ids
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.deliveries import Home, Target
+from keryx.core.ids import PrincipalId, ProfileId, WorkerId
+from keryx.core.ports.adapter import ClosedGate, LinkState, PlatformStatus
+from keryx.store.db.database import Row, Transaction, maybe_moment
+
+_SELECT_HOME = "select profile, platform, target, name, set_by, set_at from homes"
+
+
+def save_connection(tx: Transaction, connection: PlatformStatus) -> None:
+    """Keep what a process that is known reports; the last report counts."""
+    tx.run(
+        """
+        insert into connections
+          (platform, account, worker, link, detail, since, received, sent, failed, throttled)
+        select :platform, :account, w.id, :link, :detail, cast(:since as bigint), cast(:received as bigint),
+          cast(:sent as bigint), cast(:failed as bigint), cast(:throttled as bigint)
+        from workers w where w.id = :worker
+        on conflict (platform, account, worker) do update
+        set link = excluded.link, detail = excluded.detail, since = excluded.since, received = excluded.received,
+            sent = excluded.sent, failed = excluded.failed, throttled = excluded.throttled
+        """,
+        {
+            **msgspec.structs.asdict(connection),
+            "platform": codec.dumps(connection.platform),
+            "account": codec.dumps(connection.account),
+            "link": connection.link.value,
+            "detail": codec.dumps(connection.detail),
+            "since": to_micros(connection.since),
+        },
+    )
+
+
+def list_connections(tx: Transaction) -> list[PlatformStatus]:
+    rows = tx.rows(
+        """
+        select platform, account, worker, link, detail, since, received, sent, failed, throttled
+        from connections order by platform, account, worker
+        """
+    )
+    return [_connection_from_row(row) for row in rows]
+
+
+def _connection_from_row(row: Row) -> PlatformStatus:
+    platform, account, worker, link, detail, since, received, sent, failed, throttled = row
+    return PlatformStatus(
+        platform=codec.loads(platform, str),
+        account=codec.loads(account, str),
+        worker=WorkerId(worker),
+        link=LinkState(link),
+        detail=codec.loads(detail, str),
+        since=from_micros(since),
+        received=received,
+        sent=sent,
+        failed=failed,
+        throttled=throttled,
+    )
+
+
+def close_gate(tx: Transaction, key: str, *, until: datetime, reason: str) -> None:
+    """Keep a gate closed until a moment. A later moment wins."""
+    tx.run(
+        """
+        insert into gates (key, not_before, reason) values (:key, :until, :reason)
+        on conflict (key) do update
+        set not_before = case when gates.not_before > excluded.not_before then gates.not_before else excluded.not_before end,
+            reason = excluded.reason
+        """,
+        {"key": key, "until": to_micros(until), "reason": codec.dumps(reason)},
+    )
+
+
+def get_gates_open_at(tx: Transaction, target: Target, *, now: datetime) -> datetime | None:
+    """When both gates of a target are open again; `None` if they are."""
+    row = tx.row(
+        "select max(not_before) from gates where key in (:chat, :account) and not_before > :now",
+        {"chat": target.key, "account": target.account_key, "now": to_micros(now)},
+    )
+    return maybe_moment(row[0]) if row else None
+
+
+def reopen_gate(tx: Transaction, key: str, *, reason: str, at: datetime) -> None:
+    """Let a gate that was closed for a reason open at a moment. One that is closed for another stays as it is."""
+    tx.run(
+        "update gates set not_before = :at where key = :key and reason = :reason",
+        {"key": key, "at": to_micros(at), "reason": codec.dumps(reason)},
+    )
+
+
+def cap_gates(tx: Transaction, *, until: datetime) -> None:
+    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    tx.run("update gates set not_before = :until where not_before > :until", {"until": to_micros(until)})
+
+
+def get_next_gate_opening(tx: Transaction, *, now: datetime) -> datetime | None:
+    row = tx.row("select min(not_before) from gates where not_before > :now", {"now": to_micros(now)})
+    return maybe_moment(row[0]) if row else None
+
+
+def list_closed_gates(tx: Transaction, *, now: datetime, limit: int = 100) -> list[ClosedGate]:
+    """The gates that are closed now, those that open last first."""
+    rows = tx.rows(
+        "select key, not_before, reason from gates where not_before > :now order by not_before desc limit :limit",
+        {"now": to_micros(now), "limit": limit},
+    )
+    return [
+        ClosedGate(key=key, until=from_micros(until), reason=codec.loads(reason, str))
+        for key, until, reason in rows
+    ]
+
+
+def trim_gates(tx: Transaction, *, now: datetime) -> int:
+    return tx.count("delete from gates where not_before <= :now", {"now": to_micros(now)})
+
+
+def set_home(
+    tx: Transaction, target: Target, *, profile: ProfileId, name: str, by: PrincipalId, now: datetime
+) -> None:
+    """Let a chat be the home channel of its platform, in place of another."""
+    tx.run(
+        """
+        insert into homes (profile, platform, target, name, set_by, set_at)
+        values (:profile, :platform, :target, :name, :by, :now)
+        on conflict (profile, platform)
+        do update set target = excluded.target, name = excluded.name, set_by = excluded.set_by, set_at = excluded.set_at
+        """,
+        {
+            "profile": profile,
+            "platform": ids.escape(target.platform),
+            "target": codec.dumps(target.without_reply),
+            "name": codec.dumps(name),
+            "by": by,
+            "now": to_micros(now),
+        },
+    )
+
+
+def find_home(tx: Transaction, platform: str, *, profile: ProfileId) -> Home | None:
+    row = tx.row(
+        f"{_SELECT_HOME} where profile = :profile and platform = :platform",
+        {"profile": profile, "platform": ids.escape(platform)},
+    )
+    return None if row is None else _home_from_row(row)
+
+
+def list_homes(tx: Transaction, profile: ProfileId | None = None) -> list[Home]:
+    """The home channels of a profile, or of all, by platform."""
+    rows = tx.rows(
+        f"{_SELECT_HOME} where profile = coalesce(cast(:profile as text), profile) order by profile, platform",
+        {"profile": profile},
+    )
+    return [_home_from_row(row) for row in rows]
+
+
+def move_home(tx: Transaction, home: Home, target: Target) -> None:
+    """Let a home channel go on under the new id of its chat."""
+    tx.run(
+        "update homes set target = :target where profile = :profile and platform = :platform",
+        {"profile": home.profile, "platform": ids.escape(home.platform), "target": codec.dumps(target)},
+    )
+
+
+def remove_home(tx: Transaction, platform: str, *, profile: ProfileId) -> bool:
+    return bool(
+        tx.count(
+            "delete from homes where profile = :profile and platform = :platform",
+            {"profile": profile, "platform": ids.escape(platform)},
+        )
+    )
+
+
+def _home_from_row(row: Row) -> Home:
+    profile, platform, target, name, by, at = row
+    return Home(
+        profile=profile,
+        platform=platform,
+        target=codec.loads(target, Target),
+        name=codec.loads(name, str) if name else "",
+        by=by,
+        at=from_micros(at),
+    )

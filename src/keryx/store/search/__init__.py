@@ -1,0 +1,1 @@
+"""keryx.store.search"""

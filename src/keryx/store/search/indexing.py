@@ -1,0 +1,373 @@
+"""The protocol of search backends, the next batch of documents that a backend must index, and the comparison of an index with the messages."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from keryx.core import codec
+from keryx.core.changes import Change, ChangeKind
+from keryx.core.errors import CursorExpired, Invalid, NotFound
+from keryx.core.ids import Cursor, SessionId
+from keryx.core.messages import Message
+from keryx.core.search.query import Expr, Phrase
+from keryx.core.sessions import Session
+from keryx.store import change_feed, changes, inbox, messages, sessions
+from keryx.store.db.database import IN_IDS, Engine, Params, Transaction
+from keryx.store.search import documents
+from keryx.store.search.documents import IndexDocument
+
+INDEX_FORMAT = 1
+BATCH_SIZE = 500
+BATCH_BYTES = 4_000_000
+# After these, a session is taken in anew: every entry names its owner, and the feed does not name what an import brings.
+# Nor does it name what a fork was made with.
+_REINDEX_NOTES = frozenset({sessions.OWNER_CHANGED, sessions.MESSAGES_IMPORTED})
+_CHECK_PAGE_SIZE = 5_000
+_SAMPLE_SIZE = 200
+_PHRASE_LENGTH = 8
+_MAX_ID = 1 << 62
+_MISSING = "messages that it lacks"
+
+
+class IndexDamaged(Exception):
+    """The index cannot be used as it is. It never leaves the store: the index is mended and filled again."""
+
+
+class IndexState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far an index has come. While it is filled, `filled` and `titled` say what it has, up to `until`;
+    after that it takes what the feed has after `cursor`. `witness` is what the feed had at the cursor. `anew` are
+    sessions whose messages are taken in part by part, each from its first; `upto` is how far the first of them has come."""
+
+    format: int
+    cursor: Cursor
+    witness: str = ""
+    filled: int | None = None
+    until: int = 0
+    titled: SessionId | None = None
+    anew: tuple[SessionId, ...] = ()
+    upto: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexBatch:
+    """One step of an index from the state `seen` to `state`, to be made in one transaction or not at all.
+
+    Entries replace those of the same message or the same session's title. `complete`: the index is filled."""
+
+    previous_state: str | None
+    state: str
+    reset: bool = False
+    documents: list[IndexDocument] = field(default_factory=list[IndexDocument])
+    titles: list[IndexDocument] = field(default_factory=list[IndexDocument])
+    removed_sessions: list[SessionId] = field(default_factory=list[SessionId])
+    progress: tuple[int, int] | None = None
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IndexQuery:
+    """What entries must have: of each list of tags at least one, and words that fit the expression."""
+
+    tags: list[list[str]]
+    expr: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPage:
+    """Messages that fit, by the number of their rows, each with its relevance from 0 to 1. Those that are
+    left lie below `below`; with `None` there are no more."""
+
+    found: dict[int, float]
+    below: int | None
+
+
+class SearchBackend(Protocol):
+    """An index: it keeps entries and a state, and knows nothing of who may see what. The store is the truth."""
+
+    def read_state(self, tx: Transaction) -> str | None:
+        """The state of the last batch, `None` if there is none."""
+        ...
+
+    async def apply(self, batch: IndexBatch) -> bool:
+        """Make a step. `False` if the state is another one by now, and nothing was changed."""
+        ...
+
+    def find_messages(self, tx: Transaction, ask: IndexQuery, *, below: int, limit: int) -> IndexPage:
+        """About `limit` of the messages that fit, newest first."""
+        ...
+
+    def find_titles(self, tx: Transaction, ask: IndexQuery, *, limit: int) -> dict[SessionId, float]:
+        """The newest titles that fit."""
+        ...
+
+    def list_message_ids(self, tx: Transaction, *, above: int, upto: int) -> list[int]:
+        """The numbers of the messages that have entries, within bounds."""
+        ...
+
+    def check(self) -> None:
+        """Raise `Damaged` if the index does not hang together."""
+        ...
+
+    def reset(self) -> None:
+        """Empty a damaged index."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def next_batch(tx: Transaction, seen: str | None) -> IndexBatch | None:
+    """What comes next for an index in the state `seen`, or `None` if it has everything."""
+    state = _load_state(tx, seen)
+    if state is None:
+        return begin_rebuild(tx, seen)
+    if state.filled is not None:
+        return _fill_messages(tx, seen, state, state.filled)
+    if state.titled is not None:
+        return _fill_titles(tx, seen, state, state.titled)
+    if state.anew:
+        return _reindex_sessions(tx, seen, state)
+    try:
+        changed = change_feed.list_after(tx, state.cursor, limit=BATCH_SIZE)
+    except (CursorExpired, Invalid):
+        return begin_rebuild(tx, seen)
+    return _apply_changes(tx, seen, changed) if changed else None
+
+
+def is_current(tx: Transaction, seen: str | None) -> bool:
+    """Whether an index in the state `seen` has everything, and nothing waits for a transaction to end."""
+    state = _load_state(tx, seen)
+    if state is None or state.filled is not None or state.titled is not None or state.anew:
+        return False
+    try:
+        return not change_feed.list_after(tx, state.cursor, limit=1) and not change_feed.has_held_back(tx)
+    except (CursorExpired, Invalid):
+        return False
+
+
+def begin_rebuild(tx: Transaction, seen: str | None) -> IndexBatch:
+    """Empty the index and fill it from the messages that there are. What comes meanwhile is in the feed."""
+    cursor = changes.get_head(tx)
+    row = tx.row("select max(id) from messages")
+    until = row[0] if row and row[0] else 0
+    witness = _read_witness(tx, cursor, "")
+    state = IndexState(
+        format=INDEX_FORMAT, cursor=cursor, witness=witness, filled=0, until=until, titled=SessionId("")
+    )
+    return IndexBatch(previous_state=seen, state=codec.dumps(state), reset=True)
+
+
+def _load_state(tx: Transaction, seen: str | None) -> IndexState | None:
+    """The state of an index that this store has made; `None` if it has to begin anew."""
+    state = _decode_state(seen)
+    known = state is not None and state.witness == _read_witness(tx, state.cursor, state.witness)
+    return state if known else None
+
+
+def _decode_state(seen: str | None) -> IndexState | None:
+    try:
+        state = None if seen is None else codec.loads(seen, IndexState)
+    except Invalid:
+        return None
+    return state if state and state.format == INDEX_FORMAT else None
+
+
+def _read_witness(tx: Transaction, cursor: Cursor, expected: str) -> str:
+    """What the feed has at a cursor. An index file may outlive its store, or a store may be brought back from
+    a backup: then the feed has something else there, or nothing. A trimmed entry is as good as expected."""
+    if tx.engine is Engine.POSTGRES or not cursor.isdigit():
+        return ""
+    row = tx.row(
+        "select at, kind, subject from changes where position = :position", {"position": int(cursor)}
+    )
+    if row is None and inbox.get_cursor(tx, changes.TRIM_CURSOR) == cursor:
+        return expected
+    return "" if row is None else f"{row[0]} {row[1]} {row[2]}"
+
+
+class _MessageSlice(NamedTuple):
+    """The next messages: what an index must know of them, the number of the last, their size, and whether none follow."""
+
+    documents: list[IndexDocument]
+    last: int | None
+    size: int
+    ended: bool
+
+
+def _fill_messages(tx: Transaction, seen: str | None, state: IndexState, filled: int) -> IndexBatch:
+    part = _read_slice(
+        tx, "id", "m.id > :filled and m.id <= :until", {"filled": filled, "until": state.until}
+    )
+    return IndexBatch(
+        previous_state=seen,
+        state=codec.dumps(msgspec.structs.replace(state, filled=part.last)),
+        documents=part.documents,
+        progress=(state.until if part.last is None else part.last, state.until),
+    )
+
+
+def _reindex_sessions(tx: Transaction, seen: str | None, state: IndexState) -> IndexBatch:
+    """The next messages of the sessions that are taken in anew: of several, if those are short."""
+    anew, upto = state.anew, state.upto
+    found: list[IndexDocument] = []
+    size = 0
+    while anew and len(found) < BATCH_SIZE and size < BATCH_BYTES:
+        where = "m.session = :session and m.seq > :upto"
+        part = _read_slice(tx, "seq", where, {"session": anew[0], "upto": upto})
+        found += part.documents
+        size += part.size
+        anew, upto = (anew[1:], 0) if part.ended else (anew, part.last or 0)
+    following = msgspec.structs.replace(state, anew=anew, upto=upto)
+    return IndexBatch(previous_state=seen, state=codec.dumps(following), documents=found)
+
+
+def _read_slice(tx: Transaction, number: str, where: str, params: Params) -> _MessageSlice:
+    """Messages in the order of a column: as many as a batch may have, or one if that is too large already."""
+    sizes = tx.rows(
+        f"select m.{number}, octet_length(m.parts) from messages m where {where} order by m.{number} limit :limit",
+        {**params, "limit": BATCH_SIZE},
+    )
+    last, size = None, 0
+    for position, length in sizes:
+        if last is not None and size + length > BATCH_BYTES:
+            break
+        last = position
+        size += length
+    rows = tx.rows(
+        f"""
+        select m.id, {messages.columns("m")} from messages m
+        where {where} and m.{number} <= :last
+        order by m.{number}
+        """,
+        {**params, "last": last or 0},
+    )
+    known = _SessionCache(tx)
+    said = messages.from_rows([row[1:] for row in rows])
+    found = [known.build_document(row[0], message) for row, message in zip(rows, said, strict=True)]
+    ended = len(rows) == len(sizes) < BATCH_SIZE
+    return _MessageSlice([entry for entry in found if entry], last, size, ended)
+
+
+def _fill_titles(tx: Transaction, seen: str | None, state: IndexState, titled: SessionId) -> IndexBatch:
+    rows = tx.rows(
+        "select id from sessions where id > :titled and title <> '' order by id limit :limit",
+        {"titled": titled, "limit": BATCH_SIZE},
+    )
+    following = msgspec.structs.replace(state, titled=rows[-1][0] if rows else None)
+    titles = [
+        documents.build_for_title(session) for session in sessions.get_many(tx, [row[0] for row in rows])
+    ]
+    return IndexBatch(previous_state=seen, state=codec.dumps(following), titles=titles, complete=not rows)
+
+
+def _apply_changes(tx: Transaction, seen: str | None, changed: list[Change]) -> IndexBatch:
+    """What the feed tells, looked up as it is now: an entry may be behind the row that it names."""
+    cursor = changed[-1].cursor
+    known = _SessionCache(tx)
+    found = {(c.message.session, c.message.seq): c.message for c in changed if c.message}
+    touched = {
+        c.session: None
+        for c in changed
+        if c.session and c.kind in {ChangeKind.SESSION, ChangeKind.SESSION_GONE}
+    }
+    whole = {
+        c.session: None
+        for c in changed
+        if c.session and c.kind is ChangeKind.SESSION and c.note in _REINDEX_NOTES
+    }
+    forks = {
+        c.session: None for c in changed if c.session and c.kind is ChangeKind.SESSION and c.note == "created"
+    }
+    anew = tuple(id_ for id_ in whole | forks if (s := known.get(id_)) and (id_ in whole or s.parent_seq))
+    state = IndexState(format=INDEX_FORMAT, cursor=cursor, witness=_read_witness(tx, cursor, ""), anew=anew)
+    made = [known.build_document(id_, message) for id_, message in _find_row_ids(tx, found.values())]
+    return IndexBatch(
+        previous_state=seen,
+        state=codec.dumps(state),
+        documents=[entry for entry in made if entry],
+        titles=[documents.build_for_title(s) for s in map(known.get, touched) if s],
+        removed_sessions=[id_ for id_ in touched if id_ in whole or known.get(id_) is None],
+    )
+
+
+def _find_row_ids(tx: Transaction, found: Iterable[Message]) -> list[tuple[int, Message]]:
+    """The messages with the numbers of their rows."""
+    by_session: dict[SessionId, dict[int, Message]] = {}
+    for message in found:
+        by_session.setdefault(message.session, {})[message.seq] = message
+    numbered: list[tuple[int, Message]] = []
+    for session, by_seq in by_session.items():
+        rows = tx.rows(
+            f"select id, seq from messages where session = :session and seq {IN_IDS[tx.engine]}",
+            {"session": session, "ids": json.dumps(list(by_seq))},
+        )
+        numbered += [(id_, by_seq[seq]) for id_, seq in rows]
+    return sorted(numbered, key=lambda pair: pair[0])
+
+
+class _SessionCache:
+    """Sessions of one batch, each read once. Deleted ones are there until they are erased."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._known: dict[SessionId, Session | None] = {}
+
+    def get(self, id: SessionId | None) -> Session | None:
+        if id is not None and id not in self._known:
+            try:
+                self._known[id] = sessions.get(self._tx, id, deleted=True)
+            except NotFound:
+                self._known[id] = None
+        return None if id is None else self._known[id]
+
+    def build_document(self, id: int, message: Message) -> IndexDocument | None:
+        session = self.get(message.session)
+        return None if session is None else documents.build_for_message(id, message, session)
+
+
+def find_differences(tx: Transaction, backend: SearchBackend) -> set[tuple[int, str]]:
+    """Messages by the numbers of their rows, each with what is wrong: all are looked for, and some of them by their
+    words. The index must be up to date."""
+    found: set[tuple[int, str]] = set()
+    last, count = 0, 0
+    while rows := tx.rows(
+        "select id from messages where id > :last order by id limit :limit",
+        {"last": last, "limit": _CHECK_PAGE_SIZE},
+    ):
+        ids = {row[0] for row in rows}
+        found |= _compare_ids(ids, set(backend.list_message_ids(tx, above=last, upto=rows[-1][0])))
+        last, count = rows[-1][0], count + len(ids)
+    found |= _compare_ids(set(), set(backend.list_message_ids(tx, above=last, upto=_MAX_ID)))
+    lost = _find_lost_words(tx, backend, every=max(1, count // _SAMPLE_SIZE))
+    return found | {(id_, kind) for id_, kind in lost if (id_, _MISSING) not in found}
+
+
+def _compare_ids(ids: set[int], held: set[int]) -> set[tuple[int, str]]:
+    return {(id_, _MISSING) for id_ in ids - held} | {(id_, "messages that are gone") for id_ in held - ids}
+
+
+def _find_lost_words(tx: Transaction, backend: SearchBackend, *, every: int) -> set[tuple[int, str]]:
+    rows = tx.rows("select id from messages where id % :every = 0 order by id", {"every": every})
+    rows = tx.rows(
+        f"select m.id, {messages.columns('m')} from messages m where m.id {IN_IDS[tx.engine]}",
+        {"ids": json.dumps([row[0] for row in rows])},
+    )
+    said = messages.from_rows([row[1:] for row in rows])
+    return {
+        (row[0], "messages not found by their words")
+        for row, message in zip(rows, said, strict=True)
+        if not _is_found(
+            tx, backend, row[0], message.session, documents.tokenize(documents.extract_text(message)).words
+        )
+    }
+
+
+def _is_found(
+    tx: Transaction, backend: SearchBackend, id_: int, session: SessionId, words: list[str]
+) -> bool:
+    if not words:
+        return True
+    asked = IndexQuery([[documents.build_session_tag(session)]], Phrase(tuple(words[:_PHRASE_LENGTH])))
+    return id_ in backend.find_messages(tx, asked, below=id_ + 1, limit=1).found

@@ -1,0 +1,131 @@
+"""State of each viewer: read marks, text that was typed and not sent, and preferences."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import codec
+from keryx.core.changes import ChangeKind
+from keryx.core.clock import from_micros, to_micros
+from keryx.core.ids import SessionId
+from keryx.core.sessions import Session, Viewer
+from keryx.store import changes
+from keryx.store.db.database import IN_NAMES, Transaction
+
+
+class UnsentMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was typed and not sent; `media` are ids."""
+
+    text: str = ""
+    media: tuple[str, ...] = ()
+
+
+def mark_read(tx: Transaction, viewer: Viewer, session: Session, seq: int, *, now: datetime) -> bool:
+    """Move a read mark forward, never back, and note it; gives whether it moved."""
+    moved = tx.count(
+        """
+        insert into reads (profile, principal, session, seq) values (:profile, :principal, :session, :seq)
+        on conflict (profile, principal, session) do update set seq = excluded.seq where reads.seq < excluded.seq
+        """,
+        {**_viewer_key(viewer), "session": session.id, "seq": min(seq, session.last_seq)},
+    )
+    if moved:
+        changes.note(
+            tx,
+            ChangeKind.READ,
+            session.id,
+            profile=viewer.profile,
+            owner=viewer.principal,
+            at=now,
+            session=session.id,
+            note=str(min(seq, session.last_seq)),
+        )
+    return bool(moved)
+
+
+def get_read_marks(tx: Transaction, viewer: Viewer, sessions: Sequence[Session]) -> dict[SessionId, int]:
+    """How far the viewer has read each session. What was said before the first visit counts as read."""
+    rows = tx.rows(
+        f"""
+        select session, seq from reads
+        where profile = :profile and principal = :principal and session {IN_NAMES[tx.engine]}
+        """,
+        {**_viewer_key(viewer), "names": json.dumps([s.id for s in sessions])},
+    )
+    known = {SessionId(session): int(seq) for session, seq in rows}
+    since = _get_first_visit(tx, viewer)
+    old = {s.id: s.last_seq for s in sessions if since is None or s.active_at <= since}
+    return {s.id: known.get(s.id, old.get(s.id, 0)) for s in sessions}
+
+
+def save_unsent(
+    tx: Transaction,
+    viewer: Viewer,
+    place: str,
+    composed: UnsentMessage,
+    *,
+    session: SessionId | None,
+    now: datetime,
+) -> None:
+    """Keep what was typed at a place; nothing typed is forgotten."""
+    key = {**_viewer_key(viewer), "place": place}
+    if composed == UnsentMessage():
+        tx.run(
+            "delete from composers where profile = :profile and principal = :principal and place = :place",
+            key,
+        )
+        return
+    tx.run(
+        """
+        insert into composers (profile, principal, place, session, body, saved_at)
+        values (:profile, :principal, :place, :session, :body, :now)
+        on conflict (profile, principal, place) do update set body = excluded.body, saved_at = excluded.saved_at
+        """,
+        {**key, "session": session, "body": codec.dumps(composed), "now": to_micros(now)},
+    )
+
+
+def get_unsent(tx: Transaction, viewer: Viewer, place: str) -> UnsentMessage:
+    row = tx.row(
+        "select body from composers where profile = :profile and principal = :principal and place = :place",
+        {**_viewer_key(viewer), "place": place},
+    )
+    return UnsentMessage() if row is None else codec.loads(row[0], UnsentMessage)
+
+
+def get_preferences(tx: Transaction, viewer: Viewer) -> dict[str, str]:
+    row = tx.row(
+        "select body from preferences where profile = :profile and principal = :principal",
+        _viewer_key(viewer),
+    )
+    return {} if row is None else codec.loads(row[0], dict[str, str])
+
+
+def save_preferences(tx: Transaction, viewer: Viewer, values: dict[str, str], *, now: datetime) -> None:
+    """Keep preferences. The first time is the viewer's first visit."""
+    tx.run(
+        """
+        insert into preferences (profile, principal, body, since) values (:profile, :principal, :body, :now)
+        on conflict (profile, principal) do update set body = excluded.body
+        """,
+        {**_viewer_key(viewer), "body": codec.dumps(values), "now": to_micros(now)},
+    )
+
+
+def has_visited(tx: Transaction, viewer: Viewer) -> bool:
+    """Whether the viewer has been here before."""
+    return _get_first_visit(tx, viewer) is not None
+
+
+def _get_first_visit(tx: Transaction, viewer: Viewer) -> datetime | None:
+    row = tx.row(
+        "select since from preferences where profile = :profile and principal = :principal",
+        _viewer_key(viewer),
+    )
+    return None if row is None else from_micros(row[0])
+
+
+def _viewer_key(viewer: Viewer) -> dict[str, str]:
+    return {"profile": viewer.profile, "principal": viewer.principal}

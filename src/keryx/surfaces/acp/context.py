@@ -1,0 +1,94 @@
+"""What all parts of one editor connection share: the hub, the viewer, the peer and the capabilities of the editor."""
+
+from datetime import datetime
+
+from anyio.abc import TaskGroup
+
+from keryx.core import ids
+from keryx.core.clock import Clock
+from keryx.core.ids import OPERATOR, SessionId, WorkerId
+from keryx.core.messages import Parts
+from keryx.core.ports.adapter import InboundMessage
+from keryx.core.ports.agent import WorkspaceRegistry
+from keryx.core.sessions import SessionSettings, Viewer
+from keryx.core.source import Source
+from keryx.engine.hub.hub import Hub
+from keryx.jsonrpc.peer import Json, Peer, encode_message
+from keryx.surfaces.acp.protocol import EditorCapabilities
+from keryx.surfaces.acp.session_options import ModelChoices
+
+SURFACE = "acp"
+
+
+class EditorContext:
+    """The hub, in whose name it is asked, and the editor that asks. `pin` is this process: it alone runs the turns
+    of this editor."""
+
+    def __init__(
+        self,
+        *,
+        hub: Hub,
+        viewer: Viewer,
+        clock: Clock,
+        pin: WorkerId,
+        choices: ModelChoices,
+        person: str,
+        group: TaskGroup,
+        lender: WorkspaceRegistry,
+    ) -> None:
+        self.hub = hub
+        self.viewer = viewer
+        self.clock = clock
+        self.pin = pin
+        self.choices = choices
+        self.person = person
+        self.group = group
+        self.lender = lender
+        self.capabilities = EditorCapabilities()
+        self._peer: Peer | None = None
+
+    @property
+    def peer(self) -> Peer:
+        assert self._peer is not None
+        return self._peer
+
+    def set_peer(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def build_inbound(
+        self, session: SessionId, parts: Parts, *, key: str, cwd: str, begin: SessionSettings | None
+    ) -> InboundMessage:
+        """What the editor's person said, to be answered by this process."""
+        source = Source(
+            platform=SURFACE,
+            chat=session,
+            user="operator",
+            user_name=self.person,
+            message=key,
+            profile=self.viewer.profile,
+        )
+        return InboundMessage(
+            event=ids.new(self.now()),
+            source=source,
+            parts=parts,
+            surface=SURFACE,
+            session=session,
+            begin=begin is not None,
+            settings=begin,
+            principal=OPERATOR,
+            pin=self.pin,
+            cwd=cwd,
+        )
+
+    async def send_updates(self, session: SessionId, *updates: Json) -> None:
+        """Send updates of a session, in order and in one go."""
+        if updates:
+            await self.peer.send_encoded(b"".join(encode_update(session, u) for u in updates))
+
+
+def encode_update(session: SessionId, update: Json) -> bytes:
+    params = {"sessionId": session, "update": update}
+    return encode_message({"jsonrpc": "2.0", "method": "session/update", "params": params})

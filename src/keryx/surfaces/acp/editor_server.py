@@ -1,0 +1,66 @@
+"""Serves one editor from its first line to the end of its stream."""
+
+import anyio
+import msgspec
+
+from keryx.core.clock import Clock
+from keryx.core.errors import Invalid
+from keryx.core.ids import WorkerId
+from keryx.core.ports.agent import WorkspaceRegistry
+from keryx.core.sessions import Viewer
+from keryx.engine.hub.hub import Hub
+from keryx.jsonrpc import frames
+from keryx.jsonrpc.peer import Peer
+from keryx.surfaces.acp.context import EditorContext
+from keryx.surfaces.acp.login import LoginCommand
+from keryx.surfaces.acp.methods import EditorMethods
+from keryx.surfaces.acp.session_options import ModelChoices
+
+
+class EditorServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an editor is served. `limit` is the length of the longest line in bytes; `login` a command to log in with."""
+
+    version: str
+    choices: ModelChoices = ModelChoices()
+    person: str = ""
+    max_line_bytes: int = 32_000_000
+    login_command: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_line_bytes < 1024:
+            raise Invalid("the longest message must be at least 1024 bytes")
+
+
+async def serve(
+    hub: Hub,
+    viewer: Viewer,
+    clock: Clock,
+    *,
+    pin: WorkerId,
+    lender: WorkspaceRegistry,
+    setup: EditorServerSettings,
+    source: int,
+    target: int,
+) -> None:
+    """Serve the editor on two file descriptors until it hangs up."""
+    outlet = frames.FrameWriter(target)
+    async with anyio.create_task_group() as group:
+        desk = EditorContext(
+            hub=hub,
+            viewer=viewer,
+            clock=clock,
+            pin=pin,
+            choices=setup.choices,
+            person=setup.person,
+            group=group,
+            lender=lender,
+        )
+        peer = Peer(
+            outlet.write, EditorMethods(desk, LoginCommand(setup.login_command), version=setup.version)
+        )
+        desk.set_peer(peer)
+        try:
+            await peer.run(frames.read_lines(source, limit=setup.max_line_bytes))
+        finally:
+            outlet.close()
+            group.cancel_scope.cancel()

@@ -1,0 +1,341 @@
+"""A session that an editor has open: replays it, follows its changes, runs its prompts and cancels them."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain, islice
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from keryx.core import compaction, ids
+from keryx.core.changes import Change, ChangeKind
+from keryx.core.errors import Conflict, CursorExpired, KeryxError, NotFound, Retryable
+from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
+from keryx.core.messages import Message, Notice, Parts
+from keryx.core.questions import QuestionState
+from keryx.core.sessions import Session, SessionSettings
+from keryx.core.turns import STOP_REASONS, TurnState
+from keryx.engine.hub.views import SessionSnapshot
+from keryx.jsonrpc.peer import IncomingRequest, Json
+from keryx.surfaces.acp import session_options, session_updates
+from keryx.surfaces.acp.context import EditorContext
+from keryx.surfaces.acp.prompts import END_TURN, PendingPrompt, PendingPrompts
+from keryx.surfaces.acp.questions import EditorQuestions
+from keryx.surfaces.acp.session_updates import EditorSessionInfo, UpdateBuilder
+from keryx.surfaces.acp.tool_calls import build_text_block
+
+log = logging.getLogger(__name__)
+
+NO_MESSAGE_LIMIT = 1_000_000_000
+RECENT_MESSAGES = 500
+CANCEL_TIMEOUT_SECONDS = 1.5
+EXPLAIN_DELAY_SECONDS = 3.0
+NO_WORKER_NOTICE = (
+    "This waits behind a message from elsewhere that no process answers now: start `keryx serve`, or cancel."
+)
+READ_ONLY_NOTICE = (
+    "The folder {} is not there, so this conversation can be read and not continued: make the folder again, or open"
+    " the conversation in another one."
+)
+_REPLAY_BATCH = 500
+_RETRY_SECONDS = 0.5
+
+
+class OpenSession:
+    """A session of this editor. It is stored with its first message; until then its `settings` are kept here."""
+
+    def __init__(
+        self, desk: EditorContext, id_: SessionId, *, settings: SessionSettings | None = None
+    ) -> None:
+        self.id = id_
+        self.cwd = ""
+        self._folder_missing = False
+        self.stored = settings is None
+        self._context = desk
+        self._info = EditorSessionInfo(settings=settings or SessionSettings())
+        self._lock = anyio.Lock()
+        self._prompts = PendingPrompts(desk)
+        self._updates = UpdateBuilder(desk.capabilities)
+        self._questions = EditorQuestions(desk, id_, self._updates)
+        self._following = anyio.CancelScope()
+        self._last_seq = 0
+
+    @property
+    def settings(self) -> SessionSettings:
+        return self._info.settings
+
+    async def load(self, *, replay: bool) -> SessionSnapshot:
+        """Take up a stored session as it is now; with `replay`, show it from its beginning. Changes nothing in the
+        store. `live` goes on from the snapshot."""
+        async with self._lock:
+            snapshot = await self._context.hub.open(
+                self._context.viewer, self.id, limit=NO_MESSAGE_LIMIT if replay else RECENT_MESSAGES
+            )
+            self._stop_following()
+            self._updates = UpdateBuilder(self._context.capabilities)
+            self._questions = EditorQuestions(self._context, self.id, self._updates)
+            self._last_seq = snapshot.session.last_seq
+            self._info = EditorSessionInfo(settings=snapshot.session.settings)
+            await self._replay(snapshot, seen=replay)
+            return snapshot
+
+    async def start_following(self, snapshot: SessionSnapshot) -> None:
+        """Send what happened since the snapshot, and what happens from now on."""
+        self._follow(snapshot.cursor)
+        await self._send_info(snapshot.session)
+        await self._finish_ended_prompts(snapshot)
+        for asked in snapshot.questions:
+            await self._questions.show(asked)
+
+    async def prompt(self, read: Callable[[], Awaitable[Parts]], call: IncomingRequest) -> None:
+        """Store what was said and answer the call when its turn has ended. A cancel reaches it from the first moment."""
+        prompt = self._prompts.add(call, ids.new(self._context.now()))
+        call.on_cancel = partial(self._cancel_prompts, [prompt])
+        try:
+            await self._check_folder()
+            async with self._lock:
+                await self._receive(prompt, await read())
+            await prompt.wait()
+        finally:
+            self._prompts.remove(prompt)
+
+    async def cancel(self) -> None:
+        """Stop the turns of this editor; if there are none, the one that runs. With nothing running, nothing happens."""
+        waiting = self._prompts.list_pending
+        if waiting:
+            await self._cancel_prompts(waiting)
+        elif self.stored:
+            await self._retry_until_stored(partial(self._context.hub.stop, self._context.viewer, self.id))
+
+    async def set_folder(self, folder: str) -> None:
+        """Set the folder of this session. Without one that is there it can only be read."""
+        self.cwd = folder
+        self._folder_missing = not await anyio.Path(folder).is_dir()
+
+    async def warn_if_read_only(self) -> None:
+        """Tell the person if this session can only be read."""
+        if self._folder_missing:
+            await self._send_notice(READ_ONLY_NOTICE.format(self.cwd))
+
+    async def _check_folder(self) -> None:
+        """It may have come back since the session was opened."""
+        if self._folder_missing:
+            await self.set_folder(self.cwd)
+        if self._folder_missing:
+            raise Conflict(READ_ONLY_NOTICE.format(self.cwd))
+
+    async def _send_notice(self, text: str) -> None:
+        """Tell the person at the editor something that is no part of the conversation."""
+        key = ids.new(self._context.now())
+        await self._send_updates(
+            [session_updates.build_person_notice(text, key, notices=self._context.capabilities.notices)]
+        )
+
+    async def close(self) -> None:
+        """Stop the turns of this editor and let go of the session, which stays in the store."""
+        waiting = self._prompts.list_pending
+        await self._cancel_prompts(waiting)
+        for prompt in waiting:
+            await prompt.wait()
+        self._stop_following()
+
+    async def set_option(self, option: str, value: object) -> SessionSettings:
+        """Set one option; gives all settings. `Invalid` for what is not offered."""
+        desk = self._context
+        async with self._lock:
+            current = self.settings
+            if self.stored:
+                current = (await desk.hub.session(desk.viewer, self.id)).settings
+            settings = session_options.set_option(current, desk.choices, option, value)
+            self._info = msgspec.structs.replace(self._info, settings=settings)
+            if self.stored:
+                await desk.hub.configure(desk.viewer, self.id, settings)
+        return settings
+
+    async def _replay(self, snapshot: SessionSnapshot, *, seen: bool) -> None:
+        running = snapshot.running.id if snapshot.running else None
+        drafted = self._updates.build_draft(running, snapshot.draft) if running else iter(())
+        updates = chain(self._updates.replay(snapshot.messages, running), drafted)
+        while batch := list(islice(updates, _REPLAY_BATCH)):
+            if seen:
+                await self._context.send_updates(self.id, *batch)
+            await anyio.lowlevel.checkpoint()  # A long conversation holds up nobody else.
+
+    async def _finish_ended_prompts(self, snapshot: SessionSnapshot) -> None:
+        """Answer the prompts whose turns ended while nobody followed."""
+        active = {t.id for t in (snapshot.running, *snapshot.queue) if t}
+        for prompt in self._prompts.list_pending:
+            if prompt.turn and prompt.turn not in active:
+                turn = await self._context.hub.turn(self._context.viewer, prompt.turn)
+                if turn.state.finished:
+                    await self._finish_turn(turn.id, turn.state)
+
+    async def _receive(self, prompt: PendingPrompt, parts: Parts) -> None:
+        desk = self._context
+        cursor = None if self.stored else await desk.hub.head_cursor()
+        begin = None if self.stored else self.settings
+        receipt = await desk.hub.receive(
+            desk.build_inbound(self.id, parts, key=prompt.key, cwd=self.cwd, begin=begin)
+        )
+        if cursor and receipt.session:
+            self.stored = True
+            self._follow(cursor)
+        if receipt.reply:
+            await desk.send_updates(self.id, _build_reply(receipt.reply, prompt.key))
+        if receipt.turn is None:
+            await prompt.finish(END_TURN)
+            return
+        await self._prompts.bind_turn(prompt, receipt.turn)
+        if prompt.cancelled:
+            await self._stop_turn(receipt.turn)
+        elif prompt.pending:
+            desk.group.start_soon(self._explain_later, prompt)
+
+    async def _explain_later(self, prompt: PendingPrompt) -> None:
+        """Say why a prompt does not begin, if nobody is there who could run the turn before it."""
+        desk = self._context
+        await desk.clock.sleep(EXPLAIN_DELAY_SECONDS)
+        if prompt.pending:
+            await self._retry_until_stored(partial(self._explain_wait, prompt))
+
+    async def _explain_wait(self, prompt: PendingPrompt) -> None:
+        desk = self._context
+        snapshot = await desk.hub.open(desk.viewer, self.id, limit=1)
+        first = next(iter(snapshot.queue), None)
+        stuck = not snapshot.running and first and first.id != prompt.turn and first.pin is None
+        if stuck and not await desk.hub.list_nodes():
+            await self._send_notice(NO_WORKER_NOTICE)
+
+    async def _cancel_prompts(self, prompts: Sequence[PendingPrompt]) -> None:
+        self._context.group.start_soon(self._abandon_later, prompts)
+        self._context.group.start_soon(self._stop_turns, prompts)
+
+    async def _stop_turns(self, prompts: Sequence[PendingPrompt]) -> None:
+        """Stop what waits before what runs, or it would begin. A prompt that is not stored yet is stopped when it is."""
+        async with self._lock:
+            for prompt in reversed(prompts):
+                prompt.cancelled = True
+                if prompt.turn:
+                    await self._stop_turn(prompt.turn)
+
+    async def _stop_turn(self, turn: TurnId) -> None:
+        """Its prompt may have been answered by then, for an editor does not wait for the store."""
+        await self._retry_until_stored(partial(self._context.hub.cancel, self._context.viewer, turn))
+
+    async def _abandon_later(self, prompts: Sequence[PendingPrompt]) -> None:
+        """A cancel is answered in time, even if the store or the agent does not react."""
+        await self._context.clock.sleep(CANCEL_TIMEOUT_SECONDS)
+        for prompt in prompts:
+            await self._prompts.abandon(prompt)
+
+    def _follow(self, cursor: Cursor) -> None:
+        self._following = anyio.CancelScope()
+        self._context.group.start_soon(self._send_changes, cursor, self._following)
+
+    def _stop_following(self) -> None:
+        self._following.cancel()
+        self._questions.close()
+
+    async def _send_changes(self, cursor: Cursor, scope: anyio.CancelScope) -> None:
+        desk = self._context
+        with scope:
+            while True:
+                try:
+                    async for change in desk.hub.follow(desk.viewer, cursor, session=self.id):
+                        await self._retry_until_stored(partial(self._handle_change, change))
+                except CursorExpired:
+                    cursor = await self._catch_up()
+
+    async def _retry_until_stored(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do what is asked for, however long the store is away; what it names may be gone by then."""
+        while True:
+            try:
+                await work()
+                return
+            except Retryable as exc:
+                log.warning("session %s waits for the store: %s", self.id, exc)
+                await self._context.clock.sleep(_RETRY_SECONDS)
+            except KeryxError as exc:
+                log.warning("session %s: %s", self.id, exc)
+                return
+
+    async def _catch_up(self) -> Cursor:
+        """Send what was said while the feed was not read for longer than it is kept."""
+        snapshot = await self._context.hub.open(self._context.viewer, self.id, limit=RECENT_MESSAGES)
+        for message in snapshot.messages:
+            if message.seq > self._last_seq:
+                await self._send_message(message)
+        await self._finish_ended_prompts(snapshot)
+        return snapshot.cursor
+
+    async def _handle_change(self, change: Change) -> None:
+        match change.kind:
+            case ChangeKind.MESSAGE if change.message and change.note == "added":
+                await self._send_message(change.message)
+            case ChangeKind.DRAFT if (
+                change.turn and change.piece and not self._prompts.is_answered(change.turn)
+            ):
+                await self._send_updates(self._updates.build_draft(change.turn, [change.piece]))
+            case ChangeKind.TURN if change.turn and TurnState(change.note).finished:
+                await self._finish_turn(change.turn, TurnState(change.note))
+            case ChangeKind.SESSION:
+                await self._refresh_info()
+            case ChangeKind.QUESTION:
+                waits = change.note == QuestionState.OPEN.value
+                await self._questions.update(QuestionId(change.subject), waits=waits)
+            case ChangeKind.SESSION_GONE:
+                await self._prompts.fail_all(self.id)
+                self._stop_following()
+            case _:
+                pass
+
+    async def _send_message(self, message: Message) -> None:
+        self._last_seq = message.seq
+        for part in message.parts:
+            if message.turn and isinstance(part, Notice) and part.kind in STOP_REASONS:
+                self._prompts.record_stop_reason(message.turn, part.kind)
+        if not await self._is_own(message) and not self._prompts.is_answered(message.turn):
+            await self._send_updates(self._updates.build_message(message))
+
+    async def _is_own(self, message: Message) -> bool:
+        """Whether this editor wrote a message, and shows it already."""
+        if self._prompts.has_key(message.platform_id):
+            return True
+        if not compaction.is_request(message.parts):
+            return False
+        async with self._lock:  # Whoever asks holds it until the turn of the command is known.
+            return self._prompts.has_turn(message.turn)
+
+    async def _finish_turn(self, turn: TurnId, state: TurnState) -> None:
+        """Tell what the turn changed, then answer: nothing of it comes after its answer."""
+        self._prompts.record_end(turn, state)
+        await self._refresh_info()
+        await self._prompts.answer_turn(turn)
+
+    async def _refresh_info(self) -> None:
+        try:
+            session = await self._context.hub.session(self._context.viewer, self.id)
+        except NotFound:
+            return  # It was deleted meanwhile, which the feed tells next.
+        await self._send_info(session)
+
+    async def _send_info(self, session: Session) -> None:
+        before, self._info = self._info, session_updates.read_info(session)
+        await self._send_updates(
+            session_updates.build_info_updates(before, self._info, session, self._context.choices)
+        )
+
+    async def _send_updates(self, updates: Iterable[Json]) -> None:
+        await self._context.send_updates(self.id, *updates)
+
+
+def _build_reply(text: str, key: str) -> Json:
+    """What a command answers: shown, and no part of the conversation."""
+    return {
+        "sessionUpdate": "agent_message_chunk",
+        "content": build_text_block(text),
+        "messageId": key,
+        "_meta": {"keryx": {"command": True}},
+    }

@@ -1,0 +1,327 @@
+"""Builds the session/update notifications of a session: messages, drafts, tool calls and plans, each shown once, and its title, settings, usage and commands."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from keryx.core import compaction, messages, sessions
+from keryx.core.changes import DraftChunk
+from keryx.core.ids import TurnId
+from keryx.core.messages import (
+    Audio,
+    File,
+    Image,
+    Mark,
+    Message,
+    Notice,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from keryx.core.sessions import Session, SessionSettings
+from keryx.engine import commands
+from keryx.jsonrpc.peer import Json
+from keryx.surfaces.acp import session_options, tool_calls
+from keryx.surfaces.acp.protocol import EditorCapabilities
+from keryx.surfaces.acp.session_options import ModelChoices
+from keryx.surfaces.acp.tool_calls import build_text_block
+
+COMPACTED_HEADING = (
+    "What was said before was compacted here. You still see all of it; the model goes on from this summary:"
+)
+_COMPACTION_STATUSES = {compaction.DONE_KIND: "completed", compaction.FAILED_KIND: "failed"}
+_CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
+_LANE_COMMANDS = frozenset({"new", "resume", "undo-reset", "fork"})
+
+
+class UpdateBuilder:
+    """Notices and compactions appear among the agent's thoughts where the editor has no place for them."""
+
+    def __init__(self, client: EditorCapabilities = EditorCapabilities()) -> None:
+        self._capabilities = client
+        self._answer_counts: Counter[TurnId] = Counter()
+        self._drafts: dict[TurnId, _DraftProgress] = {}
+        self._call_ids: dict[str, str] = {}
+        self._used_ids: set[str] = set()
+
+    def replay(self, messages: Sequence[Message], running: TurnId | None) -> Iterator[Json]:
+        """The updates of a whole conversation, tool calls with their final state. What was undone is left out."""
+        standing = [m for m in messages if not m.undone]
+        results = _find_results(standing)
+        plan = next((m for m in reversed(standing) if _has_plan(m)), None)
+        for message in standing:
+            if message.role is Role.TOOL or (_has_plan(message) and message is not plan):
+                continue
+            if message.role is Role.ASSISTANT:
+                yield from self._build_answer(message, results, running)
+            else:
+                yield from self._build_message_chunks(message, live=False)
+
+    def build_draft(self, turn: TurnId, pieces: Iterable[DraftChunk]) -> Iterator[Json]:
+        """More text of a running turn."""
+        draft = self._drafts.setdefault(turn, _DraftProgress())
+        for piece in pieces:
+            if piece.media:
+                draft.file_count += 1
+                yield from self._build_text_chunk(
+                    turn, draft, _format_part(piece.media), False, {}, count=False
+                )
+            else:
+                yield from self._build_text_chunk(turn, draft, piece.text, piece.thought, {})
+
+    def build_message(self, message: Message) -> Iterator[Json]:
+        """A message that was added. Of an answer, only what its draft has not shown."""
+        match message.role:
+            case Role.ASSISTANT:
+                yield from self._build_answer(message, None, message.turn)
+            case Role.TOOL:
+                for part in message.parts:
+                    if isinstance(part, ToolResult):
+                        yield tool_calls.build_result(part, self.find_call_id(part.id))
+            case Role.USER | Role.NOTICE:
+                yield from self._build_message_chunks(message, live=True)
+
+    def find_call_id(self, id_: str) -> str:
+        """The id under which the newest call of this id was shown."""
+        return self._call_ids.get(id_, id_)
+
+    def _build_message_chunks(self, message: Message, *, live: bool) -> Iterator[Json]:
+        for part in message.parts:
+            if isinstance(part, Notice):
+                yield self._build_notice(part, message, live=live)
+            elif text := _format_part(part):
+                kind = "user_message_chunk" if message.role is Role.USER else "agent_thought_chunk"
+                yield _build_chunk(kind, text, str(message.id), _build_meta(message))
+
+    def _build_notice(self, notice: Notice, message: Message, *, live: bool) -> Json:
+        if notice.kind == messages.PLAN_KIND:
+            return build_plan(notice.text)
+        if notice.kind == compaction.REQUEST_KIND:
+            asked = f"/{compaction.REQUEST_KIND} {notice.text}".strip()
+            return _build_chunk("user_message_chunk", asked, str(message.id), _build_meta(message))
+        if notice.kind in _COMPACTION_STATUSES and self._capabilities.compaction:
+            return _build_compaction(notice, message)
+        if notice.kind == compaction.DONE_KIND:
+            return _build_chunk(
+                "agent_thought_chunk",
+                f"{COMPACTED_HEADING}\n\n{notice.text}",
+                str(message.id),
+                {**_build_meta(message), "compacted": True},
+            )
+        if live and self._capabilities.notices:
+            return {"sessionUpdate": "notice", "severity": "info", "title": notice.text}
+        return _build_chunk("agent_thought_chunk", notice.text, str(message.id), _build_meta(message))
+
+    def _build_answer(
+        self, message: Message, results: dict[tuple[int, str], ToolResult] | None, running: TurnId | None
+    ) -> Iterator[Json]:
+        """Text, reasoning and calls of one answer. `results` are known in a replay only."""
+        turn = message.turn or TurnId(message.id)
+        late = message.mark is Mark.LATE
+        draft = _DraftProgress(id=str(message.id)) if late else self._drafts.pop(turn, _DraftProgress())
+        skip, files = draft.length, draft.file_count
+        for part in message.parts:
+            if isinstance(part, Text | Reasoning):
+                fresh = part.text[skip:]
+                skip = max(0, skip - len(part.text))
+                yield from self._build_text_chunk(
+                    turn, draft, fresh, isinstance(part, Reasoning), _build_meta(message)
+                )
+            elif isinstance(part, ToolCall):
+                yield self._build_tool_call(part, message, results, running)
+            elif files:
+                files -= 1
+            elif text := _format_part(part):
+                yield from self._build_text_chunk(turn, draft, text, False, _build_meta(message))
+        if not late:
+            self._answer_counts[turn] += 1
+
+    def _build_tool_call(
+        self,
+        call: ToolCall,
+        message: Message,
+        results: dict[tuple[int, str], ToolResult] | None,
+        running: TurnId | None,
+    ) -> Json:
+        id_ = call.id if call.id not in self._used_ids else f"{call.id}.{message.seq}"
+        self._used_ids.add(id_)
+        self._call_ids[call.id] = id_
+        if results is None:
+            return tool_calls.build_call(call, id_)
+        result = results.get((message.seq, call.id))
+        at_work = running is not None and message.turn == running
+        return tool_calls.build_finished_call(call, result, id_, running=at_work)
+
+    def _build_text_chunk(
+        self,
+        turn: TurnId,
+        draft: "_DraftProgress",
+        text: str,
+        thought: bool,
+        about: Json,
+        *,
+        count: bool = True,
+    ) -> Iterator[Json]:
+        draft.length += len(text) if count else 0
+        if not text:
+            return
+        if draft.thought is not thought:
+            draft.thought = thought
+            draft.section += 1
+        name = draft.id or f"{turn}.{self._answer_counts[turn] + 1}"
+        yield _build_chunk(_CHUNK_KINDS[thought], text, f"{name}.{draft.section}", about)
+
+
+class _DraftProgress:
+    """How much of an answer that is not a message yet has been shown."""
+
+    def __init__(self, *, id: str = "") -> None:
+        self.id = id
+        self.length = 0
+        self.file_count = 0
+        self.section = 0
+        self.thought: bool | None = None
+
+
+def _build_compaction(notice: Notice, message: Message) -> Json:
+    """A compaction, for editors that have a place for it."""
+    status = _COMPACTION_STATUSES[notice.kind]
+    told = (
+        {"summary": [tool_calls.build_text_block(notice.text)]}
+        if status == "completed"
+        else {"error": notice.text}
+    )
+    return {"sessionUpdate": "compaction_update", "compactionId": str(message.id), "status": status, **told}
+
+
+def build_plan(checklist: str) -> Json:
+    entries = [
+        {"content": s.content, "priority": s.priority.value, "status": s.state.value}
+        for s in messages.parse_plan(checklist)
+    ]
+    return {"sessionUpdate": "plan", "entries": entries}
+
+
+def _has_plan(message: Message) -> bool:
+    return any(isinstance(p, Notice) and p.kind == messages.PLAN_KIND for p in message.parts)
+
+
+def _find_results(messages: Sequence[Message]) -> dict[tuple[int, str], ToolResult]:
+    """The result of each call, by the number of the message that made it and its id."""
+    found: dict[tuple[int, str], ToolResult] = {}
+    last: dict[str, int] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                last[part.id] = message.seq
+            elif isinstance(part, ToolResult) and part.id in last:
+                found.setdefault((last[part.id], part.id), part)
+    return found
+
+
+def _build_chunk(kind: str, text: str, id_: str, about: Json) -> Json:
+    chunk: Json = {"sessionUpdate": kind, "content": tool_calls.build_text_block(text), "messageId": id_}
+    return {**chunk, "_meta": {"keryx": about}} if about else chunk
+
+
+def _build_meta(message: Message) -> Json:
+    """What a person must know beyond the text, under a key of our own."""
+    mark = message.mark.value if message.mark else ""
+    given = {"mark": mark, "author": message.author, "surface": message.surface}
+    found: Json = {key: value for key, value in given.items() if value}
+    return {**found, "observed": True} if message.observed else found
+
+
+def _format_part(part: Part) -> str:
+    """What stands for a part that is shown as text."""
+    match part:
+        case Text(text):
+            return text
+        case Image() | File() | Audio():
+            return f"[{type(part).__name__.lower()} {part.name or part.mime or 'unnamed'}]"
+        case _:
+            return ""
+
+
+"""Commands that lead a lane to another session: an editor opens sessions itself."""
+
+
+class EditorSessionInfo(msgspec.Struct, frozen=True):
+    title: str = ""
+    settings: SessionSettings = SessionSettings()
+    context_used: int | None = None
+    context_limit: int | None = None
+
+
+def read_info(session: Session) -> EditorSessionInfo:
+    return EditorSessionInfo(session.title, session.settings, session.context_used, session.context_limit)
+
+
+def build_info_updates(
+    before: EditorSessionInfo, after: EditorSessionInfo, session: Session, choices: ModelChoices
+) -> list[Json]:
+    """The updates that bring an editor from what it knows to what is."""
+    found: list[Json] = []
+    if after.title != before.title:
+        found.append(
+            {
+                "sessionUpdate": "session_info_update",
+                "title": after.title or None,
+                "updatedAt": session.active_at.isoformat(),
+            }
+        )
+    if after.settings != before.settings:
+        found += [build_mode_update(after.settings)] if _get_mode(after) != _get_mode(before) else []
+        found.append(build_options_update(after.settings, choices))
+    if (
+        (after.context_used, after.context_limit) != (before.context_used, before.context_limit)
+        and after.context_used is not None
+        and after.context_limit
+    ):
+        found.append(
+            {"sessionUpdate": "usage_update", "used": after.context_used, "size": after.context_limit}
+        )
+    return found
+
+
+def build_person_notice(text: str, key: str, *, notices: bool) -> Json:
+    """Something for the person at the editor alone, which is no part of the conversation."""
+    if notices:
+        return {"sessionUpdate": "notice", "severity": "warning", "title": text}
+    return {
+        "sessionUpdate": "agent_thought_chunk",
+        "content": build_text_block(text),
+        "messageId": key,
+        "_meta": {"keryx": {"notice": True}},
+    }
+
+
+def build_mode_update(settings: SessionSettings) -> Json:
+    return {"sessionUpdate": "current_mode_update", "currentModeId": sessions.parse_mode(settings.mode).value}
+
+
+def build_options_update(settings: SessionSettings, choices: ModelChoices) -> Json:
+    return {
+        "sessionUpdate": "config_option_update",
+        "configOptions": session_options.list_options(settings, choices),
+    }
+
+
+def build_commands_update() -> Json:
+    """The commands that make sense in an editor."""
+    return {
+        "sessionUpdate": "available_commands_update",
+        "availableCommands": [
+            {"name": c.name, "description": c.help, **({"input": {"hint": c.usage}} if c.usage else {})}
+            for c in commands.COMMANDS
+            if c.name not in _LANE_COMMANDS
+        ],
+    }
+
+
+def _get_mode(about: EditorSessionInfo) -> sessions.PermissionMode:
+    return sessions.parse_mode(about.settings.mode)

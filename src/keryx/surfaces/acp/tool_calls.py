@@ -1,0 +1,131 @@
+"""Tool calls as an editor shows them: a title with the exact command or path, a kind, locations and contents."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from keryx.core import codec
+from keryx.core.errors import Invalid
+from keryx.core.messages import ToolCall, ToolResult
+from keryx.core.text import to_single_line, truncate
+from keryx.jsonrpc.peer import Json
+
+INTERRUPTED_OUTPUT = "The tool was interrupted before it answered."
+MAX_TITLE_LENGTH = 200
+
+_PATH_KEYS = ("path", "file_path", "filename", "file", "uri")
+_SUBJECT_KEYS = ("command", *_PATH_KEYS, "url", "query", "pattern", "text")
+_NEW_TEXT_KEYS = ("content", "new_text", "newText", "new_string")
+_OLD_TEXT_KEYS = ("old_text", "oldText", "old_string")
+_WORD_PATTERN = re.compile(r"[a-z]+")
+_KIND_WORDS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("read", frozenset({"read", "cat", "open", "view", "get", "list", "ls"})),
+    ("edit", frozenset({"write", "edit", "patch", "replace", "insert", "create", "append", "apply"})),
+    ("delete", frozenset({"delete", "remove", "rm", "unlink"})),
+    ("move", frozenset({"move", "rename", "mv"})),
+    ("search", frozenset({"search", "grep", "find", "glob", "query"})),
+    ("execute", frozenset({"run", "execute", "exec", "shell", "bash", "terminal", "command", "python"})),
+    ("fetch", frozenset({"fetch", "http", "download", "browse", "url", "web"})),
+    ("think", frozenset({"think", "plan", "todo", "reason"})),
+)
+
+
+def build_call(call: ToolCall, id_: str, *, status: str = "in_progress") -> Json:
+    """The update that shows a call."""
+    return {
+        "sessionUpdate": "tool_call",
+        "toolCallId": id_,
+        "title": format_title(call.name, call.input),
+        "kind": find_kind(call.name),
+        "status": status,
+        "rawInput": parse_raw_input(call.input),
+        **_build_locations(call.input),
+        **_build_contents(_build_diff(call.input)),
+    }
+
+
+def build_result(result: ToolResult, id_: str) -> Json:
+    """The update that shows how a call ended."""
+    return {
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": id_,
+        "status": "failed" if result.failed else "completed",
+        **_build_contents(_build_output(result.output)),
+        "rawOutput": {"output": result.output},
+    }
+
+
+def build_finished_call(call: ToolCall, result: ToolResult | None, id_: str, *, running: bool) -> Json:
+    """A call with its final state, in one update. One that nobody will answer any more has failed."""
+    if result is None:
+        shown = build_call(call, id_, status="in_progress" if running else "failed")
+        return shown if running else {**shown, **_build_contents(_build_output(INTERRUPTED_OUTPUT))}
+    diff = [] if result.failed else _build_diff(call.input)
+    last = build_result(result, id_)
+    return {
+        **build_call(call, id_, status=last["status"]),
+        **_build_contents([*diff, *_build_output(result.output)]),
+        "rawOutput": last["rawOutput"],
+    }
+
+
+def format_title(name: str, given: str) -> str:
+    """The name of a tool with what it is about to touch."""
+    values = parse_arguments(given)
+    subject = next((str(values[key]) for key in _SUBJECT_KEYS if values.get(key)), "")
+    if not subject and given.strip() not in ("", "{}"):
+        subject = given
+    # Control and bidi characters could make a command look like another one.
+    return truncate(to_single_line(f"{name}: {subject}" if subject else name), MAX_TITLE_LENGTH)
+
+
+def find_kind(name: str) -> str:
+    words = _WORD_PATTERN.findall(name.lower())
+    return next((k for k, known in _KIND_WORDS if known.intersection(words)), "other")
+
+
+def parse_raw_input(given: str) -> Json:
+    """The input of a call as an object, whatever the model wrote."""
+    return parse_arguments(given) or {"input": given}
+
+
+def parse_arguments(given: str) -> Json:
+    try:
+        return codec.loads(given, dict[str, Any])
+    except Invalid:
+        return {}
+
+
+def build_text_block(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _build_output(text: str) -> list[Json]:
+    return [{"type": "content", "content": build_text_block(text)}] if text else []
+
+
+def _build_contents(found: list[Json]) -> Json:
+    return {"content": found} if found else {}
+
+
+def _build_diff(given: str) -> list[Json]:
+    """What a call writes, for those that name a file and its new text."""
+    values = parse_arguments(given)
+    path, new, old = (
+        _find_text(values, _PATH_KEYS),
+        _find_text(values, _NEW_TEXT_KEYS),
+        _find_text(values, _OLD_TEXT_KEYS),
+    )
+    if not path or new is None or not os.path.isabs(path):
+        return []
+    return [{"type": "diff", "path": path, "oldText": old, "newText": new}]
+
+
+def _build_locations(given: str) -> Json:
+    path = _find_text(parse_arguments(given), _PATH_KEYS)
+    return {"locations": [{"path": path}]} if path and os.path.isabs(path) else {}
+
+
+def _find_text(values: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    return next((v for key in keys if isinstance(v := values.get(key), str)), None)

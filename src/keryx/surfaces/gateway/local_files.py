@@ -1,0 +1,68 @@
+"""The adapter that writes deliveries as files in a folder. Writing the same part twice leaves one file."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from keryx.core import ids
+from keryx.core.deliveries import LOCAL, REPEAT_MARK, Idempotency, Target
+from keryx.core.errors import NotSent
+from keryx.core.ports.adapter import AdapterContext, Capabilities, LinkState, OutgoingPart
+
+
+class LocalAdapter:
+    platform = LOCAL
+    account = ""
+    hook = None
+    capabilities = Capabilities(idempotency=Idempotency.NATIVE, media=True, limit=10_000_000)
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def listen(self, door: AdapterContext) -> None:
+        """Nothing comes in from files."""
+        door.report(LinkState.CONNECTED)
+        await asyncio.Event().wait()
+
+    async def typing(self, target: Target) -> None:
+        """A folder shows nothing of the kind."""
+
+    def parts(self, text: str) -> Sequence[str]:
+        return [text]
+
+    async def send(self, parcel: OutgoingPart) -> str:
+        """Write `<folder>/<chat>/<delivery>.md`, or the attachment beside it, whole or not at all; gives the path
+        within the folder."""
+        return await asyncio.to_thread(self._write, parcel)
+
+    def _write(self, parcel: OutgoingPart) -> str:
+        path = self._folder / _safe_name(parcel.target.chat, "answers") / _build_file_name(parcel)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(f"{path.name}.part")
+            with draft.open("wb") as file:
+                file.write(_build_content(parcel))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        except OSError as exc:
+            raise NotSent(f"cannot write {path}: {exc.strerror}") from exc
+        return str(path.relative_to(self._folder))
+
+
+def _build_file_name(parcel: OutgoingPart) -> str:
+    if parcel.attachment is None:
+        return f"{parcel.delivery}.md"
+    return f"{parcel.delivery}.{parcel.part}.{_safe_name(parcel.attachment.name, 'file')[-100:]}"
+
+
+def _build_content(parcel: OutgoingPart) -> bytes:
+    if parcel.attachment is not None:
+        return parcel.attachment.body
+    return ((REPEAT_MARK if parcel.again else "") + parcel.text).encode("utf-8", "surrogatepass")
+
+
+def _safe_name(text: str, default: str) -> str:
+    """Foreign text as the name of one file: never a path, never hidden, never empty."""
+    return ids.escape(text).replace("/", "%2F").replace("\\", "%5C").strip(".") or default

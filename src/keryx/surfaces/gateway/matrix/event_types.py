@@ -1,0 +1,173 @@
+"""The wire types of Matrix events and sync responses with the fields that Keryx reads. Nothing in them is trusted."""
+
+import msgspec
+
+MESSAGE = "m.room.message"
+STICKER = "m.sticker"
+ENCRYPTED = "m.room.encrypted"
+MEMBER = "m.room.member"
+NAME = "m.room.name"
+TOPIC = "m.room.topic"
+CREATE = "m.room.create"
+POWER_LEVELS = "m.room.power_levels"
+
+EMPTY_OBJECT = msgspec.Raw(b"{}")
+
+
+class MatrixEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a room. `content` is read by type, with `content_of` or `state_of`."""
+
+    type: str
+    sender: str
+    id: str = msgspec.field(name="event_id", default="")
+    at: int = msgspec.field(name="origin_server_ts", default=0)
+    state_key: str | None = None
+    content: msgspec.Raw = EMPTY_OBJECT
+    unsigned: msgspec.Raw = EMPTY_OBJECT
+
+
+class ReplyRelation(msgspec.Struct, frozen=True):
+    event_id: str = ""
+
+
+class EventRelation(msgspec.Struct, frozen=True, kw_only=True):
+    rel_type: str = ""
+    event_id: str = ""
+    falls_back: bool = msgspec.field(name="is_falling_back", default=False)
+    reply: ReplyRelation = msgspec.field(name="m.in_reply_to", default=ReplyRelation())
+
+
+class MatrixMentions(msgspec.Struct, frozen=True):
+    user_ids: tuple[str, ...] = ()
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    mimetype: str = ""
+    size: int = 0
+
+
+class MatrixContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message says. `new` is the whole of it after an edit."""
+
+    msgtype: str = ""
+    body: str = ""
+    formatted_body: str = ""
+    filename: str = ""
+    url: str = ""
+    geo_uri: str = ""
+    info: FileInfo = FileInfo()
+    relation: EventRelation = msgspec.field(name="m.relates_to", default=EventRelation())
+    mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
+    new: "MatrixContent | None" = msgspec.field(name="m.new_content", default=None)
+
+
+class RoomState(msgspec.Struct, frozen=True, kw_only=True):
+    """What Keryx reads of the state of a room: a membership, a name or a topic."""
+
+    membership: str = ""
+    displayname: str | None = None
+    is_direct: bool = False
+    name: str = ""
+    topic: str = ""
+
+
+class RoomCreation(msgspec.Struct, frozen=True, kw_only=True):
+    """How a room began."""
+
+    room_version: str = "1"
+    additional_creators: tuple[str, ...] = ()
+
+
+class PowerLevels(msgspec.Struct, frozen=True, kw_only=True):
+    """How much each person may do in a room."""
+
+    users: dict[str, int] = {}
+    users_default: int = 0
+
+
+class UnsignedData(msgspec.Struct, frozen=True):
+    prev_content: RoomState = RoomState()
+    replaces_state: str = ""
+    redacted_because: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def redacted(self) -> bool:
+        return bytes(self.redacted_because) != b"null"
+
+
+class RoomTimeline(msgspec.Struct, frozen=True, kw_only=True):
+    """`limited`: events are missing between the last sync and `prev_batch`."""
+
+    events: tuple[msgspec.Raw, ...] = ()
+    limited: bool = False
+    prev_batch: str = ""
+
+
+class JoinedRoom(msgspec.Struct, frozen=True):
+    timeline: RoomTimeline = RoomTimeline()
+
+
+class StrippedState(msgspec.Struct, frozen=True):
+    events: tuple[msgspec.Raw, ...] = ()
+
+
+class InvitedRoom(msgspec.Struct, frozen=True):
+    invite_state: StrippedState = StrippedState()
+
+
+class SyncRooms(msgspec.Struct, frozen=True, kw_only=True):
+    join: dict[str, JoinedRoom] = {}
+    invite: dict[str, InvitedRoom] = {}
+    leave: dict[str, msgspec.Raw] = {}
+
+
+class SyncResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sync brings; `next_batch` is the position after it."""
+
+    next_batch: str
+    rooms: SyncRooms = SyncRooms()
+
+
+class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of a room's history; `end` is where the next one begins, if there is more."""
+
+    chunk: tuple[msgspec.Raw, ...] = ()
+    end: str | None = None
+
+
+def parse_event(raw: msgspec.Raw) -> MatrixEvent | None:
+    """One event; `None` if it is malformed."""
+    try:
+        return msgspec.json.decode(raw, type=MatrixEvent)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+def parse_content(event: MatrixEvent) -> MatrixContent | None:
+    """What a message says; `None` if that is malformed."""
+    try:
+        return msgspec.json.decode(event.content, type=MatrixContent)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def parse_state(event: MatrixEvent) -> RoomState:
+    """What a state event says; nothing if it is malformed."""
+    try:
+        return msgspec.json.decode(event.content, type=RoomState)
+    except (msgspec.DecodeError, UnicodeError):
+        return RoomState()
+
+
+def parse_creation(event: MatrixEvent) -> RoomCreation:
+    try:
+        return msgspec.json.decode(event.content, type=RoomCreation)
+    except (msgspec.DecodeError, UnicodeError):
+        return RoomCreation()
+
+
+def parse_unsigned(event: MatrixEvent) -> UnsignedData:
+    try:
+        return msgspec.json.decode(event.unsigned, type=UnsignedData)
+    except (msgspec.DecodeError, UnicodeError):
+        return UnsignedData()

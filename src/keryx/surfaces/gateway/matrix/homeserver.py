@@ -1,0 +1,404 @@
+"""The client-server API of Matrix as far as Keryx uses it, and the one place where refusals of a homeserver become Keryx errors."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from keryx.core.errors import (
+    Forbidden,
+    Invalid,
+    KeryxError,
+    MessageGone,
+    NotFound,
+    NotSent,
+    Refused,
+    Retryable,
+    SendError,
+    Throttled,
+    Unavailable,
+    Uncertain,
+)
+from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.matrix.event_types import CREATE, MESSAGE, HistoryPage, MatrixEvent, SyncResponse
+
+TOKEN_REFUSED = "the homeserver refuses the access token: log in again with `keryx gateway setup matrix`, then restart Keryx"
+_DEFAULT_PAUSE = timedelta(seconds=5)
+_MAX_ERROR_LENGTH = 200
+_TOKEN_ERRORS = {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}
+_UNKNOWN_PARENT = "unknown event"
+CLIENT_PATH = "/_matrix/client/v3"
+_TIMEOUT_SECONDS = 15.0
+_MEDIA_TIMEOUT_SECONDS = 60.0
+T = TypeVar("T")
+_JSON_HEADERS = {"content-type": "application/json"}
+
+
+class HomeserverThrottled(Retryable):
+    """The homeserver takes no more requests for a while."""
+
+
+class HomeserverUnavailable(Unavailable):
+    """The homeserver cannot be reached, or does not work now."""
+
+
+class MatrixErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """How a homeserver says no."""
+
+    code: str = msgspec.field(name="errcode", default="")
+    error: str = ""
+    retry_after_ms: float = 0
+    status: int = 0
+    retry_after: float = 0
+
+    def __str__(self) -> str:
+        said = " ".join(self.error[:_MAX_ERROR_LENGTH].split()) or "no reason given"
+        return f"{self.status} {self.code}: {said}" if self.code else f"HTTP {self.status}"
+
+    @property
+    def throttled(self) -> bool:
+        return self.status == 429 or self.code == "M_LIMIT_EXCEEDED"
+
+    @property
+    def token_refused(self) -> bool:
+        return self.code in _TOKEN_ERRORS or self.status == 401
+
+    @property
+    def after(self) -> timedelta:
+        if self.retry_after_ms > 0:
+            return timedelta(milliseconds=self.retry_after_ms)
+        return timedelta(seconds=self.retry_after) if self.retry_after > 0 else _DEFAULT_PAUSE
+
+
+def translate_error(answer: httpx.Response) -> KeryxError:
+    """What a refused request means to one who asked."""
+    said = parse_error_body(answer)
+    if said.throttled:
+        return HomeserverThrottled("the homeserver asks for a pause", after=said.after)
+    if said.token_refused:
+        return Forbidden(TOKEN_REFUSED)
+    if said.status in (403, 404):
+        return NotFound(f"the homeserver does not give it out ({said})")
+    if said.status >= 500:
+        return HomeserverUnavailable(f"the homeserver has a problem ({said})")
+    return Invalid(f"the homeserver refuses the request ({said})")
+
+
+def translate_send_error(answer: httpx.Response) -> SendError:
+    """What a refused request means to one who sent a message."""
+    said = parse_error_body(answer)
+    if said.throttled:
+        return Throttled("the homeserver asks for a pause", after=said.after, account=True)
+    if said.token_refused:
+        return NotSent(TOKEN_REFUSED)
+    if said.status >= 500:
+        return Uncertain(f"the homeserver has a problem ({said})")
+    if said.status == 400 and _UNKNOWN_PARENT in said.error.lower():
+        return MessageGone("the message to edit is not there")
+    if said.status == 403:
+        return Refused(f"Keryx is not in this room, or may not write there: invite it again ({said})")
+    return Refused(f"the homeserver does not take this message ({said})")
+
+
+def parse_error_body(answer: httpx.Response) -> MatrixErrorBody:
+    try:
+        said = msgspec.json.decode(answer.content, type=MatrixErrorBody, strict=False)
+    except (msgspec.DecodeError, UnicodeError):
+        said = MatrixErrorBody()
+    wait = answer.headers.get("retry-after", "")
+    return msgspec.structs.replace(
+        said, status=answer.status_code, retry_after=float(wait) if wait.isdigit() else 0
+    )
+
+
+class WhoamiResponse(msgspec.Struct, frozen=True):
+    user_id: str
+
+
+class MatrixLogin(msgspec.Struct, frozen=True):
+    user_id: str
+    access_token: str
+
+
+class RoomMember(msgspec.Struct, frozen=True):
+    display_name: str | None = None
+
+
+class _JoinedMembers(msgspec.Struct, frozen=True):
+    joined: dict[str, RoomMember]
+
+
+class _SendResponse(msgspec.Struct, frozen=True):
+    event_id: str
+
+
+class _UploadResponse(msgspec.Struct, frozen=True):
+    content_uri: str
+
+
+class _HomeserverAddress(msgspec.Struct, frozen=True):
+    base_url: str
+
+
+class _WellKnown(msgspec.Struct, frozen=True):
+    homeserver: _HomeserverAddress = msgspec.field(name="m.homeserver")
+
+
+class Homeserver:
+    """One account's view of its homeserver. The token goes into a header, and into nothing that is raised or logged.
+    Connections are opened when they are needed; `close` lets them go."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        base, headers = normalize_url(url), {"authorization": f"Bearer {token}"} if token else {}
+        self._clients = HttpClientPool(
+            lambda trusted: httpx.AsyncClient(
+                verify=trusted,
+                base_url=base,
+                headers=headers,
+                timeout=httpx.Timeout(_TIMEOUT_SECONDS, connect=10),
+            )
+        )
+
+    async def close(self) -> None:
+        await self._clients.close()
+
+    async def whoami(self) -> str:
+        """The user whom the token belongs to."""
+        return (await self._get(f"{CLIENT_PATH}/account/whoami", WhoamiResponse)).user_id
+
+    async def login(self, user: str, password: str, *, device: str) -> MatrixLogin:
+        """A new access token for a password."""
+        body = {
+            "type": "m.login.password",
+            "identifier": {"type": "m.id.user", "user": user},
+            "password": password,
+            "initial_device_display_name": device,
+        }
+        try:
+            return _decode_response(
+                await self._request("POST", f"{CLIENT_PATH}/login", body=body), MatrixLogin
+            )
+        except NotFound as exc:
+            raise Forbidden("the homeserver does not accept this name and password") from exc
+
+    async def sync(self, since: str | None, *, filter: str, wait: timedelta) -> SyncResponse:
+        params = {"filter": filter, "timeout": str(int(wait.total_seconds() * 1000))}
+        if since is not None:
+            params["since"] = since
+        return await self._get(
+            f"{CLIENT_PATH}/sync",
+            SyncResponse,
+            params=params,
+            seconds=wait.total_seconds() + _MEDIA_TIMEOUT_SECONDS,
+        )
+
+    async def fetch_history(self, room: str, *, start: str, stop: str, filter: str, most: int) -> HistoryPage:
+        """Events of a room from one position up to another, oldest first."""
+        params = {"dir": "f", "from": start, "to": stop, "limit": str(most), "filter": filter}
+        return await self._get(f"{_build_room_path(room)}/messages", HistoryPage, params=params)
+
+    async def find_event(self, room: str, event: str) -> MatrixEvent | None:
+        """One event, `None` if it is not there or not for this account."""
+        return await self._find(f"{_build_room_path(room)}/event/{_quote_segment(event)}", MatrixEvent)
+
+    async def find_state(self, room: str, kind: str, as_type: type[T], *, key: str = "") -> T | None:
+        return await self._find(_build_state_path(room, kind, key), as_type)
+
+    async def find_creation(self, room: str) -> MatrixEvent | None:
+        """The event by which a room began, with who sent it."""
+        try:
+            return await self._get(_build_state_path(room, CREATE), MatrixEvent, params={"format": "event"})
+        except NotFound:
+            return None
+
+    async def list_members(self, room: str) -> dict[str, str]:
+        """Everybody in a room, with the name they go by there."""
+        found = await self._find(f"{_build_room_path(room)}/joined_members", _JoinedMembers)
+        return {user: m.display_name or "" for user, m in found.joined.items()} if found else {}
+
+    async def get_display_name(self, user: str) -> str:
+        found = await self._find(f"{CLIENT_PATH}/profile/{_quote_segment(user)}/displayname", dict[str, Any])
+        name = (found or {}).get("displayname")
+        return name if isinstance(name, str) else ""
+
+    async def get_account_data(self, user: str, kind: str, *, room: str = "") -> dict[str, Any]:
+        """What this account keeps under a name on its server; nothing if it keeps none."""
+        return await self._find(_build_account_data_path(user, kind, room), dict[str, Any]) or {}
+
+    async def set_account_data(self, user: str, kind: str, value: Mapping[str, Any], *, room: str) -> None:
+        await self._request("PUT", _build_account_data_path(user, kind, room), body=value)
+
+    async def join(self, room: str) -> None:
+        await self._request("POST", f"{_build_room_path(room)}/join", body={})
+
+    async def mark_read(self, room: str, event: str) -> None:
+        await self._request(
+            "POST", f"{_build_room_path(room)}/read_markers", body={"m.fully_read": event, "m.read": event}
+        )
+
+    async def set_typing(self, room: str, user: str, *, seconds: float) -> None:
+        """Show that the user writes, for so long; with no time, stop showing it."""
+        body = {"typing": True, "timeout": int(seconds * 1000)} if seconds else {"typing": False}
+        await self._request("PUT", f"{_build_room_path(room)}/typing/{_quote_segment(user)}", body=body)
+
+    async def download(self, mxc: str, *, limit: int) -> bytes:
+        """The bytes of a file. `Invalid` if it has more than `limit`, or the address is none."""
+        server, _, name = mxc.removeprefix("mxc://").partition("/")
+        if not mxc.startswith("mxc://") or not server or not name or "/" in name:
+            raise Invalid("its address is not one of Matrix")
+        path = f"/_matrix/client/v1/media/download/{_quote_segment(server)}/{_quote_segment(name)}"
+        body = bytearray()
+        try:
+            async with (
+                self._clients.acquire() as client,
+                client.stream("GET", path, timeout=_MEDIA_TIMEOUT_SECONDS) as answer,
+            ):
+                if answer.status_code != 200:
+                    await answer.aread()
+                    raise Unavailable(f"the homeserver does not give it out ({parse_error_body(answer)})")
+                async for chunk in answer.aiter_bytes():
+                    body += chunk
+                    if len(body) > limit:
+                        raise Invalid(f"it is larger than {limit} bytes")
+        except httpx.HTTPError as exc:
+            raise Unavailable(f"the homeserver cannot be reached: {_describe_error(exc)}") from exc
+        return bytes(body)
+
+    async def upload(self, name: str, mime: str, body: bytes) -> str:
+        """Store a file on the homeserver; gives its address. Nobody sees it yet, so every failure may be repeated."""
+        try:
+            async with self._clients.acquire() as client:
+                answer = await client.post(
+                    "/_matrix/media/v3/upload",
+                    params={"filename": name},
+                    headers={"content-type": mime or "application/octet-stream"},
+                    content=body,
+                    timeout=_MEDIA_TIMEOUT_SECONDS,
+                )
+        except httpx.HTTPError as exc:
+            raise NotSent(f"the file could not be uploaded: {_describe_error(exc)}") from exc
+        if answer.status_code >= 500:
+            raise NotSent(f"the file could not be uploaded: {parse_error_body(answer)}")
+        if answer.status_code != 200:
+            raise translate_send_error(answer)
+        try:
+            return msgspec.json.decode(answer.content, type=_UploadResponse).content_uri
+        except msgspec.DecodeError as exc:
+            raise NotSent("the homeserver's answer to an upload cannot be read") from exc
+
+    async def send(self, room: str, transaction: str, content: Mapping[str, Any]) -> str:
+        """Send a message, once per transaction; gives the event's id. Raises one of the `SendError`s."""
+        path = f"{_build_room_path(room)}/send/{MESSAGE}/{_quote_segment(transaction)}"
+        try:
+            async with self._clients.acquire() as client:
+                answer = await client.put(path, content=msgspec.json.encode(content), headers=_JSON_HEADERS)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
+            raise NotSent(f"the homeserver cannot be reached: {_describe_error(exc)}") from exc
+        except httpx.HTTPError as exc:
+            raise Uncertain(f"the homeserver broke the connection: {_describe_error(exc)}") from exc
+        if answer.status_code != 200:
+            raise translate_send_error(answer)
+        try:
+            return msgspec.json.decode(answer.content, type=_SendResponse).event_id
+        except msgspec.DecodeError as exc:
+            raise Uncertain("the homeserver's answer cannot be read") from exc
+
+    async def _find(self, path: str, kind: type[T]) -> T | None:
+        try:
+            return await self._get(path, kind)
+        except NotFound:
+            return None
+
+    async def _get(
+        self,
+        path: str,
+        kind: type[T],
+        *,
+        params: Mapping[str, str] | None = None,
+        seconds: float = _TIMEOUT_SECONDS,
+    ) -> T:
+        return _decode_response(await self._request("GET", path, params=params, seconds=seconds), kind)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] | None = None,
+        seconds: float = _TIMEOUT_SECONDS,
+    ) -> bytes:
+        try:
+            async with self._clients.acquire() as client:
+                answer = await client.request(
+                    method,
+                    path,
+                    params=params,
+                    content=None if body is None else msgspec.json.encode(body),
+                    headers=None if body is None else _JSON_HEADERS,
+                    timeout=httpx.Timeout(seconds, connect=10),
+                )
+        except httpx.HTTPError as exc:
+            raise HomeserverUnavailable(f"the homeserver cannot be reached: {_describe_error(exc)}") from exc
+        if answer.status_code != 200:
+            raise translate_error(answer)
+        return answer.content
+
+
+def normalize_url(url: str) -> str:
+    """The address of a homeserver, without a slash at its end. `Invalid` if it is no address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.username or parts.query:
+        raise Invalid("this is not the address of a homeserver: write it like https://matrix.example.org")
+    return url.rstrip("/")
+
+
+async def discover_url(text: str) -> str:
+    """The address of the homeserver that a domain, or an address, stands for: domains may point elsewhere."""
+    url = normalize_url(text if "://" in text else f"https://{text}")
+    try:
+        async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, follow_redirects=True) as client:
+            answer = await client.get(f"{url}/.well-known/matrix/client")
+        known = msgspec.json.decode(answer.content, type=_WellKnown) if answer.status_code == 200 else None
+    except httpx.HTTPError as exc:
+        raise HomeserverUnavailable(
+            f"{url} cannot be reached ({_describe_error(exc)}): write the domain of your homeserver, or its whole address"
+        ) from exc
+    except (msgspec.DecodeError, UnicodeError):
+        known = None
+    return normalize_url(known.homeserver.base_url) if known else url
+
+
+def _decode_response(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeError) as exc:
+        raise HomeserverUnavailable("the homeserver's answer cannot be read: is its address right?") from exc
+
+
+def _describe_error(exc: httpx.HTTPError) -> str:
+    return str(exc) or type(exc).__name__
+
+
+def _build_account_data_path(user: str, kind: str, room: str) -> str:
+    place = f"/rooms/{_quote_segment(room)}" if room else ""
+    return f"{CLIENT_PATH}/user/{_quote_segment(user)}{place}/account_data/{_quote_segment(kind)}"
+
+
+def _build_room_path(room: str) -> str:
+    return f"{CLIENT_PATH}/rooms/{_quote_segment(room)}"
+
+
+def _build_state_path(room: str, kind: str, key: str = "") -> str:
+    return f"{_build_room_path(room)}/state/{_quote_segment(kind)}" + (
+        f"/{_quote_segment(key)}" if key else ""
+    )
+
+
+def _quote_segment(text: str) -> str:
+    """Foreign text as one segment of a path; dots alone would lead elsewhere."""
+    quoted = quote(text, safe="", errors="surrogatepass")
+    return quoted if quoted.strip(".") else quoted.replace(".", "%2E")

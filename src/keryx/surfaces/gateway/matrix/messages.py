@@ -1,0 +1,349 @@
+"""Translates Matrix events to inbound messages and outgoing parts to event contents. Pure: everything that must be fetched is passed in."""
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from keryx.core.deliveries import REPEAT_MARK, Target
+from keryx.core.media import Attachment
+from keryx.core.messages import Part, Parts, Text
+from keryx.core.ports.adapter import IdFormat, InboundMessage, PlatformIds
+from keryx.core.source import ChatType, Source
+from keryx.markdown.matrix_html import MatrixText
+from keryx.surfaces.gateway.matrix.event_types import (
+    MEMBER,
+    STICKER,
+    MatrixContent,
+    MatrixEvent,
+    PowerLevels,
+    parse_content,
+    parse_creation,
+    parse_state,
+    parse_unsigned,
+)
+
+PLATFORM = "matrix"
+IDS = PlatformIds(
+    chat=IdFormat(r"![^\s:]+(:\S+)?", "that of a room, such as !abc:example.org, written !abc%3Aexample.org"),
+    thread=IdFormat(
+        r"\$\S+", "that of its first event, such as $abc; a colon within the id of a room is written %3A"
+    ),
+    person=IdFormat(r"@[^\s:]*:\S+", "a whole name, such as @ann:example.org"),
+)
+ROLES = ("admin", "moderator")
+_ROLE_LEVELS = {"admin": 100, "moderator": 50}
+_CREATOR_POWER_VERSION = 12
+REPLACE = "m.replace"
+THREAD = "m.thread"
+NOTICE = "m.notice"
+MEDIA_TYPES = frozenset({"m.image", "m.file", "m.audio", "m.video"})
+_PRESENT_MEMBERSHIPS = frozenset({"invite", "join"})
+_IGNORED_TYPES = frozenset({"", "m.key.verification.request", "m.server_notice"})
+_MAX_QUOTE_LENGTH = 2000
+_COMMAND_PATTERN = re.compile(r"[!/]([A-Za-z][\w-]*)(?=\s|\Z)")
+HTML_FORMAT = "org.matrix.custom.html"
+_MAX_FALLBACK_LENGTH = 1000
+_FILE_TYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
+"""The version of rooms since which who made a room may do everything, and is not named among the powers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixAccount:
+    """The account that Keryx speaks as, and the name people see."""
+
+    user: str
+    name: str = ""
+
+
+@dataclass(slots=True)
+class MatrixRoom:
+    """What is known of a room. `names` holds everybody in it; it follows what happens there."""
+
+    id: str
+    name: str = ""
+    topic: str = ""
+    direct: bool = False
+    names: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def private(self) -> bool:
+        """Whether it is a conversation of two."""
+        return self.direct or len(self.names) <= 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedEvents:
+    """What an event refers to: the one it edits, the one it replies to, and the files that came with it."""
+
+    edited: MatrixEvent | None = None
+    replied: MatrixEvent | None = None
+    files: Parts = ()
+
+
+NO_RELATED_EVENTS = RelatedEvents()
+
+
+def is_relevant(event: MatrixEvent, content: MatrixContent, me: MatrixAccount) -> bool:
+    """Whether an event says anything to Keryx. What it says itself, and what was deleted, does not."""
+    return event.sender != me.user and bool(event.id) and not _is_empty(event, content)
+
+
+def _is_empty(event: MatrixEvent, content: MatrixContent) -> bool:
+    if event.type == STICKER:
+        return False
+    return content.msgtype in _IGNORED_TYPES or (
+        content.msgtype not in MEDIA_TYPES and not content.body.strip()
+    )
+
+
+def find_edited_id(content: MatrixContent) -> str:
+    """The id of the event that this one replaces, if it does."""
+    return content.relation.event_id if content.relation.rel_type == REPLACE and content.new else ""
+
+
+def find_replied_id(content: MatrixContent) -> str:
+    """The id of the event that this one replies to. In threads, a reply for old clients only is none."""
+    return "" if content.relation.falls_back else content.relation.reply.event_id
+
+
+def build_inbound(
+    event: MatrixEvent,
+    content: MatrixContent,
+    *,
+    room: MatrixRoom,
+    me: MatrixAccount,
+    menu: AbstractSet[str] = frozenset(),
+    around: RelatedEvents = NO_RELATED_EVENTS,
+    cursor: tuple[str, str] | None = None,
+) -> InboundMessage:
+    """The event as the hub takes it in."""
+    edited = find_edited_id(content)
+    said = content.new if edited and content.new else content
+    text = _extract_text(event, said, room, me, menu)
+    first = around.edited or event
+    thread = _find_thread(content if first is event else parse_content(first) or content)
+    parts: list[Part] = [Text(text)] if text else []
+    message = edited or event.id
+    return InboundMessage(
+        event=event.id,
+        source=_build_source(event, room, me, thread=thread, message=message, bot=said.msgtype == NOTICE),
+        parts=(*parts, *around.files) or (Text(said.body),),
+        surface="gateway",
+        at=_parse_timestamp(event.at),
+        reply=Target(
+            PLATFORM, me.user, room.id, thread=thread or "", reply_to="" if room.private else message
+        ),
+        addressed=room.private or _is_addressed(content, said, text, me, menu, around.replied),
+        quote=extract_quote(around.replied) if around.replied else _split_reply_fallback(said.body)[0],
+        edits=edited or None,
+        cursor=cursor,
+    )
+
+
+def find_roles(user: str, powers: PowerLevels | None, created: MatrixEvent | None) -> tuple[str, ...]:
+    """The roles of a person by what they may do in a room, as clients name them. An admin is a moderator, too."""
+    level = powers.users.get(user, powers.users_default) if powers else 0
+    if created is not None and _is_creator(user, created, powers is None):
+        level = _ROLE_LEVELS["admin"]
+    return tuple(role for role in ROLES if level >= _ROLE_LEVELS[role])
+
+
+def _is_creator(user: str, created: MatrixEvent, alone: bool) -> bool:
+    """Whether a person has all rights because they made the room; in old rooms only while nobody was given any."""
+    how = parse_creation(created)
+    new = how.room_version.isdecimal() and int(how.room_version) >= _CREATOR_POWER_VERSION
+    return (user == created.sender and (new or alone)) or (new and user in how.additional_creators)
+
+
+def build_invitation_source(room: str, inviter: str, *, me: MatrixAccount, direct: bool) -> Source:
+    """Where an invitation comes from."""
+    kind = ChatType.DM if direct else ChatType.GROUP
+    return Source(
+        platform=PLATFORM,
+        account=me.user,
+        chat=room,
+        chat_type=kind,
+        user=inviter,
+        scope=_get_server_name(inviter),
+    )
+
+
+def extract_quote(event: MatrixEvent) -> str:
+    """The words of an event that another one replies to."""
+    content = parse_content(event)
+    return _split_reply_fallback(content.body)[1][:_MAX_QUOTE_LENGTH] if content else ""
+
+
+def find_first_visible(events: Sequence[MatrixEvent], me: MatrixAccount) -> int:
+    """The place in a room's timeline from which on Keryx was there or had been invited: what was said before
+    that was not said to it."""
+    return max((n + 1 for n, event in enumerate(events) if _is_own_entry(event, me)), default=0)
+
+
+def _is_own_entry(event: MatrixEvent, me: MatrixAccount) -> bool:
+    """Whether before this event Keryx was neither in the room nor invited, and after it is."""
+    if event.type != MEMBER or event.state_key != me.user:
+        return False
+    unsigned, now = parse_unsigned(event), parse_state(event).membership
+    was = unsigned.prev_content.membership or ("join" if unsigned.replaces_state else "leave")
+    return now in _PRESENT_MEMBERSHIPS and was not in _PRESENT_MEMBERSHIPS
+
+
+def _build_source(
+    event: MatrixEvent, room: MatrixRoom, me: MatrixAccount, *, thread: str | None, message: str, bot: bool
+) -> Source:
+    return Source(
+        platform=PLATFORM,
+        account=me.user,
+        chat=room.id,
+        chat_name=room.name or None,
+        chat_type=ChatType.DM if room.private else ChatType.GROUP,
+        user=event.sender,
+        user_name=room.names.get(event.sender) or _get_localpart(event.sender),
+        thread=thread,
+        topic=room.topic or None,
+        bot=bot,
+        scope=_get_server_name(event.sender),
+        message=message,
+    )
+
+
+def _find_thread(content: MatrixContent) -> str | None:
+    return content.relation.event_id or None if content.relation.rel_type == THREAD else None
+
+
+def _extract_text(
+    event: MatrixEvent, content: MatrixContent, room: MatrixRoom, me: MatrixAccount, menu: AbstractSet[str]
+) -> str:
+    if event.type == STICKER:
+        return f"(a sticker: {content.body})"
+    match content.msgtype:
+        case "m.emote":
+            return f"* {room.names.get(event.sender) or _get_localpart(event.sender)} {content.body}"
+        case "m.location":
+            return f"{content.body} ({content.geo_uri})" if content.geo_uri else content.body
+        case kind if kind in MEDIA_TYPES:
+            return content.body if content.filename and content.body != content.filename else ""
+        case _:
+            return _normalize_command(_strip_mention(_split_reply_fallback(content.body)[1], me), menu)
+
+
+def _split_reply_fallback(body: str) -> tuple[str, str]:
+    """Older clients put what they reply to before the words, each line after `> `. Gives that, and the words."""
+    if not body.startswith("> <"):
+        return "", body
+    lines = body.split("\n")
+    count = next((n for n, line in enumerate(lines) if not line.startswith(">")), len(lines))
+    said = "\n".join(line.removeprefix(">").strip() for line in lines[:count])
+    return said.partition("> ")[2][:_MAX_QUOTE_LENGTH], "\n".join(lines[count:]).lstrip("\n")
+
+
+def _strip_mention(text: str, me: MatrixAccount) -> str:
+    """The words without the name of Keryx at their front, as in `Keryx: what time is it`."""
+    for name in (me.user, me.name):
+        if name and text.startswith(name) and text[len(name) :][:1] in (":", ",", " "):
+            return text[len(name) :].lstrip(":, ") or text
+    return text
+
+
+def _normalize_command(text: str, menu: AbstractSet[str]) -> str:
+    """`!name` is how people of Matrix write a command: their clients keep `/name` for themselves."""
+    found = _COMMAND_PATTERN.match(text)
+    return f"/{text[1:]}" if found and found[1].lower() in menu else text
+
+
+def _is_addressed(
+    content: MatrixContent,
+    said: MatrixContent,
+    text: str,
+    me: MatrixAccount,
+    menu: AbstractSet[str],
+    replied: MatrixEvent | None,
+) -> bool:
+    command = _COMMAND_PATTERN.match(text)
+    return (
+        any(c.mentions is not None and me.user in c.mentions.user_ids for c in (content, said))
+        or me.user in said.body
+        or f"matrix.to/#/{me.user}" in said.formatted_body
+        or f"matrix.to/#/{quote(me.user, safe='')}" in said.formatted_body
+        or (replied is not None and replied.sender == me.user)
+        or (command is not None and text.startswith("/") and command[1].lower() in menu)
+    )
+
+
+def _parse_timestamp(milliseconds: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds > 0 else None
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _get_localpart(user: str) -> str:
+    return user.removeprefix("@").partition(":")[0]
+
+
+def _get_server_name(user: str) -> str | None:
+    return user.partition(":")[2] or None
+
+
+def build_text(part: MatrixText, *, again: bool = False) -> dict[str, Any]:
+    """A message that mentions nobody, whatever its words look like."""
+    return {
+        "msgtype": "m.text",
+        "body": (REPEAT_MARK if again else "") + part.body,
+        "format": HTML_FORMAT,
+        "formatted_body": _mark_repetition(part.formatted_body) if again else part.formatted_body,
+        "m.mentions": {},
+    }
+
+
+def build_notice(words: str) -> dict[str, Any]:
+    """Something that Keryx says by itself. Other bots leave notices alone."""
+    return {"msgtype": "m.notice", "body": words, "m.mentions": {}}
+
+
+def build_file(attachment: Attachment, mxc: str, *, again: bool = False) -> dict[str, Any]:
+    """A file that has been uploaded to this address."""
+    return {
+        "msgtype": _FILE_TYPES.get(attachment.mime.partition("/")[0], "m.file"),
+        "body": (REPEAT_MARK if again else "") + attachment.name,
+        "filename": attachment.name,
+        "url": mxc,
+        "info": {"mimetype": attachment.mime, "size": len(attachment.body)},
+        "m.mentions": {},
+    }
+
+
+def add_relation(content: Mapping[str, Any], target: Target, *, first: bool) -> dict[str, Any]:
+    """The message in its thread; outside of threads, the first part is a reply to the message that asked."""
+    if target.thread:
+        relation = {
+            "rel_type": THREAD,
+            "event_id": target.thread,
+            "is_falling_back": True,
+            "m.in_reply_to": {"event_id": target.reply_to or target.thread},
+        }
+    elif target.reply_to and first:
+        relation = {"m.in_reply_to": {"event_id": target.reply_to}}
+    else:
+        return dict(content)
+    return {**content, "m.relates_to": relation}
+
+
+def build_edit(content: Mapping[str, Any], event: str) -> dict[str, Any]:
+    """The message in the place of an earlier one. Clients that know no edits show its beginning."""
+    return {
+        "msgtype": content["msgtype"],
+        "body": f"* {content['body'][:_MAX_FALLBACK_LENGTH]}",
+        "m.mentions": {},
+        "m.new_content": dict(content),
+        "m.relates_to": {"rel_type": REPLACE, "event_id": event},
+    }
+
+
+def _mark_repetition(html: str) -> str:
+    return f"<p>{REPEAT_MARK}{html[3:]}" if html.startswith("<p>") else f"<p>{REPEAT_MARK}</p>{html}"

@@ -1,0 +1,299 @@
+"""The sync loop of one account. The stored position moves only with a stored event, so a crash repeats events and never skips one."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeAlias
+
+import msgspec
+
+from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailable
+from keryx.core.media import Attachment
+from keryx.core.messages import Part, Text
+from keryx.core.ports.adapter import AdapterContext, LinkState
+from keryx.surfaces.gateway.matrix import messages
+from keryx.surfaces.gateway.matrix.event_types import (
+    ENCRYPTED,
+    MEMBER,
+    MESSAGE,
+    NAME,
+    STICKER,
+    TOPIC,
+    InvitedRoom,
+    JoinedRoom,
+    MatrixContent,
+    MatrixEvent,
+    SyncResponse,
+    parse_content,
+    parse_event,
+    parse_state,
+)
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver, HomeserverThrottled, HomeserverUnavailable
+from keryx.surfaces.gateway.matrix.messages import PLATFORM, MatrixAccount, RelatedEvents
+from keryx.surfaces.gateway.matrix.rooms import RoomCache
+
+log = logging.getLogger(__name__)
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
+MAX_GAP_EVENTS = 10_000
+"""Events of one room that are fetched after a time away. What is beyond is told in the log."""
+
+ENCRYPTED_NOTICE = "I cannot read encrypted messages. Please write to me in a room without encryption."
+_ENCRYPTED_NOTICE_KEY = "org.keryx.told_encrypted"
+_SYNC_TIMEOUT = timedelta(seconds=30)
+_PAGE_SIZE = 100
+_MAX_STORED_IDS = 50
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0
+_TIMELINE_FILTER = {"types": [MESSAGE, STICKER, ENCRYPTED, MEMBER, NAME, TOPIC]}
+_EMPTY_FILTER = {"types": list[str]()}
+
+
+def _build_filter(most: int) -> str:
+    return msgspec.json.encode(
+        {
+            "presence": _EMPTY_FILTER,
+            "account_data": _EMPTY_FILTER,
+            "room": {
+                "timeline": {**_TIMELINE_FILTER, "limit": most},
+                "state": {"types": [MEMBER], "lazy_load_members": True},
+                "ephemeral": _EMPTY_FILTER,
+                "account_data": _EMPTY_FILTER,
+            },
+        }
+    ).decode()
+
+
+_LIVE_FILTER = _build_filter(50)
+_START_FILTER = _build_filter(1)
+_GAP_FILTER = msgspec.json.encode(_TIMELINE_FILTER).decode()
+
+
+class SyncLoop:
+    """Hears one account for as long as it runs. `limit` is in bytes of one file."""
+
+    def __init__(
+        self, server: Homeserver, user: str, door: AdapterContext, *, limit: int, sleep: Sleep
+    ) -> None:
+        self._server = server
+        self._context = door
+        self._max_file_bytes = limit
+        self._sleep = sleep
+        self._account = MatrixAccount(user)
+        self._rooms = RoomCache(server, self._account)
+        self._commands = frozenset(item.name for item in door.menu)
+        self._notified_rooms: set[str] = set()
+        self._link: LinkState | None = None
+        self._status_detail = ""
+        self._stored_ids: tuple[str, ...] = ()
+
+    async def run(self) -> None:
+        """Listen until cancelled, however often the homeserver goes away. `Forbidden` if it refuses the token."""
+        since: str | None = None
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                since = await self._start() if since is None else await self._sync_once(since)
+            except HomeserverThrottled as exc:
+                self._report(LinkState.THROTTLED, f"{exc}: {exc.after.total_seconds():g} s")
+                await self._sleep(exc.after.total_seconds())
+            except HomeserverUnavailable as exc:
+                self._report(LinkState.CONNECTING, str(exc))
+                await self._sleep(pause)
+                pause = min(pause * 2, _MAX_PAUSE)
+            else:
+                self._report(LinkState.CONNECTED, self._status_detail)
+                pause = _FIRST_PAUSE
+
+    def _report(self, link: LinkState, detail: str) -> None:
+        if link is not self._link:
+            self._link = link
+            self._context.report(link, detail)
+
+    async def _start(self) -> str:
+        """Where to go on: the stored position, or for an account that never listened the present, which is stored.
+        Invitations that nobody answered yet are looked at again."""
+        found = await self._server.whoami()
+        if found != self._account.user:
+            raise Forbidden(
+                f"the access token belongs to {found}, not to {self._account.user}: set `user` in [matrix] to the right one"
+            )
+        self._account = MatrixAccount(found, await self._server.get_display_name(found))
+        present = await self._server.sync(None, filter=_START_FILTER, wait=timedelta(0))
+        await self._answer_invitations(present)
+        if self._context.cursor is not None:
+            since, *stored = self._context.cursor.split(" ")
+            self._stored_ids = tuple(stored)
+            return since
+        await self._context.init_cursor(present.next_batch)
+        return present.next_batch
+
+    async def _sync_once(self, since: str) -> str:
+        """Take in what one sync brings. Its last event moves the position; those before it add themselves to the old
+        one, so that after a crash the batch comes again without them."""
+        batch = await self._server.sync(since, filter=_LIVE_FILTER, wait=_SYNC_TIMEOUT)
+        # Before the position moves: an invitation is told once only.
+        await self._answer_invitations(batch)
+        for room in batch.rooms.leave:
+            self._rooms.forget(room)
+        heard: list[tuple[str, MatrixEvent]] = []
+        for room, joined in batch.rooms.join.items():
+            heard += [(room, event) for event in await self._read_timeline(room, joined, since)]
+        for number, (room, event) in enumerate(heard, 1):
+            if event.id not in self._stored_ids:
+                stored = (*self._stored_ids, event.id)[-_MAX_STORED_IDS:]
+                last = number == len(heard)
+                await self._handle_event(
+                    room, event, batch.next_batch if last else " ".join((since, *stored))
+                )
+                self._stored_ids = stored
+        self._stored_ids = ()
+        for room, event in {room: event for room, event in heard if event.type != MEMBER}.items():
+            await self._mark_read(room, event)
+        return batch.next_batch
+
+    async def _read_timeline(self, room: str, joined: JoinedRoom, since: str) -> list[MatrixEvent]:
+        """What happened in a room since the last sync, in order, without what was said before Keryx was there."""
+        timeline = joined.timeline
+        raws: list[msgspec.Raw] = []
+        if timeline.limited and timeline.prev_batch:
+            self._rooms.forget(room)
+            try:
+                raws = await self._fetch_gap(room, since, timeline.prev_batch)
+            except (NotFound, Invalid) as exc:
+                log.warning("what was said in %s meanwhile cannot be had: %s", room, exc)
+        events = {event.id: event for event in map(parse_event, (*raws, *timeline.events)) if event}
+        if len(events) < len(raws) + len(timeline.events):
+            log.info("some events in a room of Matrix are repeated or malformed, and are passed over")
+        ordered = list(events.values())
+        return ordered[messages.find_first_visible(ordered, self._account) :]
+
+    async def _fetch_gap(self, room: str, since: str, until: str) -> list[msgspec.Raw]:
+        """The events between the last sync and the beginning of a timeline that was cut."""
+        found: list[msgspec.Raw] = []
+        start = since
+        for _ in range(MAX_GAP_EVENTS // _PAGE_SIZE):
+            page = await self._server.fetch_history(
+                room, start=start, stop=until, filter=_GAP_FILTER, most=_PAGE_SIZE
+            )
+            found += page.chunk
+            if page.end is None or page.end == start:
+                return found
+            start = page.end
+        log.warning("more than %d messages came in %s meanwhile: some are passed over", MAX_GAP_EVENTS, room)
+        return found
+
+    async def _handle_event(self, room: str, event: MatrixEvent, position: str) -> None:
+        if event.type in (MEMBER, NAME, TOPIC):
+            self._rooms.apply_event(room, event)
+        elif event.type == ENCRYPTED:
+            await self._report_encrypted(room, event)
+        elif event.type in (MESSAGE, STICKER):
+            said = parse_content(event)
+            if said is None:
+                log.warning("the message %s of Matrix is malformed and passed over", event.id)
+            elif messages.is_relevant(event, said, self._account):
+                await self._receive(room, event, said, position)
+
+    async def _receive(self, room: str, event: MatrixEvent, said: MatrixContent, position: str) -> None:
+        around = await self._fetch_related(room, event, said)
+        if around is None:
+            return
+        inbound = messages.build_inbound(
+            event,
+            said,
+            room=await self._rooms.get(room),
+            me=self._account,
+            menu=self._commands,
+            around=around,
+            cursor=(f"{PLATFORM}:{self._account.user}", position),
+        )
+        try:
+            await self._context.receive(inbound)
+        except Invalid as exc:
+            log.warning("the message %s of Matrix is passed over: %s", event.id, exc)
+
+    async def _fetch_related(
+        self, room: str, event: MatrixEvent, said: MatrixContent
+    ) -> RelatedEvents | None:
+        """What the event refers to; `None` for an edit of what is not there, or not the author's own."""
+        edited = messages.find_edited_id(said)
+        if edited:
+            first = await self._server.find_event(room, edited)
+            return RelatedEvents(edited=first) if first and first.sender == event.sender else None
+        replied = messages.find_replied_id(said)
+        return RelatedEvents(
+            replied=await self._server.find_event(room, replied) if replied else None,
+            files=await self._fetch_files(said) if said.msgtype in messages.MEDIA_TYPES else (),
+        )
+
+    async def _fetch_files(self, said: MatrixContent) -> tuple[Part, ...]:
+        """The file that came with a message; a sentence in its place if it cannot be had."""
+        name = said.filename or said.body or "file"
+        try:
+            if said.info.size > self._max_file_bytes:
+                raise Invalid(f"it is larger than {self._max_file_bytes} bytes")
+            body = await self._server.download(said.url, limit=self._max_file_bytes)
+            return (
+                await self._context.store_attachment(
+                    Attachment(name=name, mime=said.info.mimetype, body=body)
+                ),
+            )
+        except (Invalid, Unavailable) as exc:
+            log.info("a file of Matrix could not be fetched: %s", exc)
+            return (Text(f"(A file came with this message, {name!r}, but could not be fetched: {exc}.)"),)
+
+    async def _report_encrypted(self, room: str, event: MatrixEvent) -> None:
+        """Say once in a room that what is encrypted stays unread. The account remembers on its server that it did."""
+        if room in self._notified_rooms or event.sender == self._account.user:
+            return
+        if not await self._server.get_account_data(self._account.user, _ENCRYPTED_NOTICE_KEY, room=room):
+            try:
+                await self._server.send(
+                    room, f"{_ENCRYPTED_NOTICE_KEY}.{room}", messages.build_notice(ENCRYPTED_NOTICE)
+                )
+                await self._server.set_account_data(
+                    self._account.user, _ENCRYPTED_NOTICE_KEY, {"told": True}, room=room
+                )
+            except (SendError, NotFound, Invalid) as exc:
+                log.warning("cannot say in %s that encrypted messages stay unread: %s", room, exc)
+                return
+        self._notified_rooms.add(room)
+
+    async def _mark_read(self, room: str, event: MatrixEvent) -> None:
+        try:
+            await self._server.mark_read(room, event.id)
+        except (NotFound, Invalid, Unavailable) as exc:
+            log.info("cannot mark %s as read: %s", room, exc)
+
+    async def _answer_invitations(self, batch: SyncResponse) -> None:
+        for room, invited in batch.rooms.invite.items():
+            await self._answer_invitation(room, invited)
+
+    async def _answer_invitation(self, room: str, invited: InvitedRoom) -> None:
+        """Join where somebody who may talk to Keryx asks it to; leave other invitations as they are."""
+        found = [e for e in map(parse_event, invited.invite_state.events) if e and self._is_own_membership(e)]
+        if not found:
+            return
+        asked = found[-1]
+        source = messages.build_invitation_source(
+            room, asked.sender, me=self._account, direct=parse_state(asked).is_direct
+        )
+        if await self._context.is_allowed(source):
+            await self._join(room)
+        else:
+            log.warning("%s invites Keryx to %s and may not talk to it: not joined", asked.sender, room)
+            self._status_detail = f"an invitation by {asked.sender} waits: they may not talk to Keryx"
+            self._link = LinkState.CONNECTED
+            self._context.report(LinkState.CONNECTED, self._status_detail)
+
+    def _is_own_membership(self, event: MatrixEvent) -> bool:
+        return event.type == MEMBER and event.state_key == self._account.user
+
+    async def _join(self, room: str) -> None:
+        try:
+            await self._server.join(room)
+        except HomeserverThrottled:
+            raise
+        except (NotFound, Invalid, Unavailable) as exc:
+            log.warning("cannot join %s: %s", room, exc)

@@ -1,0 +1,225 @@
+"""The Telegram Bot API: calls, file transfer, typed errors without the token in them, calls that retry until Telegram is back, and detection of bot-wide rate limits."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import httpx
+import msgspec
+
+from keryx.core.errors import Forbidden, KeryxError, Throttled
+from keryx.core.media import Attachment
+from keryx.core.ports.adapter import AdapterContext, LinkState
+from keryx.surfaces.gateway.http_clients import HttpClientPool
+
+DEFAULT_URL = "https://api.telegram.org"
+MAX_FILE_BYTES = 20_000_000
+_CONNECT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 20.0
+_FILE_TIMEOUT_SECONDS = 60.0
+BAD_TOKEN = "Telegram does not know this token: take the bot's token from @BotFather and run `keryx gateway setup telegram`"
+BOT_IN_USE = "another program listens as this bot: stop it, or give each program a bot of its own"
+WEBHOOK_IN_USE = (
+    "a webhook is set for this bot, by another program: `keryx gateway setup telegram --take-over` removes it"
+)
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0
+_MAX_CONFLICTS = 5
+BOT_WIDE_CHATS = 3
+"""What a bot may fetch from Telegram, in bytes."""
+
+
+class TelegramApiError(KeryxError):
+    """`retry_after` is in seconds; `moved_to` is the new id of a group that became a supergroup."""
+
+    def __init__(self, code: int, description: str, *, retry_after: float = 0, moved_to: str = "") -> None:
+        super().__init__(f"Telegram says: {description} ({code})")
+        self.code = code
+        self.description = description
+        self.retry_after = retry_after
+        self.moved_to = moved_to
+
+
+class TelegramUnreachable(KeryxError):
+    pass
+
+
+class TelegramNoResponse(KeryxError):
+    pass
+
+
+class _ResponseParameters(msgspec.Struct, frozen=True):
+    retry_after: float = 0
+    migrate_to_chat_id: int | None = None
+
+
+class _ApiResponse(msgspec.Struct, frozen=True):
+    ok: bool
+    result: Any = None
+    error_code: int = 0
+    description: str = ""
+    parameters: _ResponseParameters = _ResponseParameters()
+
+
+class TelegramApi:
+    """One bot's calls. Opens its connections when they are needed; `close` lets them go."""
+
+    def __init__(self, token: str, base_url: str = DEFAULT_URL) -> None:
+        self._token = token
+        self._base = base_url.rstrip("/")
+        self._clients = HttpClientPool(lambda trusted: httpx.AsyncClient(verify=trusted))
+
+    async def call(self, method: str, *, seconds: float = _TIMEOUT_SECONDS, **params: object) -> Any:
+        """The result of a method. Parameters that are `None` are left out."""
+        body = json.dumps({name: value for name, value in params.items() if value is not None})
+        return await self._post(
+            method, seconds, content=body.encode(), headers={"content-type": "application/json"}
+        )
+
+    async def upload(self, method: str, field: str, attachment: Attachment, **params: object) -> Any:
+        """The result of a method that takes a file."""
+        data = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in params.items()
+            if value is not None
+        }
+        files = {field: (attachment.name, attachment.body, attachment.mime)}
+        return await self._post(method, _FILE_TIMEOUT_SECONDS, data=data, files=files)
+
+    async def fetch_file(self, file_id: str) -> bytes:
+        """The bytes of a file that a person sent. `ApiError` when it is larger than a bot may fetch."""
+        found = await self.call("getFile", file_id=file_id)
+        path = str(found.get("file_path") or "") if isinstance(found, dict) else ""  # pyright: ignore
+        if not path:
+            raise TelegramApiError(404, "the file is no longer there")
+        return await self._download(path)
+
+    async def close(self) -> None:
+        await self._clients.close()
+
+    async def _download(self, path: str) -> bytes:
+        body = bytearray()
+        try:
+            url = f"{self._base}/file/bot{self._token}/{path}"
+            async with (
+                self._clients.acquire() as client,
+                client.stream("GET", url, timeout=_build_timeout(_FILE_TIMEOUT_SECONDS)) as answer,
+            ):
+                if answer.status_code != 200:
+                    raise TelegramApiError(answer.status_code, "the file cannot be fetched")
+                async for chunk in answer.aiter_bytes():
+                    body += chunk
+                    if len(body) > MAX_FILE_BYTES:
+                        raise TelegramApiError(413, "file is too big")
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise TelegramNoResponse(f"the file could not be fetched ({_name_error(exc)})") from None
+        return bytes(body)
+
+    async def _post(self, method: str, seconds: float, **request: Any) -> Any:
+        try:
+            url = f"{self._base}/bot{self._token}/{method}"
+            async with self._clients.acquire() as client:
+                answer = await client.post(url, timeout=_build_timeout(seconds), **request)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
+            raise TelegramUnreachable(f"Telegram cannot be reached ({_name_error(exc)})") from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            raise TelegramUnreachable(
+                "Telegram cannot be reached: its base_url is not a web address"
+            ) from None
+        except httpx.HTTPError as exc:
+            raise TelegramNoResponse(f"Telegram did not answer ({_name_error(exc)})") from None
+        return _read_result(answer)
+
+
+def _build_timeout(seconds: float) -> httpx.Timeout:
+    return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+
+
+def _name_error(exc: Exception) -> str:
+    return type(exc).__name__
+
+
+def _read_result(answer: httpx.Response) -> Any:
+    try:
+        found = msgspec.convert(json.loads(answer.content), _ApiResponse)
+    except (ValueError, RecursionError):
+        if answer.status_code == 200:
+            raise TelegramNoResponse("Telegram gave an answer that cannot be read") from None
+        raise TelegramApiError(answer.status_code, answer.reason_phrase or "no reason is given") from None
+    if found.ok:
+        return found.result
+    moved = found.parameters.migrate_to_chat_id
+    raise TelegramApiError(
+        found.error_code or answer.status_code,
+        found.description,
+        retry_after=found.parameters.retry_after,
+        moved_to="" if moved is None else str(moved),
+    )
+
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
+
+class RetryingApi:
+    """What cannot be mended by waiting is raised: `Forbidden` for a token that Telegram refuses and for a bot that
+    somebody else listens to, `ApiError` for any other refusal."""
+
+    def __init__(self, api: TelegramApi, door: AdapterContext, sleep: Sleep) -> None:
+        self._api = api
+        self._context = door
+        self._sleep = sleep
+        self._link = LinkState.CONNECTING
+
+    async def call(self, method: str, *, seconds: float = 20.0, **params: object) -> Any:
+        pause, conflicts = _FIRST_PAUSE, 0
+        while True:
+            try:
+                found = await self._api.call(method, seconds=seconds, **params)
+            except (TelegramUnreachable, TelegramNoResponse) as exc:
+                self._report(LinkState.CONNECTING, str(exc))
+            except TelegramApiError as exc:
+                conflicts += exc.code == 409
+                pause = max(pause, self._handle_error(exc, conflicts))
+            else:
+                self._report(LinkState.CONNECTED)
+                return found
+            await self._sleep(pause)
+            pause = min(pause * 2, _MAX_PAUSE)
+
+    def _handle_error(self, error: TelegramApiError, conflicts: int) -> float:
+        """How long to wait at least, or an error that waiting does not mend."""
+        if error.code in (401, 404):
+            raise Forbidden(BAD_TOKEN) from None
+        if error.code == 429:
+            self._report(LinkState.THROTTLED, f"Telegram asks to wait {error.retry_after:g} s")
+            return error.retry_after
+        if error.code == 409 and "webhook" in error.description.lower():
+            raise Forbidden(WEBHOOK_IN_USE) from None
+        if error.code == 409 and conflicts < _MAX_CONFLICTS:
+            # The poll of a process that was just killed may still hang at Telegram.
+            return _FIRST_PAUSE
+        if error.code == 409:
+            raise Forbidden(BOT_IN_USE) from None
+        if error.code < 500:
+            raise error
+        self._report(LinkState.CONNECTING, str(error))
+        return _FIRST_PAUSE
+
+    def _report(self, link: LinkState, detail: str = "") -> None:
+        if link is not self._link:
+            self._link = link
+            self._context.report(link, detail)
+
+
+class FloodDetector:
+    """Knows which chats wait now. When `CHATS` of them do at the same time, the pause is the account's."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._paused_until: dict[str, float] = {}
+
+    def classify(self, error: Throttled, chat: str) -> Throttled:
+        now = self._now()
+        self._paused_until = {name: until for name, until in self._paused_until.items() if until > now}
+        self._paused_until[chat] = now + error.after.total_seconds()
+        return Throttled(str(error), after=error.after, account=len(self._paused_until) >= BOT_WIDE_CHATS)

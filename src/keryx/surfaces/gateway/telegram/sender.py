@@ -1,0 +1,239 @@
+"""Sends parts as Bot API calls and translates Telegram's refusals to send errors."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from keryx.core.deliveries import REPEAT_MARK, Target
+from keryx.core.errors import MessageGone, NotSent, Refused, SendError, Throttled, Uncertain
+from keryx.core.media import Attachment
+from keryx.core.ports.adapter import OutgoingPart
+from keryx.core.questions import Button
+from keryx.markdown import split, telegram_entities
+from keryx.markdown.split import LengthLimit, TextUnit
+from keryx.markdown.telegram_entities import TelegramEntity, TelegramText
+from keryx.surfaces.gateway.telegram.bot_api import (
+    TelegramApi,
+    TelegramApiError,
+    TelegramNoResponse,
+    TelegramUnreachable,
+)
+
+LIMIT = LengthLimit(telegram_entities.LIMIT.size - len(REPEAT_MARK), TextUnit.UTF16)
+"""The mark of a repetition always has room."""
+
+_DEFAULT_PAUSE_SECONDS = 5.0
+_PHOTO_TYPES = ("image/jpeg", "image/png", "image/webp")
+_MAX_PHOTO_BYTES = 10_000_000
+_MAX_UPLOAD_BYTES = 50_000_000
+_MAX_LABEL_LENGTH = 60
+_MAX_CALLBACK_BYTES = 64
+"""In bytes: what Telegram keeps for a button and gives back when it is pressed."""
+_REFUSAL_REASONS = (
+    ("bot was blocked by the user", "the person has blocked the bot"),
+    ("user is deactivated", "the person's account no longer exists"),
+    ("bot can't initiate conversation", "the person has not written to the bot yet"),
+    ("bot was kicked", "the bot is no longer in this chat"),
+    ("bot is not a member", "the bot is no longer in this chat"),
+    ("chat not found", "there is no such chat, or the bot has never been in it"),
+    ("message thread not found", "the topic was deleted"),
+    ("topic_closed", "the topic is closed"),
+    ("not enough rights", "the bot may not write in this chat: an administrator must allow it"),
+    ("have no rights", "the bot may not write in this chat: an administrator must allow it"),
+)
+
+
+def render_parts(markdown: str) -> Sequence[str]:
+    return [split.pack_part(one) for one in telegram_entities.render_parts(markdown, LIMIT)]
+
+
+async def send(api: TelegramApi, parcel: OutgoingPart) -> str:
+    """Send one parcel; gives the id of the message. Raises the errors that an adapter may."""
+    try:
+        return await _send_following_migration(api, parcel)
+    except TelegramApiError as exc:
+        raise translate_error(exc) from None
+
+
+async def send_typing(api: TelegramApi, target: Target) -> None:
+    try:
+        await api.call("sendChatAction", **_build_chat_params(target), action="typing")
+    except TelegramApiError as exc:
+        raise translate_error(exc) from None
+    except (TelegramUnreachable, TelegramNoResponse) as exc:
+        raise NotSent(str(exc)) from None
+
+
+def translate_error(error: TelegramApiError) -> SendError:
+    """What a refusal means. A 5xx says nothing about whether the message was taken."""
+    text = error.description.lower()
+    if error.code == 429:
+        wait = timedelta(seconds=error.retry_after or _DEFAULT_PAUSE_SECONDS)
+        return Throttled(f"Telegram asks to wait {wait.total_seconds():g} s", after=wait)
+    if error.code in (401, 404):
+        return NotSent("Telegram does not know the bot's token: run `keryx gateway setup telegram`")
+    if error.code >= 500:
+        return Uncertain(f"Telegram broke down ({error.code}) and may have taken the message")
+    if "message to edit not found" in text or "message can't be edited" in text:
+        return MessageGone("the message to edit is no longer there")
+    why = next((sentence for words, sentence in _REFUSAL_REASONS if words in text), error.description)
+    return Refused(f"Telegram refuses: {why}")
+
+
+async def _send_following_migration(api: TelegramApi, parcel: OutgoingPart) -> str:
+    """Send to the chat, or to the one that it has become; a group that moved takes nothing under its old id."""
+    try:
+        return await _send_part(api, parcel)
+    except TelegramApiError as exc:
+        if not exc.moved_to:
+            raise
+        moved = msgspec.structs.replace(parcel.target, chat=exc.moved_to, reply_to="")
+    return await _send_part(api, msgspec.structs.replace(parcel, target=moved))
+
+
+async def _send_part(api: TelegramApi, parcel: OutgoingPart) -> str:
+    try:
+        if parcel.attachment is not None:
+            return await _send_file(api, parcel, parcel.attachment)
+        return await _send_text(api, parcel, split.unpack_part(parcel.text, TelegramText))
+    except TelegramUnreachable as exc:
+        raise NotSent(str(exc)) from None
+    except TelegramNoResponse as exc:
+        raise Uncertain(str(exc)) from None
+
+
+async def _send_text(api: TelegramApi, parcel: OutgoingPart, shown: TelegramText) -> str:
+    """Send a text, and where Telegram does not take its buttons without them: it says itself how to answer."""
+    try:
+        return await _send_formatted(api, parcel, shown)
+    except TelegramApiError as exc:
+        if (
+            not parcel.buttons
+            or exc.code != 400
+            or not _description_contains(exc, "button", "keyboard", "markup")
+        ):
+            raise
+        return await _send_formatted(api, msgspec.structs.replace(parcel, buttons=()), shown)
+
+
+async def _send_formatted(api: TelegramApi, parcel: OutgoingPart, shown: TelegramText) -> str:
+    mark = REPEAT_MARK if parcel.again else ""
+    try:
+        return await _send_or_edit(api, parcel, mark + shown.text, _shift_entities(shown.entities, len(mark)))
+    except TelegramApiError as exc:
+        if not shown.entities or not _is_formatting_error(exc):
+            raise
+        return await _send_or_edit(api, parcel, mark + shown.plain, [])
+
+
+async def _send_or_edit(
+    api: TelegramApi, parcel: OutgoingPart, text: str, entities: list[dict[str, Any]]
+) -> str:
+    # Without entities of ours Telegram would find its own, which changes no text.
+    body: dict[str, Any] = {
+        "text": text,
+        "entities": entities,
+        "reply_markup": _build_keyboard(parcel.buttons),
+    }
+    if not parcel.edits:
+        found = await api.call(
+            "sendMessage", **_build_chat_params(parcel.target), **_build_reply_params(parcel), **body
+        )
+        return _read_message_id(found)
+    try:
+        await api.call(
+            "editMessageText", chat_id=parcel.target.chat, message_id=_parse_number(parcel.edits), **body
+        )
+    except TelegramApiError as exc:
+        if "message is not modified" not in exc.description.lower():
+            raise
+    return parcel.edits
+
+
+async def _send_file(api: TelegramApi, parcel: OutgoingPart, attachment: Attachment) -> str:
+    if len(attachment.body) > _MAX_UPLOAD_BYTES:
+        raise Refused(f"{attachment.name} is larger than the 50 MB that Telegram takes from a bot")
+    method, field = _choose_method(attachment)
+    place = {
+        **_build_chat_params(parcel.target),
+        **_build_reply_params(parcel),
+        "caption": REPEAT_MARK.strip() if parcel.again else None,
+    }
+    try:
+        found = await api.upload(method, field, attachment, **place)
+    except TelegramApiError as exc:
+        if field == "document" or exc.code != 400 or exc.moved_to:
+            raise
+        found = await api.upload("sendDocument", "document", attachment, **place)
+    return _read_message_id(found)
+
+
+def _choose_method(attachment: Attachment) -> tuple[str, str]:
+    mime = attachment.mime.partition(";")[0].strip().lower()
+    if mime in _PHOTO_TYPES and len(attachment.body) <= _MAX_PHOTO_BYTES:
+        return "sendPhoto", "photo"
+    if mime == "audio/ogg":
+        return "sendVoice", "voice"
+    if mime in ("audio/mpeg", "audio/mp4"):
+        return "sendAudio", "audio"
+    return "sendDocument", "document"
+
+
+def _build_chat_params(target: Target) -> dict[str, Any]:
+    if not target.chat:
+        raise Refused("the target names no chat: write telegram:<chat id>")
+    return {
+        "chat_id": target.chat,
+        "message_thread_id": _parse_number(target.thread) if target.thread else None,
+    }
+
+
+def _build_reply_params(parcel: OutgoingPart) -> dict[str, Any]:
+    """In a group the first part shows what it answers; a direct chat needs no such help."""
+    target = parcel.target
+    if parcel.part or not target.reply_to or not target.chat.startswith("-"):
+        return {}
+    return {
+        "reply_parameters": {
+            "message_id": _parse_number(target.reply_to),
+            "allow_sending_without_reply": True,
+        }
+    }
+
+
+def _parse_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise Refused(f"{text[:40]!r} is no number, as Telegram needs it here") from None
+
+
+def _read_message_id(found: Any) -> str:
+    try:
+        return str(found["message_id"])
+    except (TypeError, KeyError):
+        raise TelegramNoResponse("Telegram took the message and gave no id") from None
+
+
+def _build_keyboard(buttons: Sequence[Button]) -> dict[str, Any] | None:
+    """A row for each button; none at all if one of them says more than Telegram keeps."""
+    if not buttons or any(len(b.says.encode()) > _MAX_CALLBACK_BYTES for b in buttons):
+        return None
+    rows = [[{"text": b.label[:_MAX_LABEL_LENGTH], "callback_data": b.says}] for b in buttons]
+    return {"inline_keyboard": rows}
+
+
+def _is_formatting_error(error: TelegramApiError) -> bool:
+    return error.code == 400 and _description_contains(error, "entit", "parse")
+
+
+def _description_contains(error: TelegramApiError, *words: str) -> bool:
+    return any(word in error.description.lower() for word in words)
+
+
+def _shift_entities(entities: Sequence[TelegramEntity], by: int) -> list[dict[str, Any]]:
+    return [
+        msgspec.to_builtins(msgspec.structs.replace(entity, offset=entity.offset + by)) for entity in entities
+    ]

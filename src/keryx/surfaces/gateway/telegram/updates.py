@@ -1,0 +1,166 @@
+"""Receives Bot API updates one by one: parses them, fetches their files and hands them to the engine. Unreadable updates are counted and skipped."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from keryx.core.errors import Invalid
+from keryx.core.media import Attachment
+from keryx.core.messages import Part, Text
+from keryx.core.ports.adapter import AdapterContext, InboundMessage, Receipt
+from keryx.surfaces.gateway.telegram.bot_api import (
+    MAX_FILE_BYTES,
+    TelegramApi,
+    TelegramApiError,
+    TelegramNoResponse,
+    TelegramUnreachable,
+)
+from keryx.surfaces.gateway.telegram.types import TelegramUpdate
+from keryx.surfaces.gateway.telegram.update_parser import (
+    PLATFORM,
+    BotIdentity,
+    ChatMigration,
+    ParsedMessage,
+    RemoteFile,
+    parse_callback,
+    parse_update,
+)
+
+log = logging.getLogger(__name__)
+
+_MAX_FETCHES = 4
+_FETCH_TIMEOUT_SECONDS = 120.0
+_MAX_TOAST_LENGTH = 200
+_TOAST_TIMEOUT_SECONDS = 5.0
+
+
+class _UpdateNumber(msgspec.Struct, frozen=True):
+    update_id: int
+
+
+class _PendingUpdate(msgspec.Struct, frozen=True):
+    """What an update says, if anything: words and files that are still to be fetched, a press that is to be
+    acknowledged, or that a chat has moved."""
+
+    inbound: InboundMessage | None = None
+    callback_id: str = ""
+    files: tuple[RemoteFile, ...] = ()
+    migration: ChatMigration | None = None
+
+
+class UpdateReceiver:
+    """Hands updates to the door. `skipped` counts those that could not be read or were refused as wrong."""
+
+    def __init__(self, api: TelegramApi, door: AdapterContext, me: BotIdentity) -> None:
+        self._api = api
+        self._context = door
+        self._bot = me
+        self._fetches = asyncio.Semaphore(_MAX_FETCHES)
+        self.skipped = 0
+
+    async def receive_batch(self, batch: object) -> int | None:
+        """Take a polled batch in, in the order of its numbers, each with the cursor behind it; gives the next offset.
+
+        An update that is no message moves no cursor of its own: the next message moves it past both, and until
+        then it is merely read again after a restart. `None` when nothing in the batch has a number."""
+        updates = self._sort_batch(batch)
+        ready = [self._parse(update) for update in updates.values()]
+        for number, event in zip(updates, await self._fetch_files(ready), strict=True):
+            await self._receive(event, cursor=(f"{PLATFORM}:{self._bot.account}", str(number + 1)))
+        return max(updates) + 1 if updates else None
+
+    async def receive_one(self, update: object) -> None:
+        """Take in an update that was posted to us; its sender repeats it until we say that it is stored."""
+        [event] = await self._fetch_files([self._parse(update)])
+        await self._receive(event)
+
+    def _sort_batch(self, batch: object) -> dict[int, object]:
+        found: dict[int, object] = {}
+        for update in _as_list(batch):
+            try:
+                found[msgspec.convert(update, _UpdateNumber).update_id] = update
+            except msgspec.ValidationError:
+                self._skip("it has no number")
+        return dict(sorted(found.items()))
+
+    async def _fetch_files(self, events: Sequence[_PendingUpdate]) -> Sequence[_PendingUpdate]:
+        """The events with their files, which are fetched side by side."""
+        if not any(event.files for event in events):
+            return events
+        return await asyncio.gather(*(self._add_files(event) for event in events))
+
+    def _parse(self, raw: object) -> _PendingUpdate:
+        try:
+            update = msgspec.convert(raw, TelegramUpdate)
+        except msgspec.ValidationError as exc:
+            self._skip(str(exc))
+            return _PendingUpdate()
+        if update.callback_query is not None:
+            return _PendingUpdate(parse_callback(update.callback_query, self._bot), update.callback_query.id)
+        match parse_update(update, self._bot):
+            case ChatMigration() as moved:
+                return _PendingUpdate(migration=moved)
+            case ParsedMessage(inbound=inbound, files=files):
+                return _PendingUpdate(inbound, files=files)
+            case None:
+                return _PendingUpdate()
+
+    async def _add_files(self, event: _PendingUpdate) -> _PendingUpdate:
+        """The event with its files. Those of a stranger are named and never fetched."""
+        if event.inbound is None or not event.files:
+            return event
+        if not await self._context.is_allowed(event.inbound.source):
+            kept: list[Part] = [Text(f"[{file.name}]") for file in event.files]
+        else:
+            kept = [await self._fetch_part(file) for file in event.files]
+        return _PendingUpdate(msgspec.structs.replace(event.inbound, parts=(*event.inbound.parts, *kept)))
+
+    async def _fetch_part(self, file: RemoteFile) -> Part:
+        """The file as a part of the message, or a sentence that says why it is not there."""
+        try:
+            if file.size > MAX_FILE_BYTES:
+                raise Invalid("it is larger than the 20 MB that Telegram gives to a bot")
+            async with self._fetches, asyncio.timeout(_FETCH_TIMEOUT_SECONDS):
+                body = await self._api.fetch_file(file.file_id)
+                return await self._context.store_attachment(
+                    Attachment(name=file.name, mime=file.mime, body=body)
+                )
+        except (TelegramApiError, TelegramUnreachable, TelegramNoResponse, Invalid) as exc:
+            return Text(f"[{file.name} could not be fetched: {exc}]")
+        except TimeoutError:
+            return Text(f"[{file.name} could not be fetched: it took too long]")
+
+    async def _receive(self, event: _PendingUpdate, *, cursor: tuple[str, str] | None = None) -> None:
+        receipt = None
+        if event.migration is not None:
+            await self._context.move_chat(event.migration.old, event.migration.new)
+        if event.inbound is not None:
+            try:
+                receipt = await self._context.receive(msgspec.structs.replace(event.inbound, cursor=cursor))
+            except Invalid as exc:
+                self._skip(str(exc))
+        if event.callback_id:
+            await self._acknowledge(event.callback_id, receipt)
+
+    async def _acknowledge(self, press: str, receipt: Receipt | None) -> None:
+        """End the waiting of whoever pressed a button, and show them what it led to. Telegram refuses what is too old."""
+        told = (receipt.reply or "")[:_MAX_TOAST_LENGTH] if receipt else ""
+        try:
+            await self._api.call(
+                "answerCallbackQuery",
+                seconds=_TOAST_TIMEOUT_SECONDS,
+                callback_query_id=press,
+                text=told or None,
+            )
+        except (TelegramApiError, TelegramUnreachable, TelegramNoResponse) as exc:
+            log.info("a press could not be acknowledged: %s", exc)
+
+    def _skip(self, why: str) -> None:
+        self.skipped += 1
+        log.warning("an update of Telegram is left out, %d so far: %s", self.skipped, why)
+
+
+def _as_list(batch: object) -> list[object]:
+    return batch if isinstance(batch, list) else []  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,259 @@
+"""Types of API requests: query parameters and JSON bodies. Unknown fields are refused."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from keryx.core.deliveries import DeliveryState
+from keryx.core.sessions import Activity, SessionSettings
+from keryx.core.turns import BusyMode
+
+MAX_TEXT_CHARS = 1_000_000
+
+Limit = Annotated[int, Meta(ge=1, le=200)]
+Seq = Annotated[int, Meta(ge=0, le=1 << 53)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+MessageText = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
+Timestamp = Annotated[datetime, Meta(tz=True)]
+
+
+class Archived(StrEnum):
+    NO = "no"
+    YES = "yes"
+    ANY = "any"
+
+
+class Format(StrEnum):
+    MARKDOWN = "markdown"
+    HTML = "html"
+    JSONL = "jsonl"
+
+
+class Theme(StrEnum):
+    SYSTEM = "system"
+    LIGHT = "light"
+    DARK = "dark"
+
+
+class SendWith(StrEnum):
+    ENTER = "enter"
+    CTRL_ENTER = "ctrl_enter"
+
+
+class RequestForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all requests have in common."""
+
+
+class EmptyQuery(RequestForm, frozen=True, kw_only=True):
+    pass
+
+
+class SessionQuery(RequestForm, frozen=True, kw_only=True):
+    """Filters of the list. `archived=any` shows both; `after` is `next` of the page before."""
+
+    surface: Name | None = None
+    project: Name | None = None
+    pinned: bool | None = None
+    archived: Archived = Archived.NO
+    activity: Activity | None = None
+    cwd: Annotated[str, Meta(max_length=4096)] | None = None
+    since: Timestamp | None = None
+    jobs: bool = False
+    after: Annotated[str, Meta(max_length=200)] | None = None
+    limit: Limit = 50
+
+
+class WindowQuery(RequestForm, frozen=True, kw_only=True):
+    """Which messages: the last ones below `before`, the first ones above `after`, or those `around` one. Without any
+    of them, the last ones."""
+
+    before: Seq | None = None
+    after: Seq | None = None
+    around: Seq | None = None
+    limit: Limit = 50
+
+
+class StartQuery(WindowQuery, frozen=True, kw_only=True):
+    """`session`: a conversation that is to be shown at once, with this window of it."""
+
+    session: Name | None = None
+
+
+class NameQuery(RequestForm, frozen=True, kw_only=True):
+    name: Name
+
+
+class EraseQuery(RequestForm, frozen=True, kw_only=True):
+    """`erase`: at once, instead of after the grace period."""
+
+    erase: bool = False
+
+
+class SearchQuery(RequestForm, frozen=True, kw_only=True):
+    q: Annotated[str, Meta(max_length=1000)]
+    limit: Limit = 20
+    offset: Annotated[int, Meta(ge=0, le=10_000)] = 0
+
+
+class LaneQuery(RequestForm, frozen=True, kw_only=True):
+    """`minutes`: only places where somebody spoke within this time."""
+
+    minutes: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    limit: Limit = 200
+
+
+class DeliveryQuery(RequestForm, frozen=True, kw_only=True):
+    """Without `state`, those that wait or went wrong."""
+
+    state: DeliveryState | None = None
+    limit: Limit = 100
+
+
+class DaysQuery(RequestForm, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=3660)] = 30
+
+
+class ExportQuery(RequestForm, frozen=True, kw_only=True):
+    format: Format = Format.MARKDOWN
+    redact: bool = False
+
+
+class StreamQuery(RequestForm, frozen=True, kw_only=True):
+    """Where to begin: the cursor of a snapshot. The header Last-Event-ID goes before it."""
+
+    cursor: Annotated[str, Meta(min_length=1, max_length=2000)] | None = None
+
+
+class UploadQuery(RequestForm, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(max_length=255)] = ""
+
+
+class Begin(RequestForm, frozen=True, kw_only=True):
+    """The first message of a new conversation. `media` are ids of uploads."""
+
+    text: MessageText = ""
+    media: Annotated[list[Name], Meta(max_length=20)] = []
+    settings: SessionSettings = SessionSettings()
+    project: Name | None = None
+    cwd: Annotated[str, Meta(max_length=4096)] = ""
+
+
+class Send(RequestForm, frozen=True, kw_only=True):
+    """A message. `busy` says what it does while a turn runs; without it the conversation's setting does."""
+
+    text: MessageText = ""
+    media: Annotated[list[Name], Meta(max_length=20)] = []
+    busy: BusyMode | None = None
+
+
+class SessionChange(RequestForm, frozen=True, kw_only=True):
+    """What is left out stays. `project` null takes it out of its project; `ended` false opens it again. `settings`
+    replaces all of them."""
+
+    title: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+    ended: bool | UnsetType = UNSET
+    project: Name | UnsetType | None = UNSET
+    settings: SessionSettings | UnsetType = UNSET
+
+
+class Rewrite(RequestForm, frozen=True, kw_only=True):
+    text: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
+
+
+class Stop(RequestForm, frozen=True, kw_only=True):
+    """`queue`: drop what waits too."""
+
+    queue: bool = False
+
+
+class Undo(RequestForm, frozen=True, kw_only=True):
+    count: Annotated[int, Meta(ge=1, le=1000)] = 1
+
+
+class Fork(RequestForm, frozen=True, kw_only=True):
+    """A copy up to message `through`; without it, up to the last complete turn. With `text`, that is sent to the copy:
+    to edit and resend message 7, fork through 6 with the new text."""
+
+    through: Seq | None = None
+    title: Annotated[str, Meta(max_length=1000)] | None = None
+    text: MessageText = ""
+    media: Annotated[list[Name], Meta(max_length=20)] = []
+
+
+class Compose(RequestForm, frozen=True, kw_only=True):
+    text: MessageText = ""
+    media: Annotated[list[Name], Meta(max_length=20)] = []
+
+
+class Read(RequestForm, frozen=True, kw_only=True):
+    """The last message that was seen."""
+
+    seq: Seq
+
+
+class AddProject(RequestForm, frozen=True, kw_only=True):
+    name: Name
+    colour: Annotated[str, Meta(max_length=32, pattern=r"^[#a-zA-Z0-9(),.% -]*$")] = ""
+
+
+class ProjectChange(RequestForm, frozen=True, kw_only=True):
+    name: Name | UnsetType = UNSET
+    colour: Annotated[str, Meta(max_length=32, pattern=r"^[#a-zA-Z0-9(),.% -]*$")] | UnsetType = UNSET
+
+
+class LaneChange(RequestForm, frozen=True, kw_only=True):
+    suspended: bool
+
+
+class Answer(RequestForm, frozen=True, kw_only=True):
+    """The id of an option, or free text where there are none."""
+
+    answer: Annotated[str, Meta(min_length=1, max_length=10_000)]
+
+
+class Approve(RequestForm, frozen=True, kw_only=True):
+    platform: Name
+    code: Annotated[str, Meta(min_length=1, max_length=32)]
+
+
+class SignIn(RequestForm, frozen=True, kw_only=True):
+    """The password or the token."""
+
+    secret: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class Prefer(RequestForm, frozen=True, kw_only=True):
+    theme: Theme | UnsetType = UNSET
+    send_with: SendWith | UnsetType = UNSET
+    details: bool | UnsetType = UNSET
+    model: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
+
+
+class JobsQuery(RequestForm, frozen=True, kw_only=True):
+    """`done`: those that are over too."""
+
+    done: bool = False
+
+
+class RunsQuery(RequestForm, frozen=True, kw_only=True):
+    limit: Limit = 20
+
+
+class AddJob(RequestForm, frozen=True, kw_only=True):
+    """`schedule`: 30m (once), every 2h, 0 9 * * mon-fri, @daily or 2030-01-31T09:00. `to`: local, a platform, or
+    platform:chat, with commas; without it the answers stay in the conversations of the runs."""
+
+    schedule: Name
+    prompt: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    to: Annotated[str, Meta(max_length=2000)] = ""
+    name: Annotated[str, Meta(max_length=200)] = ""
+    zone: Annotated[str, Meta(max_length=100)] = ""
+
+
+class JobChange(RequestForm, frozen=True, kw_only=True):
+    paused: bool

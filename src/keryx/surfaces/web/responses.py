@@ -1,0 +1,158 @@
+"""HTTP responses: values as JSON with ETag and gzip, and errors as problem documents by one table."""
+
+import gzip
+import hashlib
+import logging
+import math
+from http import HTTPStatus
+
+import anyio.to_thread
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keryx.core import codec
+from keryx.core.errors import (
+    AgentFailed,
+    Conflict,
+    CursorExpired,
+    DiskFull,
+    Forbidden,
+    Invalid,
+    KeryxError,
+    NotFound,
+    Retryable,
+    SendError,
+    Throttled,
+    Unavailable,
+)
+from keryx.surfaces.web.operations import Operation
+from keryx.surfaces.web.schema import Problem
+
+_MIN_COMPRESSED_BYTES = 1_000
+_THREAD_BYTES = 100_000
+_GZIP_LEVEL = 4
+log = logging.getLogger(__name__)
+PROBLEM_TYPE = "application/problem+json"
+_DETAILS = {
+    HTTPStatus.NOT_FOUND: "there is nothing at this address: GET /openapi.json tells what there is",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this address does not take that method: the header Allow tells which",
+}
+
+
+async def build_response(request: Request, operation: Operation, value: msgspec.Struct | None) -> Response:
+    """The response of an operation that gave this value."""
+    if value is None:
+        return Response(status_code=204, headers={"Cache-Control": "no-store"})
+    body = codec.dumps(value).encode()
+    headers = {"Cache-Control": "no-store"}
+    if operation.tagged:
+        tag = compute_etag(body)
+        headers = {"Cache-Control": "private, no-cache", "ETag": tag, "Vary": "Accept-Encoding, Cookie"}
+        if matches_etag(request, tag):
+            return Response(status_code=304, headers=headers)
+    if len(body) >= _MIN_COMPRESSED_BYTES and accepts_gzip(request):
+        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding, Cookie"}
+        body = (
+            await anyio.to_thread.run_sync(_compress, body) if len(body) > _THREAD_BYTES else _compress(body)
+        )
+    return Response(body, operation.status, headers, media_type="application/json")
+
+
+def compute_etag(body: bytes) -> str:
+    return f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+
+
+def matches_etag(request: Request, tag: str) -> bool:
+    """Whether the caller has this already."""
+    given = request.headers.get("if-none-match", "")
+    return given == "*" or tag in (t.strip() for t in given.split(","))
+
+
+def accepts_gzip(request: Request) -> bool:
+    for item in request.headers.get("accept-encoding", "").split(","):
+        name, _, weight = item.partition(";")
+        if name.strip().lower() in ("gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _compress(body: bytes) -> bytes:
+    return gzip.compress(body, _GZIP_LEVEL, mtime=0)
+
+
+class BodyTooLarge(KeryxError):
+    """A body is above its limit."""
+
+
+class Unauthenticated(KeryxError):
+    """The caller has not shown who they are."""
+
+
+class WrongHost(KeryxError):
+    """The request was meant for another host."""
+
+
+# The first that fits counts, so children stand before their parents.
+ERROR_STATUS: tuple[tuple[type[KeryxError], HTTPStatus, str], ...] = (
+    (Unauthenticated, HTTPStatus.UNAUTHORIZED, "the caller has not shown who they are"),
+    (WrongHost, HTTPStatus.MISDIRECTED_REQUEST, "this place is not known under that name"),
+    (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the body is above its limit"),
+    (Invalid, HTTPStatus.BAD_REQUEST, "the request is wrong"),
+    (NotFound, HTTPStatus.NOT_FOUND, "what was named does not exist, or is not yours"),
+    (Forbidden, HTTPStatus.FORBIDDEN, "it exists, and you may not"),
+    (Conflict, HTTPStatus.CONFLICT, "the state is another than the request expects"),
+    (CursorExpired, HTTPStatus.GONE, "the cursor is too old: load again"),
+    (Throttled, HTTPStatus.TOO_MANY_REQUESTS, "too often: wait as long as `Retry-After` says"),
+    (AgentFailed, HTTPStatus.BAD_GATEWAY, "an agent failed"),
+    (SendError, HTTPStatus.BAD_GATEWAY, "a platform failed"),
+    (DiskFull, HTTPStatus.INSUFFICIENT_STORAGE, "nothing can be written until space is freed"),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer now"),
+)
+
+
+def build_problem(status: HTTPStatus, detail: str, *, after: float | None = None) -> Response:
+    """A document that says what went wrong and what to do next."""
+    seconds = None if after is None else max(1, math.ceil(after))
+    document = Problem(title=status.phrase, status=status.value, detail=detail, after=seconds)
+    headers = {"Cache-Control": "no-store"}
+    if seconds is not None:
+        headers["Retry-After"] = str(seconds)
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="keryx"'
+    return Response(codec.dumps(document), status.value, headers, media_type=PROBLEM_TYPE)
+
+
+def problem_from_error(error: KeryxError) -> Response:
+    """The document of an error."""
+    status = next(
+        (status for kind, status, _ in ERROR_STATUS if isinstance(error, kind)),
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    )
+    after = error.after.total_seconds() if isinstance(error, Retryable | Throttled) else None
+    return build_problem(status, str(error), after=after)
+
+
+async def handle_http_error(_: Request, error: Exception) -> Response:
+    """What starlette itself refuses."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    answer = build_problem(status, _DETAILS.get(status, error.detail))
+    for name, value in (error.headers or {}).items():
+        answer.headers[name] = value
+    return answer
+
+
+async def handle_keryx_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, KeryxError)
+    return problem_from_error(error)
+
+
+def report_unexpected(error: Exception) -> Response:
+    """For an error that nobody foresaw: it is logged, and nothing of it is told."""
+    log.error("a request failed", exc_info=error)
+    return build_problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "something went wrong here: try again, and look into the log of keryx serve",
+    )

@@ -1,0 +1,651 @@
+"""Types of API responses. Times are UTC, HTML is sanitised, and fields with their default value are left out of the JSON."""
+
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from keryx.core.deliveries import DeliveryState
+from keryx.core.jobs import JobState
+from keryx.core.messages import Mark, Role
+from keryx.core.questions import Consent
+from keryx.core.sessions import Activity, EndReason, SessionSettings, TitleBy
+from keryx.core.turns import BusyMode, TurnState
+from keryx.core.usage import Tokens
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What all answers have in common."""
+
+
+class Session(View, frozen=True, kw_only=True):
+    """A conversation, in lists and alone. `platform` and `place` say where it began; `read` is the last message that
+    the viewer has seen, known in lists and snapshots only: there is something unread if `last_seq` is above it. `cost`
+    is in millionths."""
+
+    id: str
+    surface: str
+    created_at: datetime
+    active_at: datetime
+    title: str = ""
+    title_by: TitleBy | None = None
+    platform: str = ""
+    place: str = ""
+    activity: Activity = Activity.IDLE
+    read: int | None = None
+    project: str | None = None
+    pinned: bool = False
+    archived: bool = False
+    deleted_at: datetime | None = None
+    ended_at: datetime | None = None
+    end_reason: EndReason | None = None
+    parent: str | None = None
+    parent_seq: int | None = None
+    cwd: str = ""
+    settings: SessionSettings = SessionSettings()
+    epoch: int = 0
+    last_seq: int = 0
+    messages: int = 0
+    turns: int = 0
+    tokens: Tokens = Tokens()
+    cost: int | None = None
+    cost_status: str = "unknown"
+    context_used: int | None = None
+    context_limit: int | None = None
+
+
+class SessionPage(View, frozen=True, kw_only=True):
+    """Sessions, pinned first, then by last message. `next` is what `after` takes for the next page."""
+
+    sessions: list[Session]
+    next: str | None = None
+
+
+class Text(View, frozen=True, kw_only=True, tag="text", tag_field="type"):
+    """`cut`: only the beginning; the message asked for alone has it all."""
+
+    text: str
+    html: str
+    cut: bool = False
+
+
+class Reasoning(View, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
+    text: str
+    html: str
+
+
+class Notice(View, frozen=True, kw_only=True, tag="notice", tag_field="type"):
+    text: str
+    kind: str = ""
+
+
+class ToolCall(View, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
+    """`input` is the JSON text as the model wrote it; `main` its first short value, for one line."""
+
+    id: str
+    name: str
+    input: str
+    main: str = ""
+    cut: bool = False
+
+
+class ToolResult(View, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
+    """`cut`: only the beginning; the message asked for alone has it all."""
+
+    id: str
+    name: str
+    output: str
+    failed: bool = False
+    cut: bool = False
+
+
+class Media(View, frozen=True, kw_only=True, tag="media", tag_field="type"):
+    """A picture, sound or file. `kind` is image, audio or file."""
+
+    media: str
+    url: str
+    kind: str
+    mime: str = ""
+    name: str = ""
+    transcript: str = ""
+
+
+Part: TypeAlias = Text | Reasoning | Notice | ToolCall | ToolResult | Media
+
+
+class Message(View, frozen=True, kw_only=True):
+    """One entry of a conversation; `id` is `<session>.<seq>`. `client` is the idempotency key it was sent with.
+    `undone` is above zero for what an undo took back."""
+
+    id: str
+    session: str
+    seq: int
+    role: Role
+    at: datetime
+    parts: list[Part]
+    turn: str | None = None
+    epoch: int = 0
+    author: str = ""
+    surface: str = ""
+    client: str = ""
+    mark: Mark | None = None
+    observed: bool = False
+    undone: int = 0
+
+
+class MessageWindow(View, frozen=True, kw_only=True):
+    """Messages without a gap, oldest first. `earlier` and `later`: there are more in that direction."""
+
+    messages: list[Message]
+    earlier: bool = False
+    later: bool = False
+
+
+class Turn(View, frozen=True, kw_only=True):
+    """One unit of work of an agent. `to` is where the answer goes beside the conversation."""
+
+    id: str
+    session: str
+    state: TurnState
+    mode: BusyMode
+    created_at: datetime
+    input_seq: int
+    surface: str = ""
+    attempts: int = 0
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    cancelling: bool = False
+    error: str | None = None
+    merged_into: str | None = None
+    to: str = ""
+
+
+class DraftPart(View, frozen=True, kw_only=True):
+    """A stretch of the answer that is being written: reasoning, text, or a picture or file. `blocks` are the html of its
+    paragraphs."""
+
+    thought: bool = False
+    text: str = ""
+    blocks: list[str] = []
+    media: Media | None = None
+
+
+class Draft(View, frozen=True, kw_only=True):
+    """What a running turn has said since its last message. `n` counts the pieces it was made of."""
+
+    turn: str
+    n: int = 0
+    parts: list[DraftPart] = []
+
+
+class Waiting(View, frozen=True, kw_only=True):
+    """A turn in the queue, with the message that it will answer."""
+
+    turn: Turn
+    message: Message
+
+
+class Queue(View, frozen=True, kw_only=True):
+    waiting: list[Waiting]
+
+
+class Epoch(View, frozen=True, kw_only=True):
+    """A stretch between two compactions: `summary` stands for all messages below `first_seq`."""
+
+    number: int
+    first_seq: int
+    summary: str
+    html: str
+    created_at: datetime
+
+
+class Composer(View, frozen=True, kw_only=True):
+    """What was typed and not sent."""
+
+    text: str = ""
+    media: list[Media] = []
+
+
+class Sent(View, frozen=True, kw_only=True):
+    """What became of a message. `reply` is the answer of a slash command; it starts no turn. `session` is where to
+    go on, which a command may change."""
+
+    duplicate: bool
+    session: str | None = None
+    turn: str | None = None
+    seq: int | None = None
+    reply: str | None = None
+
+
+class Forked(View, frozen=True, kw_only=True):
+    """The new conversation, and what became of the message that was sent to it."""
+
+    session: Session
+    sent: Sent | None = None
+
+
+class Stopped(View, frozen=True, kw_only=True):
+    turn: Turn | None = None
+
+
+class Undone(View, frozen=True, kw_only=True):
+    """`text` is the last question that was taken back, for editing."""
+
+    text: str
+
+
+class Redone(View, frozen=True, kw_only=True):
+    messages: int
+
+
+class StoryEvent(View, frozen=True, kw_only=True):
+    at: datetime
+    what: str
+
+
+class Story(View, frozen=True, kw_only=True):
+    """All that happened to one message. `outcome` says how it ended."""
+
+    message: str
+    outcome: str
+    events: list[StoryEvent]
+
+
+class Branch(View, frozen=True, kw_only=True):
+    """A conversation among its relatives. `parent` is what it was forked from; `after` what its lane had before a
+    reset, for the reason `why`."""
+
+    id: str
+    title: str
+    created_at: datetime
+    active_at: datetime
+    last_seq: int
+    parent: str | None = None
+    parent_seq: int | None = None
+    activity: Activity = Activity.IDLE
+    archived: bool = False
+    ended_at: datetime | None = None
+    end_reason: EndReason | None = None
+    epochs: list[Epoch] = []
+    after: str | None = None
+    why: str = ""
+
+
+class Lineage(View, frozen=True, kw_only=True):
+    """The forks that a conversation belongs to and its neighbours in its lanes, oldest first."""
+
+    branches: list[Branch]
+
+
+class Preferences(View, frozen=True, kw_only=True):
+    """How the viewer likes the page: kept on the server, the same in every browser. `model`: what new conversations
+    begin with; empty for the one in force."""
+
+    theme: str = "system"
+    send_with: str = "enter"
+    details: bool = False
+    model: str = ""
+
+
+class Who(View, frozen=True, kw_only=True):
+    """The person who looks. `signed_in`: by a cookie, which can be given up. `password`: signing in is required here."""
+
+    principal: str
+    profile: str
+    operator: bool
+    signed_in: bool = False
+    password: bool = False
+
+
+class SignedIn(View, frozen=True, kw_only=True):
+    """A browser that is signed in. `current`: the one that asks."""
+
+    id: str
+    created_at: datetime
+    seen_at: datetime
+    expires_at: datetime
+    browser: str = ""
+    current: bool = False
+
+
+class SignIns(View, frozen=True, kw_only=True):
+    sign_ins: list[SignedIn]
+
+
+class Pairing(View, frozen=True, kw_only=True):
+    """Somebody who waits to be let in."""
+
+    id: str
+    platform: str
+    person: str
+    created_at: datetime
+    expires_at: datetime
+    name: str = ""
+
+
+class Grant(View, frozen=True, kw_only=True):
+    """Somebody who was let in."""
+
+    id: str
+    platform: str
+    person: str
+    at: datetime
+    name: str = ""
+    by: str = ""
+    operator: bool = False
+
+
+class Pairings(View, frozen=True, kw_only=True):
+    waiting: list[Pairing]
+    granted: list[Grant]
+
+
+class Delivery(View, frozen=True, kw_only=True):
+    """One answer on its way to a platform."""
+
+    id: str
+    target: str
+    platform: str
+    text: str
+    state: DeliveryState
+    attempts: int
+    created_at: datetime
+    session: str | None = None
+    turn: str | None = None
+    parts_sent: int = 0
+    not_before: datetime | None = None
+    error: str | None = None
+    sent_at: datetime | None = None
+
+
+class Deliveries(View, frozen=True, kw_only=True):
+    deliveries: list[Delivery]
+
+
+class Option(View, frozen=True, kw_only=True):
+    id: str
+    label: str
+    consent: Consent = Consent.OTHER
+
+
+class Question(View, frozen=True, kw_only=True):
+    """What an agent asks a person. Without options the answer is free text. `state`: open, answered, expired or
+    cancelled. `note`: what has to be known to answer, such as that the program that asked is gone."""
+
+    id: str
+    session: str
+    turn: str
+    title: str
+    state: str
+    asked_at: datetime
+    detail: str = ""
+    tool: str = ""
+    options: list[Option] = []
+    answer: str | None = None
+    note: str = ""
+    expires_at: datetime | None = None
+
+
+class Questions(View, frozen=True, kw_only=True):
+    questions: list[Question]
+
+
+class Project(View, frozen=True, kw_only=True):
+    id: str
+    name: str
+    created_at: datetime
+    colour: str = ""
+    sessions: int = 0
+
+
+class Projects(View, frozen=True, kw_only=True):
+    projects: list[Project]
+
+
+class Hit(View, frozen=True, kw_only=True):
+    """Something found: a message, or a title (`seq` is left out). `html` is the passage with `<mark>` around hits."""
+
+    session: Session
+    html: str
+    text: str
+    seq: int | None = None
+    role: Role | None = None
+    at: datetime | None = None
+    before: str = ""
+    after: str = ""
+
+
+class Found(View, frozen=True, kw_only=True):
+    hits: list[Hit]
+    more: bool = False
+
+
+class Lane(View, frozen=True, kw_only=True):
+    """A place to talk: a chat, a group member, a thread. `id` names it in addresses."""
+
+    id: str
+    key: str
+    platform: str
+    chat_type: str
+    shared: bool
+    suspended: bool
+    created_at: datetime
+    active_at: datetime
+    session: str | None = None
+    title: str = ""
+    place: str = ""
+    person: str = ""
+    topic: str = ""
+    expires_at: datetime | None = None
+
+
+class Lanes(View, frozen=True, kw_only=True):
+    lanes: list[Lane]
+
+
+class Snapshot(View, frozen=True, kw_only=True):
+    """A conversation as one read saw it. The stream from `cursor` misses nothing and repeats nothing."""
+
+    session: Session
+    messages: list[Message]
+    cursor: str
+    earlier: bool = False
+    later: bool = False
+    running: Turn | None = None
+    draft: Draft | None = None
+    queue: list[Waiting] = []
+    deliveries: list[Delivery] = []
+    epochs: list[Epoch] = []
+    questions: list[Question] = []
+    composer: Composer = Composer()
+    lanes: list[Lane] = []
+
+
+class Move(View, frozen=True, kw_only=True):
+    at: datetime
+    why: str
+    session: str | None = None
+    title: str = ""
+
+
+class LaneHistory(View, frozen=True, kw_only=True):
+    """A lane, and the conversations it had, newest first."""
+
+    lane: Lane
+    moves: list[Move]
+
+
+class Running(View, frozen=True, kw_only=True):
+    """A row of the board: a turn that runs or waits, its conversation, and what it does. `step` is the tool it called
+    last."""
+
+    turn: Turn
+    session: Session
+    asked: str = ""
+    step: str = ""
+    question: Question | None = None
+
+
+class Board(View, frozen=True, kw_only=True):
+    turns: list[Running]
+
+
+class UsageRow(View, frozen=True, kw_only=True):
+    """What one day, model and surface used. `cost` is in millionths; null when no price is known."""
+
+    day: str
+    model: str
+    surface: str
+    turns: int = 0
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: int | None = None
+    estimated: bool = False
+
+
+class Spent(View, frozen=True, kw_only=True):
+    """What one person or conversation used in the same time: tokens of every kind, over so many calls of a model."""
+
+    id: str
+    name: str
+    calls: int
+    tokens: int
+    cost: int | None = None
+    estimated: bool = False
+
+
+class Usage(View, frozen=True, kw_only=True):
+    """All of it by day, and the people and conversations that used most."""
+
+    days: list[UsageRow]
+    people: list[Spent]
+    sessions: list[Spent]
+
+
+class Model(View, frozen=True, kw_only=True):
+    name: str
+    host: str = ""
+    context: int | None = None
+    images: bool = False
+    default: bool = False
+
+
+class Models(View, frozen=True, kw_only=True):
+    models: list[Model]
+
+
+class Command(View, frozen=True, kw_only=True):
+    """A slash command, for completion. `busy`: may be given while a turn runs."""
+
+    name: str
+    help: str
+    usage: str = ""
+    aliases: list[str] = []
+    busy: bool = True
+
+
+class Setting(View, frozen=True, kw_only=True):
+    """A setting in force, and where it comes from. Secrets are not shown."""
+
+    name: str
+    value: str
+    source: str
+
+
+class AllSettings(View, frozen=True, kw_only=True):
+    settings: list[Setting]
+
+
+class Connection(View, frozen=True, kw_only=True):
+    """How an account stands with its platform: `link` is connecting, connected, throttled, refused or broken. The counters
+    run since the process began."""
+
+    platform: str
+    account: str
+    link: str
+    detail: str = ""
+    since: datetime | None = None
+    received: int = 0
+    sent: int = 0
+    failed: int = 0
+    throttled: int = 0
+
+
+class Connections(View, frozen=True, kw_only=True):
+    connections: list[Connection]
+
+
+class Start(View, frozen=True, kw_only=True):
+    """All that the page needs to begin. The stream from `cursor` misses nothing. `open` is the conversation that was asked
+    for, if there is such a one."""
+
+    who: Who
+    version: str
+    agent: str
+    cursor: str
+    sessions: SessionPage
+    projects: list[Project]
+    turns: list[Turn]
+    questions: list[Question]
+    deliveries: int
+    models: list[Model]
+    commands: list[Command]
+    preferences: Preferences
+    composer: Composer
+    connections: list[Connection]
+    open: Snapshot | None = None
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, and in `detail` what to do next. `after` says in how many seconds to try again."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    after: int | None = None
+
+
+class Run(View, frozen=True, kw_only=True):
+    """What became of one due time of a job. `status` is how the answer stands, `delivery` how its way to people stands;
+    `silent` means that there was nothing to send."""
+
+    due_at: datetime
+    at: datetime
+    status: str
+    delivery: str = ""
+    session: str | None = None
+    turn: str | None = None
+    error: str | None = None
+    deliveries: list[Delivery] = []
+
+
+class Job(View, frozen=True, kw_only=True):
+    """A prompt that runs by a schedule. `to` are the places that its answers are sent to; `last` is its last run."""
+
+    id: str
+    name: str
+    prompt: str
+    schedule: str
+    zone: str
+    to: list[str]
+    state: JobState
+    owner: str
+    created_at: datetime
+    next_at: datetime | None = None
+    why: str = ""
+    last: Run | None = None
+
+
+class Jobs(View, frozen=True, kw_only=True):
+    jobs: list[Job]
+
+
+class JobRuns(View, frozen=True, kw_only=True):
+    """A job with its last runs, newest first."""
+
+    job: Job
+    runs: list[Run]

@@ -1,0 +1,102 @@
+"""The files of the page, held in memory and compressed once, under URLs that change with their content."""
+
+import gzip
+import hashlib
+import re
+from http import HTTPStatus
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keryx.surfaces.web.responses import accepts_gzip, build_problem, compute_etag, matches_etag
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "ico": "image/x-icon",
+    "json": "application/json",
+    "webmanifest": "application/manifest+json",
+    "woff2": "font/woff2",
+    "txt": "text/plain; charset=utf-8",
+}
+_IMMUTABLE = "public, max-age=31536000, immutable"
+_NO_CACHE = "no-cache"
+_INDEX = "index.html"
+_PREFIX = "/static/"
+_LINK = re.compile(r'\b(href|src)="([\w./-]+)"')
+
+
+class StaticFile(msgspec.Struct, frozen=True):
+    body: bytes
+    gzipped: bytes
+    mime: str
+    etag: str
+
+
+class StaticFiles:
+    """Every file of the page. All share one mark, so that modules find each other by relative names."""
+
+    def __init__(self) -> None:
+        found = _read_files(resources.files("keryx.surfaces.web") / "static", "")
+        digest = hashlib.sha256()
+        for name, body in sorted(found.items()):
+            digest.update(f"{name}\0{len(body)}\0".encode() + body)
+        self.version = digest.hexdigest()[:12]
+        self._files = {name: _build_file(name, body) for name, body in found.items() if name != _INDEX}
+        self._index = _build_file(_INDEX, self._add_version(found.get(_INDEX, b"")))
+
+    async def serve_file(self, request: Request) -> Response:
+        """`/static/<mark>/<name>`. Under another mark the file of now is given, not to be kept."""
+        mark, _, name = request.path_params["name"].partition("/")
+        found = self._files.get(name)
+        if found is None:
+            return build_problem(HTTPStatus.NOT_FOUND, "the page has no such file: load the page again")
+        return _build_response(request, found, _IMMUTABLE if mark == self.version else _NO_CACHE)
+
+    async def serve_index(self, request: Request) -> Response:
+        if not self._index.body:
+            return build_problem(HTTPStatus.NOT_FOUND, "the page is not installed: install keryx again")
+        return _build_response(request, self._index, _NO_CACHE)
+
+    def _add_version(self, body: bytes) -> bytes:
+        """The index with the marked addresses of the files that it names."""
+
+        def address(found: re.Match[str]) -> str:
+            known = found[2] in self._files
+            return f'{found[1]}="{_PREFIX}{self.version}/{found[2]}"' if known else found[0]
+
+        return _LINK.sub(address, body.decode()).encode()
+
+
+def _read_files(folder: Traversable, prefix: str) -> dict[str, bytes]:
+    if not folder.is_dir():
+        return {}
+    out: dict[str, bytes] = {}
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            out |= _read_files(entry, f"{prefix}{entry.name}/")
+        elif entry.name.rpartition(".")[2] in _TYPES:
+            out[f"{prefix}{entry.name}"] = entry.read_bytes()
+    return out
+
+
+def _build_file(name: str, body: bytes) -> StaticFile:
+    packed = gzip.compress(body, 9, mtime=0)
+    return StaticFile(
+        body, packed if len(packed) < len(body) else b"", _TYPES[name.rpartition(".")[2]], compute_etag(body)
+    )
+
+
+def _build_response(request: Request, file: StaticFile, cache: str) -> Response:
+    headers = {"Cache-Control": cache, "ETag": file.etag, "Vary": "Accept-Encoding"}
+    if matches_etag(request, file.etag):
+        return Response(status_code=304, headers=headers)
+    if file.gzipped and accepts_gzip(request):
+        return Response(file.gzipped, 200, {**headers, "Content-Encoding": "gzip"}, media_type=file.mime)
+    return Response(file.body, 200, headers, media_type=file.mime)

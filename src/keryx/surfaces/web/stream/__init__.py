@@ -1,0 +1,1 @@
+"""The event stream of the API: server-sent events with cursors."""

@@ -1,0 +1,212 @@
+"""Encodes batches of changes as server-sent events, each once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from keryx.core import codec
+from keryx.core.changes import Change, ChangeKind, DraftChunk
+from keryx.core.ids import Cursor
+from keryx.core.messages import Mark, Role
+from keryx.core.sessions import Viewer
+from keryx.engine.hub.views import ChangeDetails
+from keryx.surfaces.web import presenters
+from keryx.surfaces.web.stream import events
+from keryx.surfaces.web.stream.events import Event
+from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
+
+REVISED = "revised"
+_MAX_DRAFTS = 1_000
+_SESSION_KINDS = frozenset({ChangeKind.SESSION, ChangeKind.MESSAGE, ChangeKind.TURN})
+
+
+class EncodedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event, encoded. It may be sent to whoever has not seen all changes up to the one with this index."""
+
+    index: int
+    profile: str
+    owner: str
+    owner_only: bool
+    body: bytes
+
+    def visible_to(self, viewer: Viewer) -> bool:
+        if self.owner_only:
+            return viewer.profile == self.profile and viewer.principal == self.owner
+        return viewer.sees(self.profile, self.owner)
+
+
+class ChangeEncoder:
+    """Remembers the drafts that grow, so that each step of them is told as a step."""
+
+    def __init__(self) -> None:
+        self._drafts: dict[str, IncrementalRenderer] = {}
+
+    def find_unknown_drafts(self, batch: Iterable[Change]) -> set[str]:
+        """The turns whose drafts began before this digest did: it must be given them whole."""
+        found = {c.turn: c.piece for c in reversed(list(batch)) if c.turn and c.piece}
+        return {turn for turn, first in found.items() if turn not in self._drafts and first.n > 1}
+
+    def encode_batch(
+        self, batch: Sequence[Change], details: ChangeDetails, drafts: Mapping[str, list[DraftChunk]]
+    ) -> list[EncodedEvent]:
+        """The events of a batch in the order of its changes. What changed several times is told once, as it is now;
+        a session is told before what happened in it."""
+        slots: list[list[EncodedEvent]] = [[] for _ in batch]
+        last = {_subject_key(change): index for index, change in enumerate(batch)}
+        sessions = _find_last_changes(batch)
+        for index, change in enumerate(batch):
+            session = change.session
+            if change.kind in _SESSION_KINDS and session in sessions and session in details.sessions:
+                listed = details.sessions[session]
+                if listed.session.deleted_at is None:
+                    event = events.SessionEvent(session=presenters.session(listed))
+                    slots[index].append(_encode_change(change, sessions[session], event, mark=False))
+                del sessions[session]
+            if change.kind is ChangeKind.DRAFT:
+                continue
+            if last[_subject_key(change)] == index and (event := _build_event(change, details)) is not None:
+                slots[index].append(_encode_change(change, index, event))
+        self._reset_replaced_drafts(batch)
+        for run in _group_pieces_by_turn(batch):
+            slots[run[-1][0]].extend(self._encode_draft(run, drafts))
+        self._drop_finished_drafts(batch, details)
+        return [told for slot in slots for told in slot]
+
+    def _encode_draft(
+        self, run: list[tuple[int, Change]], drafts: Mapping[str, list[DraftChunk]]
+    ) -> Iterable[EncodedEvent]:
+        """What a run of pieces of one turn adds to its draft. Only the last step has the cursor: a reader that was cut
+        between steps gets all of them again."""
+        index, change = run[-1]
+        turn = change.turn or ""
+        growing = self._drafts.get(turn)
+        whole = drafts.get(turn)
+        fresh = growing is None or growing.empty
+        if growing is None:
+            growing = self._drafts[turn] = IncrementalRenderer()
+        pieces = whole if whole is not None else [c.piece for _, c in run if c.piece]
+        steps = growing.add(pieces)
+        for number, step in enumerate(steps):
+            event = events.DraftEvent(
+                session=change.session or "",
+                turn=turn,
+                n=step.n,
+                part=step.part,
+                text=step.text,
+                thought=step.thought,
+                fresh=fresh and number == 0,
+                keep=step.keep,
+                blocks=step.blocks,
+                media=presenters.media(step.media) if step.media else None,
+            )
+            yield _encode_change(change, index, event, mark=number == len(steps) - 1)
+
+    def _reset_replaced_drafts(self, batch: Sequence[Change]) -> None:
+        """Drafts that became messages begin anew. Pieces before such a message are not told any more, so it does not
+        matter that this is known before them."""
+        for change in batch:
+            if change.turn in self._drafts and replaces_draft(change):
+                self._drafts[change.turn].reset()
+
+    def _drop_finished_drafts(self, batch: Sequence[Change], details: ChangeDetails) -> None:
+        """Drafts of turns that ended are dropped."""
+        for change in batch:
+            turn = details.turns.get(change.turn) if change.turn else None
+            if change.turn and turn is not None and turn.state.finished:
+                self._drafts.pop(change.turn, None)
+        while len(self._drafts) > _MAX_DRAFTS:
+            del self._drafts[next(iter(self._drafts))]
+
+
+def encode_event(event: Event, cursor: Cursor | None) -> bytes:
+    """An event as it goes over the wire."""
+    mark = f"id: {cursor}\n" if cursor else ""
+    return f"{mark}data: {codec.dumps(event)}\n\n".encode()
+
+
+def count_chars(batch: Iterable[Change]) -> int:
+    """About how many characters are to be rendered."""
+    return sum(len(c.message.text) for c in batch if c.message) + sum(
+        len(c.piece.text) for c in batch if c.piece
+    )
+
+
+def _encode_change(change: Change, index: int, event: Event, *, mark: bool = True) -> EncodedEvent:
+    return EncodedEvent(
+        index=index,
+        profile=change.profile,
+        owner=change.owner,
+        owner_only=change.kind in (ChangeKind.READ, ChangeKind.PROJECT),
+        body=encode_event(event, change.cursor if mark else None),
+    )
+
+
+def _subject_key(change: Change) -> tuple[ChangeKind, str]:
+    kind = ChangeKind.TURN if change.kind is ChangeKind.CANCEL else change.kind
+    return kind, f"{change.subject}\0{change.note}" if change.kind is ChangeKind.SESSION else change.subject
+
+
+def _find_last_changes(batch: Sequence[Change]) -> dict[str, int]:
+    """The sessions that a batch changes, with the index of the last change of each."""
+    return {c.session: i for i, c in enumerate(batch) if c.session and c.kind in _SESSION_KINDS}
+
+
+def _group_pieces_by_turn(batch: Sequence[Change]) -> list[list[tuple[int, Change]]]:
+    """The pieces of each draft that no message has taken the place of."""
+    open_runs: dict[str, list[tuple[int, Change]]] = {}
+    for index, change in enumerate(batch):
+        if change.turn is None:
+            continue
+        if change.kind is ChangeKind.DRAFT:
+            open_runs.setdefault(change.turn, []).append((index, change))
+        elif replaces_draft(change):
+            open_runs.pop(change.turn, None)
+    return list(open_runs.values())
+
+
+def replaces_draft(change: Change) -> bool:
+    """Whether a change is a message that takes the place of its turn's draft."""
+    message = change.message
+    return (
+        change.kind is ChangeKind.MESSAGE
+        and message is not None
+        and message.role is Role.ASSISTANT
+        and message.mark is not Mark.LATE
+    )
+
+
+def _build_event(change: Change, details: ChangeDetails) -> Event | None:
+    """What is told of a change beside its session."""
+    match change.kind:
+        case ChangeKind.SESSION:
+            return events.RevisedEvent(session=change.subject) if change.note == REVISED else None
+        case ChangeKind.SESSION_GONE:
+            return events.GoneEvent(session=change.subject)
+        case ChangeKind.MESSAGE:
+            return events.MessageEvent(message=presenters.message(change.message)) if change.message else None
+        case ChangeKind.TURN | ChangeKind.CANCEL:
+            turn = details.turns.get(change.turn) if change.turn else None
+            return events.TurnEvent(turn=presenters.turn(turn)) if turn else None
+        case ChangeKind.DELIVERY:
+            delivery = details.deliveries.get(change.subject)
+            return events.DeliveryEvent(delivery=presenters.delivery(delivery)) if delivery else None
+        case ChangeKind.LANE:
+            lane = details.lanes.get(change.subject)
+            return events.LaneEvent(lane=presenters.lane(lane)) if lane else None
+        case ChangeKind.PROJECT:
+            project = details.projects.get(change.subject)
+            if project is None:
+                return events.ProjectGoneEvent(project=change.subject)
+            return events.ProjectEvent(project=presenters.project(project))
+        case ChangeKind.QUESTION:
+            asked = details.questions.get(change.subject)
+            return events.QuestionEvent(question=presenters.question(asked)) if asked else None
+        case ChangeKind.ACCESS:
+            platform, _, _ = change.subject.partition(":")
+            return events.AccessEvent(platform=platform, what=change.note)
+        case ChangeKind.JOB:
+            return events.JobEvent(job=change.subject, what=change.note)
+        case ChangeKind.READ:
+            return events.ReadEvent(session=change.subject, seq=int(change.note))
+        case ChangeKind.DRAFT:
+            return None

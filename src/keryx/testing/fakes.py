@@ -1,0 +1,243 @@
+"""Fakes for the ports: an adapter and an adapter context that record calls, an agent that plays a script, and a clock that a test advances."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+import msgspec
+
+from keryx.core.deliveries import REPEAT_MARK, Target
+from keryx.core.errors import Invalid, MessageGone, SendError
+from keryx.core.media import Attachment
+from keryx.core.messages import Audio, File, Image, Message
+from keryx.core.ports.adapter import (
+    AdapterContext,
+    Capabilities,
+    InboundMessage,
+    LinkState,
+    MenuItem,
+    OutgoingPart,
+    Receipt,
+)
+from keryx.core.ports.agent import AgentEvent, LoadHistory, TurnContext
+from keryx.core.source import Source
+
+START_TIME = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class RecordingAdapter:
+    """`arrived` is what the platform shows: parts that were accepted, in order, once per key if the platform has
+    native idempotency. Errors in `before` are raised instead of accepting, those in `after` once accepted."""
+
+    account = ""
+    hook = None
+
+    def __init__(
+        self,
+        platform: str = "fake",
+        *,
+        capabilities: Capabilities = Capabilities(threads=True),
+        limit: int = 0,
+    ) -> None:
+        self.platform = platform
+        self.capabilities = capabilities
+        self.sent_parts: list[OutgoingPart] = []
+        self.errors_before: list[SendError] = []
+        self.errors_after: list[SendError] = []
+        self._limit = limit
+        self._sent = asyncio.Condition()
+
+        self.typing_targets: list[Target] = []
+
+    @property
+    def texts(self) -> list[str]:
+        """What a person reads, the mark of a repetition included."""
+        return [(REPEAT_MARK if p.again else "") + p.text for p in self.sent_parts]
+
+    async def listen(self, door: AdapterContext) -> None:
+        door.report(LinkState.CONNECTED)
+        await asyncio.Event().wait()
+
+    async def typing(self, target: Target) -> None:
+        self.typing_targets.append(target)
+
+    def parts(self, text: str) -> Sequence[str]:
+        if not self._limit:
+            return [text]
+        return [text[i : i + self._limit] for i in range(0, len(text), self._limit)]
+
+    async def send(self, parcel: OutgoingPart) -> str:
+        if self.errors_before:
+            raise self.errors_before.pop(0)
+        if parcel.edits:
+            return await self._edit(parcel)
+        known = [n for n, p in enumerate(self.sent_parts) if p.key == parcel.key]
+        if not known or self.capabilities.idempotency == "none":
+            self.sent_parts.append(parcel)
+            async with self._sent:
+                self._sent.notify_all()
+        if self.errors_after:
+            raise self.errors_after.pop(0)
+        return f"{self.platform}-{known[0] if known else len(self.sent_parts) - 1}"
+
+    async def _edit(self, parcel: OutgoingPart) -> str:
+        number = int(parcel.edits.rpartition("-")[2])
+        if number >= len(self.sent_parts):
+            raise MessageGone("there is no such message")
+        self.sent_parts[number] = msgspec.structs.replace(parcel, key=self.sent_parts[number].key)
+        async with self._sent:
+            self._sent.notify_all()
+        if self.errors_after:
+            raise self.errors_after.pop(0)
+        return parcel.edits
+
+    async def wait_for(self, count: int, *, seconds: float = 10) -> None:
+        """Return when this many parts have arrived."""
+        async with asyncio.timeout(seconds), self._sent:
+            await self._sent.wait_for(lambda: len(self.sent_parts) >= count)
+
+
+class RecordingAdapterContext:
+    """`events`, `kept`, `moves`, `aliases` and `links` hold what the adapter handed over. `receive` may be given to refuse or delay."""
+
+    def __init__(
+        self,
+        cursor: str | None = None,
+        *,
+        receive: Callable[[InboundMessage], Awaitable[Receipt]] | None = None,
+        menu: Sequence[MenuItem] = (),
+        limit: int = 1_000_000,
+        stranger: Callable[[Source], bool] = lambda source: False,
+    ) -> None:
+        self.cursor = cursor
+        self.menu = menu
+        self.events: list[InboundMessage] = []
+        self.attachments: list[Attachment] = []
+        self.chat_moves: list[tuple[str, str]] = []
+        self.aliases: list[tuple[str, str]] = []
+        self.link_states: list[tuple[LinkState, str]] = []
+        self._receive = receive
+        self._limit = limit
+        self._stranger = stranger
+        self._changed = asyncio.Condition()
+
+    async def receive(self, inbound: InboundMessage) -> Receipt:
+        receipt = await self._receive(inbound) if self._receive else Receipt(duplicate=False)
+        async with self._changed:
+            self.events.append(inbound)
+            self._changed.notify_all()
+        return receipt
+
+    async def init_cursor(self, position: str) -> None:
+        self.cursor = position
+
+    async def store_attachment(self, attachment: Attachment) -> Image | File | Audio:
+        if len(attachment.body) > self._limit:
+            raise Invalid(f"{attachment.name} is too large")
+        self.attachments.append(attachment)
+        kind = {"image": Image, "audio": Audio}.get(attachment.mime.partition("/")[0], File)
+        return kind(media=f"kept-{len(self.attachments)}", mime=attachment.mime, name=attachment.name)
+
+    async def is_allowed(self, source: Source) -> bool:
+        return not self._stranger(source)
+
+    async def move_chat(self, old: str, new: str) -> None:
+        self.chat_moves.append((old, new))
+
+    async def add_alias(self, source: Source, other: str) -> None:
+        self.aliases.append((source.user or "", other))
+
+    def report(self, link: LinkState, detail: str = "") -> None:
+        self.link_states.append((link, detail))
+
+    async def wait_for(self, count: int, *, seconds: float = 10) -> list[InboundMessage]:
+        """The events, when there are this many."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(lambda: len(self.events) >= count)
+        return self.events
+
+
+ScriptStep: TypeAlias = AgentEvent | Exception | Callable[[TurnContext], Awaitable[None]]
+
+
+class ScriptedAgent:
+    """Plays one script per run, the last one again and again. A step is an event to yield, an exception to raise,
+    or a coroutine function to await. `contexts` are those it was given, `histories` the conversations it read."""
+
+    def __init__(self, *scripts: Sequence[ScriptStep]) -> None:
+        self._scripts = list(scripts)
+        self.contexts: list[TurnContext] = []
+        self.histories: list[Sequence[Message]] = []
+
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        self.contexts.append(context)
+        self.histories.append(await context.history())
+        script = self._scripts[min(len(self.contexts), len(self._scripts)) - 1]
+        for step in script:
+            if isinstance(step, Exception):
+                raise step
+            if callable(step):
+                await step(context)
+            else:
+                yield step
+
+
+def fixed_history(messages: Sequence[Message]) -> LoadHistory:
+    """A conversation that is known already."""
+
+    async def known() -> Sequence[Message]:
+        return messages
+
+    return known
+
+
+class FakeClock:
+    """A clock that stands still until a test moves it. Satisfies `keryx.core.ports.adapter.Clock`; used from one
+    event loop."""
+
+    def __init__(self, start: datetime = START_TIME) -> None:
+        self._now = start
+        self._monotonic = 0.0
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    @property
+    def sleepers(self) -> int:
+        """How many tasks are asleep."""
+        return len(self._sleepers)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once the clock has been advanced this far. No time at all only lets other tasks run."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        sleeper = self._monotonic + seconds, asyncio.get_running_loop().create_future()
+        self._sleepers.append(sleeper)
+        try:
+            await sleeper[1]
+        finally:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+
+    def advance(self, by: timedelta | float) -> None:
+        """Let time pass. Sleepers whose time has come go on in the order of their deadlines."""
+        passed = by if isinstance(by, timedelta) else timedelta(seconds=by)
+        if passed < timedelta(0):
+            raise ValueError("time only passes forward: use jump to set the wall clock back")
+        self._now += passed
+        self._monotonic += passed.total_seconds()
+        due = sorted((s for s in self._sleepers if s[0] <= self._monotonic), key=lambda s: s[0])
+        for sleeper in due:
+            self._sleepers.remove(sleeper)
+            if not sleeper[1].done():
+                sleeper[1].set_result(None)
+
+    def jump(self, by: timedelta | float) -> None:
+        """Set the wall clock forward or back, as an administrator or a time server does. Nobody wakes."""
+        self._now += by if isinstance(by, timedelta) else timedelta(seconds=by)

@@ -1,0 +1,107 @@
+"""Fault injection: a database that fails at a labelled commit, and fault rates for platform fakes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import Self, TypeVar
+
+from keryx.core.errors import Retryable
+from keryx.store.db.database import Database, Work
+
+T = TypeVar("T")
+
+
+class FaultTiming(StrEnum):
+    """Before: nothing was written. After: it was, and nobody was told."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+def _raise_retryable(label: str) -> None:
+    raise Retryable(f"a fault was put into {label}")
+
+
+class DatabaseFault:
+    """What goes wrong: at the n-th unit with a label, once, or from then on until it is healed. `strike` may
+    raise, or end the process."""
+
+    def __init__(
+        self,
+        label: str,
+        when: FaultTiming,
+        *,
+        nth: int = 1,
+        sticky: bool = False,
+        strike: Callable[[str], None] = _raise_retryable,
+    ) -> None:
+        self.label = label
+        self.when = when
+        self.hits = 0
+        self._nth = nth
+        self._sticky = sticky
+        self._strike = strike
+        self._seen = 0
+        self._healed = False
+
+    def clear(self) -> None:
+        self._healed = True
+
+    def check(self, label: str, when: FaultTiming) -> None:
+        if when is not self.when or label != self.label or self._healed:
+            return
+        self._seen += 1
+        if self._seen == self._nth or (self._sticky and self._seen > self._nth):
+            self.hits += 1
+            self._strike(label)
+
+
+class CrashingDatabase:
+    """Passes units of work through to another database; `labels` are those that were written."""
+
+    def __init__(self, inner: Database, *faults: DatabaseFault) -> None:
+        self._inner = inner
+        self.engine = inner.engine
+        self.wake = inner.wake
+        self.faults = list(faults)
+        self.labels: list[str] = []
+
+    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
+        self.labels.append(label)
+        self._check_faults(label, FaultTiming.BEFORE)
+        result = await self._inner.write(label, work, place=place)
+        self._check_faults(label, FaultTiming.AFTER)
+        return result
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        self._check_faults(label, FaultTiming.BEFORE)
+        return await self._inner.read(label, work)
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._inner.__aexit__(kind, error, trace)
+
+    def _check_faults(self, label: str, when: FaultTiming) -> None:
+        for fault in self.faults:
+            fault.check(label, when)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformFaults:
+    """How often, as a share of requests: an update comes twice, updates come in another order, an answer ends in its
+    middle, a send is throttled, the server breaks before it took a message, or the connection breaks after it took
+    one. `retry_after` is in seconds."""
+
+    duplicate: float = 0
+    reorder: float = 0
+    torn: float = 0
+    throttle: float = 0
+    broken: float = 0
+    lost_reply: float = 0
+    retry_after: float = 0.05
