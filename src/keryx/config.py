@@ -17,10 +17,11 @@ from keryx.agents.agent_config import AgentConfig, ToolServerConfig
 from keryx.agents.llm import local_model
 from keryx.agents.llm.models import Model
 from keryx.agents.tools import Permission
-from keryx.core import source
+from keryx.core import durations, source
 from keryx.core.access import AccessRule
 from keryx.core.compaction import CompactionPolicy
 from keryx.core.deliveries import DoubtPolicy
+from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid
 from keryx.core.jobs import JobSettings
 from keryx.core.lanes import LaneSharing
@@ -37,10 +38,8 @@ INLINE_AGENT = "agent"
 """The name of an agent that is written in place."""
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
 ALLOW_VARIABLE = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SECRET_NAME = re.compile(r"token|secret|password|key\Z")
 _TABLES_WITH_IDS = ("access", "profiles", "rules")
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 
 
 class LogFormat(StrEnum):
@@ -217,19 +216,12 @@ def explain(environ: Mapping[str, str] | None = None) -> dict[str, SettingOrigin
             source = "keryx.toml"
         if name in variables:
             source = variables[name][0]
-        shown[name] = SettingOrigin(format_span(value) if isinstance(value, timedelta) else value, source)
+        shown[name] = SettingOrigin(format_duration(value) if isinstance(value, timedelta) else value, source)
     for platform, names in _find_platform_variables(environ).items():
         for key in names:
             name = key.removeprefix(_variable_prefix(platform)).lower()
             shown[f"{platform}.{name}"] = SettingOrigin(f"env:{key}", key)
     return shown
-
-
-def format_span(value: timedelta) -> str:
-    """A duration as it is written in the file: `15s`, `10m`, `2h`, `7d`."""
-    seconds = value.total_seconds()
-    unit = next((u for u in "wdhms" if seconds >= _UNITS[u] and seconds % _UNITS[u] == 0), "s")
-    return f"{seconds / _UNITS[unit]:g}{unit}"
 
 
 def _find_home(environ: Mapping[str, str]) -> Path:
@@ -379,9 +371,8 @@ def _parse_spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str
 
 
 def _parse_span(key: str, value: object) -> timedelta:
-    match = _SPAN.match(str(value).strip())
-    if match:
-        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    if isinstance(value, str) and (span := durations.parse(value)) is not None:
+        return span
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return timedelta(seconds=value)
     raise Invalid(f"{key} = {value!r} is not a duration: write 30s, 10m, 2h or 7d")

@@ -1,11 +1,10 @@
 """Options that many commands share, and how a command opens the hub."""
 
-import re
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
@@ -14,6 +13,7 @@ from keryx import config
 from keryx.bootstrap import BaseApp, configure_logging
 from keryx.cli import output
 from keryx.config import Settings
+from keryx.core import durations
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
@@ -28,9 +28,6 @@ SessionRef: TypeAlias = Annotated[
 Yes: TypeAlias = Annotated[
     bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")
 ]
-
-_DURATION = re.compile(r"(\d{1,6})([smhdw])\Z")
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +66,11 @@ async def open_hub() -> AsyncGenerator[HubAccess]:
 
 def parse_since(text: str) -> datetime:
     """The moment that a span before now, or a date, names."""
-    match = _DURATION.match(text.strip().lower())
-    if match:
-        return datetime.now(UTC) - timedelta(seconds=int(match[1]) * _UNIT_SECONDS[match[2]])
     try:
+        if (age := durations.parse(text)) is not None:
+            return datetime.now(UTC) - age
         moment = datetime.fromisoformat(text)
-    except ValueError as exc:
+    except (ValueError, OverflowError) as exc:
         raise Invalid(f"{text[:80]!r} is not a time: write 30m, 12h, 7d or 2026-01-31") from exc
     return moment.astimezone(UTC)
 

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from keryx.core import clock
+from keryx.core import clock, durations
+from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid
 
 ON_TIME_TOLERANCE = timedelta(minutes=1)
@@ -22,8 +23,7 @@ LONGEST_INTERVAL = timedelta(days=3660)
 _TICK = datetime.resolution
 _DAY = timedelta(days=1)
 _MOST_DAYS = 40 * 366
-_UNITS = {"w": timedelta(weeks=1), "d": _DAY, "h": timedelta(hours=1), "m": timedelta(minutes=1)}
-_UNIT = r"(m|min|mins|minutes?|h|hours?|d|days?|w|weeks?)"
+_UNIT = f"({'|'.join(name for name, size in durations.UNITS.items() if size >= SHORTEST_INTERVAL)})"
 _EVERY = re.compile(rf"every\s+(?:(\d{{1,6}})\s*)?{_UNIT}\b", re.I)
 _IN = re.compile(rf"(?:in\s+)?(\d{{1,6}})\s*{_UNIT}\b", re.I)
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?=\s|\Z)", re.I)
@@ -72,7 +72,7 @@ class Schedule(msgspec.Struct, frozen=True):
             case OnceRule(at):
                 return f"once, {self.format_time(at)} {self.zone}"
             case IntervalRule(span):
-                return f"every {_format_span(span)}"
+                return f"every {format_duration(span)}"
             case CronRule(expression):
                 return f"{expression} {self.zone}"
             case _:
@@ -163,18 +163,20 @@ def _split_zone(rest: str, zone: str) -> tuple[str, str]:
 
 
 def _parse_interval(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
-    span = int(found[1] or 1) * _UNITS[found[2][0].lower()]
+    span = int(found[1] or 1) * durations.UNITS[found[2].lower()]
     if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
         raise Invalid(
-            f"every {_format_span(span)} is not possible: give at least a minute, at most ten years"
+            f"every {format_duration(span)} is not possible: give at least a minute, at most ten years"
         )
     return IntervalRule(span, now)
 
 
 def _parse_delay(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
-    span = int(found[1]) * _UNITS[found[2][0].lower()]
+    span = int(found[1]) * durations.UNITS[found[2].lower()]
     if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
-        raise Invalid(f"in {_format_span(span)} is not possible: give at least a minute, at most ten years")
+        raise Invalid(
+            f"in {format_duration(span)} is not possible: give at least a minute, at most ten years"
+        )
     return OnceRule(now + span)
 
 
@@ -245,8 +247,3 @@ def _find_first(
         if fixed or clock.to_wall_time(moment(at), zone) == datetime.combine(day, at):
             return moment(at)
     return None
-
-
-def _format_span(span: timedelta) -> str:
-    unit = next((u for u, size in _UNITS.items() if span % size == timedelta(0) and span >= size), "m")
-    return f"{span // _UNITS[unit]}{unit}"

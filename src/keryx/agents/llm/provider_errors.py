@@ -12,6 +12,7 @@ import msgspec
 import openai
 
 from keryx.agents.llm.models import Json, Model
+from keryx.core import durations
 from keryx.core.errors import AgentFailed
 from keryx.core.text import to_single_line, truncate
 
@@ -182,7 +183,7 @@ def _classify_response(
         )
         return ProviderFailure(error=error)
     if status == 429:
-        wait = f" for {_format_span(after)}" if after else ""
+        wait = f" for {durations.describe(after)}" if after else ""
         return _build_transient(f"The provider of {name} asks to wait{wait}: too many requests", after=after)
     if status == 0 or status >= 500 or status in (408, 409, 425):
         return _build_transient(
@@ -242,8 +243,3 @@ def _build_transient(
 
 def _build_permanent(text: str) -> ProviderFailure:
     return ProviderFailure(error=AgentFailed(text))
-
-
-def _format_span(value: timedelta) -> str:
-    seconds = value.total_seconds()
-    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"

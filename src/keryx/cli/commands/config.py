@@ -14,7 +14,8 @@ from cyclopts import App
 from keryx import config
 from keryx.cli import output
 from keryx.cli.options import Json
-from keryx.config import PREFIX, Settings, format_span
+from keryx.config import PREFIX, Settings
+from keryx.core.durations import format_duration
 from keryx.surfaces.web import settings
 
 MEANINGS = {
@@ -182,7 +183,7 @@ def _describe_type(hint: Any) -> str:
 
 def _format_default(value: Any) -> Any:
     if isinstance(value, timedelta):
-        return format_span(value)
+        return format_duration(value)
     return value
 
 

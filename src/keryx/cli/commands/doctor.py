@@ -23,6 +23,7 @@ from keryx.cli.options import Json
 from keryx.cli.output import format_size
 from keryx.config import PREFIX, Settings
 from keryx.core.access import CLOSED, EVERYBODY
+from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid, KeryxError
 from keryx.engine.hub.people import PairingOverview
 from keryx.store.admin import stats
@@ -220,9 +221,7 @@ def _check_access(chosen: Settings, doorway: PairingOverview) -> Iterator[Findin
 
 def _check_work(found: StuckWork, now: datetime) -> Iterator[Finding]:
     if found.waiting:
-        age = keryx_config.format_span(
-            timedelta(minutes=(now - (found.oldest or now)) // timedelta(minutes=1))
-        )
+        age = format_duration(timedelta(minutes=(now - (found.oldest or now)) // timedelta(minutes=1)))
         yield _warning(
             "turns",
             f"{found.waiting} turns wait, the oldest for {age}",

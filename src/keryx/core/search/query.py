@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from keryx.core import durations
 from keryx.core.search.tokens import is_cjk, tokenize_query
 
 LONGEST_QUERY = 2_000
@@ -26,14 +27,8 @@ _LEXEME = re.compile(
 )
 _OPERATORS = {"AND": "and", "OR": "or", "NOT": "not"}
 _LOOKALIKES = str.maketrans({"“": '"', "”": '"', "„": '"', "＂": '"', "（": "(", "）": ")", "：": ":"})
-_AGE = re.compile(r"([0-9]{1,4})([hdwmy])\Z", re.IGNORECASE)
-_UNITS = {
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-    "m": timedelta(days=30),
-    "y": timedelta(days=365),
-}
+# In a search `3m` is three months, as nobody searches by minutes; `3min` is three minutes.
+_AGE_UNITS = {**durations.UNITS, "m": timedelta(days=30)}
 _YEAR_MONTH = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?\Z")
 
 
@@ -279,7 +274,7 @@ def _add_filter(filters: Filters, text: str) -> Filters | None:
 
 
 def _add_before(filters: Filters, value: str) -> Filters | None:
-    if (age := _parse_age(value)) is not None:
+    if (age := durations.parse(value, units=_AGE_UNITS)) is not None:
         return replace(filters, before_age=max(age, filters.before_age or age))
     if (moment := _parse_moment(value)) is not None:
         return replace(filters, before=min(moment, filters.before or moment))
@@ -287,16 +282,11 @@ def _add_before(filters: Filters, value: str) -> Filters | None:
 
 
 def _add_after(filters: Filters, value: str) -> Filters | None:
-    if (age := _parse_age(value)) is not None:
+    if (age := durations.parse(value, units=_AGE_UNITS)) is not None:
         return replace(filters, after_age=age if filters.after_age is None else min(age, filters.after_age))
     if (moment := _parse_moment(value)) is not None:
         return replace(filters, after=max(moment, filters.after or moment))
     return None
-
-
-def _parse_age(value: str) -> timedelta | None:
-    found = _AGE.match(value)
-    return int(found[1]) * _UNITS[found[2].lower()] if found else None
 
 
 def _parse_moment(value: str) -> datetime | None:

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from keryx.core import durations
 from keryx.core.access import NO_RULES, AccessRules
 from keryx.core.clock import Clock
 from keryx.core.errors import (
@@ -113,16 +114,12 @@ class Watchdog:
         if quiet < total:
             return (
                 quiet,
-                f"The agent said nothing for {_format_seconds(silence.total_seconds())}. /retry asks again.",
+                f"The agent said nothing for {durations.describe(silence)}. /retry asks again.",
             )
         return (
             total,
-            f"The turn took longer than {_format_seconds(self._limits.total.total_seconds())}. /retry asks again.",
+            f"The turn took longer than {durations.describe(self._limits.total)}. /retry asks again.",
         )
-
-
-def _format_seconds(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
 
 class UntitledSession(msgspec.Struct, frozen=True):
