@@ -8,9 +8,17 @@ dies. Raise `AgentFailed` to end a turn with a sentence for the person. Use it w
 
 from collections.abc import AsyncGenerator
 
-from keryx.core.errors import AgentFailed
-from keryx.core.messages import Role, ToolCall, ToolResult
-from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
+from keryx import (
+    AgentEvent,
+    AgentFailed,
+    Role,
+    TextDelta,
+    ToolCall,
+    ToolCallEvent,
+    ToolResult,
+    ToolResultEvent,
+    TurnContext,
+)
 
 
 async def agent(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:

@@ -1,3 +1,151 @@
-"""Keryx: a session hub for AI agents."""
+"""Keryx: a session hub for AI agents.
+
+The names in `__all__` are the public interface, for agents and adapters of other packages. Each is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keryx.app import App
+    from keryx.config import Settings
+    from keryx.core.deliveries import Target
+    from keryx.core.errors import (
+        AgentFailed,
+        Ambiguous,
+        Conflict,
+        CursorExpired,
+        DiskFull,
+        Forbidden,
+        Invalid,
+        KeryxError,
+        LeaseLost,
+        MessageGone,
+        NotFound,
+        NotSent,
+        Refused,
+        Retryable,
+        SendError,
+        StoreBroken,
+        Throttled,
+        Unavailable,
+        Uncertain,
+    )
+    from keryx.core.messages import Message, Role, ToolCall, ToolResult
+    from keryx.core.ports.adapter import (
+        Adapter,
+        AdapterContext,
+        Capabilities,
+        InboundMessage,
+        OutgoingPart,
+        Receipt,
+        Webhook,
+        WebhookRequest,
+        WebhookResponse,
+    )
+    from keryx.core.ports.agent import (
+        Agent,
+        AgentEvent,
+        BindingEvent,
+        CompactionEvent,
+        CompactionFailedEvent,
+        Compactor,
+        FileEvent,
+        NoticeEvent,
+        ReasoningDelta,
+        TextDelta,
+        Titler,
+        ToolCallEvent,
+        ToolResultEvent,
+        TurnContext,
+        UsageEvent,
+    )
+    from keryx.core.questions import Question
+    from keryx.core.source import Source
+    from keryx.core.usage import Usage
+    from keryx.secrets import Secret
+    from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Adapter",
+    "AdapterContext",
+    "AdapterSetup",
+    "Agent",
+    "AgentEvent",
+    "AgentFailed",
+    "Ambiguous",
+    "App",
+    "BindingEvent",
+    "Capabilities",
+    "CompactionEvent",
+    "CompactionFailedEvent",
+    "Compactor",
+    "Conflict",
+    "CursorExpired",
+    "DiskFull",
+    "FileEvent",
+    "Forbidden",
+    "InboundMessage",
+    "Invalid",
+    "KeryxError",
+    "LeaseLost",
+    "Message",
+    "MessageGone",
+    "NotFound",
+    "NotSent",
+    "NoticeEvent",
+    "OutgoingPart",
+    "Question",
+    "ReasoningDelta",
+    "Receipt",
+    "Refused",
+    "Retryable",
+    "Role",
+    "Secret",
+    "SendError",
+    "Settings",
+    "Source",
+    "StoreBroken",
+    "Target",
+    "TextDelta",
+    "Throttled",
+    "Titler",
+    "ToolCall",
+    "ToolCallEvent",
+    "ToolResult",
+    "ToolResultEvent",
+    "TurnContext",
+    "Unavailable",
+    "Uncertain",
+    "Usage",
+    "UsageEvent",
+    "Webhook",
+    "WebhookRequest",
+    "WebhookResponse",
+]
+
+# In the order of their cost: the composition root loads the engine and the store.
+_MODULES = (
+    "keryx.core.errors",
+    "keryx.core.source",
+    "keryx.core.usage",
+    "keryx.core.messages",
+    "keryx.core.deliveries",
+    "keryx.core.questions",
+    "keryx.core.ports.agent",
+    "keryx.core.ports.adapter",
+    "keryx.secrets",
+    "keryx.surfaces.gateway.adapter_settings",
+    "keryx.config",
+    "keryx.app",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for module in map(import_module, _MODULES):
+            if name in vars(module):
+                return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

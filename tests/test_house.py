@@ -1,0 +1,160 @@
+"""The rules of the source tree: each name is used once, no folder is too wide, and the public names are a list."""
+
+import ast
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import keryx
+
+SOURCE = Path(keryx.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# Nouns that run through the layers: the value, its table, its units of work, its routes and its commands.
+NOUNS = {
+    "access",
+    "adapter",
+    "agent",
+    "changes",
+    "compaction",
+    "deliveries",
+    "errors",
+    "jobs",
+    "lanes",
+    "media",
+    "messages",
+    "people",
+    "projects",
+    "questions",
+    "search",
+    "sessions",
+    "sign_ins",
+    "tools",
+    "turns",
+    "usage",
+    "viewer_state",
+}
+# `keryx acp` is in cli/commands/acp.py, whatever the package of its surface is called; and a hub is in hub/hub.py.
+PACKAGES = {"acp", "agents", "commands", "config", "gateway", "hub", "mcp", "store"}
+
+PUBLIC_NAMES = {
+    "application": ["App", "Settings", "Secret"],
+    "agents": [
+        "Agent",
+        "TurnContext",
+        "Compactor",
+        "Titler",
+        "Message",
+        "Role",
+        "ToolCall",
+        "ToolResult",
+        "Usage",
+        "Question",
+    ],
+    "events": [
+        "AgentEvent",
+        "TextDelta",
+        "ReasoningDelta",
+        "ToolCallEvent",
+        "ToolResultEvent",
+        "UsageEvent",
+        "NoticeEvent",
+        "FileEvent",
+        "CompactionEvent",
+        "CompactionFailedEvent",
+        "BindingEvent",
+    ],
+    "adapters": [
+        "Adapter",
+        "AdapterContext",
+        "AdapterSetup",
+        "Capabilities",
+        "InboundMessage",
+        "Receipt",
+        "OutgoingPart",
+        "Source",
+        "Target",
+        "Webhook",
+        "WebhookRequest",
+        "WebhookResponse",
+    ],
+    "errors": [
+        "KeryxError",
+        "Invalid",
+        "NotFound",
+        "Forbidden",
+        "Conflict",
+        "LeaseLost",
+        "Ambiguous",
+        "CursorExpired",
+        "AgentFailed",
+        "SendError",
+        "NotSent",
+        "Throttled",
+        "Refused",
+        "MessageGone",
+        "Uncertain",
+        "Unavailable",
+        "Retryable",
+        "StoreBroken",
+        "DiskFull",
+    ],
+}
+
+
+def path(module: Path) -> str:
+    return str(module.relative_to(SOURCE))
+
+
+def is_api_schema(module: Path) -> bool:
+    return path(module).startswith(("surfaces/web/schema", "surfaces/web/request_schema"))
+
+
+def classes(module: Path) -> Iterator[str]:
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    return (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
+def test_a_class_name_is_used_once_outside_the_api_schema() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for module in MODULES:
+        if not is_api_schema(module):
+            for name in classes(module):
+                places[name].append(path(module))
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_a_module_name_is_used_once_except_for_the_nouns() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for module in MODULES:
+        places[module.parent.name if module.stem == "__init__" else module.stem].append(path(module))
+    repeated = {name: where for name, where in places.items() if len(where) > 1}
+    assert not {name: where for name, where in repeated.items() if name not in NOUNS | PACKAGES}
+
+
+def test_no_folder_has_more_than_25_modules() -> None:
+    widths = Counter(path(module.parent) for module in MODULES)
+    assert not {folder: width for folder, width in widths.items() if width > 25}
+
+
+def test_the_public_names_are_these() -> None:
+    expected = [name for names in PUBLIC_NAMES.values() for name in names]
+    assert sorted(keryx.__all__) == sorted(expected)
+    for name in expected:
+        assert getattr(keryx, name) is not None
+
+
+def test_every_error_is_public() -> None:
+    assert set(PUBLIC_NAMES["errors"]) == set(classes(SOURCE / "core/errors.py"))
+
+
+def test_a_public_name_loads_what_it_needs_and_no_more() -> None:
+    program = "import sys, keryx; keryx.TextDelta; sys.stdout.write(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = done.stdout.split()
+    assert "keryx.core.ports.agent" in loaded
+    assert not {"keryx.app", "keryx.store", "keryx.engine", "starlette", "httpx"} & set(loaded)
