@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 
+from keryx.core.backoff import Backoff
 from keryx.core.clock import Clock
 from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.media import Attachment
@@ -15,9 +17,8 @@ from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.plugins import RoleLookup, guard_cancellation
 
 log = logging.getLogger(__name__)
-MIN_PAUSE = 1.0
-MAX_PAUSE = 60.0
-MAX_REFUSED_PAUSE = 600.0
+_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=1))
+_REFUSED_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=10))
 
 
 class HubAdapterContext:
@@ -97,16 +98,15 @@ class AdapterListener:
         self.active = False
 
     async def run(self) -> None:
-        """Listen, and after a failure again, after a pause that grows. Refused credentials are tried more rarely."""
-        pause = MIN_PAUSE
+        """Listen; retry with back-off after a failure, more rarely while the credentials are refused."""
+        failures = 0
         while True:
             began = self._clock.monotonic()
             refused = await self._listen()
-            longest = MAX_REFUSED_PAUSE if refused else MAX_PAUSE
-            if self._clock.monotonic() - began > longest:
-                pause = MIN_PAUSE
-            await self._clock.sleep(min(pause, longest))
-            pause = min(pause * 2, longest)
+            backoff = _REFUSED_BACKOFF if refused else _BACKOFF
+            steady = self._clock.monotonic() - began > backoff.longest.total_seconds()
+            failures = 1 if steady else failures + 1
+            await self._clock.sleep(backoff.seconds(failures))
 
     async def _listen(self) -> bool:
         """Listen until that ends; gives whether the platform refused the credentials."""

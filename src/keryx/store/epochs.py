@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from keryx.core import codec
 from keryx.core import messages as core
+from keryx.core.backoff import Backoff
 from keryx.core.clock import from_micros, to_micros
 from keryx.core.compaction import Epoch
 from keryx.core.ids import SessionId
@@ -12,8 +13,7 @@ from keryx.store import messages, turns
 from keryx.store.db.database import Transaction
 from keryx.store.messages import TURN_CLOSED
 
-_FIRST_BACKOFF = timedelta(minutes=5)
-_LONGEST_BACKOFF = timedelta(hours=6)
+_BACKOFF = Backoff(first=timedelta(minutes=5), longest=timedelta(hours=6))
 _MOST_FAILURES = 10
 
 
@@ -96,7 +96,7 @@ def record_failure(tx: Transaction, session: SessionId, *, now: datetime) -> Non
     """Let the next compaction wait, twice as long after each that fails in a row."""
     row = tx.row("select compact_failures from sessions where id = :id", {"id": session})
     failures = int(row[0]) if row else 0
-    pause = min(_FIRST_BACKOFF * 2**failures, _LONGEST_BACKOFF)
+    pause = _BACKOFF.delay(failures + 1)
     tx.run(
         "update sessions set compact_failures = :failures, compact_after = :after where id = :id",
         {"id": session, "failures": min(failures + 1, _MOST_FAILURES), "after": to_micros(now + pause)},

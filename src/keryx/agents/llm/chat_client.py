@@ -17,6 +17,7 @@ from keryx.agents.llm.models import LOCAL_BASE_URL, Endpoint, Json, Model, resol
 from keryx.agents.llm.provider_errors import EmptyAnswer, ProviderFailure, StreamBroken
 from keryx.agents.tools import Permission, ToolSpec
 from keryx.core import messages
+from keryx.core.backoff import Backoff
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, KeryxError
 from keryx.core.messages import Parts, Reasoning, Text, ToolCall
@@ -35,11 +36,11 @@ _WRITE_SECONDS = 60.0
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`tries` in all. The wait doubles from `first` to `most`; a provider may ask for up to `patience`."""
-
+    # How many calls are made in all.
     tries: int = 5
-    first: timedelta = timedelta(seconds=1)
-    most: timedelta = timedelta(seconds=30)
+    # Many turns fail at the same moment, so the delays differ a little.
+    backoff: Backoff = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30), jitter=0.25)
+    # The longest delay that a provider may ask for.
     patience: timedelta = timedelta(minutes=2)
 
     def compute_delay(
@@ -50,8 +51,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if after is not None:
             return after if after <= self.patience else None
-        # Many turns fail at the same moment, so each waits a little differently.
-        return min(self.first * 2 ** (tries - 1), self.most) * (0.75 + chance() / 2)
+        return self.backoff.delay(tries, chance=chance)
 
 
 class ToolCallFragments:

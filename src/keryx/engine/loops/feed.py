@@ -3,12 +3,14 @@
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from functools import partial
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from keryx.core.backoff import Backoff
 from keryx.core.changes import Change
 from keryx.core.clock import Clock
 from keryx.core.errors import CursorExpired, Retryable
@@ -21,9 +23,8 @@ log = logging.getLogger(__name__)
 
 _BATCH_SIZE = 500
 _MAX_RECENT = 2000
-_MIN_BLOCKED_SECONDS = 0.005
+_BLOCKED_BACKOFF = Backoff(first=timedelta(milliseconds=5), longest=timedelta(milliseconds=250))
 _LONG_BLOCKED_SECONDS = 0.1
-_MAX_BLOCKED_SECONDS = 0.25
 _RETRY_SECONDS = 0.5
 
 
@@ -47,7 +48,7 @@ class Feed:
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Read for ever; started once all that can be read has been. Everybody who follows depends on it."""
-        began, pause = False, _MIN_BLOCKED_SECONDS
+        began, blocked = False, 0
         seen = self._database.wake.count
         await self._begin()
         while True:
@@ -62,9 +63,10 @@ class Feed:
                 began = True
                 task_status.started()
             if held:
-                pause = await self._wait_blocked(_MIN_BLOCKED_SECONDS if self._read > before else pause)
+                blocked = 1 if self._read > before else blocked + 1
+                await self._wait_blocked(_BLOCKED_BACKOFF.seconds(blocked))
             else:
-                pause, seen = _MIN_BLOCKED_SECONDS, await self._database.wake.wait(seen)
+                blocked, seen = 0, await self._database.wake.wait(seen)
 
     @property
     def start(self) -> Cursor:
@@ -134,14 +136,13 @@ class Feed:
             if not batch or (len(batch) < _BATCH_SIZE and not held):
                 return held
 
-    async def _wait_blocked(self, pause: float) -> float:
-        """Wait for the older transaction, which may be of anybody on the same server and last for hours; gives how long
-        to wait next time. Whoever works through queues must not wait with us."""
+    async def _wait_blocked(self, pause: float) -> None:
+        """Wait for the older transaction, which may belong to any client of the server and last for hours. Workers that
+        poll queues must not wait with us."""
         if pause >= _LONG_BLOCKED_SECONDS:
             self._held_up()
         # Other transactions end in their own time, whatever our clock says.
         await anyio.sleep(pause)
-        return min(pause * 2, _MAX_BLOCKED_SECONDS)
 
     async def _read_after(self, cursor: Cursor) -> tuple[list[Change], bool]:
         """Read on, however long the store is away: everybody who follows waits with us."""

@@ -9,6 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from keryx.core import deliveries
+from keryx.core.backoff import Backoff
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import Clock
 from keryx.core.deliveries import Idempotency, Preview, PreviewState, Target
@@ -30,8 +31,7 @@ from keryx.store.db.database import Database, Transaction, WakeSignal
 log = logging.getLogger(__name__)
 
 FIRST_PREVIEW = timedelta(seconds=1.2)
-EDIT_INTERVAL = timedelta(seconds=1.5)
-MAX_EDIT_INTERVAL = timedelta(seconds=12)
+_EDIT_INTERVAL = Backoff(first=timedelta(seconds=1.5), longest=timedelta(seconds=12))
 SILENCE_LIMIT = timedelta(seconds=10)
 FIRST_TYPING = timedelta(seconds=0.6)
 TYPING_INTERVAL = timedelta(seconds=4)
@@ -59,7 +59,12 @@ class _TurnPreview:
         self.done = not adapter.capabilities.edit
         self.typing_at = now + FIRST_TYPING if _shows_activity(adapter) else None
         self.due = now + FIRST_PREVIEW
-        self.pause = EDIT_INTERVAL
+        self.throttles = 0
+
+    @property
+    def edit_interval(self) -> timedelta:
+        """Doubles each time the platform throttles an edit."""
+        return _EDIT_INTERVAL.delay(self.throttles + 1)
 
 
 class Previews:
@@ -200,7 +205,7 @@ class Previews:
             log.info("turn %s is not shown: %s", watch.turn.id, exc)
         except KeryxError as exc:
             watch.dirty = True
-            watch.due = self._clock.now() + watch.pause
+            watch.due = self._clock.now() + watch.edit_interval
             log.info("the preview of turn %s waits: %s", watch.turn.id, exc)
 
     def _render(self, watch: _TurnPreview) -> tuple[str, bool]:
@@ -225,7 +230,7 @@ class Previews:
 
     async def _attempt(self, watch: _TurnPreview, text: str) -> None:
         begun = await self._write(partial(self._reserve_chat, watch=watch))
-        watch.due = self._clock.now() + watch.pause
+        watch.due = self._clock.now() + watch.edit_interval
         if not isinstance(begun, Preview):
             watch.done = begun is None
             watch.due = max(watch.due, begun) if begun else watch.due
@@ -248,7 +253,7 @@ class Previews:
 
     def _plan_next(self, watch: _TurnPreview, preview: Preview, error: SendError | None) -> None:
         """What an attempt means for the next one."""
-        watch.due = self._clock.now() + watch.pause
+        watch.due = self._clock.now() + watch.edit_interval
         if error is None:
             self._connections.count(watch.adapter, "sent")
             return
@@ -257,8 +262,8 @@ class Previews:
         watch.dirty = True
         watch.visible = bool(preview.receipt)
         if isinstance(error, Throttled):
-            watch.pause = min(watch.pause * 2, MAX_EDIT_INTERVAL)
-            watch.due = self._clock.now() + max(error.after, watch.pause)
+            watch.throttles += 1
+            watch.due = self._clock.now() + max(error.after, watch.edit_interval)
         watch.done = isinstance(error, Refused | MessageGone)
 
     def _reserve_chat(self, tx: Transaction, *, watch: _TurnPreview) -> Preview | datetime | None:
@@ -267,7 +272,7 @@ class Previews:
         now = self._clock.now()
         held = platforms.get_gates_open_at(tx, watch.target, now=now)
         if held is not None or deliveries_store.has_waiting(tx, watch.target):
-            return held or now + watch.pause
+            return held or now + watch.edit_interval
         found = deliveries_store.find_preview(tx, watch.turn.id)
         if found is not None and found.state is PreviewState.SHOWN:
             begun = deliveries_store.revise_preview(tx, watch.turn)

@@ -4,14 +4,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from keryx.core.backoff import Backoff
 from keryx.core.deliveries import Delivery, DeliveryState, DoubtPolicy, Idempotency
 from keryx.core.errors import NotSent, Refused, SendError, Throttled
 from keryx.core.ids import LeaseToken
 from keryx.store import deliveries, platforms
 from keryx.store.db.database import Transaction
 
-_FIRST_DELAY = timedelta(seconds=1)
-_MAX_DELAY = timedelta(minutes=2)
+_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=2))
 _MAX_QUICK_TRIES = 50
 
 
@@ -57,7 +57,7 @@ def judge_failure(
             return SendOutcome(
                 state=DeliveryState.READY,
                 error=text,
-                not_before=now + _compute_delay(delivery.attempts),
+                not_before=now + _BACKOFF.delay(delivery.attempts),
                 again=delivery.again,
             )
         case _ if now - delivery.created_at > give_up and doubt is DoubtPolicy.REPEAT:
@@ -70,7 +70,7 @@ def judge_unknown(
     delivery: Delivery, idempotency: Idempotency, doubt: DoubtPolicy, *, now: datetime, error: str
 ) -> SendOutcome:
     """Nobody knows whether the part arrived: repeat under the platform's own key, or with a mark, or ask."""
-    later = now + _compute_delay(delivery.attempts)
+    later = now + _BACKOFF.delay(delivery.attempts)
     if idempotency is Idempotency.NATIVE:
         return SendOutcome(state=DeliveryState.READY, error=error, not_before=later)
     if doubt is DoubtPolicy.HOLD:
@@ -102,7 +102,3 @@ def settle(
     if step.gate_until is not None:
         key = delivery.target.account_key if step.account else delivery.target.key
         platforms.close_gate(tx, key, until=step.gate_until, reason=step.error or "")
-
-
-def _compute_delay(attempts: int) -> timedelta:
-    return min(_FIRST_DELAY * 2 ** min(max(attempts - 1, 0), 10), _MAX_DELAY)

@@ -5,10 +5,12 @@ import logging
 import selectors
 import socket
 import threading
+from datetime import timedelta
 from typing import Any, LiteralString, cast
 
 import psycopg
 
+from keryx.core.backoff import Backoff
 from keryx.store.db import pipeline
 from keryx.store.db.database import WakeSignal
 
@@ -16,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _NOTIFY_BYTE, _CLOSE_BYTE = b"r", b"e"
 _CLOSE_TIMEOUT_SECONDS = 5
+_BACKOFF = Backoff(first=timedelta(seconds=0.1), longest=timedelta(seconds=2))
 # Between two rings, so that a rush of commits does not become a rush of rings.
 _NOTIFY_INTERVAL_SECONDS = 0.005
 
@@ -69,7 +72,7 @@ class Notifier:
 
     def _run(self) -> None:
         """Whoever comes back after a lost connection may have missed something, and so may those who did not hear it."""
-        delay = 0.1
+        failures = 0
         while self._notify_pending or not self._closing.is_set():
             try:
                 with psycopg.connect(
@@ -78,14 +81,14 @@ class Notifier:
                     connection.execute(cast(LiteralString, f'listen "{self._channel}"'))
                     self._send_notify(connection)
                     self._signal()
-                    delay = 0.1
+                    failures = 0
                     self._listen(connection)
             except psycopg.Error as exc:
                 if self._closing.is_set():
                     return
                 log.warning("lost the wake-up connection, trying again: %s", exc)
-                self._closing.wait(delay)
-                delay = min(delay * 2, 2)
+                failures += 1
+                self._closing.wait(_BACKOFF.seconds(failures))
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         server = connection.pgconn

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-import random
 import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar, cast
@@ -17,6 +16,7 @@ import psycopg_pool
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
+from keryx.core.backoff import Backoff
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store.db import migrate, pipeline
 from keryx.store.db.batching import KeyedBatcher, UnitOfWork
@@ -31,6 +31,7 @@ CONNECTIONS = 10
 # Threads for units that may be done together, and how many of them are at once.
 BATCH_THREADS, BATCH_SIZE = 4, 16
 MAX_RACES = 12
+_RACE_BACKOFF = Backoff(first=timedelta(milliseconds=1), longest=timedelta(milliseconds=128), jitter=1)
 CHANNEL = "keryx"
 # The server lets go of what a node holds that it no longer hears from, so that another one can take over.
 _IDLE_TIMEOUT_OPTION = "-c idle_in_transaction_session_timeout=5s"
@@ -189,7 +190,7 @@ class PostgresDatabase:
                 return self._transact(label, work)
             except _RACE_ERRORS as exc:
                 log.debug("lost a race in %s: %s", label, exc)
-                time.sleep(random.uniform(0, 0.002 * 2 ** min(race, 7)))
+                time.sleep(_RACE_BACKOFF.seconds(race + 1))
             except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
                 raise translate_error(exc) from exc
         raise Conflict(

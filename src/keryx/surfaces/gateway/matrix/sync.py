@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from keryx.core.backoff import Backoff
 from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailable
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Text
@@ -44,7 +45,7 @@ _ENCRYPTED_NOTICE_KEY = "org.keryx.told_encrypted"
 _SYNC_TIMEOUT = timedelta(seconds=30)
 _PAGE_SIZE = 100
 _MAX_STORED_IDS = 50
-_FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0
+_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 _TIMELINE_FILTER = {"types": [MESSAGE, STICKER, ENCRYPTED, MEMBER, NAME, TOPIC]}
 _EMPTY_FILTER = {"types": list[str]()}
 
@@ -90,7 +91,7 @@ class SyncLoop:
     async def run(self) -> None:
         """Listen until cancelled, however often the homeserver goes away. `Forbidden` if it refuses the token."""
         since: str | None = None
-        pause = _FIRST_PAUSE
+        failures = 0
         while True:
             try:
                 since = await self._start() if since is None else await self._sync_once(since)
@@ -99,11 +100,11 @@ class SyncLoop:
                 await self._sleep(exc.after.total_seconds())
             except HomeserverUnavailable as exc:
                 self._report(LinkState.CONNECTING, str(exc))
-                await self._sleep(pause)
-                pause = min(pause * 2, _MAX_PAUSE)
+                failures += 1
+                await self._sleep(_BACKOFF.seconds(failures))
             else:
                 self._report(LinkState.CONNECTED, self._status_detail)
-                pause = _FIRST_PAUSE
+                failures = 0
 
     def _report(self, link: LinkState, detail: str) -> None:
         if link is not self._link:

@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import httpx
 import msgspec
 
+from keryx.core.backoff import Backoff
 from keryx.core.errors import Forbidden, KeryxError, Throttled
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import AdapterContext, LinkState
@@ -23,7 +25,7 @@ BOT_IN_USE = "another program listens as this bot: stop it, or give each program
 WEBHOOK_IN_USE = (
     "a webhook is set for this bot, by another program: `keryx gateway setup telegram --take-over` removes it"
 )
-_FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0
+_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 _MAX_CONFLICTS = 5
 BOT_WIDE_CHATS = 3
 """What a bot may fetch from Telegram, in bytes."""
@@ -171,20 +173,21 @@ class RetryingApi:
         self._link = LinkState.CONNECTING
 
     async def call(self, method: str, *, seconds: float = 20.0, **params: object) -> Any:
-        pause, conflicts = _FIRST_PAUSE, 0
+        failures = conflicts = 0
         while True:
+            least = 0.0
             try:
                 found = await self._api.call(method, seconds=seconds, **params)
             except (TelegramUnreachable, TelegramNoResponse) as exc:
                 self._report(LinkState.CONNECTING, str(exc))
             except TelegramApiError as exc:
                 conflicts += exc.code == 409
-                pause = max(pause, self._handle_error(exc, conflicts))
+                least = self._handle_error(exc, conflicts)
             else:
                 self._report(LinkState.CONNECTED)
                 return found
-            await self._sleep(pause)
-            pause = min(pause * 2, _MAX_PAUSE)
+            failures += 1
+            await self._sleep(max(least, _BACKOFF.seconds(failures)))
 
     def _handle_error(self, error: TelegramApiError, conflicts: int) -> float:
         """How long to wait at least, or an error that waiting does not mend."""
@@ -197,13 +200,13 @@ class RetryingApi:
             raise Forbidden(WEBHOOK_IN_USE) from None
         if error.code == 409 and conflicts < _MAX_CONFLICTS:
             # The poll of a process that was just killed may still hang at Telegram.
-            return _FIRST_PAUSE
+            return 0
         if error.code == 409:
             raise Forbidden(BOT_IN_USE) from None
         if error.code < 500:
             raise error
         self._report(LinkState.CONNECTING, str(error))
-        return _FIRST_PAUSE
+        return 0
 
     def _report(self, link: LinkState, detail: str = "") -> None:
         if link is not self._link:
