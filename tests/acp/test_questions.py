@@ -194,11 +194,11 @@ def test_a_question_that_nobody_answers_runs_out(home: Path) -> None:
 def agent(folder: Path, options: str) -> dict[str, str]:
     """An agent of somebody's own that asks one question."""
     (folder / "asker.py").write_text(
-        "from keryx.core.ports.adapter import Said\n"
+        "from keryx.core.ports.agent import TextDelta\n"
         "from keryx.core.questions import Option, Question\n"
         "async def agent(context):\n"
         f"    question = Question(key='q', title='Which colour?', detail='for the door', options={options})\n"
-        "    yield Said(f'It is {await context.ask(question)}')\n"
+        "    yield TextDelta(f'It is {await context.ask(question)}')\n"
     )
     return {"KERYX_AGENT": "asker:agent", "PYTHONPATH": str(folder)}
 

@@ -166,7 +166,7 @@ def test_a_tool_server_of_an_unknown_kind_is_refused(home: Path, folder: Path) -
 
 def test_the_folder_of_the_editor_is_where_a_turn_works(home: Path, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "where.py").write_text(
-        "from keryx.core.ports.adapter import Said\nasync def agent(context):\n    yield Said(context.cwd)\n"
+        "from keryx.core.ports.agent import TextDelta\nasync def agent(context):\n    yield TextDelta(context.cwd)\n"
     )
     with editor(home, KERYX_AGENT="where:agent", PYTHONPATH=str(tmp_path)) as zed:
         zed.initialize()

@@ -151,10 +151,10 @@ def test_settings_lists_forks_and_deletes_hold(told: Told) -> None:
 
 
 ASKER = """
-from keryx.core.ports.adapter import Said
+from keryx.core.ports.agent import TextDelta
 from keryx.core.questions import Question
 async def agent(context):
-    yield Said("It is " + await context.ask(Question(key="q", title="Which colour?", options=())))
+    yield TextDelta("It is " + await context.ask(Question(key="q", title="Which colour?", options=())))
 """
 
 

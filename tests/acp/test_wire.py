@@ -233,7 +233,7 @@ def test_a_signal_ends_it_in_good_order(start: Start, number: int) -> None:
 def test_what_a_library_prints_does_not_reach_the_editor(home: Path, tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(
         "import os, subprocess, sys\n"
-        "from keryx.core.ports.adapter import Said\n"
+        "from keryx.core.ports.agent import TextDelta\n"
         "print('loaded')\n"
         "os.write(1, b'raw bytes\\n')\n"
         "async def agent(context):\n"
@@ -241,7 +241,7 @@ def test_what_a_library_prints_does_not_reach_the_editor(home: Path, tmp_path: P
         "    sys.__stdout__.write('original\\n')\n"
         "    sys.__stdout__.flush()\n"
         "    subprocess.run(['echo', 'from a child'])\n"
-        "    yield Said('quiet')\n"
+        "    yield TextDelta('quiet')\n"
     )
     with editor(home, KERYX_AGENT="noisy:agent", PYTHONPATH=str(tmp_path)) as zed:
         zed.initialize()
@@ -257,10 +257,10 @@ def test_what_a_library_prints_does_not_reach_the_editor(home: Path, tmp_path: P
 def test_children_end_with_it(home: Path, tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(
         "import subprocess\n"
-        "from keryx.core.ports.adapter import Said\n"
+        "from keryx.core.ports.agent import TextDelta\n"
         "async def agent(context):\n"
         "    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
-        "    yield Said(str(child.pid))\n"
+        "    yield TextDelta(str(child.pid))\n"
     )
     with editor(home, KERYX_AGENT="parent:agent", PYTHONPATH=str(tmp_path)) as zed:
         zed.initialize()

@@ -107,5 +107,5 @@ def test_a_module_that_does_not_import_says_why(
 
 
 async def test_what_is_no_event_fails_the_turn_with_a_sentence() -> None:
-    with pytest.raises(AgentFailed, match="own:sloppy yielded a str; it may yield Said"):
+    with pytest.raises(AgentFailed, match="own:sloppy yielded a str; it may yield the events of"):
         await collect(load("own:sloppy"), a_context())

@@ -12,7 +12,7 @@ from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
 
 RunFunction: TypeAlias = Callable[[TurnContext], AsyncGenerator[AgentEvent, None]]
 
-_SIGNATURE_HELP = "write `async def agent(context): yield Said(...)`"
+_SIGNATURE_HELP = "write `async def agent(context): yield TextDelta(...)`"
 
 
 class PythonAgent:
@@ -28,7 +28,7 @@ class PythonAgent:
                 if not isinstance(cast(object, event), AgentEvent):
                     kind = type(event).__name__
                     raise AgentFailed(
-                        f"The agent {self.path} yielded a {kind}; it may yield Said, Thought, Called, Returned and Used."
+                        f"The agent {self.path} yielded a {kind}; it may yield the events of keryx.core.ports.agent, such as TextDelta."
                     )
                 yield event
 

@@ -1,15 +1,15 @@
-"""Reads and writes frames, one JSON object per line, on file descriptors without blocking the event loop."""
+"""Frames, one JSON object per line: a bounded line splitter for any stream, and file descriptors read and written without blocking the event loop."""
 
 import asyncio
 import os
 import re
 import stat
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 
 from keryx.jsonrpc.errors import INVALID_PARAMS, RpcError
 
-_CHUNK_BYTES = 262_144
+CHUNK_BYTES = 262_144
 _HEAD_BYTES = 1024
 _ID_PATTERN = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")'
@@ -17,7 +17,7 @@ _ID_PATTERN = re.compile(
 
 
 class FrameTooLong(RpcError):
-    """A line above the limit. `id` is that of the request, if it stands at the beginning of the line."""
+    """A line above the limit. `id` is the id of the request, if it is found at the start of the line."""
 
     def __init__(self, head: bytes, limit: int) -> None:
         super().__init__(INVALID_PARAMS, f"a message may have at most {limit} bytes: send it in parts")
@@ -26,22 +26,23 @@ class FrameTooLong(RpcError):
         self.id: int | str | None = text.strip('"') if text.startswith('"') else int(text) if text else None
 
 
-async def read_lines(source: int, *, limit: int) -> AsyncIterator[bytes | FrameTooLong]:
-    """Each line as it arrives, without its end; blank ones are left out. A line above the limit is dropped and told."""
+async def read_frames(chunks: AsyncIterable[bytes], *, limit: int) -> AsyncIterator[bytes | FrameTooLong]:
+    """Yield each line of a stream as it arrives, stripped; skip blank ones. A line above `limit` bytes is discarded
+    while it arrives, and `FrameTooLong` is yielded in its place."""
     line = _LineBuffer(limit)
-    while chunk := await _read_chunk(source):
+    async for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
         for piece in ends:
             line.add(piece)
-            if found := line.take():
-                yield found
+            if frame := line.take():
+                yield frame
         line.add(rest)
-    if found := line.take():
-        yield found
+    if frame := line.take():
+        yield frame
 
 
 class _LineBuffer:
-    """A line as it grows. Of one that grows too long only the beginning is kept."""
+    """One incomplete line. Only the start of a line that is too long is kept."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -57,15 +58,15 @@ class _LineBuffer:
             del self._data[_HEAD_BYTES:]
 
     def take(self) -> bytes | FrameTooLong:
-        """What was gathered, and begin afresh."""
-        data, over = bytes(self._data).strip(), self._too_long
+        """Return the line and start the next one."""
+        data, too_long = bytes(self._data).strip(), self._too_long
         self._data.clear()
         self._too_long = False
-        return FrameTooLong(data, self._limit) if over else data
+        return FrameTooLong(data, self._limit) if too_long else data
 
 
 class FrameWriter:
-    """Writes whole frames, one after the other. A reader that is slow slows the writers and nobody else."""
+    """Writes whole frames in order. A slow reader delays only the callers of `write`."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -78,9 +79,9 @@ class FrameWriter:
             os.set_blocking(target, False)
 
     async def write(self, frame: bytes) -> None:
-        """Returns when the frame is on its way; it goes out whole even if the caller is cancelled meanwhile.
+        """Return when the frame has been written; it is written whole even if the caller is cancelled meanwhile.
 
-        Raises `BrokenPipeError` when nobody reads any more."""
+        Raise `BrokenPipeError` when the reader has closed its end."""
         idle = not self._backlog
         self._backlog.append(memoryview(frame))
         if idle:
@@ -94,7 +95,7 @@ class FrameWriter:
             raise BrokenPipeError(self._broken.errno, "nobody reads the answers") from self._broken
 
     def close(self) -> None:
-        """Write what is left as far as somebody reads it at once."""
+        """Write as much of the backlog as possible without waiting."""
         self._flush()
         if self._pollable:
             asyncio.get_running_loop().remove_writer(self._target)
@@ -125,6 +126,12 @@ class FrameWriter:
             return 0
 
 
+async def read_chunks(source: int) -> AsyncIterator[bytes]:
+    """Yield the bytes of a file descriptor as they arrive, until its end."""
+    while chunk := await _read_chunk(source):
+        yield chunk
+
+
 async def _read_chunk(source: int) -> bytes:
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
@@ -132,9 +139,9 @@ async def _read_chunk(source: int) -> bytes:
         loop.add_reader(source, ready.set)
     except PermissionError:
         # A plain file is always ready.
-        return os.read(source, _CHUNK_BYTES)
+        return os.read(source, CHUNK_BYTES)
     try:
         await ready.wait()
     finally:
         loop.remove_reader(source)
-    return os.read(source, _CHUNK_BYTES)
+    return os.read(source, CHUNK_BYTES)

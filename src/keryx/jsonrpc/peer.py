@@ -1,7 +1,9 @@
-"""One JSON-RPC peer: dispatches its requests and notifications to a handler, and correlates responses to our own requests."""
+"""One JSON-RPC peer: reads its messages in order, correlates responses with our requests, and answers its requests exactly once."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -9,15 +11,15 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.core import codec
-from keryx.core.errors import Invalid, KeryxError, Unavailable
+from keryx.core.errors import Invalid, KeryxError
 from keryx.jsonrpc import errors
 from keryx.jsonrpc.errors import RpcError
 from keryx.jsonrpc.frames import FrameTooLong
+from keryx.jsonrpc.values import Json, as_object
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
-Id: TypeAlias = int | str | None
+RequestId: TypeAlias = int | float | str | None
 WriteFrame: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 MAX_CONCURRENT_REQUESTS = 1000
@@ -25,208 +27,263 @@ CANCEL_METHOD = "$/cancel_request"
 
 
 class IncomingRequest:
-    """One request of the peer. Whoever answers first has answered it; later answers are dropped."""
+    """One request of the peer. Only the first response is sent; later ones are ignored."""
 
-    def __init__(self, peer: "Peer", id_: Id) -> None:
+    def __init__(self, peer: "Peer", id_: RequestId, method: str, params: Json) -> None:
         self._peer = peer
-        self._id = id_
+        self.id = id_
+        self.method = method
+        self.params = params
         self.answered = False
+        # Cancelled by `$/cancel_request`, unless `on_cancel` is set.
         self.scope = anyio.CancelScope()
+        # Called for `$/cancel_request` instead of cancelling the handler.
         self.on_cancel: Callable[[], Awaitable[None]] | None = None
-        """What `$/cancel_request` does instead of ending the work at once."""
 
     async def respond(self, result: object) -> None:
         await self._respond_once({"result": result})
 
-    async def respond_error(self, fault: RpcError) -> None:
-        await self._respond_once({"error": fault.to_json()})
+    async def respond_error(self, error: RpcError) -> None:
+        await self._respond_once({"error": error.to_json()})
+
+    async def run(self, handler: Callable[["IncomingRequest"], Awaitable[object]]) -> None:
+        """Call the handler and respond with its result or its error, unless it has responded itself.
+
+        Raise only if the response cannot be sent."""
+        result: object = None
+        error: RpcError | None = None
+        try:
+            with self.scope:
+                result = await handler(self)
+            if self.scope.cancelled_caught:
+                error = RpcError(errors.REQUEST_CANCELLED, "the request was cancelled")
+        except RpcError as exc:
+            error = exc
+        except KeryxError as exc:
+            error = errors.from_keryx_error(exc)
+        except BrokenPipeError:
+            raise
+        except Exception as exc:
+            log.exception("%s failed", self.method[:100])
+            failure = f"Keryx failed ({type(exc).__name__}); its log has the details"
+            error = RpcError(errors.INTERNAL_ERROR, failure)
+        if self.answered:
+            return
+        if error:
+            await self.respond_error(error)
+        else:
+            await self.respond(result)
 
     async def _respond_once(self, outcome: Json) -> None:
         if not self.answered:
             self.answered = True
-            await self._peer.send({"jsonrpc": "2.0", "id": self._id, **outcome})
+            await self._peer.send({"jsonrpc": "2.0", "id": self.id, **outcome})
 
 
-class RequestHandler(Protocol):
-    """What the peer may call. `Fault` and the errors of Keryx become error answers."""
+class Response(msgspec.Struct, frozen=True):
+    result: Json
+    error: RpcError | None = None
 
-    async def handle_request(self, method: str, params: Json, call: IncomingRequest) -> object: ...
+
+ResponseHandler: TypeAlias = Callable[[Response], Awaitable[None]]
+
+
+class MessageHandler(Protocol):
+    """Receives the messages of a peer in order: the next one is read when the call has returned."""
+
+    async def handle_request(self, request: IncomingRequest) -> None: ...
 
     async def handle_notification(self, method: str, params: Json) -> None: ...
 
+    async def handle_invalid(self, id_: RequestId, error: RpcError, frame: bytes) -> None:
+        """`id_` is the id of the request if it could be read, else `None`."""
+        ...
+
 
 class Peer:
-    """Speaks JSON-RPC with one peer. Nothing that it sends ends the connection but the end of its stream."""
+    """Sends requests and notifications to one peer and reads what it sends."""
 
-    def __init__(self, write: WriteFrame, methods: RequestHandler) -> None:
+    def __init__(self, write: WriteFrame, *, sends_cancel: bool) -> None:
         self._write = write
-        self._incoming: dict[Id, IncomingRequest] = {}
-        self._pending: dict[int, _PendingRequest] = {}
+        # Whether the peer is told when a caller of `request` gives up.
+        self._sends_cancel = sends_cancel
+        self._pending: dict[RequestId, ResponseHandler] = {}
+        self._waiting: set[asyncio.Future[Json]] = set()
         self._last_id = 0
-        self._handler = methods
 
-    async def run(self, frames: AsyncIterable[bytes | FrameTooLong]) -> None:
-        """Serve until the stream ends; what still runs then is cancelled."""
-        async with anyio.create_task_group() as group:
-            async for frame in frames:
-                await self._handle_frame(frame, group)
-            group.cancel_scope.cancel()
+    async def run(self, frames: AsyncIterable[bytes | FrameTooLong], handler: MessageHandler) -> None:
+        """Pass every message on until the stream ends. No message ends the loop; an exception of the handler does."""
+        async for frame in frames:
+            if isinstance(frame, FrameTooLong):
+                await handler.handle_invalid(frame.id, frame, b"")
+            else:
+                await self._handle_frame(frame, handler)
 
     async def send(self, message: Mapping[str, Any]) -> None:
         await self._write(encode_message(message))
 
     async def send_encoded(self, frames: bytes) -> None:
-        """Frames that were encoded before, in one go."""
+        """Send encoded frames in one write."""
         await self._write(frames)
 
     async def notify(self, method: str, params: Json) -> None:
         await self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def request(self, method: str, params: Json, *, seconds: float) -> Json:
-        """Ask the peer and give its result. Raises `Fault` when it refuses, `Unavailable` when it says nothing in time.
-
-        When the caller is cancelled the peer is told."""
-        self._last_id += 1
-        number = self._last_id
-        asked = self._pending[number] = _PendingRequest()
+        """Send a request and return its result. Raise `RpcError` for an error response, `TimeoutError` if no response
+        arrives in time, and the error of `fail_pending`."""
+        response: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._waiting.add(response)
+        number = self._last_id + 1
         try:
-            await self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+            await self.start_request(method, params, partial(_resolve, response))
             with anyio.move_on_after(seconds):
-                await asked.done.wait()
-            if not asked.done.is_set():
-                raise Unavailable(f"the editor did not answer {method} within {seconds:g} s")
-            return asked.result()
+                return await response
+            raise TimeoutError(f"{method} was not answered within {seconds:g} s")
         finally:
-            del self._pending[number]
-            if not asked.done.is_set():
+            self._waiting.discard(response)
+            if self._pending.pop(number, None) and self._sends_cancel:
                 with anyio.move_on_after(1, shield=True):
                     await self.notify(CANCEL_METHOD, {"requestId": number})
 
-    async def _handle_frame(self, frame: bytes | FrameTooLong, group: TaskGroup) -> None:
-        if isinstance(frame, FrameTooLong):
-            await self._send_error(frame.id, frame)
-            return
+    async def start_request(self, method: str, params: Json, on_response: ResponseHandler) -> None:
+        """Send a request. `on_response` is awaited in order with the other messages of the peer; it is not called if
+        the connection ends first."""
+        self._last_id += 1
+        self._pending[self._last_id] = on_response
+        await self.send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
+
+    def fail_pending(self, build_error: Callable[[], Exception]) -> None:
+        """Raise an error in all callers of `request` that still wait."""
+        for response in self._waiting:
+            _set_exception(response, build_error())
+
+    async def _handle_frame(self, frame: bytes, handler: MessageHandler) -> None:
         try:
             message = codec.loads(frame, object)
         except Invalid as exc:
-            await self._send_error(None, RpcError(errors.PARSE_ERROR, str(exc)))
+            await handler.handle_invalid(None, RpcError(errors.PARSE_ERROR, str(exc)), frame)
             return
         if not isinstance(message, dict):
-            await self._send_error(
-                None, RpcError(errors.INVALID_REQUEST, "a message is one JSON object on one line")
-            )
+            await _reject(handler, None, "a message is one JSON object on one line", frame)
             return
-        await self._route(msgspec.convert(message, Json), group)
+        await self._handle_message(as_object(message), frame, handler)  # pyright: ignore[reportUnknownArgumentType]
 
-    async def _route(self, message: Json, group: TaskGroup) -> None:
-        id_, method = message.get("id"), message.get("method")
-        if isinstance(id_, bool) or not isinstance(id_, int | str | None) or message.get("jsonrpc") != "2.0":
-            await self._send_error(
-                None, RpcError(errors.INVALID_REQUEST, "this is not a message of JSON-RPC 2.0")
-            )
-        elif "method" not in message and ("result" in message or "error" in message):
-            self._handle_response(id_, message)
+    async def _handle_message(self, message: Json, frame: bytes, handler: MessageHandler) -> None:
+        id_, method, params = message.get("id"), message.get("method"), message.get("params")
+        if (
+            isinstance(id_, bool)
+            or not isinstance(id_, int | float | str | None)
+            or message.get("jsonrpc") != "2.0"
+        ):
+            await _reject(handler, None, "this is not a message of JSON-RPC 2.0", frame)
+        elif "method" not in message and (id_ in self._pending or "result" in message or "error" in message):
+            await self._handle_response(id_, message)
         elif not isinstance(method, str):
-            await self._send_error(id_, RpcError(errors.INVALID_REQUEST, "a request names its method"))
+            await _reject(handler, id_, "a request names its method", frame)
+        elif "id" not in message:
+            if isinstance(params, dict | None):
+                await handler.handle_notification(method, as_object(params))  # pyright: ignore[reportUnknownArgumentType]
+        elif not isinstance(params, dict | None):
+            error = RpcError(errors.INVALID_PARAMS, "params must be an object")
+            await handler.handle_invalid(id_, error, frame)
         else:
-            await self._start_request(id_, "id" in message, method, message.get("params"), group)
+            await handler.handle_request(IncomingRequest(self, id_, method, as_object(params)))  # pyright: ignore[reportUnknownArgumentType]
 
-    async def _start_request(
-        self, id_: Id, asks: bool, method: str, params: object, group: TaskGroup
-    ) -> None:
-        if not isinstance(params, dict | None):
-            if asks:
-                await self._send_error(id_, RpcError(errors.INVALID_PARAMS, "params must be an object"))
+    async def _handle_response(self, id_: RequestId, message: Json) -> None:
+        """Deliver a response. One that is not awaited any more is ignored."""
+        error = None if message.get("error") is None else RpcError.from_json(message["error"])
+        if on_response := self._pending.pop(id_, None):
+            await on_response(Response(as_object(message.get("result")), error))
+
+
+async def _resolve(waiting: asyncio.Future[Json], response: Response) -> None:
+    if response.error:
+        _set_exception(waiting, response.error)
+    elif not waiting.done():
+        waiting.set_result(response.result)
+
+
+def _set_exception(waiting: asyncio.Future[Json], error: Exception) -> None:
+    if not waiting.done():
+        waiting.set_exception(error)
+        waiting.exception()  # Mark it as retrieved: a caller that is being cancelled does not await it.
+
+
+async def _reject(handler: MessageHandler, id_: RequestId, reason: str, frame: bytes) -> None:
+    await handler.handle_invalid(id_, RpcError(errors.INVALID_REQUEST, reason), frame)
+
+
+def encode_message(message: Mapping[str, Any]) -> bytes:
+    """Encode a message as one line. Text that is not valid UTF-8 is escaped."""
+    return codec.dumps(message).encode() + b"\n"
+
+
+class Methods(Protocol):
+    """What a peer may call on a server. `RpcError` and Keryx errors become error responses."""
+
+    async def handle_request(self, request: IncomingRequest) -> object:
+        """Return the result, unless the method has responded itself."""
+        ...
+
+    async def handle_notification(self, method: str, params: Json) -> None: ...
+
+
+async def serve(peer: Peer, frames: AsyncIterable[bytes | FrameTooLong], methods: Methods) -> None:
+    """Serve the requests of a peer concurrently until its stream ends, then cancel those that still run."""
+    async with anyio.create_task_group() as group:
+        await peer.run(frames, _ConcurrentServer(peer, methods, group))
+        group.cancel_scope.cancel()
+
+
+class _ConcurrentServer:
+    """Runs every request and notification in a task of its own, started in order."""
+
+    def __init__(self, peer: Peer, methods: Methods, group: TaskGroup) -> None:
+        self._peer = peer
+        self._methods = methods
+        self._group = group
+        self._running: dict[RequestId, IncomingRequest] = {}
+
+    async def handle_request(self, request: IncomingRequest) -> None:
+        if len(self._running) >= MAX_CONCURRENT_REQUESTS:
+            reason = "too many requests wait: ask again when some are answered"
+            await request.respond_error(RpcError(errors.INTERNAL_ERROR, reason))
             return
-        values = msgspec.convert(params or {}, Json)
-        if not asks:
-            group.start_soon(self._run_notification, method, values)
-        elif len(self._incoming) >= MAX_CONCURRENT_REQUESTS:
-            await self._send_error(
-                id_,
-                RpcError(errors.INTERNAL_ERROR, "too many requests wait: ask again when some are answered"),
-            )
-        else:
-            call = self._incoming[id_] = IncomingRequest(self, id_)
-            group.start_soon(self._run_request, id_, method, values, call)
+        self._running[request.id] = request
+        self._group.start_soon(self._run_request, request)
 
-    async def _run_request(self, id_: Id, method: str, params: Json, call: IncomingRequest) -> None:
-        """The door of a request: whatever happens inside, it is answered exactly once."""
+    async def handle_notification(self, method: str, params: Json) -> None:
+        self._group.start_soon(self._run_notification, method, params)
+
+    async def handle_invalid(self, id_: RequestId, error: RpcError, frame: bytes) -> None:
+        await self._peer.send({"jsonrpc": "2.0", "id": id_, "error": error.to_json()})
+
+    async def _run_request(self, request: IncomingRequest) -> None:
         try:
-            with call.scope:
-                await call.respond(await self._handler.handle_request(method, params, call))
-            await call.respond_error(RpcError(errors.REQUEST_CANCELLED, "the request was cancelled"))
-        except RpcError as exc:
-            await call.respond_error(exc)
-        except KeryxError as exc:
-            await call.respond_error(errors.from_keryx_error(exc))
-        except BrokenPipeError:
-            raise
-        except Exception as exc:
-            log.exception("%s failed", method)
-            await call.respond_error(
-                RpcError(
-                    errors.INTERNAL_ERROR, f"Keryx failed ({type(exc).__name__}); its log has the details"
-                )
-            )
+            await request.run(self._methods.handle_request)
         finally:
-            if self._incoming.get(id_) is call:
-                del self._incoming[id_]
+            if self._running.get(request.id) is request:
+                del self._running[request.id]
 
     async def _run_notification(self, method: str, params: Json) -> None:
-        """The door of a notification, which nobody waits for: the log is all that a failure can be told to."""
         try:
             if method == CANCEL_METHOD:
                 await self._cancel_request(params.get("requestId"))
             else:
-                await self._handler.handle_notification(method, params)
+                await self._methods.handle_notification(method, params)
         except (RpcError, KeryxError) as exc:
-            log.warning("the notification %s was of no use: %s", method, exc)
+            log.warning("ignored notification %s: %s", method[:100], exc)
         except BrokenPipeError:
             raise
         except Exception:
-            log.exception("the notification %s failed", method)
+            log.exception("the notification %s failed", method[:100])
 
     async def _cancel_request(self, id_: object) -> None:
-        call = self._incoming.get(id_) if isinstance(id_, int | str) else None
-        if call is None:
+        request = self._running.get(id_) if isinstance(id_, int | float | str) else None
+        if request is None:
             return
-        if call.on_cancel:
-            await call.on_cancel()
+        if request.on_cancel:
+            await request.on_cancel()
         else:
-            call.scope.cancel()
-
-    def _handle_response(self, id_: Id, message: Json) -> None:
-        asked = self._pending.get(id_) if isinstance(id_, int) else None
-        if asked:
-            asked.message = message
-            asked.done.set()
-
-    async def _send_error(self, id_: Id, fault: RpcError) -> None:
-        await self.send({"jsonrpc": "2.0", "id": id_, "error": fault.to_json()})
-
-
-def encode_message(message: Mapping[str, Any]) -> bytes:
-    """A message as one line. Text that no UTF-8 can hold is escaped."""
-    return codec.dumps(message).encode() + b"\n"
-
-
-class _PendingRequest:
-    """A request to the peer that waits for its answer."""
-
-    def __init__(self) -> None:
-        self.done = anyio.Event()
-        self.message: Json = {}
-
-    def result(self) -> Json:
-        error = self.message.get("error")
-        if error is not None:
-            found = msgspec.convert(error, _ErrorObject, strict=False)
-            raise RpcError(found.code, found.message)
-        result = self.message.get("result")
-        return msgspec.convert(result, Json) if isinstance(result, dict) else {}
-
-
-class _ErrorObject(msgspec.Struct, frozen=True):
-    code: int = errors.INTERNAL_ERROR
-    message: str = "the editor gave no reason"
+            request.scope.cancel()

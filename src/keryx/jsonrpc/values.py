@@ -6,12 +6,12 @@ Json: TypeAlias = dict[str, Any]
 
 
 def as_object(value: object) -> Json:
-    """An object as it came, or an empty one in place of anything else: null answers and missing fields are common."""
+    """Return an object as it is, and an empty one for anything else: null results and missing fields are common."""
     return cast(Json, value) if isinstance(value, dict) else {}
 
 
 def as_objects(value: object) -> list[Json]:
-    """The objects of a list; whatever else is in it is left out."""
+    """Return the objects in a list; other elements are skipped."""
     return (
         [as_object(cast(object, v)) for v in cast(list[object], value) if isinstance(v, dict)]
         if isinstance(value, list)
@@ -24,5 +24,5 @@ def as_text(value: object) -> str:
 
 
 def as_count(value: object) -> int:
-    """A number of things, never negative; 0 for anything else."""
+    """Return an integer, never negative; 0 for anything else."""
     return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else 0

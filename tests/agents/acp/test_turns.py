@@ -295,7 +295,7 @@ async def test_what_arrives_for_a_running_turn_is_asked_after_it(tmp_path: Path)
         return [extra.pop()] if extra else []
 
     async with player(tmp_path) as agent:
-        text = await talk.say(agent, "hello", steer=steer)
+        text = await talk.say(agent, "hello", fetch_new_messages=steer)
     assert text == "Hello.You said: and this"
 
 

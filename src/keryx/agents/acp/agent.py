@@ -10,11 +10,11 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from keryx.agents.acp import agent_process, prompt_run
+from keryx.agents.acp import agent_process, child_process, prompt_run
 from keryx.agents.acp.agent_process import DEFAULT_TIMEOUTS, AgentProcess, AgentTimeouts
 from keryx.agents.acp.agent_sessions import EFFORT, MODE, MODEL, AgentSession, OpenResult, open_session
 from keryx.agents.acp.client_services import AllowedFolders, ClientServices, Terminals
-from keryx.agents.acp.connection import AcpError, AgentUnavailable
+from keryx.agents.acp.connection import AgentUnavailable
 from keryx.agents.acp.prompt_run import PromptRun
 from keryx.agents.acp.update_translator import ReplayFilter, UpdateTranslator
 from keryx.agents.agent_config import AgentConfig
@@ -24,7 +24,8 @@ from keryx.core.messages import Message
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, BindingEvent, NoticeEvent, TurnContext
 from keryx.core.sessions import Binding
 from keryx.core.usage import Usage
-from keryx.jsonrpc import values
+from keryx.jsonrpc.errors import RpcError
+from keryx.jsonrpc.values import Json
 
 
 class AcpAgent:
@@ -75,7 +76,7 @@ class AcpAgent:
             async with aclosing(self._run_turn(line, context, cwd)) as events:
                 async for event in events:
                     yield event
-        except (AcpError, AgentUnavailable) as exc:
+        except (RpcError, AgentUnavailable) as exc:
             raise agent_process.build_failure(self.name, self._config, line, exc) from exc
         finally:
             if line:
@@ -122,12 +123,11 @@ class AcpAgent:
         held: AgentSession,
         context: TurnContext,
         past: Sequence[Message],
-        asked: list[values.Json],
+        asked: list[Json],
     ) -> AsyncGenerator[AgentEvent, None]:
         roots = AllowedFolders([held.cwd, *self._folders])
-        terminals = Terminals(
-            roots, agent_process.build_terminal_environment(self.name, self._config), held.cwd
-        )
+        # Commands see no variable that was configured for the agent alone.
+        terminals = Terminals(roots, child_process.build_environment({}), held.cwd)
         telling = UpdateTranslator(
             self.name,
             held,

@@ -13,10 +13,11 @@ from keryx import secrets
 from keryx.agents.acp import capabilities, child_process
 from keryx.agents.acp.agent_sessions import AgentSession
 from keryx.agents.acp.capabilities import AgentCapabilities, LoginMethod
-from keryx.agents.acp.connection import AUTH_REQUIRED, AcpError, AgentConnection, AgentUnavailable
+from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
 from keryx.agents.agent_config import AgentConfig
 from keryx.core.errors import AgentFailed, Invalid
 from keryx.core.sessions import Binding
+from keryx.jsonrpc.errors import AUTH_REQUIRED, RpcError
 
 _LOGIN_TIMEOUT_SECONDS = 60.0
 
@@ -75,19 +76,14 @@ async def initialize_process(line: AgentProcess, configured: AgentConfig, *, sec
         )
 
 
-def build_terminal_environment(name: str, configured: AgentConfig) -> dict[str, str]:
-    """What a command that the agent has run finds in its environment: nothing that was given to the agent alone."""
-    return child_process.build_environment({})
-
-
 def build_failure(
-    name: str, configured: AgentConfig, line: AgentProcess | None, error: AcpError | AgentUnavailable
+    name: str, configured: AgentConfig, line: AgentProcess | None, error: RpcError | AgentUnavailable
 ) -> AgentFailed:
     """What a person is told of an agent that does not work."""
-    if isinstance(error, AcpError) and error.code == AUTH_REQUIRED:
+    if isinstance(error, RpcError) and error.code == AUTH_REQUIRED:
         return AgentFailed(format_login_help(name, configured, line.capabilities.logins if line else ()))
-    if isinstance(error, AcpError):
-        return AgentFailed(f"The agent {name} refused: {error.message.rstrip('.')}. /retry asks again.")
+    if isinstance(error, RpcError):
+        return AgentFailed(f"The agent {name} refused: {str(error).rstrip('.')}. /retry asks again.")
     return AgentFailed(f"The agent {name} does not work: {str(error).rstrip('.')}. /retry asks again.")
 
 

@@ -7,8 +7,6 @@ import msgspec
 
 from keryx.agents.acp.capabilities import AgentCapabilities
 from keryx.agents.acp.connection import (
-    AUTH_REQUIRED,
-    AcpError,
     AgentConnection,
     AgentMessage,
     AgentUnavailable,
@@ -18,6 +16,7 @@ from keryx.agents.acp.connection import (
 from keryx.core.ids import TurnId
 from keryx.core.sessions import Binding
 from keryx.core.usage import UsageTotals
+from keryx.jsonrpc.errors import AUTH_REQUIRED, RpcError
 from keryx.jsonrpc.values import Json, as_object, as_objects, as_text
 
 MODEL, MODE, EFFORT = "model", "mode", "thought_level"
@@ -92,7 +91,7 @@ class AgentSession:
             answer = await connection.request(
                 method, {"sessionId": self.id, **params}, seconds=_SET_OPTION_SECONDS
             )
-        except AcpError:
+        except RpcError:
             return False
         self._set_current(what, wanted)
         self.update(answer)
@@ -149,10 +148,10 @@ async def open_session(
     else:
         try:
             return OpenResult(await _resume_session(connection, method, binding, where, seconds))
-        except AcpError as exc:
+        except RpcError as exc:
             if exc.code == AUTH_REQUIRED:
                 raise
-            why = exc.message
+            why = str(exc)
     warning = f"The agent {connection.name} has lost this conversation and begins afresh: {why}."
     return OpenResult(await _create_session(connection, where, seconds), is_new=True, warning=warning)
 

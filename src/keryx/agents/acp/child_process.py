@@ -1,4 +1,4 @@
-"""A child process with piped standard streams: lines from its output, the end of its error output, and a stop that takes its whole process group."""
+"""A child process with piped standard streams: its output, the end of its error output, and a stop that ends its whole process group."""
 
 import asyncio
 import os
@@ -14,9 +14,8 @@ import anyio
 
 from keryx.agents.acp import process_group
 from keryx.core.text import to_single_line
+from keryx.jsonrpc.frames import CHUNK_BYTES
 
-MAX_LINE_BYTES = 32_000_000
-_CHUNK_BYTES = 262_144
 _STDERR_TAIL_BYTES = 16_384
 _STOP_SECONDS = process_group.GRACE_SECONDS + 2
 _INHERITED_VARIABLES = (
@@ -35,39 +34,30 @@ _INHERITED_VARIABLES = (
 
 
 class ChildProcess:
-    """A running agent. `dropped` counts lines that were longer than `LONGEST_LINE` and were left out."""
-
-    def __init__(self, running: Running, transport: asyncio.SubprocessTransport, lifeline: int) -> None:
+    def __init__(self, running: Running, transport: asyncio.SubprocessTransport, parent_pipe: int) -> None:
         self._process = running
         self._transport = transport
-        self._parent_pipe: int | None = lifeline
+        self._parent_pipe: int | None = parent_pipe
         self._stderr = bytearray()
         self._stderr_task = asyncio.create_task(self._read_stderr())
-        self.dropped_lines = 0
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @property
-    def exit_code(self) -> int | None:
-        """The exit code, `None` while it runs."""
-        return self._process.returncode
-
-    @property
     def stderr_tail(self) -> str:
-        """The end of what it wrote to its standard error."""
+        """The end of its standard error."""
         return self._stderr.decode("utf-8", "replace")
 
     @property
     def last_stderr_line(self) -> str:
-        """The last line of its standard error, short and on one line."""
-        rows = [row for row in map(to_single_line, self.stderr_tail.splitlines()) if row]
-        return rows[-1][:300] if rows else ""
+        """The last line of its standard error that is not blank, shortened."""
+        lines = [line for line in map(to_single_line, self.stderr_tail.splitlines()) if line]
+        return lines[-1][:300] if lines else ""
 
     async def write(self, frame: bytes) -> None:
-        """Returns when it is on its way; a program that does not read makes its writers wait. Raises
-        `BrokenPipeError` when it is gone."""
+        """Write to its standard input; wait while it does not read. Raise `BrokenPipeError` if it has ended."""
         stdin = self._process.stdin
         assert stdin is not None
         if stdin.is_closing():
@@ -79,36 +69,18 @@ class ChildProcess:
             raise BrokenPipeError("the agent is gone") from exc
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """What it writes as it comes, for a program that writes no lines."""
+        """Yield its output as it arrives, until it closes it."""
         stdout = self._process.stdout
         assert stdout is not None
-        while chunk := await stdout.read(_CHUNK_BYTES):
+        while chunk := await stdout.read(CHUNK_BYTES):
             yield chunk
 
     async def wait(self) -> int:
-        """Wait for its end; gives the exit code."""
+        """Wait until it ends and return its exit code."""
         return await self._process.wait()
 
-    async def lines(self) -> AsyncIterator[bytes]:
-        """Each line as it comes, without its end, until the program closes its output. Blank lines are left out."""
-        line, over = bytearray(), False
-        async for chunk in self.chunks():
-            *ends, rest = chunk.split(b"\n")
-            for piece in ends:
-                line += piece
-                if over or len(line) > MAX_LINE_BYTES:
-                    self.dropped_lines += 1
-                elif found := bytes(line).strip():
-                    yield found
-                line, over = bytearray(), False
-            line += rest
-            if len(line) > MAX_LINE_BYTES:
-                line, over = bytearray(), True
-        if found := bytes(line).strip():
-            yield found
-
     async def stop(self) -> None:
-        """Ask the whole process group to end, and kill it after three seconds. Safe to call more than once."""
+        """Terminate the whole process group, and kill it after three seconds. Safe to call more than once."""
         if self._parent_pipe is not None:
             os.close(self._parent_pipe)
             self._parent_pipe = None
@@ -124,7 +96,7 @@ class ChildProcess:
 
     async def _read_stderr(self) -> None:
         stderr = self._process.stderr
-        while stderr and (chunk := await stderr.read(_CHUNK_BYTES)):
+        while stderr and (chunk := await stderr.read(CHUNK_BYTES)):
             self._stderr += chunk
             del self._stderr[:-_STDERR_TAIL_BYTES]
 
@@ -132,35 +104,34 @@ class ChildProcess:
 async def start(
     command: Sequence[str], *, env: Mapping[str, str], cwd: str, merged: bool = False
 ) -> ChildProcess:
-    """Start a program without a shell. `merged`: its standard error is part of its output. Raises `OSError` when it
+    """Start a program without a shell. With `merged`, its standard error is part of its output. Raise `OSError` if it
     cannot be started."""
     loop = asyncio.get_running_loop()
-    theirs, ours = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         transport, protocol = await loop.subprocess_exec(
-            lambda: SubprocessStreamProtocol(limit=_CHUNK_BYTES, loop=loop),
+            lambda: SubprocessStreamProtocol(limit=CHUNK_BYTES, loop=loop),
             sys.executable,
             "-I",
             "-S",
             str(Path(process_group.__file__)),
-            str(theirs),
+            str(read_end),
             *command,
             env=dict(env),
             cwd=cwd,
             stderr=asyncio.subprocess.STDOUT if merged else asyncio.subprocess.PIPE,
             start_new_session=True,
-            pass_fds=(theirs,),
+            pass_fds=(read_end,),
         )
     except BaseException:
-        os.close(ours)
+        os.close(write_end)
         raise
     finally:
-        os.close(theirs)
-    return ChildProcess(Running(transport, protocol, loop), transport, ours)
+        os.close(read_end)
+    return ChildProcess(Running(transport, protocol, loop), transport, write_end)
 
 
-def build_environment(given: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a program finds in its environment: the few variables that every program needs, and what it is given."""
-    environ = os.environ if environ is None else environ
-    kept = {k: v for k, v in environ.items() if k in _INHERITED_VARIABLES or k.startswith("XDG_")}
-    return {**kept, **given}
+def build_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program: the few variables that every program needs, and those given."""
+    inherited = {k: v for k, v in os.environ.items() if k in _INHERITED_VARIABLES or k.startswith("XDG_")}
+    return {**inherited, **variables}

@@ -1,7 +1,6 @@
 """What an agent may request from Keryx while its turn runs: permissions, forms, files within the allowed folders, and terminals."""
 
 import asyncio
-import logging
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -10,25 +9,25 @@ from pathlib import Path
 from keryx.agents.acp import child_process, questions
 from keryx.agents.acp.child_process import ChildProcess
 from keryx.agents.acp.connection import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    REQUEST_CANCELLED,
-    RESOURCE_NOT_FOUND,
-    AcpError,
     AgentConnection,
-    AgentRequest,
-    AgentUnavailable,
     build_unknown_method_error,
 )
 from keryx.core import sessions
 from keryx.core.ports.agent import TurnContext
 from keryx.core.sessions import PermissionMode
+from keryx.jsonrpc.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    REQUEST_CANCELLED,
+    RESOURCE_NOT_FOUND,
+    RpcError,
+)
+from keryx.jsonrpc.peer import IncomingRequest
 from keryx.jsonrpc.values import Json, as_count, as_objects, as_text
 
 MAX_FILE_BYTES = 20_000_000
 MAX_TERMINALS = 16
 _MAX_OUTPUT_BYTES = 1_000_000
-log = logging.getLogger(__name__)
 MAX_PENDING_REQUESTS = 32
 _BACKGROUND_METHODS = frozenset(
     {
@@ -48,10 +47,10 @@ class AllowedFolders:
     def resolve(self, path: str) -> Path:
         """A path with all its links resolved. Raises `Fault` if it is not absolute or leads out of the folders."""
         if not path or "\0" in path or not Path(path).is_absolute():
-            raise AcpError(INVALID_PARAMS, f"{path[:200]!r} is no absolute path")
+            raise RpcError(INVALID_PARAMS, f"{path[:200]!r} is no absolute path")
         found = Path(path).resolve()
         if not any(found.is_relative_to(folder) for folder in self._folders):
-            raise AcpError(INVALID_PARAMS, f"{path[:200]!r} is outside of the folders of this conversation")
+            raise RpcError(INVALID_PARAMS, f"{path[:200]!r} is outside of the folders of this conversation")
         return found
 
     def read(self, path: str, *, line: int, limit: int | None) -> str:
@@ -59,12 +58,12 @@ class AllowedFolders:
         found = self.resolve(path)
         try:
             if not found.is_file():
-                raise AcpError(INVALID_PARAMS, f"there is no file {path[:200]!r}")
+                raise RpcError(INVALID_PARAMS, f"there is no file {path[:200]!r}")
             if found.stat().st_size > MAX_FILE_BYTES:
-                raise AcpError(INVALID_PARAMS, f"{path[:200]!r} is larger than {MAX_FILE_BYTES} bytes")
+                raise RpcError(INVALID_PARAMS, f"{path[:200]!r} is larger than {MAX_FILE_BYTES} bytes")
             text = found.read_text(encoding="utf-8", errors="replace")
         except OSError as exc:
-            raise AcpError(INVALID_PARAMS, f"{path[:200]!r} cannot be read: {exc.strerror}") from exc
+            raise RpcError(INVALID_PARAMS, f"{path[:200]!r} cannot be read: {exc.strerror}") from exc
         if line <= 1 and limit is None:
             return text
         rows = text.splitlines(keepends=True)[max(0, line - 1) :]
@@ -77,7 +76,7 @@ class AllowedFolders:
             found.parent.mkdir(parents=True, exist_ok=True)
             found.write_text(content, encoding="utf-8", errors="replace")
         except OSError as exc:
-            raise AcpError(INVALID_PARAMS, f"{path[:200]!r} cannot be written: {exc.strerror}") from exc
+            raise RpcError(INVALID_PARAMS, f"{path[:200]!r} cannot be written: {exc.strerror}") from exc
 
 
 class _Terminal:
@@ -127,7 +126,7 @@ class Terminals:
 
     async def create(self, params: Json) -> Json:
         if len(self._terminals) >= MAX_TERMINALS:
-            raise AcpError(INVALID_PARAMS, f"{MAX_TERMINALS} terminals are open: release some first")
+            raise RpcError(INVALID_PARAMS, f"{MAX_TERMINALS} terminals are open: release some first")
         cwd = self._folders.resolve(as_text(params.get("cwd")) or self._cwd)
         given = {as_text(e.get("name")): as_text(e.get("value")) for e in as_objects(params.get("env"))}
         limit = min(as_count(params.get("outputByteLimit")) or _MAX_OUTPUT_BYTES, _MAX_OUTPUT_BYTES)
@@ -136,7 +135,7 @@ class Terminals:
                 _build_command(params), env={**self._env, **given}, cwd=str(cwd), merged=True
             )
         except (OSError, ValueError) as exc:
-            raise AcpError(INVALID_PARAMS, f"the command cannot be run: {exc}") from exc
+            raise RpcError(INVALID_PARAMS, f"the command cannot be run: {exc}") from exc
         self._created_count += 1
         name = f"terminal-{self._created_count}"
         self._terminals[name] = _Terminal(running, limit)
@@ -174,7 +173,7 @@ class Terminals:
         name = as_text(params.get("terminalId"))
         found = self._terminals.get(name)
         if found is None:
-            raise AcpError(RESOURCE_NOT_FOUND, f"there is no terminal {name[:80]!r}")
+            raise RpcError(RESOURCE_NOT_FOUND, f"there is no terminal {name[:80]!r}")
         return found
 
 
@@ -184,7 +183,7 @@ def _build_command(params: Json) -> list[str]:
     given = params.get("args")
     arguments = [str(a) for a in given] if isinstance(given, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if not program:
-        raise AcpError(INVALID_PARAMS, "a terminal needs a command")
+        raise RpcError(INVALID_PARAMS, "a terminal needs a command")
     if not arguments and shutil.which(program) is None:
         return ["/bin/sh", "-c", program]
     return [program, *arguments]
@@ -214,7 +213,7 @@ class ClientServices:
         self._find_tool_call = known
         self._question_lock = asyncio.Lock()
         self._question_count = 0
-        self._tasks: dict[asyncio.Task[None], AgentRequest] = {}
+        self._tasks: dict[asyncio.Task[None], IncomingRequest] = {}
         self._may_write = sessions.parse_mode(context.settings.mode) is not PermissionMode.READ
         self._methods = self._build_methods(files=files, terminal=terminal)
 
@@ -223,31 +222,29 @@ class ClientServices:
         """Whether somebody is asked something now."""
         return self._question_lock.locked()
 
-    async def handle(self, asked: AgentRequest) -> None:
-        """Serve a request in its place; one that waits for a person or for a program is only begun, and refused when
-        too many wait already."""
-        if asked.method not in _BACKGROUND_METHODS:
-            await self._handle(asked)
+    async def handle(self, request: IncomingRequest) -> None:
+        """Serve a request. One that waits for a person or a program runs in the background, and is refused if too many
+        do so already."""
+        if request.method not in _BACKGROUND_METHODS:
+            await self._run(request)
             return
         if len(self._tasks) >= MAX_PENDING_REQUESTS:
-            await self._respond_error(
-                asked,
-                AcpError(INTERNAL_ERROR, f"{MAX_PENDING_REQUESTS} requests wait already: ask again later"),
-            )
+            reason = f"{MAX_PENDING_REQUESTS} requests wait already: ask again later"
+            await self._connection.respond_error(request, RpcError(INTERNAL_ERROR, reason))
             return
-        task = asyncio.create_task(self._handle(asked))
-        self._tasks[task] = asked
+        task = asyncio.create_task(self._run(request))
+        self._tasks[task] = request
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def close(self) -> None:
-        """The turn is over: what still waits is answered as cancelled, and all terminals end."""
+        """End the turn: answer the requests in the background as cancelled, and end all terminals."""
         left = dict(self._tasks)
         for task in left:
             task.cancel()
         if left:
             await asyncio.wait(left)
-        for asked in left.values():
-            await respond_cancelled(self._connection, asked)
+        for request in left.values():
+            await respond_cancelled(self._connection, request)
         await self._terminals.close()
 
     def _build_methods(self, *, files: bool, terminal: bool) -> Mapping[str, ServiceMethod]:
@@ -267,26 +264,15 @@ class ClientServices:
             }
         return found
 
-    async def _handle(self, asked: AgentRequest) -> None:
-        method = self._methods.get(asked.method)
-        if method is None:
-            await self._respond_error(asked, build_unknown_method_error(asked))
-            return
-        try:
-            await self._connection.respond(asked, await method(asked.params))
-        except AcpError as exc:
-            await self._respond_error(asked, exc)
-        except AgentUnavailable as exc:
-            log.info("%s is gone before it was answered: %s", self._connection.name, exc)
-        except Exception as exc:
-            log.exception("%s of the agent %s failed", asked.method[:80], self._connection.name)
-            await self._respond_error(asked, AcpError(INTERNAL_ERROR, f"Keryx failed ({type(exc).__name__})"))
+    async def _run(self, request: IncomingRequest) -> None:
+        with self._connection.ignore_unavailable():
+            await request.run(self._call)
 
-    async def _respond_error(self, asked: AgentRequest, fault: AcpError) -> None:
-        try:
-            await self._connection.respond_error(asked, fault)
-        except AgentUnavailable as exc:
-            log.info("%s is gone before it was refused: %s", self._connection.name, exc)
+    async def _call(self, request: IncomingRequest) -> Json:
+        method = self._methods.get(request.method)
+        if method is None:
+            raise build_unknown_method_error(request)
+        return await method(request.params)
 
     async def _request_permission(self, params: Json) -> Json:
         call, options = questions.parse_permission_request(params)
@@ -335,17 +321,15 @@ class ClientServices:
 
     def _check_may_write(self) -> None:
         if not self._may_write:
-            raise AcpError(INVALID_PARAMS, "this conversation may read only")
+            raise RpcError(INVALID_PARAMS, "this conversation may read only")
 
 
-async def respond_cancelled(connection: AgentConnection, asked: AgentRequest) -> None:
-    """Answer a request of a turn that is over."""
-    try:
-        if asked.method == "session/request_permission":
-            await connection.respond(asked, questions.CANCELLED_OUTCOME)
-        elif asked.method == "elicitation/create":
-            await connection.respond(asked, {"action": "cancel"})
+async def respond_cancelled(connection: AgentConnection, request: IncomingRequest) -> None:
+    """Answer a request of a turn that has ended, unless it was answered before."""
+    with connection.ignore_unavailable():
+        if request.method == "session/request_permission":
+            await request.respond(questions.CANCELLED_OUTCOME)
+        elif request.method == "elicitation/create":
+            await request.respond({"action": "cancel"})
         else:
-            await connection.respond_error(asked, AcpError(REQUEST_CANCELLED, "the turn is over"))
-    except AgentUnavailable as exc:
-        log.info("%s is gone before it was answered: %s", connection.name, exc)
+            await request.respond_error(RpcError(REQUEST_CANCELLED, "the turn is over"))

@@ -3,81 +3,57 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import anyio
 import msgspec
 
 from keryx.agents.acp.child_process import ChildProcess
-from keryx.core import codec
-from keryx.core.errors import Invalid
 from keryx.core.text import to_single_line
+from keryx.jsonrpc import frames
+from keryx.jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from keryx.jsonrpc.frames import FrameTooLong
+from keryx.jsonrpc.peer import IncomingRequest, Peer, RequestId, Response
 from keryx.jsonrpc.values import Json, as_object
 
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-AUTH_REQUIRED = -32000
-RESOURCE_NOT_FOUND = -32002
-REQUEST_CANCELLED = -32800
+MAX_LINE_BYTES = 32_000_000
 MAX_QUEUED_MESSAGES = 256
-log = logging.getLogger(__name__)
 MAX_INVALID_LINES = 1000
 _PREVIEW_BYTES = 200
 _WRITE_TIMEOUT_SECONDS = 60
-RequestId: TypeAlias = int | str | None
-
-
-class AcpError(Exception):
-    """An error answer, of the agent or to it."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+log = logging.getLogger(__name__)
 
 
 class AgentUnavailable(Exception):
-    """The agent has ended, or speaks no more; `str` says why, for a person."""
+    """The agent has ended or does not respond. `str(error)` is the reason, for the user."""
 
 
 class SessionUpdate(msgspec.Struct, frozen=True):
-    """The agent tells something of a session."""
-
     fields: Json
 
 
-class AgentRequest(msgspec.Struct, frozen=True):
-    """The agent asks for something and waits for the answer."""
-
-    id: RequestId
-    method: str
-    params: Json
-
-
 class PromptResponse(msgspec.Struct, frozen=True):
-    """The answer to a request of ours that was to come in its place among the updates."""
+    """The response to a prompt, delivered in order with the updates."""
 
     result: Json
-    error: AcpError | None = None
+    error: RpcError | None = None
 
 
 class ConnectionClosed(msgspec.Struct, frozen=True):
-    """Nothing more comes."""
-
     reason: str
 
 
 class StallWarning(msgspec.Struct, frozen=True):
-    """Nothing has come for a while."""
+    """No message has arrived for a while."""
 
 
-AgentMessage: TypeAlias = SessionUpdate | AgentRequest | PromptResponse | ConnectionClosed | StallWarning
+AgentMessage: TypeAlias = SessionUpdate | IncomingRequest | PromptResponse | ConnectionClosed | StallWarning
 
 
 class MessageQueue:
-    """Once it is closed, whatever comes is dropped and nobody waits."""
+    """A bounded queue. After `close`, `put` drops its item and does not wait."""
 
     def __init__(self) -> None:
         self._items: deque[AgentMessage] = deque()
@@ -102,7 +78,7 @@ class MessageQueue:
         return item
 
     def close(self) -> list[AgentMessage]:
-        """Gives what nobody has taken."""
+        """Close the queue and return the items left in it."""
         left = list(self._items)
         self._closed = True
         self._items.clear()
@@ -114,154 +90,123 @@ MessageListener: TypeAlias = Callable[[AgentMessage], Awaitable[None]]
 
 
 class AgentConnection:
-    """`listeners` get what concerns their session; who is slow to take it slows the agent down. `noise` counts lines
-    that were no message; `first_noise` is the beginning of the first."""
+    """The messages of one agent process, passed in order to the listener of their session. Nothing more is read while
+    a listener is busy, so a slow one slows the agent down."""
 
     def __init__(self, process: ChildProcess, *, name: str) -> None:
         self.process = process
         self.name = name
         self.listeners: dict[str, MessageListener] = {}
+        # Lines above MAX_LINE_BYTES, which are discarded.
+        self.dropped_lines = 0
+        # Lines that are not JSON-RPC messages, and the start of the first.
         self.invalid_lines = 0
         self.first_invalid_line = ""
         self.closed = asyncio.Event()
         self._reason = ""
-        self._last_id = 0
-        self._pending: dict[int, asyncio.Future[Json]] = {}
-        self._prompts: dict[int, str] = {}
+        self._peer = Peer(self._write, sends_cancel=False)
 
     async def run(self) -> None:
-        """Read until the agent ends; then tell everybody who waits for something."""
+        """Read until the agent ends, then fail the requests that still wait and tell all listeners."""
         try:
-            async for frame in self.process.lines():
-                await self._handle_frame(frame)
-                if self.invalid_lines > MAX_INVALID_LINES:
-                    self._reason = (
-                        f"it writes what is no message of the protocol, such as {self.first_invalid_line!r}"
-                    )
-                    break
+            await self._peer.run(self._read_frames(), self)
         finally:
             self._reason = self._reason or "it ended before it was done"
             self.closed.set()
-            for waiting in self._pending.values():
-                if not waiting.done():
-                    waiting.set_exception(AgentUnavailable(self.close_reason))
-                    waiting.exception()
+            self._peer.fail_pending(lambda: AgentUnavailable(self.close_reason))
         for listener in list(self.listeners.values()):
             await listener(ConnectionClosed(self.close_reason))
 
     @property
     def close_reason(self) -> str:
-        """Why nothing more comes, with the last that it wrote to its standard error."""
-        words = self.process.last_stderr_line
-        return f"{self._reason} ({words})" if words else self._reason
+        """Why the connection ended, with the last line of the agent's standard error."""
+        last_line = self.process.last_stderr_line
+        return f"{self._reason} ({last_line})" if last_line else self._reason
 
     async def request(self, method: str, params: Json, *, seconds: float) -> Json:
-        """Ask and wait for the answer. Raises `Fault` when it refuses, `Gone` when it is gone or says nothing in time."""
-        self._last_id += 1
-        number = self._last_id
-        waiting = self._pending[number] = asyncio.get_running_loop().create_future()
+        """Send a request and return its result. Raise `RpcError` for an error response, and `AgentUnavailable` if the
+        agent has ended or does not respond in time."""
+        if self.closed.is_set():
+            raise AgentUnavailable(self.close_reason)
         try:
-            if self.closed.is_set():
-                raise AgentUnavailable(self.close_reason)
-            await self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-            async with asyncio.timeout(seconds):
-                return await waiting
+            return await self._peer.request(method, params, seconds=seconds)
         except TimeoutError as exc:
             raise AgentUnavailable(f"it did not answer {method} within {seconds:g} s") from exc
-        finally:
-            del self._pending[number]
 
     async def send_prompt(self, session: str, method: str, params: Json) -> None:
-        """Ask; the answer comes to the session's listener, in its place among the updates."""
-        self._last_id += 1
-        self._prompts[self._last_id] = session
-        await self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
+        """Send a request whose response goes to the listener of the session, in order with the updates."""
+
+        async def pass_on(response: Response) -> None:
+            if listener := self.listeners.get(session):
+                await listener(PromptResponse(response.result, response.error))
+
+        await self._peer.start_request(method, params, pass_on)
 
     async def notify(self, method: str, params: Json) -> None:
-        await self._send({"jsonrpc": "2.0", "method": method, "params": params})
+        await self._peer.notify(method, params)
 
-    async def respond(self, asked: AgentRequest, result: Json) -> None:
-        await self._send({"jsonrpc": "2.0", "id": asked.id, "result": result})
+    async def respond_error(self, request: IncomingRequest, error: RpcError) -> None:
+        """Refuse a request. Does not raise if the agent has ended."""
+        with self.ignore_unavailable():
+            await request.respond_error(error)
 
-    async def respond_error(self, asked: AgentRequest, fault: AcpError) -> None:
-        error = {"code": fault.code, "message": fault.message}
-        await self._send({"jsonrpc": "2.0", "id": asked.id, "error": error})
+    @contextmanager
+    def ignore_unavailable(self) -> Generator[None]:
+        """For responses: an agent that has ended does not need them."""
+        try:
+            yield
+        except AgentUnavailable as exc:
+            log.info("the agent %s ended before it was answered: %s", self.name, exc)
 
-    async def _send(self, message: Json) -> None:
+    async def handle_request(self, request: IncomingRequest) -> None:
+        session = request.params.get("sessionId")
+        if listener := self._find_listener(session):
+            await listener(request)
+        elif request.method.startswith(("session/", "fs/", "terminal/", "elicitation/")):
+            await self.respond_error(
+                request, RpcError(INVALID_PARAMS, f"nobody works on session {session!r} now")
+            )
+        else:
+            await self.respond_error(request, build_unknown_method_error(request))
+
+    async def handle_notification(self, method: str, params: Json) -> None:
+        listener = self._find_listener(params.get("sessionId"))
+        if listener and method == "session/update":
+            await listener(SessionUpdate(as_object(params.get("update"))))
+
+    async def handle_invalid(self, id_: RequestId, error: RpcError, frame: bytes) -> None:
+        if id_ is not None:
+            await self.respond_error(IncomingRequest(self._peer, id_, "", {}), error)
+            return
+        self.invalid_lines += 1
+        if self.invalid_lines == 1:
+            self.first_invalid_line = to_single_line(frame[:_PREVIEW_BYTES].decode("utf-8", "replace"))
+            log.warning("the agent %s writes lines that are not JSON-RPC messages; skipped", self.name)
+
+    def _find_listener(self, session: object) -> MessageListener | None:
+        return self.listeners.get(session) if isinstance(session, str) else None
+
+    async def _read_frames(self) -> AsyncIterator[bytes]:
+        async for frame in frames.read_frames(self.process.chunks(), limit=MAX_LINE_BYTES):
+            if isinstance(frame, FrameTooLong):
+                self.dropped_lines += 1
+                continue
+            yield frame
+            if self.invalid_lines > MAX_INVALID_LINES:
+                self._reason = (
+                    f"it writes what is no message of the protocol, such as {self.first_invalid_line!r}"
+                )
+                return
+
+    async def _write(self, data: bytes) -> None:
         try:
             with anyio.fail_after(_WRITE_TIMEOUT_SECONDS):
-                await self.process.write(codec.dumps(message).encode() + b"\n")
+                await self.process.write(data)
         except BrokenPipeError as exc:
             raise AgentUnavailable(self.close_reason or "it has ended") from exc
         except TimeoutError as exc:
             raise AgentUnavailable("it does not read what it is told") from exc
 
-    async def _handle_frame(self, frame: bytes) -> None:
-        try:
-            message = as_object(codec.loads(frame, object))
-        except Invalid:
-            message = {}
-        if message.get("jsonrpc") != "2.0":
-            self._count_invalid_line(frame)
-        elif isinstance(message.get("method"), str):
-            await self._dispatch(message)
-        elif isinstance(number := message.get("id"), int):
-            await self._handle_response(number, message)
 
-    def _count_invalid_line(self, frame: bytes) -> None:
-        self.invalid_lines += 1
-        if self.invalid_lines == 1:
-            self.first_invalid_line = to_single_line(frame[:_PREVIEW_BYTES].decode("utf-8", "replace"))
-            log.warning("the agent %s writes to its output what is no message; it is skipped", self.name)
-
-    async def _dispatch(self, message: Json) -> None:
-        method, params = str(message["method"]), as_object(message.get("params"))
-        session = params.get("sessionId")
-        listener = self.listeners.get(session) if isinstance(session, str) else None
-        if "id" not in message:
-            if listener and method == "session/update":
-                await listener(SessionUpdate(as_object(params.get("update"))))
-            return
-        asked = AgentRequest(_parse_id(message["id"]), method, params)
-        if listener:
-            await listener(asked)
-        elif method.startswith(("session/", "fs/", "terminal/", "elicitation/")):
-            await self._try_respond_error(
-                asked, AcpError(INVALID_PARAMS, f"nobody works on session {session!r} now")
-            )
-        else:
-            await self._try_respond_error(asked, build_unknown_method_error(asked))
-
-    async def _try_respond_error(self, asked: AgentRequest, fault: AcpError) -> None:
-        try:
-            await self.respond_error(asked, fault)
-        except AgentUnavailable as exc:
-            log.info("the agent %s is gone before it was answered: %s", self.name, exc)
-
-    async def _handle_response(self, number: int, message: Json) -> None:
-        error = message.get("error")
-        fault = None
-        if error is not None:
-            told = as_object(error)
-            code = told.get("code")
-            fault = AcpError(
-                code if isinstance(code, int) else 0,
-                to_single_line(str(told.get("message") or "no reason given"))[:500],
-            )
-        result = as_object(message.get("result"))
-        waiting = self._pending.get(number)
-        if waiting and not waiting.done():
-            if fault:
-                waiting.set_exception(fault)
-            else:
-                waiting.set_result(result)
-        elif (session := self._prompts.pop(number, None)) and (listener := self.listeners.get(session)):
-            await listener(PromptResponse(result, fault))
-
-
-def build_unknown_method_error(asked: AgentRequest) -> AcpError:
-    return AcpError(METHOD_NOT_FOUND, f"Keryx has no method {asked.method[:100]!r}")
-
-
-def _parse_id(value: object) -> RequestId:
-    return value if isinstance(value, int | str) else None
+def build_unknown_method_error(request: IncomingRequest) -> RpcError:
+    return RpcError(METHOD_NOT_FOUND, f"Keryx has no method {request.method[:100]!r}")

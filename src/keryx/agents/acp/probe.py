@@ -11,9 +11,10 @@ from keryx.agents.acp import agent_process
 from keryx.agents.acp.agent_process import AgentProcess
 from keryx.agents.acp.agent_sessions import MODE, MODEL, open_session
 from keryx.agents.acp.capabilities import AgentCapabilities
-from keryx.agents.acp.connection import AUTH_REQUIRED, AcpError, AgentUnavailable
+from keryx.agents.acp.connection import AgentUnavailable
 from keryx.agents.agent_config import AgentConfig
 from keryx.core.errors import AgentFailed
+from keryx.jsonrpc.errors import RpcError
 
 PROBE_SECONDS = 5.0
 
@@ -60,11 +61,7 @@ async def _run_probe(
         found = await open_session(
             line.connection, line.capabilities, None, cwd=str(folder), folders=(), seconds=seconds
         )
-    except (AcpError, AgentUnavailable) as exc:
-        if isinstance(exc, AcpError) and exc.code == AUTH_REQUIRED:
-            return _build_result(
-                name, line, error=agent_process.format_login_help(name, configured, line.capabilities.logins)
-            )
+    except (RpcError, AgentUnavailable) as exc:
         return _build_result(name, line, error=str(agent_process.build_failure(name, configured, line, exc)))
     held = found.session
     return msgspec.structs.replace(

@@ -14,7 +14,6 @@ from keryx.agents.acp.client_services import ClientServices, respond_cancelled
 from keryx.agents.acp.connection import (
     AgentConnection,
     AgentMessage,
-    AgentRequest,
     AgentUnavailable,
     ConnectionClosed,
     MessageQueue,
@@ -32,6 +31,7 @@ from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, TurnCo
 from keryx.core.sessions import Binding
 from keryx.core.text import to_single_line
 from keryx.core.turns import STOP_REASONS
+from keryx.jsonrpc.peer import IncomingRequest
 from keryx.jsonrpc.values import Json, as_object, as_text
 
 MISSED_HEADING = "What was said in this conversation before, which you have not seen:"
@@ -177,7 +177,7 @@ class PromptRun:
     async def events(self, prompt: list[Json]) -> AsyncGenerator[AgentEvent, None]:
         """Everything up to the end of the answer. Raises `Gone`, `Fault`, and `AgentFailed` for a refusal to answer."""
         watch = asyncio.create_task(self._watch_for_stall())
-        dropped = self._connection.process.dropped_lines
+        dropped = self._connection.dropped_lines
         self.open = True
         try:
             await self._connection.send_prompt(
@@ -189,7 +189,7 @@ class PromptRun:
                     yield event
         finally:
             watch.cancel()
-        if left_out := self._connection.process.dropped_lines - dropped:
+        if left_out := self._connection.dropped_lines - dropped:
             yield NoticeEvent(f"{left_out} messages of the agent were too long and are left out.")
 
     async def close(self) -> None:
@@ -202,7 +202,7 @@ class PromptRun:
         over = asyncio.Event()
 
         async def take(item: AgentMessage) -> None:
-            if isinstance(item, AgentRequest):
+            if isinstance(item, IncomingRequest):
                 await respond_cancelled(self._connection, item)
             elif isinstance(item, PromptResponse | ConnectionClosed):
                 over.set()
@@ -232,7 +232,7 @@ class PromptRun:
             case SessionUpdate(body):
                 self._message_count += 1
                 return self._translator.translate(body)
-            case AgentRequest():
+            case IncomingRequest():
                 self._message_count += 1
                 return await self._handle_request(item)
             case StallWarning():
@@ -248,7 +248,7 @@ class PromptRun:
                 self.open = False
                 raise AgentUnavailable(why)
 
-    async def _handle_request(self, item: AgentRequest) -> list[AgentEvent]:
+    async def _handle_request(self, item: IncomingRequest) -> list[AgentEvent]:
         """A tool that a person is asked about is stored before the question is put."""
         events: list[AgentEvent] = []
         if item.method == "session/request_permission":

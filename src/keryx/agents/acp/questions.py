@@ -3,10 +3,10 @@
 import hashlib
 from urllib.parse import urlsplit
 
-from keryx.agents.acp.connection import INVALID_PARAMS, AcpError
 from keryx.agents.acp.update_translator import format_action, format_title
 from keryx.core.questions import AskPerson, Consent, Option, Question
 from keryx.core.text import to_single_line, truncate
+from keryx.jsonrpc.errors import INVALID_PARAMS, RpcError
 from keryx.jsonrpc.values import Json, as_object, as_objects, as_text
 
 CANCELLED_OUTCOME: Json = {"outcome": {"outcome": "cancelled"}}
@@ -78,7 +78,7 @@ async def ask_form(ask: AskPerson, params: Json, *, agent: str, number: int) -> 
         return await _ask_url(ask, params, agent=agent, number=number)
     fields = as_object(as_object(params.get("requestedSchema")).get("properties"))
     if not fields or len(fields) > _MAX_FORM_FIELDS:
-        raise AcpError(INVALID_PARAMS, f"a form has between 1 and {_MAX_FORM_FIELDS} fields")
+        raise RpcError(INVALID_PARAMS, f"a form has between 1 and {_MAX_FORM_FIELDS} fields")
     content: Json = {}
     for name, schema in fields.items():
         field = as_object(schema)
@@ -103,7 +103,7 @@ async def _ask_url(ask: AskPerson, params: Json, *, agent: str, number: int) -> 
     address = as_text(params.get("url"))
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise AcpError(INVALID_PARAMS, "the address is none that a browser opens")
+        raise RpcError(INVALID_PARAMS, "the address is none that a browser opens")
     question = Question(
         key=f"visit-{number}",
         title=f"{agent} asks you to open a page of {to_single_line(parts.hostname)}",
@@ -141,4 +141,4 @@ def _convert_answer(field: Json, answer: str) -> object:
             case _:
                 return answer
     except ValueError as exc:
-        raise AcpError(INVALID_PARAMS, f"the person did not answer with a number: {answer[:80]!r}") from exc
+        raise RpcError(INVALID_PARAMS, f"the person did not answer with a number: {answer[:80]!r}") from exc

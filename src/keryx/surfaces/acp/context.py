@@ -6,6 +6,7 @@ from anyio.abc import TaskGroup
 
 from keryx.core import ids
 from keryx.core.clock import Clock
+from keryx.core.errors import Unavailable
 from keryx.core.ids import OPERATOR, SessionId, WorkerId
 from keryx.core.messages import Parts
 from keryx.core.ports.adapter import InboundMessage
@@ -13,7 +14,8 @@ from keryx.core.ports.agent import WorkspaceRegistry
 from keryx.core.sessions import SessionSettings, Viewer
 from keryx.core.source import Source
 from keryx.engine.hub.hub import Hub
-from keryx.jsonrpc.peer import Json, Peer, encode_message
+from keryx.jsonrpc.peer import Peer, encode_message
+from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_options import ModelChoices
 
@@ -27,6 +29,7 @@ class EditorContext:
     def __init__(
         self,
         *,
+        peer: Peer,
         hub: Hub,
         viewer: Viewer,
         clock: Clock,
@@ -36,6 +39,7 @@ class EditorContext:
         group: TaskGroup,
         lender: WorkspaceRegistry,
     ) -> None:
+        self.peer = peer
         self.hub = hub
         self.viewer = viewer
         self.clock = clock
@@ -45,15 +49,6 @@ class EditorContext:
         self.group = group
         self.lender = lender
         self.capabilities = EditorCapabilities()
-        self._peer: Peer | None = None
-
-    @property
-    def peer(self) -> Peer:
-        assert self._peer is not None
-        return self._peer
-
-    def set_peer(self, peer: Peer) -> None:
-        self._peer = peer
 
     def now(self) -> datetime:
         return self.clock.now()
@@ -82,6 +77,14 @@ class EditorContext:
             pin=self.pin,
             cwd=cwd,
         )
+
+    async def request(self, session: SessionId, method: str, params: Json, *, seconds: float) -> Json:
+        """Send a request about a session to the editor. Raise `RpcError` if it refuses, `Unavailable` if it does not
+        answer in time."""
+        try:
+            return await self.peer.request(method, {"sessionId": session, **params}, seconds=seconds)
+        except TimeoutError as exc:
+            raise Unavailable(f"the editor did not answer {method} within {seconds:g} s") from exc
 
     async def send_updates(self, session: SessionId, *updates: Json) -> None:
         """Send updates of a session, in order and in one go."""

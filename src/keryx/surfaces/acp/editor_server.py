@@ -10,6 +10,7 @@ from keryx.core.ports.agent import WorkspaceRegistry
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.jsonrpc import frames
+from keryx.jsonrpc import peer as jsonrpc
 from keryx.jsonrpc.peer import Peer
 from keryx.surfaces.acp.context import EditorContext
 from keryx.surfaces.acp.login import LoginCommand
@@ -43,9 +44,11 @@ async def serve(
     target: int,
 ) -> None:
     """Serve the editor on two file descriptors until it hangs up."""
-    outlet = frames.FrameWriter(target)
+    writer = frames.FrameWriter(target)
+    peer = Peer(writer.write, sends_cancel=True)
     async with anyio.create_task_group() as group:
-        desk = EditorContext(
+        context = EditorContext(
+            peer=peer,
             hub=hub,
             viewer=viewer,
             clock=clock,
@@ -55,12 +58,10 @@ async def serve(
             group=group,
             lender=lender,
         )
-        peer = Peer(
-            outlet.write, EditorMethods(desk, LoginCommand(setup.login_command), version=setup.version)
-        )
-        desk.set_peer(peer)
+        methods = EditorMethods(context, LoginCommand(setup.login_command), version=setup.version)
+        lines = frames.read_frames(frames.read_chunks(source), limit=setup.max_line_bytes)
         try:
-            await peer.run(frames.read_lines(source, limit=setup.max_line_bytes))
+            await jsonrpc.serve(peer, lines, methods)
         finally:
-            outlet.close()
+            writer.close()
             group.cancel_scope.cancel()

@@ -10,7 +10,7 @@ from keryx.core.errors import Invalid, KeryxError, Unavailable
 from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer
 from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.peer import Json
+from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp.context import EditorContext
 
 FILE_TIMEOUT_SECONDS = 60.0
@@ -74,9 +74,7 @@ class EditorWorkspace:
 
     async def _request(self, method: str, params: Json, *, seconds: float) -> Json:
         try:
-            return await self._context.peer.request(
-                method, {"sessionId": self._session, **params}, seconds=seconds
-            )
+            return await self._context.request(self._session, method, params, seconds=seconds)
         except RpcError as exc:
             raise KeryxError(f"the editor refused: {exc}") from exc
 

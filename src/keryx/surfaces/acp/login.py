@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from keryx.core.errors import Invalid
 from keryx.jsonrpc import errors
 from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.peer import Json
+from keryx.jsonrpc.values import Json
 
 METHOD_ID = "login"
 TIMEOUT_SECONDS = 300.0

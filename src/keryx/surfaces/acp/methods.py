@@ -11,7 +11,8 @@ from keryx.core.ports.agent import EditorToolServer
 from keryx.core.sessions import SessionFilter, SessionListItem, SessionSettings
 from keryx.jsonrpc import errors
 from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.peer import IncomingRequest, Json
+from keryx.jsonrpc.peer import IncomingRequest
+from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp import protocol, session_options, session_updates
 from keryx.surfaces.acp.context import SURFACE, EditorContext
 from keryx.surfaces.acp.editor_workspace import EditorWorkspace, parse_servers
@@ -35,7 +36,7 @@ from keryx.surfaces.acp.protocol import (
 PROTOCOL_VERSION = 1
 PAGE_SIZE = 50
 
-MethodFunction = Callable[[Json, IncomingRequest], Awaitable[object]]
+MethodFunction = Callable[[IncomingRequest], Awaitable[object]]
 
 
 class EditorMethods:
@@ -64,13 +65,13 @@ class EditorMethods:
             "session/set_config_option": self._set_option,
         }
 
-    async def handle_request(self, method: str, params: Json, call: IncomingRequest) -> object:
-        if found := self._public_methods.get(method):
-            return await found(params, call)
-        if found := self._login_methods.get(method):
+    async def handle_request(self, request: IncomingRequest) -> object:
+        if method := self._public_methods.get(request.method):
+            return await method(request)
+        if method := self._login_methods.get(request.method):
             self._login.check()
-            return await found(params, call)
-        raise RpcError(errors.METHOD_NOT_FOUND, f"there is no method {method[:100]!r}")
+            return await method(request)
+        raise RpcError(errors.METHOD_NOT_FOUND, f"there is no method {request.method[:100]!r}")
 
     async def handle_notification(self, method: str, params: Json) -> None:
         if method == "session/cancel":
@@ -78,8 +79,8 @@ class EditorMethods:
             if opened:
                 await opened.cancel()
 
-    async def _initialize(self, params: Json, call: IncomingRequest) -> Json:
-        asked = parse_params(params, InitializeParams)
+    async def _initialize(self, request: IncomingRequest) -> Json:
+        asked = parse_params(request.params, InitializeParams)
         self._context.capabilities = protocol.parse_capabilities(asked.client_capabilities)
         return {
             "protocolVersion": PROTOCOL_VERSION,
@@ -93,30 +94,32 @@ class EditorMethods:
             "authMethods": self._login.list_methods(),
         }
 
-    async def _authenticate(self, params: Json, call: IncomingRequest) -> Json:
-        await self._login.run(parse_params(params, AuthenticateParams).method_id)
+    async def _authenticate(self, request: IncomingRequest) -> Json:
+        await self._login.run(parse_params(request.params, AuthenticateParams).method_id)
         return {}
 
-    async def _new_session(self, params: Json, call: IncomingRequest) -> None:
-        place = parse_params(params, NewSessionParams)
+    async def _new_session(self, request: IncomingRequest) -> None:
+        place = parse_params(request.params, NewSessionParams)
         cwd, given = place.normalized_cwd, parse_servers(place.mcp_servers)
         id_ = SessionId(ids.new(self._context.now()))
         opened = self._sessions[id_] = OpenSession(self._context, id_, settings=SessionSettings())
         await opened.set_folder(cwd)
         self._lend_workspace(opened, given)
-        await call.respond(
+        await request.respond(
             {"sessionId": id_, **session_options.build_settings(opened.settings, self._context.choices)}
         )
         await self._context.send_updates(id_, session_updates.build_commands_update())
         await opened.warn_if_read_only()
 
-    async def _load_session(self, params: Json, call: IncomingRequest) -> None:
-        await self._open_session(parse_params(params, LoadSessionParams), call, replay=True)
+    async def _load_session(self, request: IncomingRequest) -> None:
+        await self._open_session(parse_params(request.params, LoadSessionParams), request, replay=True)
 
-    async def _resume_session(self, params: Json, call: IncomingRequest) -> None:
-        await self._open_session(parse_params(params, LoadSessionParams), call, replay=False)
+    async def _resume_session(self, request: IncomingRequest) -> None:
+        await self._open_session(parse_params(request.params, LoadSessionParams), request, replay=False)
 
-    async def _open_session(self, asked: LoadSessionParams, call: IncomingRequest, *, replay: bool) -> None:
+    async def _open_session(
+        self, asked: LoadSessionParams, request: IncomingRequest, *, replay: bool
+    ) -> None:
         """Open a session of the store. One that is open already, and need not be shown, stays as it is."""
         cwd, given = asked.normalized_cwd, parse_servers(asked.mcp_servers)
         opened = self._sessions.get(asked.session_id)
@@ -125,7 +128,7 @@ class EditorMethods:
                 await self._context.hub.session(self._context.viewer, opened.id)
             await opened.set_folder(cwd)
             self._lend_workspace(opened, given)
-            await call.respond(session_options.build_settings(opened.settings, self._context.choices))
+            await request.respond(session_options.build_settings(opened.settings, self._context.choices))
             await opened.warn_if_read_only()
             return
         opened = opened or OpenSession(self._context, asked.session_id)
@@ -133,13 +136,13 @@ class EditorMethods:
         snapshot = await opened.load(replay=replay)
         self._sessions[opened.id] = opened
         self._lend_workspace(opened, given)
-        await call.respond(session_options.build_settings(opened.settings, self._context.choices))
+        await request.respond(session_options.build_settings(opened.settings, self._context.choices))
         await self._context.send_updates(opened.id, session_updates.build_commands_update())
         await opened.start_following(snapshot)
         await opened.warn_if_read_only()
 
-    async def _fork_session(self, params: Json, call: IncomingRequest) -> None:
-        asked = parse_params(params, LoadSessionParams)
+    async def _fork_session(self, request: IncomingRequest) -> None:
+        asked = parse_params(request.params, LoadSessionParams)
         desk, cwd, given = self._context, asked.normalized_cwd, parse_servers(asked.mcp_servers)
         made = await desk.hub.fork(desk.viewer, asked.session_id, surface=SURFACE, cwd=cwd)
         opened = OpenSession(desk, made.id)
@@ -147,29 +150,29 @@ class EditorMethods:
         snapshot = await opened.load(replay=False)
         self._sessions[made.id] = opened
         self._lend_workspace(opened, given)
-        await call.respond(
+        await request.respond(
             {"sessionId": made.id, **session_options.build_settings(opened.settings, desk.choices)}
         )
         await desk.send_updates(made.id, session_updates.build_commands_update())
         await opened.start_following(snapshot)
         await opened.warn_if_read_only()
 
-    async def _list_sessions(self, params: Json, call: IncomingRequest) -> Json:
-        asked = parse_params(params, ListSessionsParams)
+    async def _list_sessions(self, request: IncomingRequest) -> Json:
+        asked = parse_params(request.params, ListSessionsParams)
         cwd = None if asked.cwd is None else normalize_folder(asked.cwd)
         listing = SessionFilter(cwd=cwd, after=asked.cursor, limit=PAGE_SIZE)
         found, following = await self._context.hub.sessions(self._context.viewer, listing)
         page: Json = {"sessions": [_build_list_entry(entry) for entry in found]}
         return {**page, "nextCursor": following} if following else page
 
-    async def _close_session(self, params: Json, call: IncomingRequest) -> Json:
-        id_ = parse_params(params, SessionParams).session_id
+    async def _close_session(self, request: IncomingRequest) -> Json:
+        id_ = parse_params(request.params, SessionParams).session_id
         if not await self._close_open_session(id_):
             await self._context.hub.session(self._context.viewer, id_)
         return {}
 
-    async def _delete_session(self, params: Json, call: IncomingRequest) -> Json:
-        id_ = parse_params(params, SessionParams).session_id
+    async def _delete_session(self, request: IncomingRequest) -> Json:
+        id_ = parse_params(request.params, SessionParams).session_id
         await self._close_open_session(id_)
         try:
             await self._context.hub.delete(self._context.viewer, id_)
@@ -177,34 +180,38 @@ class EditorMethods:
             return {}  # It is gone already, which is what was asked for.
         return {}
 
-    async def _prompt(self, params: Json, call: IncomingRequest) -> None:
-        asked = parse_params(params, PromptParams)
+    async def _prompt(self, request: IncomingRequest) -> None:
+        asked = parse_params(request.params, PromptParams)
         desk = self._context
         keep = partial(desk.hub.media.save, desk.viewer)
-        await self._get_open_session(asked).prompt(partial(protocol.parse_prompt, asked.prompt, keep), call)
+        await self._get_open_session(asked).prompt(
+            partial(protocol.parse_prompt, asked.prompt, keep), request
+        )
 
-    async def _set_mode(self, params: Json, call: IncomingRequest) -> None:
-        asked = parse_params(params, SetModeParams)
-        await self._set_legacy_option(asked, call, session_options.MODE, asked.mode_id, {})
+    async def _set_mode(self, request: IncomingRequest) -> None:
+        asked = parse_params(request.params, SetModeParams)
+        await self._set_legacy_option(asked, request, session_options.MODE, asked.mode_id, {})
 
-    async def _set_model(self, params: Json, call: IncomingRequest) -> None:
-        asked = parse_params(params, SetModelParams)
-        await self._set_legacy_option(asked, call, session_options.MODEL, asked.model_id, {})
+    async def _set_model(self, request: IncomingRequest) -> None:
+        asked = parse_params(request.params, SetModelParams)
+        await self._set_legacy_option(asked, request, session_options.MODEL, asked.model_id, {})
 
     async def _set_legacy_option(
-        self, asked: SessionParams, call: IncomingRequest, option: str, value: str, result: Json
+        self, asked: SessionParams, request: IncomingRequest, option: str, value: str, result: Json
     ) -> None:
         """The older ways to choose: the list of options follows as an update."""
         settings = await self._get_open_session(asked).set_option(option, value)
-        await call.respond(result)
+        await request.respond(result)
         await self._context.send_updates(
             asked.session_id, session_updates.build_options_update(settings, self._context.choices)
         )
 
-    async def _set_option(self, params: Json, call: IncomingRequest) -> None:
-        asked = parse_params(params, SetOptionParams)
+    async def _set_option(self, request: IncomingRequest) -> None:
+        asked = parse_params(request.params, SetOptionParams)
         settings = await self._get_open_session(asked).set_option(asked.config_id, asked.value)
-        await call.respond({"configOptions": session_options.list_options(settings, self._context.choices)})
+        await request.respond(
+            {"configOptions": session_options.list_options(settings, self._context.choices)}
+        )
         if asked.config_id == session_options.MODE:
             await self._context.send_updates(asked.session_id, session_updates.build_mode_update(settings))
 

@@ -8,7 +8,7 @@ from keryx.core.errors import Conflict, KeryxError, Unavailable
 from keryx.core.ids import QuestionId, SessionId
 from keryx.core.questions import AskedQuestion, Consent, Option, format_question
 from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.peer import Json
+from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp import session_updates, tool_calls
 from keryx.surfaces.acp.context import EditorContext
 from keryx.surfaces.acp.session_updates import UpdateBuilder
@@ -128,7 +128,7 @@ class EditorQuestions:
         left = (asked.expires_at - self._context.now()).total_seconds()
         if left <= 0:
             raise Unavailable("the question has run out")
-        return await self._context.peer.request(method, {"sessionId": self._session, **params}, seconds=left)
+        return await self._context.request(self._session, method, params, seconds=left)
 
     def _build_tool_call(self, asked: AskedQuestion) -> Json:
         """The call that needs permission, with the exact command or path in its title."""

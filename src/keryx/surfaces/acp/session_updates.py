@@ -24,7 +24,7 @@ from keryx.core.messages import (
 )
 from keryx.core.sessions import Session, SessionSettings
 from keryx.engine import commands
-from keryx.jsonrpc.peer import Json
+from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp import session_options, tool_calls
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_options import ModelChoices

@@ -9,7 +9,7 @@ from keryx.core import codec
 from keryx.core.errors import Invalid
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.text import to_single_line, truncate
-from keryx.jsonrpc.peer import Json
+from keryx.jsonrpc.values import Json
 
 INTERRUPTED_OUTPUT = "The tool was interrupted before it answered."
 MAX_TITLE_LENGTH = 200
