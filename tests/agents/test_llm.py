@@ -258,7 +258,7 @@ async def test_a_call_that_had_to_ask_and_was_not_answered_had_not_begun() -> No
     )
     tools = Tools()
     context = msgspec.structs.replace(
-        a_context(build_model_view(talk.messages), attempt=2), answered=frozenset({"c2"})
+        a_context(build_model_view(talk.messages), attempt=2), answered_keys=frozenset({"c2"})
     )
     with Endpoint(answer("Done.")) as endpoint:
         async with an_agent(endpoint, toolbox=tools) as agent:

@@ -14,9 +14,8 @@ from rich.cells import cell_len, set_cell_size
 
 from keryx.core import codec
 from keryx.core.errors import Invalid
+from keryx.core.text import replace_for_terminal
 
-# Whoever writes a message must not be able to steer the terminal of whoever reads it.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _STYLES = {
     "bold": "1",
     "dim": "2",
@@ -71,7 +70,7 @@ def sanitize(text: str, *, one_line: bool = False) -> str:
     """Foreign text that is safe on a terminal. In a pipe it stays as it is, but for line breaks."""
     if one_line:
         text = re.sub(r"\s+", " ", text).strip()
-    return _CONTROL.sub("\ufffd", text) if sys.stdout.isatty() else text
+    return replace_for_terminal(text) if sys.stdout.isatty() else text
 
 
 def terminal_width() -> int:

@@ -1,11 +1,25 @@
-"""Cleaning of foreign text: single lines without control or invisible characters, and truncation at character boundaries."""
+"""Cleaning of foreign text: which characters are removed or replaced where, single lines, and truncation at character boundaries."""
 
 import re
 from unicodedata import category
 
 _MOST_COMBINING = 16
 
-# Characters that take no room on the screen, or that turn around the text after them.
+REPLACEMENT = "\ufffd"
+CONTROLS = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff"
+"""For a character class: control characters other than tab and line ends, lone surrogates, and noncharacters."""
+LINE_SEPARATORS = "\x85\u2028\u2029"
+"""For a character class: line ends other than CR and LF."""
+_BIDI_CONTROLS = "\u200e\u200f\u202a-\u202e\u2066-\u2069"
+
+_PAGE_CONTROLS = re.compile(f"[{CONTROLS}]")
+# Chat clients break lines at separators that Markdown does not know, so a quote or a code span would end early.
+_CHAT_CONTROLS = re.compile(f"[{CONTROLS}{LINE_SEPARATORS}]")
+# A carriage return or a change of direction would let a message overwrite or reorder what the terminal shows.
+_TERMINAL_CONTROLS = re.compile(f"[{CONTROLS}\r\x85{_BIDI_CONTROLS}]")
+_UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
+# Characters that take no room on the screen, or that turn around the text after them. White space is not among them:
+# in a single line it becomes a blank.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
@@ -17,6 +31,33 @@ _FLAG_LETTERS = re.compile("[\U0001f1e6-\U0001f1ff]+\\Z")
 def to_single_line(text: str) -> str:
     """The text on one line: no control, zero-width or bidi characters, no lone surrogates, blanks collapsed."""
     return _WHITESPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
+
+
+def replace_for_page(text: str) -> str:
+    """Replace, one for one, what a page of HTML cannot hold."""
+    return _PAGE_CONTROLS.sub(REPLACEMENT, text)
+
+
+def replace_for_chat(text: str) -> str:
+    """Replace, one for one, what a chat platform would refuse or break lines at."""
+    return _CHAT_CONTROLS.sub(REPLACEMENT, text)
+
+
+def replace_for_terminal(text: str) -> str:
+    """Replace, one for one, what would control the terminal of the reader. Tabs and newlines stay."""
+    return _TERMINAL_CONTROLS.sub(REPLACEMENT, text)
+
+
+def has_unwritable(text: str) -> bool:
+    return _UNWRITABLE.search(text) is not None
+
+
+def replace_unwritable(text: str) -> str:
+    """Replace NUL and lone surrogates, which files and many JSON readers refuse. The two halves of a character become one."""
+    if (text.isascii() and "\0" not in text) or not has_unwritable(text):
+        return text
+    joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _UNWRITABLE.sub(REPLACEMENT, joined)
 
 
 def truncate(text: str, limit: int) -> str:

@@ -12,6 +12,7 @@ from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_inline import StateInline, image
 from markdown_it.token import Token
 
+from keryx.core.text import replace_for_chat
 from keryx.markdown.tree import (
     Block,
     BoldNode,
@@ -39,10 +40,8 @@ from keryx.markdown.tree import (
 
 MAX_BLOCK_DEPTH = 16
 MAX_IMAGE_DEPTH = 3
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _BACKTICKS = re.compile("`+")
 _MARK_PATTERN = re.compile(r"\\.|[\[\]`]", re.DOTALL)
-_REPLACEMENT = "\ufffd"
 _CONTAINS_LINK = -2
 MAX_URL_LENGTH = 1000
 _URL_PATTERN = re.compile(r"(https?|ftp|mailto|magnet):[^\s<>\"|`]+", re.IGNORECASE)
@@ -57,7 +56,7 @@ _STYLE_NODES: dict[str, type[BoldNode] | type[ItalicNode] | type[StrikeNode]] = 
 
 def clean_text(markdown: str) -> str:
     """Line ends as `\\n`; NUL, other control characters and lone surrogates as U+FFFD, one for one."""
-    return _CONTROL_CHARACTERS.sub(_REPLACEMENT, markdown.replace("\r\n", "\n").replace("\r", "\n"))
+    return replace_for_chat(markdown.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def build_parser() -> MarkdownIt:

@@ -28,6 +28,7 @@ from keryx.core.messages import (
     ToolResult,
 )
 from keryx.core.prompt import quote
+from keryx.core.text import has_unwritable, replace_unwritable
 
 EMPTY_MESSAGE = "(empty message)"
 NO_OUTPUT = "(no output)"
@@ -36,7 +37,6 @@ CONTINUE_REQUEST = "(please go on)"
 SUMMARY_HEADER = "What was said before, in short (the messages themselves are no longer shown):"
 LONGEST_ID = 40
 _INVALID_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_INVALID_CHARACTERS = re.compile(r"[\x00\ud800-\udfff]")
 LONGEST_FILE = 200_000
 _TEXT_MIMES = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
@@ -59,7 +59,9 @@ def build(history: Sequence[Message], scene: PromptContext) -> list[Json]:
     """The messages of a request that asks for the next answer of this conversation."""
     out: list[Json] = []
     if scene.summary.strip():
-        _append_message(out, {"role": "user", "content": _sanitize(f"{SUMMARY_HEADER}\n\n{scene.summary}")})
+        _append_message(
+            out, {"role": "user", "content": replace_unwritable(f"{SUMMARY_HEADER}\n\n{scene.summary}")}
+        )
     taken: set[str] = set()
     for message, results in _group_steps(_drop_interrupted(history, scene.turn)):
         if message.role is Role.USER:
@@ -71,7 +73,7 @@ def build(history: Sequence[Message], scene: PromptContext) -> list[Json]:
             _append_message(out, _build_text_message(message, results))
     _end_with_user(out)
     system: list[Json] = (
-        [{"role": "system", "content": _sanitize(scene.system)}] if scene.system.strip() else []
+        [{"role": "system", "content": replace_unwritable(scene.system)}] if scene.system.strip() else []
     )
     return system + out
 
@@ -137,20 +139,20 @@ def _build_text_message(message: Message, results: list[ToolResult]) -> Json:
     calls = message.calls
     outputs = _match_outputs(calls, results)
     steps = [f"[tool {c.name} {format_arguments(c)}: {o}]" for c, o in zip(calls, outputs, strict=True)]
-    said = [text for text in (_read_text(message), *map(_sanitize, steps)) if text]
+    said = [text for text in (_read_text(message), *map(replace_unwritable, steps)) if text]
     return {"role": "assistant", "content": "\n\n".join(said)}
 
 
 def _read_text(message: Message) -> str:
     text = message.exact if message.exact is not None else _join_text_parts(message.parts)
-    return _sanitize(text) if text.strip() else ""
+    return replace_unwritable(text) if text.strip() else ""
 
 
 def _match_outputs(calls: Sequence[ToolCall], results: Iterable[ToolResult]) -> list[str]:
     """The output of each call, in the order of the calls. The first result for an id counts."""
     found: dict[str, list[str]] = {}
     for result in results:
-        found.setdefault(result.id, []).append(_sanitize(result.output).strip())
+        found.setdefault(result.id, []).append(replace_unwritable(result.output).strip())
     return [found[c.id].pop(0) if found.get(c.id) else INTERRUPTED_OUTPUT for c in calls]
 
 
@@ -163,7 +165,7 @@ def format_arguments(call: ToolCall) -> str:
     """The input of a call as the JSON object that providers insist on; what is none is put into one."""
     if not call.input.strip():
         return "{}"
-    text = _sanitize(call.input)
+    text = replace_unwritable(call.input)
     try:
         msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
@@ -174,7 +176,7 @@ def format_arguments(call: ToolCall) -> str:
 def _choose_id(call: ToolCall, message: Message, taken: set[str]) -> str:
     """The id of the call, or one made from its place in the conversation where that cannot be sent."""
     sent, tries = call.id, 0
-    while not sent or len(sent) > LONGEST_ID or sent in taken or _INVALID_CHARACTERS.search(sent):
+    while not sent or len(sent) > LONGEST_ID or sent in taken or has_unwritable(sent):
         seed = f"{message.seq}/{tries}/{call.id}".encode("utf-8", "surrogatepass")
         sent, tries = f"call{hashlib.sha256(seed).hexdigest()[:12]}", tries + 1
     taken.add(sent)
@@ -190,7 +192,7 @@ def _build_reasoning(parts: Sequence[Part], model: Model) -> Json:
             fields |= _decode_reasoning(thought.opaque, model)
     text = "".join(t.text for t in thoughts)
     if model.replay and text:
-        fields[model.replay] = _sanitize(text)
+        fields[model.replay] = replace_unwritable(text)
     return fields
 
 
@@ -258,15 +260,7 @@ def _join_text_parts(parts: Sequence[Part]) -> str:
 
 
 def _build_text_part(text: str) -> Json:
-    return {"type": "text", "text": _sanitize(text)}
-
-
-def _sanitize(text: str) -> str:
-    """Text that every JSON reader takes: no NUL, and no half of a character."""
-    if text.isascii() and "\x00" not in text:
-        return text
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return _INVALID_CHARACTERS.sub("\ufffd", whole)
+    return {"type": "text", "text": replace_unwritable(text)}
 
 
 """How many characters of a text file go into a prompt."""

@@ -141,7 +141,7 @@ def _format_lines(message: Message, scene: PromptContext) -> Iterator[str]:
 
 
 def _truncate_text(text: str, most: int) -> str:
-    clean = text.encode("utf-8", "replace").decode().replace("\x00", "")
+    clean = core_text.replace_unwritable(text)
     return clean if len(clean) <= most else f"{clean[:most]} […]"
 
 
@@ -164,7 +164,7 @@ async def write_title(
     """A title and what it used; `None` when the model wrote nothing that could be one."""
     question = next((m.text for m in context.turn_messages if m.role is Role.USER), "")
     talk = f"Person: {question[:_LONGEST_EXCERPT]}\n\nAgent: {answer[:_LONGEST_EXCERPT]}"
-    clean = talk.encode("utf-8", "replace").decode().replace("\x00", "")
+    clean = core_text.replace_unwritable(talk)
     messages = [{"role": "system", "content": _TITLE_TASK}, {"role": "user", "content": clean}]
     done = await chat.complete(ChatRequest(model=model, messages=messages), context.clock)
     made = clean_title(done.text)

@@ -7,10 +7,12 @@ from typing import assert_never
 
 from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Query, Term
 from keryx.core.search.tokens import Token, is_cjk, locate_tokens
+from keryx.core.text import CONTROLS, LINE_SEPARATORS
 
 SCAN_LIMIT = 10_000
 
-_UNPRINTABLE = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff]")
+# Replaced by a blank, one for one, so that a snippet stays on one line and the spans of its hits stay right.
+_UNPRINTABLE = re.compile(f"[{CONTROLS}{LINE_SEPARATORS}\t\n\r\xa0]")
 _ELLIPSIS = "…"
 _SLACK = 20
 

@@ -23,7 +23,7 @@ from keryx.core.ids import SessionId
 from keryx.core.messages import Audio, File, Image, Notice, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.core.records import MessageRecord, SessionRecord
 from keryx.core.sessions import UNTITLED
-from keryx.core.text import to_single_line
+from keryx.core.text import replace_for_page, to_single_line
 from keryx.engine.export.markdown_document import (
     ROLE_NAMES,
     SessionMessages,
@@ -31,12 +31,10 @@ from keryx.engine.export.markdown_document import (
     format_time,
     list_facts,
     list_marks,
-    replace_unencodable,
 )
 
 _MAX_MARKDOWN = 200_000
 _MAX_CODE = 50_000
-_CONTROLS = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
 _PLAIN = re.compile(r"[^`*_~\[\]<>&#|\\!+>=:-]*\Z")
 _LIST_MARKER = re.compile(r"^\s*(?:\d+[.)]|\t| {4})", re.M)
 _CONTENT_SECURITY_POLICY = (
@@ -141,7 +139,7 @@ def render_markdown(text: str) -> str:
             f"<p>{_escape_text(block)}</p>" for block in re.split(r"\n{2,}", text) if block.strip()
         )
     return nh3.clean(
-        _build_parser().render(_replace_controls(text)),
+        _build_parser().render(replace_for_page(text)),
         tags=_TAGS,
         attributes=_ATTRIBUTES,
         allowed_classes={"span": _list_highlight_classes(), "pre": {"hl"}},
@@ -227,16 +225,11 @@ def _render_details(title: str, body: str) -> str:
 
 def _escape_line(text: str) -> str:
     """Foreign text on one line, fit for an attribute too."""
-    return escape(_replace_controls(to_single_line(text)))
+    return escape(replace_for_page(to_single_line(text)))
 
 
 def _escape_text(text: str) -> str:
-    return escape(_replace_controls(text))
-
-
-def _replace_controls(text: str) -> str:
-    """Text that a page may hold: what cannot be written or seen becomes a replacement character."""
-    return _CONTROLS.sub("\ufffd", replace_unencodable(text))
+    return escape(replace_for_page(text))
 
 
 def _highlight_code(text: str, language: str) -> str:
@@ -246,7 +239,7 @@ def _highlight_code(text: str, language: str) -> str:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except (ClassNotFound, ValueError):
         return _escape_text(text)
-    return str(highlight(_replace_controls(text), lexer, _FORMATTER))
+    return str(highlight(replace_for_page(text), lexer, _FORMATTER))
 
 
 @cache

@@ -9,10 +9,9 @@ from keryx.core.compaction import describe_notice, is_epoch_notice
 from keryx.core.messages import Audio, File, Image, Notice, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.core.records import MessageRecord, SessionRecord
 from keryx.core.sessions import UNTITLED
-from keryx.core.text import to_single_line
+from keryx.core.text import replace_unwritable, to_single_line
 
 _TICKS = re.compile(r"`{3,}")
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|])")
 ROLE_NAMES = {Role.USER: "Person", Role.ASSISTANT: "Agent", Role.TOOL: "Tool", Role.NOTICE: "Notice"}
 
@@ -23,14 +22,14 @@ def render(told: Iterable[SessionMessages]) -> Iterator[str]:
     """The text of a file, in pieces."""
     for n, (session, messages) in enumerate(told):
         yield "\n---\n\n" if n else ""
-        yield replace_unencodable(_render_header(session))
+        yield replace_unwritable(_render_header(session))
         epoch = 0
         for message in messages:
             if message.epoch != epoch:
                 epoch = message.epoch
-                yield replace_unencodable(_render_compaction(session, epoch))
+                yield replace_unwritable(_render_compaction(session, epoch))
             if not is_epoch_notice(message.parts):
-                yield replace_unencodable(_render_message(message))
+                yield replace_unwritable(_render_message(message))
 
 
 def format_time(moment: datetime) -> str:
@@ -74,11 +73,6 @@ def fence_code(text: str, language: str = "") -> str:
     longest = max((len(run) for run in _TICKS.findall(text)), default=2)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}\n\n"
-
-
-def replace_unencodable(text: str) -> str:
-    """Text that can be written as UTF-8: half an emoji becomes a replacement character, NUL its symbol."""
-    return _SURROGATES.sub("\ufffd", text).replace("\0", "\u2400")
 
 
 def find_summary(session: SessionRecord, epoch: int) -> str:

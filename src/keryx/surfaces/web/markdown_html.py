@@ -18,11 +18,12 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
+from keryx.core.text import replace_for_page
+
 MAX_CHARS = 300_000
 _MAX_CODE_CHARS = 60_000
 _CACHE_SIZE = 4_096
 _MAX_CACHED_CHARS = 20_000
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _NO_MARKUP = re.compile(r"[^`*_~\[\]<>&#|\\!+=:\-\n/@]*\Z")
 _URL = re.compile(r"https?://[^\s<>\"`\\]{3,2000}")
 _LANGUAGE = re.compile(r"[a-zA-Z0-9_+#.-]{1,30}\Z")
@@ -52,14 +53,14 @@ def find_block_starts(text: str) -> list[int]:
     """The lines on which the blocks at the top of a text begin."""
     return [
         t.map[0]
-        for t in _get_parser().parse(_replace_controls(text))
+        for t in _get_parser().parse(replace_for_page(text))
         if t.level == 0 and t.map and t.nesting >= 0
     ]
 
 
 def escape_text(text: str) -> str:
     """A text as it is, with nothing in it that could be markup."""
-    return escape(_replace_controls(text))
+    return escape(replace_for_page(text))
 
 
 def mark_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -82,7 +83,7 @@ def _render_blocks(text: str, colours: bool) -> list[str]:
     if _NO_MARKUP.match(text) and not _LIST_OR_CODE.match(text):
         return [f"<p>{escape_text(text.strip())}</p>"] if text.strip() else []
     parser = _get_parser()
-    tokens = parser.parse(_replace_controls(text))
+    tokens = parser.parse(replace_for_page(text))
     environment: dict[str, Any] = {"colours": colours}
     return [
         _sanitize(parser.renderer.render(group, parser.options, environment))
@@ -109,10 +110,6 @@ def _sanitize(markup: str) -> str:
         url_schemes={"http", "https", "mailto"},
         link_rel="noopener noreferrer nofollow",
     )
-
-
-def _replace_controls(text: str) -> str:
-    return _CONTROLS.sub("\ufffd", text)
 
 
 @lru_cache(1)
