@@ -12,8 +12,9 @@ from keryx.cli.exit_codes import CODES, OTHER_CODES
 from keryx.cli.main import app
 from keryx.engine.commands import COMMANDS, CommandSpec
 from keryx.surfaces.web import openapi, request_schema, schema
-from keryx.surfaces.web.operations import OPERATIONS, Operation
+from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.responses import ERROR_STATUS
+from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.stream import events
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -157,11 +158,15 @@ def http() -> str:
 
 
 def _operation(operation: Operation) -> str:
-    query = operation.query.__name__ if operation.query is not request_schema.EmptyQuery else ""
-    body = operation.body.__name__ if operation.body else operation.takes
-    answer = operation.answer.__name__ if operation.answer else operation.raw or "nothing"
+    query = operation.query.__name__ if operation.query else ""
+    body = operation.body.__name__ if operation.body else operation.body_media_type
+    response = (
+        operation.response_type.__name__
+        if operation.response_type
+        else ", ".join(operation.media_types) or "nothing"
+    )
     request = f"`{operation.method} {operation.path}`"
-    return f"| {request} | {query} | {body} | {answer} | {operation.about} |"
+    return f"| {request} | {query} | {body} | {response} | {operation.summary} |"
 
 
 def _event(event: type[msgspec.Struct]) -> str:

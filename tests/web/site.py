@@ -93,7 +93,14 @@ async def opened(
     facts: Installation = FACTS,
 ) -> AsyncGenerator[Site]:
     web = WebApp(
-        hub, clock, operator=operator, key=KEY, token=token, password=password, hosts=hosts, facts=facts
+        hub,
+        clock,
+        operator=operator,
+        key=KEY,
+        token=token,
+        password=password,
+        hosts=hosts,
+        installation=facts,
     )
     async with web.lifespan() as app:
         site = Site(app, web)

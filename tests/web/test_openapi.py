@@ -4,7 +4,9 @@
 """The OpenAPI document: it fits the routes, and every answer fits it, whatever a tool makes up to ask."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -18,9 +20,9 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.cli.driver import Cli, Node
 
-from keryx.surfaces.web import openapi
-from keryx.surfaces.web.operations import OPERATIONS
-from keryx.surfaces.web.server import HANDLERS
+from keryx.surfaces.web import openapi, routes
+from keryx.surfaces.web.operations import ApiRouter
+from keryx.surfaces.web.routes import OPERATIONS
 
 CHECKS = [
     not_a_server_error,
@@ -61,8 +63,15 @@ def test_every_answer_fits_the_document(case: schemathesis.Case, node: Node) -> 
         case.validate_response(case.call(base_url=node.address, timeout=15), checks=CHECKS)
 
 
-def test_every_operation_has_a_handler_and_every_handler_an_operation() -> None:
-    assert set(HANDLERS) == {operation.name for operation in OPERATIONS}
+def test_the_operations_of_every_route_module_are_served() -> None:
+    modules = [import_module(f"{routes.__name__}.{m.name}") for m in iter_modules(routes.__path__)]
+    routers = [v for m in modules for v in vars(m).values() if isinstance(v, ApiRouter)]
+    assert {o.name for router in routers for o in router.operations} <= {o.name for o in OPERATIONS}
+    assert len(routers) == len(modules) - 1, "hooks alone has no operations"
+
+
+def test_every_operation_has_a_name_and_a_path_of_its_own() -> None:
+    assert len({o.name for o in OPERATIONS}) == len(OPERATIONS)
     assert len({(o.method, o.path) for o in OPERATIONS}) == len(OPERATIONS)
 
 

@@ -12,7 +12,8 @@ from tests.web.site import HOST, KEY, PASSWORD, TOKEN, Listener, Site, opened
 from keryx.core.errors import Invalid
 from keryx.surfaces.web import settings
 from keryx.surfaces.web.auth import CookieSigner, read_cookie_key
-from keryx.surfaces.web.operations import OPERATIONS, RequiredRole
+from keryx.surfaces.web.operations import RequiredRole
+from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.settings import WebSettings
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -22,7 +23,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 40
 async def test_without_credentials_nothing_but_health_and_sign_in_answers(world: World) -> None:
     async with opened(world.hub, world.clock, token=TOKEN) as site:
         for operation in OPERATIONS:
-            if operation.needs is not RequiredRole.NOTHING:
+            if operation.role is not RequiredRole.NONE:
                 path = operation.path.replace("{", "").replace("}", "")
                 detail = await site.problem(401, operation.method, path, json={})
                 assert "sign in" in detail

@@ -44,8 +44,8 @@ _GRACE_SECONDS = 3.0
 _STOP_LIMIT_SECONDS = 15.0
 
 
-def build_web_app(app: App, hub: Hub, *, beside: Sequence[BaseRoute] = ()) -> WebApp:
-    """The web over a hub; `beside` are the routes of other parts. Makes the key of its cookies at first."""
+def build_web_app(app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = ()) -> WebApp:
+    """Build the web surface over a hub. Creates the key of its cookies if there is none yet."""
     settings = app.settings
     return WebApp(
         hub,
@@ -56,8 +56,8 @@ def build_web_app(app: App, hub: Hub, *, beside: Sequence[BaseRoute] = ()) -> We
         password=read_password_hash(settings.web),
         hosts=settings.web.hosts,
         secure=settings.web.https,
-        facts=_describe_installation(settings, app.reachable_platforms),
-        beside=beside,
+        installation=_describe_installation(settings, app.reachable_platforms),
+        extra_routes=extra_routes,
     )
 
 
@@ -149,7 +149,7 @@ async def _run(app: App, listener: socket.socket, json: bool) -> None:
             connections=lambda: service.platform_status.statuses,
         )
         pages += hooks.build_hook_routes(service.adapters, listening=service.is_listening)
-        made = build_web_app(app, service.hub, beside=pages)
+        made = build_web_app(app, service.hub, extra_routes=pages)
         with _handle_signals(stopping, drain):
             async with made.lifespan() as site, _serve_http(site, listener):
                 _announce(app.settings, listener, json)

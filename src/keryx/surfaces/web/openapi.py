@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import msgspec
 
-from keryx.surfaces.web import request_schema
-from keryx.surfaces.web.operations import OPERATIONS, Operation, RequiredRole
+from keryx.surfaces.web.operations import Operation, RequiredRole
 from keryx.surfaces.web.responses import PROBLEM_TYPE
+from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.schema import Problem
 from keryx.surfaces.web.stream import events
 
@@ -72,7 +72,7 @@ def describe_type(schema: dict[str, Any]) -> str:
 
 def _build_components() -> dict[str, Any]:
     named: list[Any] = [events.Event, Problem]
-    named += [o.answer for o in OPERATIONS if o.answer]
+    named += [o.response_type for o in OPERATIONS if o.response_type]
     named += [o.body for o in OPERATIONS if o.body]
     return _build_schemas(named)
 
@@ -105,16 +105,16 @@ def _publish_name(kind: type) -> str:
 def _build_operation(operation: Operation) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": operation.name,
-        "summary": operation.about,
+        "summary": operation.summary,
         "parameters": _build_parameters(operation),
         "responses": _build_responses(operation),
     }
     if operation.body:
         schema = {"$ref": _REF.format(name=_publish_name(operation.body))}
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    if operation.takes:
-        made["requestBody"] = {"required": True, "content": {operation.takes: {"schema": {}}}}
-    if operation.needs is RequiredRole.NOTHING:
+    if operation.body_media_type:
+        made["requestBody"] = {"required": True, "content": {operation.body_media_type: {"schema": {}}}}
+    if operation.role is RequiredRole.NONE:
         made["security"] = []
     return made
 
@@ -124,7 +124,7 @@ def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(operation.path)
     ]
-    if operation.query is not request_schema.EmptyQuery:
+    if operation.query:
         (_,), components = msgspec.json.schema_components([operation.query], ref_template=_REF)
         schema = components[operation.query.__name__]
         for name, kind in schema.get("properties", {}).items():
@@ -136,7 +136,7 @@ def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
                     "schema": _inline_schema(kind, components),
                 }
             )
-    return [*found, _IDEMPOTENCY_HEADER] if operation.key else found
+    return [*found, _IDEMPOTENCY_HEADER] if operation.idempotent else found
 
 
 def _inline_schema(kind: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
@@ -150,12 +150,12 @@ def _inline_schema(kind: dict[str, Any], components: dict[str, Any]) -> dict[str
 
 def _build_responses(operation: Operation) -> dict[str, Any]:
     problems = {"4XX": _PROBLEM, "5XX": _PROBLEM}
-    if operation.raw:
-        content: dict[str, Any] = {kind: {"schema": {}} for kind in operation.raw.split(", ")}
-        return {"200": {"description": operation.about, "content": content}, **problems}
-    if operation.answer is None:
+    if operation.media_types:
+        content: dict[str, Any] = {kind: {"schema": {}} for kind in operation.media_types}
+        return {"200": {"description": operation.summary, "content": content}, **problems}
+    if operation.response_type is None:
         return {"204": {"description": "Done."}, **problems}
-    schema = {"$ref": _REF.format(name=_publish_name(operation.answer))}
-    body = {"description": operation.about, "content": {"application/json": {"schema": schema}}}
-    same = {"304": {"description": "The caller has it already."}} if operation.tagged else {}
+    schema = {"$ref": _REF.format(name=_publish_name(operation.response_type))}
+    body = {"description": operation.summary, "content": {"application/json": {"schema": schema}}}
+    same = {"304": {"description": "The caller has it already."}} if operation.etag else {}
     return {str(operation.status): body, **same, **problems}

@@ -1,44 +1,41 @@
-"""One API request, parsed by its operation before a handler sees it, and the services that all requests share."""
+"""API requests: the value that handlers get, the parsing of query and body, and the services that all requests share."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 import msgspec
 from starlette.requests import Request
-from starlette.types import ASGIApp
 
 from keryx.core import codec, ids
 from keryx.core.clock import Clock
-from keryx.core.errors import Forbidden, Invalid
-from keryx.core.ids import OPERATOR, SessionId
+from keryx.core.errors import Invalid
+from keryx.core.ids import SessionId
 from keryx.core.ports.adapter import PlatformReach
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.surfaces.web import request_schema, schema
 from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, Caller, CookieSigner
-from keryx.surfaces.web.operations import Operation, RequiredRole
+from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.responses import BodyTooLarge
 from keryx.surfaces.web.stream.broadcast import Broadcast
-
-FormT = TypeVar("FormT", bound=request_schema.RequestForm)
 
 MAX_BODY_BYTES = 8 << 20
 _IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the web tells of this installation. `accounts` are the connected platforms, each with who sends there."""
+    """What the API reports about this installation."""
 
     version: str = ""
     agent: str = ""
     models: tuple[schema.Model, ...] = ()
     settings: tuple[schema.Setting, ...] = ()
+    # The connected platforms, each with the accounts that can send there.
     accounts: Mapping[str, PlatformReach] | None = None
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What all requests share."""
+    """Objects that all requests share."""
 
     hub: Hub
     clock: Clock
@@ -51,21 +48,16 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiRequest:
-    """A request. Its query and body fit the forms of its operation."""
+    """A request to the API, with the services that its handler needs."""
 
-    def __init__(
-        self, place: Services, operation: Operation, request: Request, query: request_schema.RequestForm
-    ) -> None:
-        self.services = place
-        self.hub = place.hub
-        self.operation = operation
-        self.request = request
-        self._query = query
-        self._body: request_schema.RequestForm | None = None
+    def __init__(self, services: Services, http: Request) -> None:
+        self.services = services
+        self.hub = services.hub
+        self.http = http
 
     @property
     def caller(self) -> Caller:
-        return self.request.state.caller
+        return self.http.state.caller
 
     @property
     def viewer(self) -> Viewer:
@@ -77,70 +69,51 @@ class ApiRequest:
 
     @property
     def idempotency_key(self) -> str:
-        """The idempotency key: the same for every repetition of this request."""
-        given = self.request.headers.get("idempotency-key")
-        if given is None:
+        """The header Idempotency-Key, or a new key if there is none. Raise `Invalid` if it is malformed."""
+        key = self.http.headers.get("idempotency-key")
+        if key is None:
             return ids.new(self.services.clock.now())
-        if not _IDEMPOTENCY_KEY.match(given):
+        if not _IDEMPOTENCY_KEY.match(key):
             raise Invalid("the header Idempotency-Key takes up to 100 letters, digits and the signs _ . ~ -")
-        return given
+        return key
 
     def path_param(self, name: str) -> str:
-        return str(self.request.path_params[name])
-
-    def query(self, kind: type[FormT]) -> FormT:
-        assert isinstance(self._query, kind)
-        return self._query
-
-    def body(self, kind: type[FormT]) -> FormT:
-        assert isinstance(self._body, kind)
-        return self._body
-
-    async def load_body(self) -> None:
-        """Read what the operation takes."""
-        if self.operation.body is None:
-            return
-        raw = await read_body(self.request, MAX_BODY_BYTES)
-        if not raw.strip():
-            raw = b"{}"
-        self._body = codec.loads(raw, self.operation.body)
+        return str(self.http.path_params[name])
 
 
-def parse_query(operation: Operation, request: Request) -> request_schema.RequestForm:
-    """The query of a request. Raises `Invalid` with the name of what is wrong."""
-    values: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
+async def parse_arguments(operation: Operation, http: Request) -> dict[str, request_schema.RequestForm]:
+    """Return the `query` and `body` that the handler takes. Raise `Invalid` with the name of a wrong field."""
+    arguments: dict[str, request_schema.RequestForm] = {}
+    query = _parse_query(operation.query or request_schema.EmptyQuery, http)
+    if operation.query:
+        arguments["query"] = query
+    if operation.body:
+        raw = await read_body(http, MAX_BODY_BYTES)
+        arguments["body"] = codec.loads(raw if raw.strip() else b"{}", operation.body)
+    return arguments
+
+
+def _parse_query(form: type[request_schema.RequestForm], http: Request) -> request_schema.RequestForm:
+    values: dict[str, str] = {}
+    for name, value in http.query_params.multi_items():
         if name in values:
             raise Invalid(f"{name[:80]!r} is given twice: give it once")
         values[name] = value
     try:
-        return msgspec.convert(values, operation.query, strict=False)
+        return msgspec.convert(values, form, strict=False)
     except msgspec.ValidationError as exc:
         raise Invalid(f"the query is wrong: {exc}") from exc
 
 
-def check_role(operation: Operation, caller: Caller) -> None:
-    if operation.needs is RequiredRole.OPERATOR and caller.viewer.principal != OPERATOR:
-        raise Forbidden("only the operator may do this")
-
-
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request, refused as soon as it is above the limit."""
-    declared = request.headers.get("content-length", "")
+async def read_body(http: Request, limit: int) -> bytes:
+    """Return the body. Raise `BodyTooLarge` as soon as it is known to exceed the limit."""
+    too_large = BodyTooLarge(f"the body is too large: at most {limit / 1_000_000:g} MB are taken")
+    declared = http.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
-        raise _too_large(limit)
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _too_large(limit: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the body is too large: at most {limit / 1_000_000:g} MB are taken")
-
-
-Handler = Callable[[ApiRequest], Awaitable[msgspec.Struct | ASGIApp | None]]
+        raise too_large
+    body = bytearray()
+    async for chunk in http.stream():
+        body += chunk
+        if len(body) > limit:
+            raise too_large
+    return bytes(body)

@@ -47,7 +47,7 @@ async def build_response(request: Request, operation: Operation, value: msgspec.
         return Response(status_code=204, headers={"Cache-Control": "no-store"})
     body = codec.dumps(value).encode()
     headers = {"Cache-Control": "no-store"}
-    if operation.tagged:
+    if operation.etag:
         tag = compute_etag(body)
         headers = {"Cache-Control": "private, no-cache", "ETag": tag, "Vary": "Accept-Encoding, Cookie"}
         if matches_etag(request, tag):

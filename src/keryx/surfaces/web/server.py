@@ -16,29 +16,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keryx.core import codec
 from keryx.core.clock import Clock
-from keryx.core.errors import KeryxError
+from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.ids import OPERATOR
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.surfaces.web import openapi, responses
-from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, CookieSigner, SecurityMiddleware
-from keryx.surfaces.web.operations import OPERATIONS, Operation, RequiredRole
-from keryx.surfaces.web.request import ApiRequest, Handler, Installation, Services, check_role, parse_query
+from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, Caller, CookieSigner, SecurityMiddleware
+from keryx.surfaces.web.operations import Operation, RequiredRole
+from keryx.surfaces.web.request import ApiRequest, Installation, Services, parse_arguments
 from keryx.surfaces.web.responses import build_response
-from keryx.surfaces.web.routes import files, installation, jobs, lanes, sessions
+from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.static_files import StaticFiles
 from keryx.surfaces.web.stream.broadcast import Broadcast
 
-HANDLERS: Mapping[str, Handler] = {
-    **installation.HANDLERS,
-    **sessions.HANDLERS,
-    **lanes.HANDLERS,
-    **files.HANDLERS,
-    **jobs.HANDLERS,
-}
-
 
 class WebApp:
-    """The web as an ASGI app. `running` must surround its use: it tells the streams."""
+    """The web surface. `lifespan` yields the ASGI app and runs the task that feeds its streams."""
 
     def __init__(
         self,
@@ -51,28 +44,28 @@ class WebApp:
         password: str = "",
         hosts: Sequence[str] = (),
         secure: bool = False,
-        facts: Installation = Installation(),
-        beside: Sequence[BaseRoute] = (),
+        installation: Installation = Installation(),
+        extra_routes: Sequence[BaseRoute] = (),
     ) -> None:
-        seal = CookieSigner(key)
+        cookies = CookieSigner(key)
         self._broadcast = Broadcast(hub)
-        self._authenticator = Authenticator(operator, hub.sign_ins, seal, token=token, password=password)
+        self._authenticator = Authenticator(operator, hub.sign_ins, cookies, token=token, password=password)
         self._services = Services(
             hub=hub,
             clock=clock,
             authenticator=self._authenticator,
-            cookies=seal,
+            cookies=cookies,
             attempts=AttemptLimiter(clock),
             broadcast=self._broadcast,
-            installation=facts,
+            installation=installation,
             secure_cookies=secure,
         )
         self._hosts = hosts
-        self._extra_routes = beside
+        self._extra_routes = extra_routes
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[ASGIApp]:
-        """The app at work. At the end every stream is closed at once."""
+        """Yield the running app. On exit every stream is closed at once."""
         static = await anyio.to_thread.run_sync(StaticFiles)
         async with anyio.create_task_group() as group:
             group.start_soon(self._broadcast.run)
@@ -85,20 +78,20 @@ class WebApp:
                 group.cancel_scope.cancel()
 
     def close(self) -> None:
-        """End every stream, as when the process is asked to stop."""
+        """Close every stream, for instance because the process is asked to stop."""
         self._broadcast.close()
 
     def _build_app(self, static: StaticFiles) -> ASGIApp:
-        described = codec.dumps(openapi.build_document(self._services.installation.version)).encode()
+        document = codec.dumps(openapi.build_document(self._services.installation.version)).encode()
 
-        async def describe(_: Request) -> Response:
-            return Response(described, media_type="application/json")
+        async def serve_document(_: Request) -> Response:
+            return Response(document, media_type="application/json")
 
         router = Router(
             routes=[
                 *self._extra_routes,
                 *_build_routes(self._services),
-                Route("/openapi.json", describe),
+                Route("/openapi.json", serve_document),
                 Route("/static/{name:path}", static.serve_file),
                 Route("/", static.serve_index),
             ],
@@ -108,53 +101,62 @@ class WebApp:
         return ExceptionMiddleware(router, handlers=handlers)
 
 
-def _build_routes(place: Services) -> list[Route]:
-    """One route for each path, so that a wrong method is told of all the right ones."""
+def _build_routes(services: Services) -> list[Route]:
+    """Build one route for each path, so that the response to a wrong method names all that are allowed."""
     paths: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = operation
-    return [Route(path, _build_endpoint(place, by), methods=list(by)) for path, by in paths.items()]
+    return [
+        Route(path, _build_endpoint(services, by_method), methods=list(by_method))
+        for path, by_method in paths.items()
+    ]
 
 
-def _build_endpoint(place: Services, by: Mapping[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        operation = by["GET" if request.method == "HEAD" else request.method]
-        if operation.needs is not RequiredRole.NOTHING:
-            check_role(operation, request.state.caller)
-        ask = ApiRequest(place, operation, request, parse_query(operation, request))
-        await ask.load_body()
-        given = await HANDLERS[operation.name](ask)
-        if given is None or isinstance(given, msgspec.Struct):
-            return await build_response(request, operation, given)
-        # A stream is an ASGI app as every response is; starlette asks for no more.
-        return cast(Response, given)
+def _build_endpoint(
+    services: Services, by_method: Mapping[str, Operation]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(http: Request) -> Response:
+        operation = by_method["GET" if http.method == "HEAD" else http.method]
+        if operation.role is not RequiredRole.NONE:
+            _check_role(operation.role, http.state.caller)
+        arguments = await parse_arguments(operation, http)
+        result = await operation.handler(ApiRequest(services, http), **arguments)
+        if result is None or isinstance(result, msgspec.Struct):
+            return await build_response(http, operation, result)
+        # Starlette calls the result as an ASGI app, which is all that an event stream is.
+        return cast(Response, result)
 
     return endpoint
 
 
+def _check_role(role: RequiredRole, caller: Caller) -> None:
+    if role is RequiredRole.OPERATOR and caller.viewer.principal != OPERATOR:
+        raise Forbidden("only the operator may do this")
+
+
 class _ErrorMiddleware:
-    """The door of a request: what nobody foresaw is logged and told as a problem, if nothing was sent yet. HEAD gets no
-    body."""
+    """Logs an unexpected error and responds with a problem document, unless the response has begun. Strips bodies of
+    responses to HEAD."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-        bare = scope["method"] == "HEAD"
-        # With this, the router raises what it refuses instead of answering in its own words.
+        started = False
+        without_body = scope["method"] == "HEAD"
+        # Starlette's router raises HTTPException only inside an app; otherwise it responds with plain text itself.
         scope["app"] = self
 
-        async def watched(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            if bare and message["type"] == "http.response.body":
+        async def send_observed(message: Message) -> None:
+            nonlocal started
+            started = True
+            if without_body and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_observed)
         except Exception as exc:
-            if begun:
+            if started:
                 raise
             await responses.report_unexpected(exc)(scope, receive, send)

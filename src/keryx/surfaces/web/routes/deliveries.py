@@ -3,7 +3,10 @@
 from keryx.core.deliveries import DeliveryState
 from keryx.core.ids import DeliveryId
 from keryx.surfaces.web import presenters, request_schema, schema
+from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
+
+router = ApiRouter()
 
 _UNSENT_STATES = (
     DeliveryState.READY,
@@ -14,21 +17,23 @@ _UNSENT_STATES = (
 )
 
 
-async def deliveries(ask: ApiRequest) -> schema.Deliveries:
-    query = ask.query(request_schema.DeliveryQuery)
+@router.get("/api/deliveries", summary="Answers on their way to platforms, newest first.")
+async def deliveries(request: ApiRequest, query: request_schema.DeliveryQuery) -> schema.Deliveries:
     states = (query.state,) if query.state else _UNSENT_STATES
-    found = await ask.hub.deliveries.page(ask.viewer, states=states, limit=query.limit)
+    found = await request.hub.deliveries.page(request.viewer, states=states, limit=query.limit)
     return schema.Deliveries(deliveries=[presenters.delivery(d) for d in found])
 
 
-async def retry_delivery(ask: ApiRequest) -> schema.Delivery:
-    return await _decide(ask, DeliveryState.READY)
+@router.post("/api/deliveries/{delivery}/retry", summary="Send again what failed or is in doubt.")
+async def retry_delivery(request: ApiRequest) -> schema.Delivery:
+    return await _decide(request, DeliveryState.READY)
 
 
-async def discard_delivery(ask: ApiRequest) -> schema.Delivery:
-    return await _decide(ask, DeliveryState.DISCARDED)
+@router.post("/api/deliveries/{delivery}/discard", summary="Give up on a delivery.")
+async def discard_delivery(request: ApiRequest) -> schema.Delivery:
+    return await _decide(request, DeliveryState.DISCARDED)
 
 
-async def _decide(ask: ApiRequest, state: DeliveryState) -> schema.Delivery:
-    id_ = DeliveryId(ask.path_param("delivery"))
-    return presenters.delivery(await ask.hub.deliveries.decide(ask.viewer, id_, state))
+async def _decide(request: ApiRequest, state: DeliveryState) -> schema.Delivery:
+    id_ = DeliveryId(request.path_param("delivery"))
+    return presenters.delivery(await request.hub.deliveries.decide(request.viewer, id_, state))

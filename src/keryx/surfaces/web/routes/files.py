@@ -10,7 +10,10 @@ from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment
 from keryx.engine.export import exporter as export_exporter
 from keryx.engine.export.exporter import ExportFormat
 from keryx.surfaces.web import presenters, request_schema, schema
-from keryx.surfaces.web.request import ApiRequest, Handler, read_body
+from keryx.surfaces.web.operations import ApiRouter
+from keryx.surfaces.web.request import ApiRequest, read_body
+
+router = ApiRouter()
 
 _EXPORTS = {
     request_schema.Format.MARKDOWN: (ExportFormat.MD, "md", "text/markdown; charset=utf-8"),
@@ -20,40 +23,49 @@ _EXPORTS = {
 SANDBOX_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
-async def upload(ask: ApiRequest) -> schema.Media:
-    body = await read_body(ask.request, ask.hub.media.limit)
-    name = ask.query(request_schema.UploadQuery).name
-    given = ask.request.headers.get("content-type", "")
-    return presenters.media(
-        await ask.hub.media.save(ask.viewer, Attachment(name=name, mime=given, body=body))
-    )
+@router.post(
+    "/api/media",
+    summary="Keep a picture, sound or file, to be sent with a message. The body is the file.",
+    status=201,
+    body_media_type="application/octet-stream",
+)
+async def upload(request: ApiRequest, query: request_schema.UploadQuery) -> schema.Media:
+    body = await read_body(request.http, request.hub.media.limit)
+    mime = request.http.headers.get("content-type", "")
+    file = Attachment(name=query.name, mime=mime, body=body)
+    return presenters.media(await request.hub.media.save(request.viewer, file))
 
 
-async def download(ask: ApiRequest) -> Response:
-    """A file as it came. Only pictures of known kinds are shown in the browser; nothing in it can run."""
-    found = await ask.hub.media.fetch(ask.viewer, ask.path_param("media"))
-    picture, sound = found.mime in IMAGE_MIMES, found.mime.startswith("audio/")
+@router.get("/media/{media}", summary="A picture, sound or file.", media_types=("*/*",))
+async def download(request: ApiRequest) -> Response:
+    """Return a file unchanged. Browsers display only images of known types; the policy keeps scripts from running."""
+    file = await request.hub.media.fetch(request.viewer, request.path_param("media"))
+    picture, sound = file.mime in IMAGE_MIMES, file.mime.startswith("audio/")
     return Response(
-        found.body,
+        file.body,
         headers={
-            "Content-Disposition": build_disposition(found.name or "file", inline=picture),
+            "Content-Disposition": build_disposition(file.name or "file", inline=picture),
             "Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
             "Cache-Control": "private, max-age=31536000, immutable",
         },
-        media_type=found.mime if picture or sound else UNKNOWN_MIME,
+        media_type=file.mime if picture or sound else UNKNOWN_MIME,
     )
 
 
-async def export(ask: ApiRequest) -> Response:
-    query = ask.query(request_schema.ExportQuery)
-    wanted, ending, mime = _EXPORTS[query.format]
+@router.get(
+    "/api/sessions/{session}/export",
+    summary="The conversation as a file.",
+    media_types=("text/markdown", "text/html", "application/x-ndjson"),
+)
+async def export(request: ApiRequest, query: request_schema.ExportQuery) -> Response:
+    format_, extension, mime = _EXPORTS[query.format]
     text = StringIO()
-    exporter = partial(export_exporter.export, format=wanted, write=text.write, redact=query.redact)
-    await ask.hub.export(ask.viewer, ask.session_id, exporter)
+    exporter = partial(export_exporter.export, format=format_, write=text.write, redact=query.redact)
+    await request.hub.export(request.viewer, request.session_id, exporter)
     return Response(
         text.getvalue().encode("utf-8", "replace"),
         headers={
-            "Content-Disposition": build_disposition(f"{ask.session_id}.{ending}"),
+            "Content-Disposition": build_disposition(f"{request.session_id}.{extension}"),
             "Content-Security-Policy": SANDBOX_POLICY,
             "Cache-Control": "no-store",
         },
@@ -62,10 +74,7 @@ async def export(ask: ApiRequest) -> Response:
 
 
 def build_disposition(name: str, *, inline: bool = False) -> str:
-    """The header that names a file; a foreign name can leave neither its quotes nor its line."""
+    """Return the Content-Disposition header for a file. The name may be any text: it is escaped."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%;' else "_" for c in name)
     kind = "inline" if inline else "attachment"
     return f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='', errors='replace')}"
-
-
-HANDLERS: dict[str, Handler] = {handler.__name__: handler for handler in (upload, download, export)}

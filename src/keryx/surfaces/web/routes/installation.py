@@ -6,71 +6,80 @@ from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, SessionId
 from keryx.engine.commands import COMMANDS
 from keryx.surfaces.web import presenters, request_schema, schema
-from keryx.surfaces.web.request import ApiRequest, Handler
+from keryx.surfaces.web.operations import ApiRouter, RequiredRole
+from keryx.surfaces.web.request import ApiRequest
 from keryx.surfaces.web.routes import people, sign_ins
 from keryx.surfaces.web.routes.sessions import present_composer, read_snapshot
-from keryx.surfaces.web.stream import endpoint
+
+router = ApiRouter()
 
 
-async def usage(ask: ApiRequest) -> schema.Usage:
-    now = ask.services.clock.now()
-    since = now - timedelta(days=ask.query(request_schema.DaysQuery).days)
-    return presenters.usage(await ask.hub.views.spending(ask.viewer, since=since, now=now))
-
-
-async def start(ask: ApiRequest) -> schema.Start:
-    beginning = await ask.hub.views.load_home(ask.viewer)
-    if not beginning.visited:
-        await ask.hub.viewer_state.change_preferences(ask.viewer, {})
-    facts = ask.services.installation
+@router.get("/api/start", summary="All that the page needs to begin, and a conversation to begin with.")
+async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema.Start:
+    home = await request.hub.views.load_home(request.viewer)
+    if not home.visited:
+        await request.hub.viewer_state.change_preferences(request.viewer, {})
+    installation = request.services.installation
     return schema.Start(
-        who=sign_ins.present_caller(ask, ask.caller),
-        version=facts.version,
-        agent=facts.agent,
-        cursor=beginning.cursor,
-        sessions=presenters.session_page(beginning.page),
-        projects=[presenters.project(p) for p in beginning.projects],
-        turns=[presenters.turn(t) for t in beginning.turns],
-        questions=[presenters.question(q) for q in beginning.questions],
-        deliveries=beginning.unsent,
-        models=list(facts.models),
+        who=sign_ins.present_caller(request, request.caller),
+        version=installation.version,
+        agent=installation.agent,
+        cursor=home.cursor,
+        sessions=presenters.session_page(home.page),
+        projects=[presenters.project(p) for p in home.projects],
+        turns=[presenters.turn(t) for t in home.turns],
+        questions=[presenters.question(q) for q in home.questions],
+        deliveries=home.unsent,
+        models=list(installation.models),
         commands=[
             schema.Command(name=c.name, help=c.help, usage=c.usage, aliases=list(c.aliases), busy=c.busy)
             for c in COMMANDS
         ],
-        preferences=people.present_preferences(beginning.preferences),
-        composer=await present_composer(ask, beginning.composed),
-        connections=await _list_connections(ask),
-        open=await _open_session(ask),
+        preferences=people.present_preferences(home.preferences),
+        composer=await present_composer(request, home.composed),
+        connections=await _list_connections(request),
+        open=await _open_session(request, query),
     )
 
 
-async def models(ask: ApiRequest) -> schema.Models:
-    return schema.Models(models=list(ask.services.installation.models))
+@router.get(
+    "/api/usage",
+    summary="Tokens and cost by day, model and surface, and the people and conversations that used most.",
+)
+async def usage(request: ApiRequest, query: request_schema.DaysQuery) -> schema.Usage:
+    now = request.services.clock.now()
+    since = now - timedelta(days=query.days)
+    return presenters.usage(await request.hub.views.spending(request.viewer, since=since, now=now))
 
 
-async def settings(ask: ApiRequest) -> schema.AllSettings:
-    return schema.AllSettings(settings=list(ask.services.installation.settings))
+@router.get("/api/models", summary="The models that can be chosen.")
+async def models(request: ApiRequest) -> schema.Models:
+    return schema.Models(models=list(request.services.installation.models))
 
 
-async def connections(ask: ApiRequest) -> schema.Connections:
-    return schema.Connections(connections=await _list_connections(ask))
+@router.get("/api/settings", summary="The settings in force, without secrets.", role=RequiredRole.OPERATOR)
+async def settings(request: ApiRequest) -> schema.AllSettings:
+    return schema.AllSettings(settings=list(request.services.installation.settings))
 
 
-async def _open_session(ask: ApiRequest) -> schema.Snapshot | None:
-    query = ask.query(request_schema.StartQuery)
+@router.get("/api/connections", summary="How accounts stand with their platforms.")
+async def connections(request: ApiRequest) -> schema.Connections:
+    return schema.Connections(connections=await _list_connections(request))
+
+
+async def _open_session(request: ApiRequest, query: request_schema.StartQuery) -> schema.Snapshot | None:
     if query.session is None:
         return None
     try:
-        return await read_snapshot(ask, SessionId(query.session), query)
+        return await read_snapshot(request, SessionId(query.session), query)
     except NotFound:
-        # The page begins all the same, and says so where the conversation would be.
+        # The page loads without it and shows there that it does not exist.
         return None
 
 
-async def _list_connections(ask: ApiRequest) -> list[schema.Connection]:
-    """How accounts stand, for the operator: they belong to nobody else."""
-    if ask.viewer.principal != OPERATOR:
+async def _list_connections(request: ApiRequest) -> list[schema.Connection]:
+    """Return the status of each account. Only the operator may see them."""
+    if request.viewer.principal != OPERATOR:
         return []
     return [
         schema.Connection(
@@ -84,23 +93,5 @@ async def _list_connections(ask: ApiRequest) -> list[schema.Connection]:
             failed=c.failed,
             throttled=c.throttled,
         )
-        for c in await ask.hub.platform_statuses()
+        for c in await request.hub.platform_statuses()
     ]
-
-
-HANDLERS: dict[str, Handler] = {
-    handler.__name__: handler
-    for handler in (
-        start,
-        endpoint.stream,
-        sign_ins.sign_in,
-        sign_ins.sign_out,
-        sign_ins.sign_ins,
-        sign_ins.revoke,
-        people.preferences,
-        people.prefer,
-        models,
-        settings,
-        connections,
-    )
-}

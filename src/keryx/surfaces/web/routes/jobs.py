@@ -5,71 +5,74 @@ import msgspec
 from keryx.core.jobs import Job, JobRun
 from keryx.engine.units.jobs import JobOrigin, JobRequest
 from keryx.surfaces.web import presenters, request_schema, schema
-from keryx.surfaces.web.request import ApiRequest, Handler
+from keryx.surfaces.web.operations import ApiRouter
+from keryx.surfaces.web.request import ApiRequest
+
+router = ApiRouter()
 
 
-async def jobs(ask: ApiRequest) -> schema.Jobs:
-    found = await ask.hub.jobs.list_with_last_run(ask.viewer, done=ask.query(request_schema.JobsQuery).done)
+@router.get("/api/jobs", summary="What runs by a schedule.")
+async def jobs(request: ApiRequest, query: request_schema.JobsQuery) -> schema.Jobs:
+    found = await request.hub.jobs.list_with_last_run(request.viewer, done=query.done)
     return schema.Jobs(jobs=[_present_job(job, last[0] if last else None) for job, last in found])
 
 
-async def add_job(ask: ApiRequest) -> schema.Job:
-    wanted = msgspec.convert(ask.body(request_schema.AddJob), JobRequest, from_attributes=True)
-    place = JobOrigin(accounts=ask.services.installation.accounts)
-    return _present_job(await ask.hub.jobs.add(ask.viewer, wanted, place))
+@router.post("/api/jobs", summary="Let the agent do something by a schedule.", status=201)
+async def add_job(request: ApiRequest, body: request_schema.AddJob) -> schema.Job:
+    job_request = msgspec.convert(body, JobRequest, from_attributes=True)
+    origin = JobOrigin(accounts=request.services.installation.accounts)
+    return _present_job(await request.hub.jobs.add(request.viewer, job_request, origin))
 
 
-async def job(ask: ApiRequest) -> schema.JobRuns:
-    limit = ask.query(request_schema.RunsQuery).limit
-    found, past = await ask.hub.jobs.get(ask.viewer, ask.path_param("job"), limit=limit)
+@router.get("/api/jobs/{job}", summary="A job and its last runs.")
+async def job(request: ApiRequest, query: request_schema.RunsQuery) -> schema.JobRuns:
+    found, runs = await request.hub.jobs.get(request.viewer, request.path_param("job"), limit=query.limit)
     return schema.JobRuns(
-        job=_present_job(found, past[0] if past else None), runs=list(map(_present_run, past))
+        job=_present_job(found, runs[0] if runs else None), runs=list(map(_present_run, runs))
     )
 
 
-async def change_job(ask: ApiRequest) -> schema.Job:
-    verb = ask.hub.jobs.pause if ask.body(request_schema.JobChange).paused else ask.hub.jobs.resume
-    return _present_job(await verb(ask.viewer, ask.path_param("job")))
+@router.patch("/api/jobs/{job}", summary="Pause a job, or let it go on.")
+async def change_job(request: ApiRequest, body: request_schema.JobChange) -> schema.Job:
+    verb = request.hub.jobs.pause if body.paused else request.hub.jobs.resume
+    return _present_job(await verb(request.viewer, request.path_param("job")))
 
 
-async def remove_job(ask: ApiRequest) -> None:
-    await ask.hub.jobs.remove(ask.viewer, ask.path_param("job"))
+@router.delete("/api/jobs/{job}", summary="Remove a job; the conversations of its runs stay.")
+async def remove_job(request: ApiRequest) -> None:
+    await request.hub.jobs.remove(request.viewer, request.path_param("job"))
 
 
-async def run_job(ask: ApiRequest) -> schema.Run:
-    return _present_run(await ask.hub.jobs.run(ask.viewer, ask.path_param("job")))
+@router.post("/api/jobs/{job}/run", summary="Run a job now, beside its schedule.", status=201)
+async def run_job(request: ApiRequest) -> schema.Run:
+    return _present_run(await request.hub.jobs.run(request.viewer, request.path_param("job")))
 
 
-def _present_job(found: Job, last: JobRun | None = None) -> schema.Job:
+def _present_job(job: Job, last: JobRun | None = None) -> schema.Job:
     return schema.Job(
-        id=found.id,
-        name=found.name,
-        prompt=found.prompt,
-        schedule=str(found.schedule),
-        zone=found.schedule.zone,
-        to=[str(t) for t in found.targets],
-        state=found.state,
-        owner=found.owner,
-        created_at=found.created_at,
-        next_at=found.next_at,
-        why=found.why,
+        id=job.id,
+        name=job.name,
+        prompt=job.prompt,
+        schedule=str(job.schedule),
+        zone=job.schedule.zone,
+        to=[str(t) for t in job.targets],
+        state=job.state,
+        owner=job.owner,
+        created_at=job.created_at,
+        next_at=job.next_at,
+        why=job.why,
         last=_present_run(last) if last else None,
     )
 
 
-def _present_run(found: JobRun) -> schema.Run:
+def _present_run(run: JobRun) -> schema.Run:
     return schema.Run(
-        due_at=found.due_at,
-        at=found.at,
-        status=found.status,
-        delivery=found.delivery,
-        session=found.session,
-        turn=found.turn,
-        error=found.error,
-        deliveries=[presenters.delivery(d) for d in found.deliveries],
+        due_at=run.due_at,
+        at=run.at,
+        status=run.status,
+        delivery=run.delivery,
+        session=run.session,
+        turn=run.turn,
+        error=run.error,
+        deliveries=[presenters.delivery(d) for d in run.deliveries],
     )
-
-
-HANDLERS: dict[str, Handler] = {
-    handler.__name__: handler for handler in (jobs, add_job, job, change_job, remove_job, run_job)
-}

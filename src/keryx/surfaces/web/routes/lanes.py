@@ -3,22 +3,27 @@
 from datetime import timedelta
 
 from keryx.surfaces.web import presenters, request_schema, schema
-from keryx.surfaces.web.request import ApiRequest, Handler
-from keryx.surfaces.web.routes import deliveries, installation, people, projects, search, turns
+from keryx.surfaces.web.operations import ApiRouter
+from keryx.surfaces.web.request import ApiRequest
+
+router = ApiRouter()
 
 
-async def lanes(ask: ApiRequest) -> schema.Lanes:
-    query = ask.query(request_schema.LaneQuery)
-    since = ask.services.clock.now() - timedelta(minutes=query.minutes) if query.minutes else None
-    found = await ask.hub.lanes.page(ask.viewer, since=since, limit=query.limit)
-    titles = await ask.hub.views.titles(ask.viewer, {lane.session for lane in found if lane.session})
+@router.get("/api/lanes", summary="Places to talk, by activity.")
+async def lanes(request: ApiRequest, query: request_schema.LaneQuery) -> schema.Lanes:
+    since = request.services.clock.now() - timedelta(minutes=query.minutes) if query.minutes else None
+    found = await request.hub.lanes.page(request.viewer, since=since, limit=query.limit)
+    titles = await request.hub.views.titles(request.viewer, {lane.session for lane in found if lane.session})
     return schema.Lanes(lanes=[presenters.lane(e, title=titles.get(e.session or "", "")) for e in found])
 
 
-async def lane(ask: ApiRequest) -> schema.LaneHistory:
-    found, moves = await ask.hub.lanes.get(ask.viewer, presenters.decode_lane_id(ask.path_param("lane")))
+@router.get("/api/lanes/{lane}", summary="A place, and the conversations it had.")
+async def lane(request: ApiRequest) -> schema.LaneHistory:
+    found, moves = await request.hub.lanes.get(
+        request.viewer, presenters.decode_lane_id(request.path_param("lane"))
+    )
     named = [found.session, *(m.session for m in moves)]
-    titles = await ask.hub.views.titles(ask.viewer, {s for s in named if s})
+    titles = await request.hub.views.titles(request.viewer, {s for s in named if s})
     return schema.LaneHistory(
         lane=presenters.lane(found, title=titles.get(found.session or "", "")),
         moves=[
@@ -28,39 +33,14 @@ async def lane(ask: ApiRequest) -> schema.LaneHistory:
     )
 
 
-async def change_lane(ask: ApiRequest) -> schema.Lane:
-    key = presenters.decode_lane_id(ask.path_param("lane"))
-    await ask.hub.lanes.suspend(ask.viewer, key, ask.body(request_schema.LaneChange).suspended)
-    return (await lane(ask)).lane
+@router.patch("/api/lanes/{lane}", summary="Suspend a place, or let it go on.")
+async def change_lane(request: ApiRequest, body: request_schema.LaneChange) -> schema.Lane:
+    key = presenters.decode_lane_id(request.path_param("lane"))
+    await request.hub.lanes.suspend(request.viewer, key, body.suspended)
+    return (await lane(request)).lane
 
 
-async def reset_lane(ask: ApiRequest) -> schema.Lane:
-    await ask.hub.lanes.reset(ask.viewer, presenters.decode_lane_id(ask.path_param("lane")))
-    return (await lane(ask)).lane
-
-
-HANDLERS: dict[str, Handler] = {
-    handler.__name__: handler
-    for handler in (
-        projects.projects,
-        projects.add_project,
-        projects.change_project,
-        projects.remove_project,
-        search.search,
-        lanes,
-        lane,
-        change_lane,
-        reset_lane,
-        deliveries.deliveries,
-        deliveries.retry_delivery,
-        deliveries.discard_delivery,
-        turns.board,
-        turns.questions,
-        turns.answer,
-        installation.usage,
-        people.pairing,
-        people.approve,
-        people.deny,
-        people.revoke_grant,
-    )
-}
+@router.post("/api/lanes/{lane}/reset", summary="Let the next message there begin a new conversation.")
+async def reset_lane(request: ApiRequest) -> schema.Lane:
+    await request.hub.lanes.reset(request.viewer, presenters.decode_lane_id(request.path_param("lane")))
+    return (await lane(request)).lane

@@ -13,63 +13,71 @@ from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.source import Source
 from keryx.engine.hub.views import MessageRange, UnsentMessage
 from keryx.surfaces.web import presenters, request_schema, schema
+from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
+
+router = ApiRouter()
 
 SURFACE = "web"
 _THREAD_CHARS = 20_000
 
 
-async def messages(ask: ApiRequest) -> schema.MessageWindow:
-    shown = await ask.hub.views.messages(
-        ask.viewer, ask.session_id, parse_window(ask.query(request_schema.WindowQuery))
-    )
+@router.get("/api/sessions/{session}/messages", summary="A window of messages.", etag=True)
+async def messages(request: ApiRequest, query: request_schema.WindowQuery) -> schema.MessageWindow:
+    window = await request.hub.views.messages(request.viewer, request.session_id, parse_window(query))
     return schema.MessageWindow(
-        messages=await render_messages(shown.messages), earlier=shown.earlier, later=shown.later
+        messages=await render_messages(window.messages), earlier=window.earlier, later=window.later
     )
 
 
-async def message(ask: ApiRequest) -> schema.Message:
-    found = await ask.hub.views.message(ask.viewer, *parse_id(ask.path_param("message")))
+@router.get("/api/messages/{message}", summary="One message with nothing cut.", etag=True)
+async def message(request: ApiRequest) -> schema.Message:
+    found = await request.hub.views.message(request.viewer, *parse_id(request.path_param("message")))
     return (await render_messages([found], full=True))[0]
 
 
-async def send(ask: ApiRequest) -> schema.Sent:
-    form = ask.body(request_schema.Send)
-    receipt = await ask.hub.receive(
+@router.post(
+    "/api/sessions/{session}/messages",
+    summary="Send a message. A slash command is answered in `reply`.",
+    status=201,
+    idempotent=True,
+)
+async def send(request: ApiRequest, body: request_schema.Send) -> schema.Sent:
+    receipt = await request.hub.receive(
         msgspec.structs.replace(
-            await build_inbound(ask, form.text, form.media), session=ask.session_id, busy=form.busy
+            await build_inbound(request, body.text, body.media), session=request.session_id, busy=body.busy
         )
     )
     if receipt.session and not receipt.duplicate:
-        await mark_sent(ask, receipt.session, receipt.seq or 0, ask.session_id)
+        await mark_sent(request, receipt.session, receipt.seq or 0, request.session_id)
     return present_receipt(receipt)
 
 
-async def rewrite(ask: ApiRequest) -> schema.Message:
-    await ask.hub.rewrite(
-        ask.viewer, ask.path_param("message"), text_parts(ask.body(request_schema.Rewrite).text)
-    )
-    return await message(ask)
+@router.patch("/api/messages/{message}", summary="Change a message whose turn still waits.")
+async def rewrite(request: ApiRequest, body: request_schema.Rewrite) -> schema.Message:
+    await request.hub.rewrite(request.viewer, request.path_param("message"), text_parts(body.text))
+    return await message(request)
 
 
-async def why(ask: ApiRequest) -> schema.Story:
-    return presenters.message_trace(await ask.hub.trace(ask.viewer, ask.path_param("message")))
+@router.get("/api/messages/{message}/why", summary="The whole story of one message.")
+async def why(request: ApiRequest) -> schema.Story:
+    return presenters.message_trace(await request.hub.trace(request.viewer, request.path_param("message")))
 
 
-async def render_messages(found: Sequence[Message], *, full: bool = False) -> list[schema.Message]:
-    """Messages with their html; long ones are rendered in a thread, so that others need not wait."""
+async def render_messages(messages: Sequence[Message], *, full: bool = False) -> list[schema.Message]:
+    """Return messages with their HTML. Long ones are rendered in a thread, to keep the event loop free."""
 
-    def work() -> list[schema.Message]:
-        return [presenters.message(m, full=full) for m in found]
+    def render() -> list[schema.Message]:
+        return [presenters.message(m, full=full) for m in messages]
 
-    heavy = sum(len(m.text) for m in found) > _THREAD_CHARS
-    return await anyio.to_thread.run_sync(work) if heavy else work()
+    long = sum(len(m.text) for m in messages) > _THREAD_CHARS
+    return await anyio.to_thread.run_sync(render) if long else render()
 
 
-async def build_inbound(ask: ApiRequest, text: str, media: Sequence[str]) -> InboundMessage:
-    """What somebody said on the page. A place of its own, unless a session is given."""
-    key, viewer = ask.idempotency_key, ask.viewer
-    known = await ask.hub.media.load_parts(viewer, media)
+async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) -> InboundMessage:
+    """Build the inbound message of a request. Its source has a new chat id, so without a session it starts one."""
+    key, viewer = request.idempotency_key, request.viewer
+    known = await request.hub.media.load_parts(viewer, media)
     missing = [id_ for id_ in media if id_ not in known]
     if missing:
         raise NotFound(f"there is no file {missing[0][:80]!r}, or it is not yours: upload it again")
@@ -81,7 +89,7 @@ async def build_inbound(ask: ApiRequest, text: str, media: Sequence[str]) -> Inb
         event=f"{viewer.principal}:{key}",
         source=Source(
             platform=SURFACE,
-            chat=ids.new(ask.services.clock.now()),
+            chat=ids.new(request.services.clock.now()),
             user=viewer.principal,
             message=key,
             profile=viewer.profile,
@@ -102,14 +110,14 @@ def present_receipt(receipt: Receipt) -> schema.Sent:
     )
 
 
-async def mark_sent(ask: ApiRequest, id_: SessionId, seq: int, place: str) -> None:
-    """What one said oneself is read, and is no longer unsent."""
+async def mark_sent(request: ApiRequest, id_: SessionId, seq: int, composer: str) -> None:
+    """Mark the viewer's own message as read, and clear the composer that it was typed in."""
     if seq:
-        await ask.hub.viewer_state.mark_read(ask.viewer, id_, seq)
-    await ask.hub.viewer_state.save_unsent_text(ask.viewer, place, UnsentMessage())
+        await request.hub.viewer_state.mark_read(request.viewer, id_, seq)
+    await request.hub.viewer_state.save_unsent_text(request.viewer, composer, UnsentMessage())
 
 
 def parse_window(query: request_schema.WindowQuery) -> MessageRange:
-    if sum(place is not None for place in (query.before, query.after, query.around)) > 1:
+    if sum(position is not None for position in (query.before, query.after, query.around)) > 1:
         raise Invalid("give one of before, after and around, not several")
     return MessageRange(before=query.before, after=query.after, around=query.around, limit=query.limit)

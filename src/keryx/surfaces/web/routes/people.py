@@ -4,52 +4,64 @@ from msgspec import UNSET
 
 from keryx.core.errors import Invalid
 from keryx.surfaces.web import presenters, request_schema, schema
+from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
+
+router = ApiRouter()
 
 _TRUE = "yes"
 
 
-async def pairing(ask: ApiRequest) -> schema.Pairings:
-    found = await ask.hub.people.list_pairings(ask.viewer)
+@router.get("/api/preferences", summary="How the viewer likes the page.")
+async def preferences(request: ApiRequest) -> schema.Preferences:
+    return present_preferences(await request.hub.viewer_state.preferences(request.viewer))
+
+
+@router.patch("/api/preferences", summary="Change preferences; what is left out stays.")
+async def prefer(request: ApiRequest, body: request_schema.Prefer) -> schema.Preferences:
+    changed: dict[str, str] = {}
+    if body.theme is not UNSET:
+        changed["theme"] = body.theme.value
+    if body.send_with is not UNSET:
+        changed["send_with"] = body.send_with.value
+    if body.details is not UNSET:
+        changed["details"] = _TRUE if body.details else ""
+    if body.model is not UNSET:
+        changed["model"] = _check_model(request, body.model)
+    return present_preferences(await request.hub.viewer_state.change_preferences(request.viewer, changed))
+
+
+@router.get("/api/pairing", summary="Who waits to be let in, and who was let in.", role=RequiredRole.OPERATOR)
+async def pairing(request: ApiRequest) -> schema.Pairings:
+    found = await request.hub.people.list_pairings(request.viewer)
     return schema.Pairings(
         waiting=[presenters.pairing(p) for p in found.waiting],
         granted=[presenters.grant(g) for g in found.granted],
     )
 
 
-async def approve(ask: ApiRequest) -> schema.Grant:
-    form = ask.body(request_schema.Approve)
-    return presenters.grant(await ask.hub.people.approve(ask.viewer, form.platform, form.code))
+@router.post(
+    "/api/pairing",
+    summary="Let somebody in by the code they were given.",
+    status=201,
+    role=RequiredRole.OPERATOR,
+)
+async def approve(request: ApiRequest, body: request_schema.Approve) -> schema.Grant:
+    return presenters.grant(await request.hub.people.approve(request.viewer, body.platform, body.code))
 
 
-async def deny(ask: ApiRequest) -> None:
-    await ask.hub.people.deny(ask.viewer, *presenters.decode_person_id(ask.path_param("pairing")))
+@router.delete("/api/pairing/{pairing}", summary="Refuse somebody who waits.", role=RequiredRole.OPERATOR)
+async def deny(request: ApiRequest) -> None:
+    await request.hub.people.deny(request.viewer, *presenters.decode_person_id(request.path_param("pairing")))
 
 
-async def revoke_grant(ask: ApiRequest) -> None:
-    await ask.hub.people.revoke(ask.viewer, *presenters.decode_person_id(ask.path_param("grant")))
+@router.delete("/api/grants/{grant}", summary="Let somebody in no longer.", role=RequiredRole.OPERATOR)
+async def revoke_grant(request: ApiRequest) -> None:
+    await request.hub.people.revoke(request.viewer, *presenters.decode_person_id(request.path_param("grant")))
 
 
-async def preferences(ask: ApiRequest) -> schema.Preferences:
-    return present_preferences(await ask.hub.viewer_state.preferences(ask.viewer))
-
-
-async def prefer(ask: ApiRequest) -> schema.Preferences:
-    form = ask.body(request_schema.Prefer)
-    changed: dict[str, str] = {}
-    if form.theme is not UNSET:
-        changed["theme"] = form.theme.value
-    if form.send_with is not UNSET:
-        changed["send_with"] = form.send_with.value
-    if form.details is not UNSET:
-        changed["details"] = _TRUE if form.details else ""
-    if form.model is not UNSET:
-        changed["model"] = _check_model(ask, form.model)
-    return present_preferences(await ask.hub.viewer_state.change_preferences(ask.viewer, changed))
-
-
-def _check_model(ask: ApiRequest, model: str) -> str:
-    names = [m.name for m in ask.services.installation.models]
+def _check_model(request: ApiRequest, model: str) -> str:
+    names = [m.name for m in request.services.installation.models]
     if model and model not in names:
         known = ", ".join(names) or "none is configured"
         raise Invalid(f"there is no model {model!r} here: choose from {known}, or leave it empty")

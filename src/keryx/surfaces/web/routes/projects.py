@@ -3,28 +3,35 @@
 from msgspec import UNSET
 
 from keryx.surfaces.web import presenters, request_schema, schema
+from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
 
+router = ApiRouter()
 
-async def projects(ask: ApiRequest) -> schema.Projects:
+
+@router.get("/api/projects", summary="The viewer's projects.")
+async def projects(request: ApiRequest) -> schema.Projects:
     return schema.Projects(
-        projects=[presenters.project(p) for p in await ask.hub.projects.list_all(ask.viewer)]
+        projects=[presenters.project(p) for p in await request.hub.projects.list_all(request.viewer)]
     )
 
 
-async def add_project(ask: ApiRequest) -> schema.Project:
-    form = ask.body(request_schema.AddProject)
-    return presenters.project(await ask.hub.projects.add(ask.viewer, form.name, colour=form.colour))
+@router.post("/api/projects", summary="Make a project.", status=201)
+async def add_project(request: ApiRequest, body: request_schema.AddProject) -> schema.Project:
+    return presenters.project(await request.hub.projects.add(request.viewer, body.name, colour=body.colour))
 
 
-async def change_project(ask: ApiRequest) -> schema.Project:
-    form = ask.body(request_schema.ProjectChange)
-    name = None if form.name is UNSET else form.name
-    colour = None if form.colour is UNSET else form.colour
+@router.patch("/api/projects/{project}", summary="Change the name or colour of a project.")
+async def change_project(request: ApiRequest, body: request_schema.ProjectChange) -> schema.Project:
+    name = None if body.name is UNSET else body.name
+    colour = None if body.colour is UNSET else body.colour
     return presenters.project(
-        await ask.hub.projects.change(ask.viewer, ask.path_param("project"), new_name=name, colour=colour)
+        await request.hub.projects.change(
+            request.viewer, request.path_param("project"), new_name=name, colour=colour
+        )
     )
 
 
-async def remove_project(ask: ApiRequest) -> None:
-    await ask.hub.projects.remove(ask.viewer, ask.path_param("project"))
+@router.delete("/api/projects/{project}", summary="Remove a project; its conversations stay.")
+async def remove_project(request: ApiRequest) -> None:
+    await request.hub.projects.remove(request.viewer, request.path_param("project"))

@@ -1,19 +1,23 @@
-"""Routes of sessions: list, open, begin, change, delete, undo, fork, and the text that was typed and not sent."""
+"""Routes of sessions: list, search, open, begin, change, delete, undo and fork them, and keep unsent text."""
 
 import msgspec
 from msgspec import UNSET
 
 from keryx.core.errors import Invalid
 from keryx.core.ids import ProjectId, SessionId
-from keryx.core.sessions import EndReason, SessionFilter, SessionListItem, SessionSettings
+from keryx.core.sessions import Activity, EndReason, SessionFilter, SessionListItem, SessionSettings
 from keryx.core.turns import BusyMode
 from keryx.engine.hub.viewer_state import NEW_SESSION
-from keryx.engine.hub.views import UnsentMessage
-from keryx.surfaces.web import presenters, request_schema, schema
-from keryx.surfaces.web.request import ApiRequest, Handler
-from keryx.surfaces.web.routes import messages, turns
+from keryx.engine.hub.views import SearchHit, UnsentMessage
+from keryx.surfaces.web import markdown_html, presenters, request_schema, schema
+from keryx.surfaces.web.operations import ApiRouter
+from keryx.surfaces.web.request import ApiRequest
+from keryx.surfaces.web.routes import messages
 from keryx.surfaces.web.routes.messages import SURFACE
 
+router = ApiRouter()
+
+_MAX_CONTEXT_CHARS = 200
 _ARCHIVED_FILTER = {
     request_schema.Archived.NO: False,
     request_schema.Archived.YES: True,
@@ -21,8 +25,10 @@ _ARCHIVED_FILTER = {
 }
 
 
-async def sessions(ask: ApiRequest) -> schema.SessionPage:
-    query = ask.query(request_schema.SessionQuery)
+@router.get(
+    "/api/sessions", summary="A page of conversations, pinned first, then by last message.", etag=True
+)
+async def sessions(request: ApiRequest, query: request_schema.SessionQuery) -> schema.SessionPage:
     listing = SessionFilter(
         surface=query.surface,
         project=ProjectId(query.project) if query.project else None,
@@ -35,147 +41,185 @@ async def sessions(ask: ApiRequest) -> schema.SessionPage:
         after=query.after,
         limit=query.limit,
     )
-    return presenters.session_page(await ask.hub.views.list_sessions(ask.viewer, listing))
+    return presenters.session_page(await request.hub.views.list_sessions(request.viewer, listing))
 
 
-async def resolve(ask: ApiRequest) -> schema.Session:
-    found = await ask.hub.resolve(ask.viewer, ask.query(request_schema.NameQuery).name)
-    return await _read_session(ask, found.id)
+@router.get("/api/resolve", summary="Find a conversation by id, unique prefix, title or an old id.")
+async def resolve(request: ApiRequest, query: request_schema.NameQuery) -> schema.Session:
+    found = await request.hub.resolve(request.viewer, query.name)
+    return await _read_session(request, found.id)
 
 
-async def session(ask: ApiRequest) -> schema.Snapshot:
-    return await read_snapshot(ask, ask.session_id, ask.query(request_schema.WindowQuery))
+@router.get("/api/search", summary="Messages and titles that fit, best first. Any text is a query.")
+async def search(request: ApiRequest, query: request_schema.SearchQuery) -> schema.Found:
+    hits = await request.hub.search(request.viewer, query.q, limit=query.limit + 1, offset=query.offset)
+    return schema.Found(hits=[_present_hit(h) for h in hits[: query.limit]], more=len(hits) > query.limit)
+
+
+@router.get(
+    "/api/sessions/{session}",
+    summary="A conversation with a window of messages and all that goes on in it, from one read.",
+    etag=True,
+)
+async def session(request: ApiRequest, query: request_schema.WindowQuery) -> schema.Snapshot:
+    return await read_snapshot(request, request.session_id, query)
 
 
 async def read_snapshot(
-    ask: ApiRequest, id_: SessionId, query: request_schema.WindowQuery
+    request: ApiRequest, id_: SessionId, query: request_schema.WindowQuery
 ) -> schema.Snapshot:
-    """A conversation as it is now."""
-    opening = await ask.hub.views.open(ask.viewer, id_, messages.parse_window(query))
-    taken, shown = opening.snapshot, opening.window
+    """Return a conversation with a window of messages, from one read."""
+    opening = await request.hub.views.open(request.viewer, id_, messages.parse_window(query))
+    snapshot, window = opening.snapshot, opening.window
     return schema.Snapshot(
         session=presenters.session(
-            SessionListItem(session=taken.session, activity=taken.activity), read=opening.read
+            SessionListItem(session=snapshot.session, activity=snapshot.activity), read=opening.read
         ),
-        messages=await messages.render_messages(shown.messages),
-        cursor=taken.cursor,
-        earlier=shown.earlier,
-        later=shown.later,
-        running=presenters.turn(taken.running) if taken.running else None,
-        draft=presenters.draft(taken.running, taken.draft) if taken.running else None,
-        queue=[presenters.queued_turn(*pair) for pair in zip(taken.queue, opening.inputs, strict=True)],
-        deliveries=[presenters.delivery(d) for d in taken.deliveries],
-        epochs=[presenters.epoch(e) for e in reversed(taken.epochs)],
-        questions=[presenters.question(q) for q in taken.questions],
-        composer=await present_composer(ask, opening.composed),
-        lanes=[presenters.lane(lane, title=taken.session.title) for lane in opening.lanes],
+        messages=await messages.render_messages(window.messages),
+        cursor=snapshot.cursor,
+        earlier=window.earlier,
+        later=window.later,
+        running=presenters.turn(snapshot.running) if snapshot.running else None,
+        draft=presenters.draft(snapshot.running, snapshot.draft) if snapshot.running else None,
+        queue=[presenters.queued_turn(*pair) for pair in zip(snapshot.queue, opening.inputs, strict=True)],
+        deliveries=[presenters.delivery(d) for d in snapshot.deliveries],
+        epochs=[presenters.epoch(e) for e in reversed(snapshot.epochs)],
+        questions=[presenters.question(q) for q in snapshot.questions],
+        composer=await present_composer(request, opening.composed),
+        lanes=[presenters.lane(lane, title=snapshot.session.title) for lane in opening.lanes],
     )
 
 
-async def begin(ask: ApiRequest) -> schema.Sent:
-    form = ask.body(request_schema.Begin)
-    if form.project:
-        await ask.hub.projects.find(ask.viewer, form.project)
-    receipt = await ask.hub.receive(
+@router.post(
+    "/api/sessions",
+    summary="Begin a conversation with a message. A slash command is answered in `reply`.",
+    status=201,
+    idempotent=True,
+)
+async def begin(request: ApiRequest, body: request_schema.Begin) -> schema.Sent:
+    if body.project:
+        await request.hub.projects.find(request.viewer, body.project)
+    receipt = await request.hub.receive(
         msgspec.structs.replace(
-            await messages.build_inbound(ask, form.text, form.media),
-            cwd=form.cwd,
-            settings=_check_settings(form.settings),
+            await messages.build_inbound(request, body.text, body.media),
+            cwd=body.cwd,
+            settings=_check_settings(body.settings),
         )
     )
     if receipt.session and receipt.seq and not receipt.duplicate:
-        await messages.mark_sent(ask, receipt.session, receipt.seq, NEW_SESSION)
-        if form.project:
-            await ask.hub.projects.assign(ask.viewer, receipt.session, form.project)
+        await messages.mark_sent(request, receipt.session, receipt.seq, NEW_SESSION)
+        if body.project:
+            await request.hub.projects.assign(request.viewer, receipt.session, body.project)
     return messages.present_receipt(receipt)
 
 
-async def change(ask: ApiRequest) -> schema.Session:
-    form, viewer, id_ = ask.body(request_schema.SessionChange), ask.viewer, ask.session_id
-    if form.title is not UNSET:
-        await ask.hub.rename(viewer, id_, form.title)
-    if form.project is not UNSET:
-        await ask.hub.projects.assign(viewer, id_, form.project)
-    if form.settings is not UNSET:
-        await ask.hub.configure(viewer, id_, _check_settings(form.settings))
-    if form.pinned is not UNSET:
-        await ask.hub.pin(viewer, id_, form.pinned)
-    if form.archived is not UNSET:
-        await ask.hub.archive(viewer, id_, form.archived)
-    if form.ended is not UNSET:
-        await ask.hub.end(viewer, id_, EndReason.PERSON if form.ended else None)
-    return await _read_session(ask, id_)
+@router.patch("/api/sessions/{session}", summary="Rename, pin, archive, end, put into a project, or set up.")
+async def change(request: ApiRequest, body: request_schema.SessionChange) -> schema.Session:
+    viewer, id_ = request.viewer, request.session_id
+    if body.title is not UNSET:
+        await request.hub.rename(viewer, id_, body.title)
+    if body.project is not UNSET:
+        await request.hub.projects.assign(viewer, id_, body.project)
+    if body.settings is not UNSET:
+        await request.hub.configure(viewer, id_, _check_settings(body.settings))
+    if body.pinned is not UNSET:
+        await request.hub.pin(viewer, id_, body.pinned)
+    if body.archived is not UNSET:
+        await request.hub.archive(viewer, id_, body.archived)
+    if body.ended is not UNSET:
+        await request.hub.end(viewer, id_, EndReason.PERSON if body.ended else None)
+    return await _read_session(request, id_)
 
 
-async def delete(ask: ApiRequest) -> None:
-    await ask.hub.delete(ask.viewer, ask.session_id, erase=ask.query(request_schema.EraseQuery).erase)
+@router.delete("/api/sessions/{session}", summary="Hide a conversation, to be erased after the grace period.")
+async def delete(request: ApiRequest, query: request_schema.EraseQuery) -> None:
+    await request.hub.delete(request.viewer, request.session_id, erase=query.erase)
 
 
-async def undelete(ask: ApiRequest) -> schema.Session:
-    await ask.hub.undelete(ask.viewer, ask.session_id)
-    return await _read_session(ask, ask.session_id)
+@router.post("/api/sessions/{session}/undelete", summary="Bring a deleted conversation back.")
+async def undelete(request: ApiRequest) -> schema.Session:
+    await request.hub.undelete(request.viewer, request.session_id)
+    return await _read_session(request, request.session_id)
 
 
-async def undo(ask: ApiRequest) -> schema.Undone:
-    return schema.Undone(
-        text=await ask.hub.undo(ask.viewer, ask.session_id, ask.body(request_schema.Undo).count)
+@router.post("/api/sessions/{session}/undo", summary="Take the last turns back.")
+async def undo(request: ApiRequest, body: request_schema.Undo) -> schema.Undone:
+    return schema.Undone(text=await request.hub.undo(request.viewer, request.session_id, body.count))
+
+
+@router.post("/api/sessions/{session}/redo", summary="Bring back what the last undo took.")
+async def redo(request: ApiRequest) -> schema.Redone:
+    return schema.Redone(messages=await request.hub.redo(request.viewer, request.session_id))
+
+
+@router.post("/api/sessions/{session}/retry", summary="Ask the last question again.", status=201)
+async def retry(request: ApiRequest) -> schema.Sent:
+    return messages.present_receipt(
+        await request.hub.retry(request.viewer, request.session_id, surface=SURFACE)
     )
 
 
-async def redo(ask: ApiRequest) -> schema.Redone:
-    return schema.Redone(messages=await ask.hub.redo(ask.viewer, ask.session_id))
-
-
-async def retry(ask: ApiRequest) -> schema.Sent:
-    return messages.present_receipt(await ask.hub.retry(ask.viewer, ask.session_id, surface=SURFACE))
-
-
-async def fork(ask: ApiRequest) -> schema.Forked:
-    """A copy alone, or with something said to it in the same unit of work."""
-    form = ask.body(request_schema.Fork)
-    if not form.text and not form.media:
-        made = await ask.hub.fork(
-            ask.viewer, ask.session_id, surface=SURFACE, through=form.through, title=form.title
+@router.post(
+    "/api/sessions/{session}/fork",
+    summary="Go on in a copy, from the end or from a message, and say something there if wanted.",
+    status=201,
+    idempotent=True,
+)
+async def fork(request: ApiRequest, body: request_schema.Fork) -> schema.Forked:
+    """Copy a conversation. A message for the copy is sent in the same unit of work."""
+    if not body.text and not body.media:
+        copy = await request.hub.fork(
+            request.viewer, request.session_id, surface=SURFACE, through=body.through, title=body.title
         )
-        return schema.Forked(session=await _read_session(ask, made.id))
-    said = msgspec.structs.replace(await messages.build_inbound(ask, form.text, form.media), commands=False)
-    receipt = await ask.hub.branch(
-        ask.viewer, ask.session_id, said, through=form.through, title=form.title, surface=SURFACE
+        return schema.Forked(session=await _read_session(request, copy.id))
+    message = msgspec.structs.replace(
+        await messages.build_inbound(request, body.text, body.media), commands=False
+    )
+    receipt = await request.hub.branch(
+        request.viewer, request.session_id, message, through=body.through, title=body.title, surface=SURFACE
     )
     assert receipt.session is not None
     return schema.Forked(
-        session=await _read_session(ask, receipt.session), sent=messages.present_receipt(receipt)
+        session=await _read_session(request, receipt.session), sent=messages.present_receipt(receipt)
     )
 
 
-async def lineage(ask: ApiRequest) -> schema.Lineage:
-    branches = await ask.hub.views.lineage(ask.viewer, ask.session_id)
+@router.get("/api/sessions/{session}/lineage", summary="The forks, epochs and resets of a conversation.")
+async def lineage(request: ApiRequest) -> schema.Lineage:
+    branches = await request.hub.views.lineage(request.viewer, request.session_id)
     return schema.Lineage(branches=[presenters.branch(b) for b in branches])
 
 
-async def read(ask: ApiRequest) -> None:
-    await ask.hub.viewer_state.mark_read(ask.viewer, ask.session_id, ask.body(request_schema.Read).seq)
+@router.put("/api/sessions/{session}/read", summary="Say how far the viewer has read.")
+async def read(request: ApiRequest, body: request_schema.Read) -> None:
+    await request.hub.viewer_state.mark_read(request.viewer, request.session_id, body.seq)
 
 
-async def composer(ask: ApiRequest) -> schema.Composer:
+@router.get(
+    "/api/composers/{composer}", summary="What was typed and not sent: of a conversation, or of `new`."
+)
+async def composer(request: ApiRequest) -> schema.Composer:
     return await present_composer(
-        ask, await ask.hub.viewer_state.get_unsent_text(ask.viewer, ask.path_param("composer"))
+        request,
+        await request.hub.viewer_state.get_unsent_text(request.viewer, request.path_param("composer")),
     )
 
 
-async def compose(ask: ApiRequest) -> None:
-    form = ask.body(request_schema.Compose)
-    composed = UnsentMessage(text=form.text, media=tuple(form.media))
-    await ask.hub.viewer_state.save_unsent_text(ask.viewer, ask.path_param("composer"), composed)
+@router.put(
+    "/api/composers/{composer}", summary="Keep what was typed. An empty text forgets it; sending does too."
+)
+async def compose(request: ApiRequest, body: request_schema.Compose) -> None:
+    composed = UnsentMessage(text=body.text, media=tuple(body.media))
+    await request.hub.viewer_state.save_unsent_text(request.viewer, request.path_param("composer"), composed)
 
 
-async def present_composer(ask: ApiRequest, composed: UnsentMessage) -> schema.Composer:
-    return presenters.composer(composed, await ask.hub.media.load_parts(ask.viewer, composed.media))
+async def present_composer(request: ApiRequest, composed: UnsentMessage) -> schema.Composer:
+    return presenters.composer(composed, await request.hub.media.load_parts(request.viewer, composed.media))
 
 
-async def _read_session(ask: ApiRequest, id_: SessionId) -> schema.Session:
-    listed, seen = await ask.hub.views.get_listed(ask.viewer, id_)
-    return presenters.session(listed, read=seen)
+async def _read_session(request: ApiRequest, id_: SessionId) -> schema.Session:
+    listed, read_seq = await request.hub.views.get_listed(request.viewer, id_)
+    return presenters.session(listed, read=read_seq)
 
 
 def _check_settings(settings: SessionSettings) -> SessionSettings:
@@ -184,31 +228,15 @@ def _check_settings(settings: SessionSettings) -> SessionSettings:
     return settings
 
 
-HANDLERS: dict[str, Handler] = {
-    handler.__name__: handler
-    for handler in (
-        sessions,
-        resolve,
-        session,
-        messages.messages,
-        messages.message,
-        begin,
-        messages.send,
-        change,
-        delete,
-        undelete,
-        messages.rewrite,
-        messages.why,
-        turns.stop,
-        turns.queue,
-        turns.drop,
-        undo,
-        redo,
-        retry,
-        fork,
-        lineage,
-        read,
-        composer,
-        compose,
+def _present_hit(hit: SearchHit) -> schema.Hit:
+    message = hit.message
+    return schema.Hit(
+        session=presenters.session(SessionListItem(session=hit.session, activity=Activity.IDLE)),
+        html=markdown_html.mark_spans(hit.snippet.text, hit.snippet.spans),
+        text=hit.snippet.text,
+        seq=message.seq if message else None,
+        role=message.role if message else None,
+        at=message.at if message else None,
+        before=hit.before.text[:_MAX_CONTEXT_CHARS] if hit.before else "",
+        after=hit.after.text[:_MAX_CONTEXT_CHARS] if hit.after else "",
     )
-}

@@ -6,41 +6,53 @@ from keryx.core import codec
 from keryx.core.ids import OPERATOR
 from keryx.surfaces.web import auth, request_schema, schema
 from keryx.surfaces.web.auth import Caller
+from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
 from keryx.surfaces.web.responses import Unauthenticated
 
+router = ApiRouter()
 
-async def sign_in(ask: ApiRequest) -> Response:
-    """The right password or token gives a cookie; too many wrong ones make everybody wait."""
-    place, request = ask.services, ask.request
-    address = request.client.host if request.client else ""
-    if not place.authenticator.required:
+
+@router.post(
+    "/api/sign-in",
+    summary="Exchange the password or the token for a cookie.",
+    response=schema.Who,
+    role=RequiredRole.NONE,
+)
+async def sign_in(request: ApiRequest, body: request_schema.SignIn) -> Response:
+    """Return the caller with a cookie. Raise `Throttled` after too many wrong secrets, whoever sent them."""
+    services, http = request.services, request.http
+    if not services.authenticator.required:
         raise Unauthenticated("nobody needs to sign in here: ask without a token")
-    with place.attempts.attempt(address) as right:
-        viewer = await place.authenticator.check_secret(ask.body(request_schema.SignIn).secret)
+    with services.attempts.attempt(http.client.host if http.client else "") as mark_right:
+        viewer = await services.authenticator.check_secret(body.secret)
         if viewer is None:
             raise Unauthenticated(
                 "this is not right: use the password or the token that Keryx was started with"
             )
-        right()
-    id_, secret = await ask.hub.sign_ins.create(viewer, browser=request.headers.get("user-agent", ""))
-    answer = Response(codec.dumps(present_caller(ask, Caller(viewer, id_))), media_type="application/json")
-    answer.headers["Set-Cookie"] = auth.build_cookie_header(
-        place.cookies.encode(id_, secret), secure=place.secure_cookies
+        mark_right()
+    id_, secret = await request.hub.sign_ins.create(viewer, browser=http.headers.get("user-agent", ""))
+    response = Response(
+        codec.dumps(present_caller(request, Caller(viewer, id_))), media_type="application/json"
     )
-    return answer
+    response.headers["Set-Cookie"] = auth.build_cookie_header(
+        services.cookies.encode(id_, secret), secure=services.secure_cookies
+    )
+    return response
 
 
-async def sign_out(ask: ApiRequest) -> Response:
-    if ask.caller.sign_in:
-        await ask.hub.sign_ins.end(ask.viewer, ask.caller.sign_in)
-    answer = Response(status_code=204)
-    answer.headers["Set-Cookie"] = auth.build_cookie_header("", secure=ask.services.secure_cookies)
-    return answer
+@router.post("/api/sign-out", summary="Give up the cookie.")
+async def sign_out(request: ApiRequest) -> Response:
+    if request.caller.sign_in:
+        await request.hub.sign_ins.end(request.viewer, request.caller.sign_in)
+    response = Response(status_code=204)
+    response.headers["Set-Cookie"] = auth.build_cookie_header("", secure=request.services.secure_cookies)
+    return response
 
 
-async def sign_ins(ask: ApiRequest) -> schema.SignIns:
-    found = await ask.hub.sign_ins.list_all(ask.viewer)
+@router.get("/api/sign-ins", summary="The viewer's browsers that are signed in.")
+async def sign_ins(request: ApiRequest) -> schema.SignIns:
+    found = await request.hub.sign_ins.list_all(request.viewer)
     return schema.SignIns(
         sign_ins=[
             schema.SignedIn(
@@ -49,22 +61,23 @@ async def sign_ins(ask: ApiRequest) -> schema.SignIns:
                 seen_at=s.seen_at,
                 expires_at=s.expires_at,
                 browser=s.browser,
-                current=s.id == ask.caller.sign_in,
+                current=s.id == request.caller.sign_in,
             )
             for s in found
         ]
     )
 
 
-async def revoke(ask: ApiRequest) -> None:
-    await ask.hub.sign_ins.end(ask.viewer, ask.path_param("sign_in"))
+@router.delete("/api/sign-ins/{sign_in}", summary="End a sign-in. Its streams are cut within seconds.")
+async def revoke(request: ApiRequest) -> None:
+    await request.hub.sign_ins.end(request.viewer, request.path_param("sign_in"))
 
 
-def present_caller(ask: ApiRequest, caller: Caller) -> schema.Who:
+def present_caller(request: ApiRequest, caller: Caller) -> schema.Who:
     return schema.Who(
         principal=caller.viewer.principal,
         profile=caller.viewer.profile,
         operator=caller.viewer.principal == OPERATOR,
         signed_in=caller.sign_in is not None,
-        password=ask.services.authenticator.required,
+        password=request.services.authenticator.required,
     )

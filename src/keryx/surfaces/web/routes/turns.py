@@ -2,37 +2,47 @@
 
 from keryx.core.ids import QuestionId, TurnId
 from keryx.surfaces.web import presenters, request_schema, schema
+from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
 
+router = ApiRouter()
 
-async def stop(ask: ApiRequest) -> schema.Stopped:
-    turn = await ask.hub.stop(ask.viewer, ask.session_id, queue=ask.body(request_schema.Stop).queue)
+
+@router.post("/api/sessions/{session}/stop", summary="Ask the running turn to stop. What was said stays.")
+async def stop(request: ApiRequest, body: request_schema.Stop) -> schema.Stopped:
+    turn = await request.hub.stop(request.viewer, request.session_id, queue=body.queue)
     return schema.Stopped(turn=presenters.turn(turn) if turn else None)
 
 
-async def queue(ask: ApiRequest) -> schema.Queue:
-    waiting = await ask.hub.views.queue(ask.viewer, ask.session_id)
+@router.get("/api/sessions/{session}/queue", summary="What waits in a conversation.")
+async def queue(request: ApiRequest) -> schema.Queue:
+    waiting = await request.hub.views.queue(request.viewer, request.session_id)
     return schema.Queue(waiting=[presenters.queued_turn(*pair) for pair in waiting])
 
 
-async def drop(ask: ApiRequest) -> None:
-    await ask.hub.drop(ask.viewer, TurnId(ask.path_param("turn")))
+@router.delete("/api/turns/{turn}", summary="Take one waiting turn out of the queue.")
+async def drop(request: ApiRequest) -> None:
+    await request.hub.drop(request.viewer, TurnId(request.path_param("turn")))
 
 
-async def board(ask: ApiRequest) -> schema.Board:
+@router.get("/api/turns", summary="Every turn that runs or waits.")
+async def board(request: ApiRequest) -> schema.Board:
     return schema.Board(
-        turns=[presenters.board_row(t) for t in await ask.hub.views.list_active_turns(ask.viewer)]
+        turns=[presenters.board_row(t) for t in await request.hub.views.list_active_turns(request.viewer)]
     )
 
 
-async def questions(ask: ApiRequest) -> schema.Questions:
+@router.get("/api/questions", summary="What agents ask and nobody has answered.")
+async def questions(request: ApiRequest) -> schema.Questions:
     return schema.Questions(
-        questions=[presenters.question(q) for q in await ask.hub.questions.list_open(ask.viewer)]
+        questions=[presenters.question(q) for q in await request.hub.questions.list_open(request.viewer)]
     )
 
 
-async def answer(ask: ApiRequest) -> schema.Question:
-    given = ask.body(request_schema.Answer).answer
+@router.post("/api/questions/{question}/answer", summary="Answer a question.")
+async def answer(request: ApiRequest, body: request_schema.Answer) -> schema.Question:
     return presenters.question(
-        await ask.hub.questions.answer(ask.viewer, QuestionId(ask.path_param("question")), given)
+        await request.hub.questions.answer(
+            request.viewer, QuestionId(request.path_param("question")), body.answer
+        )
     )

@@ -13,16 +13,20 @@ from keryx.core.errors import CursorExpired, KeryxError
 from keryx.core.ids import Cursor
 from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.auth import Authenticator, Caller
+from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
 from keryx.surfaces.web.stream import events
 from keryx.surfaces.web.stream.broadcast import Broadcast, StreamTooSlow, encode_cursor
 from keryx.surfaces.web.stream.encoder import encode_event
 
+router = ApiRouter()
+
 log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 15.0
 _SEND_TIMEOUT_SECONDS = 30.0
+_MEDIA_TYPE = "text/event-stream"
 _HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", f"{_MEDIA_TYPE}; charset=utf-8".encode()),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
@@ -30,51 +34,62 @@ _RETRY_FIELD = b"retry: 1000\n\n"
 
 
 class EventStreamResponse:
-    """An ASGI response. It ends when the browser goes, when it is too slow, when its sign-in ends, or when the server
-    stops; the browser then comes back with its cursor."""
+    """An ASGI response. It ends when the browser disconnects or is too slow, when its sign-in ends, or when the server
+    stops. The browser then reconnects with its cursor."""
 
-    def __init__(self, broadcast: Broadcast, gate: Authenticator, caller: Caller, cursor: Cursor) -> None:
+    def __init__(
+        self, broadcast: Broadcast, authenticator: Authenticator, caller: Caller, cursor: Cursor
+    ) -> None:
         self._broadcast = broadcast
-        self._authenticator = gate
+        self._authenticator = authenticator
         self._caller = caller
         self._cursor = cursor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = self._broadcast.follow(self._caller.viewer, self._cursor, beat=HEARTBEAT_SECONDS)
-        async with aclosing(told), anyio.create_task_group() as group:
+        batches = self._broadcast.follow(self._caller.viewer, self._cursor, beat=HEARTBEAT_SECONDS)
+        async with aclosing(batches), anyio.create_task_group() as group:
             group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
             try:
-                await self._send(Headers(scope=scope), told, send)
+                await self._send(Headers(scope=scope), batches, send)
             finally:
                 group.cancel_scope.cancel()
 
-    async def _send(self, headers: Headers, told: AsyncGenerator[tuple[Cursor, bytes]], send: Send) -> None:
+    async def _send(
+        self, headers: Headers, batches: AsyncGenerator[tuple[Cursor, bytes]], send: Send
+    ) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await _send_chunk(send, _RETRY_FIELD + encode_cursor(self._cursor))
         try:
-            async for cursor, body in told:
+            async for cursor, body in batches:
                 if not body:
                     await self._authenticator.authenticate(headers)
                 await _send_chunk(send, body or encode_cursor(cursor))
         except CursorExpired as exc:
             await _send_chunk(send, encode_event(events.ExpiredEvent(detail=str(exc)), None))
         except StreamTooSlow:
-            log.info("a stream was too slow and is cut; it may come back")
+            log.info("closed a stream that was too slow; the browser reconnects")
         except TimeoutError:
-            log.info("a browser takes nothing more; its stream is cut")
+            log.info("closed a stream whose browser stopped reading")
             return
         except KeryxError as exc:
-            log.info("a stream ends: %s", exc)
+            log.info("closed a stream: %s", exc)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def stream(ask: ApiRequest) -> EventStreamResponse | Response:
-    given = ask.request.headers.get("last-event-id") or ask.query(request_schema.StreamQuery).cursor
-    cursor = Cursor(given) if given else await ask.hub.head_cursor()
-    await ask.hub.views.check_cursor(cursor)
-    if ask.request.method == "HEAD":
-        return Response(media_type=ask.operation.raw)
-    return EventStreamResponse(ask.services.broadcast, ask.services.authenticator, ask.caller, cursor)
+@router.get(
+    "/api/stream",
+    summary="Everything that the viewer may see, as it happens: server-sent events from a cursor on.",
+    media_types=(_MEDIA_TYPE,),
+)
+async def stream(request: ApiRequest, query: request_schema.StreamQuery) -> EventStreamResponse | Response:
+    start = request.http.headers.get("last-event-id") or query.cursor
+    cursor = Cursor(start) if start else await request.hub.head_cursor()
+    await request.hub.views.check_cursor(cursor)
+    if request.http.method == "HEAD":
+        return Response(media_type=_MEDIA_TYPE)
+    return EventStreamResponse(
+        request.services.broadcast, request.services.authenticator, request.caller, cursor
+    )
 
 
 async def _send_chunk(send: Send, body: bytes) -> None:
