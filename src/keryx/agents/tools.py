@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -11,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from keryx.core import questions
+from keryx.core.cache import LruCache
 from keryx.core.errors import KeryxError
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import FileEvent, TurnContext
@@ -183,7 +183,7 @@ class ToolSets:
         self._sets = sets
         self._rules = rules
         self._owners: dict[str, Toolbox] = {}
-        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._warned: LruCache[tuple[str, str], None] = LruCache(_MOST_REMEMBERED)
 
     async def specs(self, context: TurnContext) -> Sequence[ToolSpec]:
         chosen = self._select_sets(context)
@@ -219,9 +219,7 @@ class ToolSets:
         return msgspec.structs.replace(spec, permission=given)
 
     def _is_first_time(self, session: str, text: str) -> bool:
-        if (session, text) in self._told:
+        if (session, text) in self._warned:
             return False
-        self._told[session, text] = None
-        if len(self._told) > _MOST_REMEMBERED:
-            self._told.popitem(last=False)
+        self._warned.put((session, text), None)
         return True

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,6 +12,7 @@ import msgspec
 
 from keryx.core import access
 from keryx.core.access import CLOSED, AccessRules, Verdict
+from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
 from keryx.core.errors import SendError, Unavailable, Uncertain
 from keryx.core.ports.adapter import Adapter, InboundMessage, OutgoingPart, SupportsRoles
@@ -80,7 +80,7 @@ class RoleLookup:
         self._adapters = {(a.platform, a.account): a for a in named if isinstance(a, SupportsRoles)}
         self._rules = rules
         self._clock = clock
-        self._known: OrderedDict[_RoleKey, tuple[float, tuple[str, ...]]] = OrderedDict()
+        self._known: LruCache[_RoleKey, tuple[float, tuple[str, ...]]] = LruCache(_MAX_CACHED)
 
     @property
     def enabled(self) -> bool:
@@ -103,13 +103,10 @@ class RoleLookup:
         if access.judge(rule, bare, granted=False) is Verdict.ALLOWED:
             return bare
         key = (source.platform, source.account, source.chat, source.user)
-        asked_at, roles = self._known.get(key, (0.0, None))
+        asked_at, roles = self._known.get(key) or (0.0, None)
         if roles is None or self._clock.monotonic() - asked_at > ROLE_TTL_SECONDS:
             asked_at, roles = self._clock.monotonic(), await _ask_adapter(adapter, source)
-            self._known[key] = asked_at, roles
-            self._known.move_to_end(key)
-        while len(self._known) > _MAX_CACHED:
-            self._known.popitem(last=False)
+            self._known.put(key, (asked_at, roles))
         return msgspec.structs.replace(source, roles=roles)
 
 

@@ -19,6 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
 from keryx.core.errors import Forbidden, KeryxError, Throttled
 from keryx.core.sessions import Viewer
@@ -80,7 +81,7 @@ class AttemptLimiter:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._failures: dict[str, deque[float]] = {}
+        self._failures: LruCache[str, deque[float]] = LruCache(_MAX_ADDRESSES)
         self._all_failures: deque[float] = deque()
 
     @contextmanager
@@ -88,12 +89,11 @@ class AttemptLimiter:
         """One try, which counts as wrong unless the given function is called. Raises `Throttled` if too many were wrong
         within the last minute."""
         self._check(address)
-        if len(self._failures) >= _MAX_ADDRESSES:
-            del self._failures[next(iter(self._failures))]
-        now, mine = (
-            self._clock.monotonic(),
-            self._failures.setdefault(address, deque(maxlen=_MAX_FAILURES_PER_ADDRESS)),
-        )
+        now = self._clock.monotonic()
+        mine = self._failures.get(address)
+        if mine is None:
+            mine = deque[float](maxlen=_MAX_FAILURES_PER_ADDRESS)
+            self._failures.put(address, mine)
         mine.append(now)
         self._all_failures.append(now)
 
@@ -106,7 +106,7 @@ class AttemptLimiter:
 
     def _check(self, address: str) -> None:
         for wrong, most in (
-            (self._failures.get(address, deque()), _MAX_FAILURES_PER_ADDRESS),
+            (self._failures.get(address) or deque[float](), _MAX_FAILURES_PER_ADDRESS),
             (self._all_failures, _MAX_FAILURES),
         ):
             self._drop_expired(wrong)

@@ -1,9 +1,8 @@
 """A cache of the rooms that the account is in: names, topics and members. It can be dropped at any time."""
 
-from collections import OrderedDict
-
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.surfaces.gateway.matrix.event_types import NAME, TOPIC, MatrixEvent, RoomState, parse_state
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.surfaces.gateway.matrix.messages import MatrixAccount, MatrixRoom
@@ -18,20 +17,18 @@ class RoomCache:
     def __init__(self, server: Homeserver, me: MatrixAccount) -> None:
         self._server = server
         self._account = me
-        self._rooms: OrderedDict[str, MatrixRoom] = OrderedDict()
+        self._rooms: LruCache[str, MatrixRoom] = LruCache(_MAX_ROOMS)
         self._direct_rooms: frozenset[str] | None = None
 
     async def get(self, room: str) -> MatrixRoom:
         known = self._rooms.get(room)
         if known is None:
-            known = self._rooms[room] = await self._fetch(room)
-        self._rooms.move_to_end(room)
-        while len(self._rooms) > _MAX_ROOMS:
-            self._rooms.popitem(last=False)
+            known = await self._fetch(room)
+            self._rooms.put(room, known)
         return known
 
     def forget(self, room: str) -> None:
-        self._rooms.pop(room, None)
+        self._rooms.remove(room)
 
     def apply_event(self, room: str, event: MatrixEvent) -> None:
         """Take over a change of who is in a room or what it is called."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from keryx.core import codec
+from keryx.core.cache import LruCache
 from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.ids import Cursor
 from keryx.core.messages import Mark, Role
@@ -39,7 +40,7 @@ class ChangeEncoder:
     """Remembers the drafts that grow, so that each step of them is told as a step."""
 
     def __init__(self) -> None:
-        self._drafts: dict[str, IncrementalRenderer] = {}
+        self._drafts: LruCache[str, IncrementalRenderer] = LruCache(_MAX_DRAFTS)
 
     def find_unknown_drafts(self, batch: Iterable[Change]) -> set[str]:
         """The turns whose drafts began before this digest did: it must be given them whole."""
@@ -83,7 +84,8 @@ class ChangeEncoder:
         whole = drafts.get(turn)
         fresh = growing is None or growing.empty
         if growing is None:
-            growing = self._drafts[turn] = IncrementalRenderer()
+            growing = IncrementalRenderer()
+            self._drafts.put(turn, growing)
         pieces = whole if whole is not None else [c.piece for _, c in run if c.piece]
         steps = growing.add(pieces)
         for number, step in enumerate(steps):
@@ -105,17 +107,16 @@ class ChangeEncoder:
         """Drafts that became messages begin anew. Pieces before such a message are not told any more, so it does not
         matter that this is known before them."""
         for change in batch:
-            if change.turn in self._drafts and replaces_draft(change):
-                self._drafts[change.turn].reset()
+            draft = self._drafts.get(change.turn) if change.turn and replaces_draft(change) else None
+            if draft is not None:
+                draft.reset()
 
     def _drop_finished_drafts(self, batch: Sequence[Change], details: ChangeDetails) -> None:
         """Drafts of turns that ended are dropped."""
         for change in batch:
             turn = details.turns.get(change.turn) if change.turn else None
             if change.turn and turn is not None and turn.state.finished:
-                self._drafts.pop(change.turn, None)
-        while len(self._drafts) > _MAX_DRAFTS:
-            del self._drafts[next(iter(self._drafts))]
+                self._drafts.remove(change.turn)
 
 
 def encode_event(event: Event, cursor: Cursor | None) -> bytes:
