@@ -28,9 +28,9 @@ from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.sessions import SessionSettings, Viewer
 from keryx.core.turns import TurnLimits, TurnState
 from keryx.engine.hub.hub import Hub
-from keryx.engine.timing import SystemClock
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.testing.fakes import fixed_history
+from keryx.timing import SystemClock
 
 _AT_ONCE = (1, 50)
 _VARIABLE = "KERYX_BENCH_KEY"

@@ -16,8 +16,8 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, Cursor
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.engine.loops.feed import Feed
-from keryx.engine.timing import SystemClock
 from keryx.store.db.metrics import MeteredDatabase
+from keryx.timing import SystemClock
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
 _IDLE_SECONDS = 3.0

@@ -15,9 +15,9 @@ from keryx.core.turns import Turn
 from keryx.engine.hub.hub import Hub
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
-from keryx.engine.timing import SystemClock
 from keryx.engine.units.turn_writes import TurnInput
 from keryx.store.db.database import Database
+from keryx.timing import SystemClock
 
 
 class NullAdapter:

@@ -18,11 +18,11 @@ from keryx.core.ports.adapter import InboundMessage
 from keryx.engine.hub.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy
-from keryx.engine.timing import SystemClock
 from keryx.store.db.database import Database
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.store.db.postgres import PostgresDatabase
 from keryx.store.db.sqlite import SqliteDatabase
+from keryx.timing import SystemClock
 
 T = TypeVar("T")
 OPEN = Policy(access={name: AccessRule(allow=("*",)) for name in (fill.PLATFORM, "telegram")})

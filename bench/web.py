@@ -26,8 +26,8 @@ from keryx.core.access import EVERYBODY, AccessRule
 from keryx.engine.hub.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy
-from keryx.engine.timing import SystemClock
 from keryx.surfaces.web.server import WebApp
+from keryx.timing import SystemClock
 
 _LIST = "/api/sessions"
 HOST = [(b"host", b"localhost")]

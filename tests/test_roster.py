@@ -15,10 +15,10 @@ from keryx.core.errors import AgentFailed, Invalid
 from keryx.core.ids import ProfileId, SessionId
 from keryx.core.sessions import Session, SessionSettings
 from keryx.core.source import Source
-from keryx.engine.timing import SystemClock
 from keryx.engine.units.place import PlaceFacts
 from keryx.engine.units.turn_writes import TurnInput
 from keryx.testing import START_TIME
+from keryx.timing import SystemClock
 
 
 def read(home: Path, text: str, **variables: str) -> config.Settings:

@@ -16,7 +16,7 @@ from keryx.agents.llm.models import Models
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.core.errors import AgentFailed
 from keryx.core.ports.agent import TextDelta, UsageEvent
-from keryx.engine.timing import SystemClock
+from keryx.timing import SystemClock
 
 needs_model = pytest.mark.skipif(
     not local_model.is_installed(), reason=f"NO REAL MODEL IS TESTED: {local_model.NOT_INSTALLED}"

@@ -20,8 +20,8 @@ from keryx.agents.mcp.servers import McpToolbox
 from keryx.agents.tools import Permission, ToolFailed
 from keryx.core.ids import ProfileId
 from keryx.core.ports.agent import FileEvent
-from keryx.engine.timing import SystemClock
 from keryx.testing import FakeClock
+from keryx.timing import SystemClock
 
 CONTEXT = a_context()
 pytestmark = pytest.mark.timeout(180)

@@ -24,9 +24,9 @@ from keryx.core.ports.agent import (
 )
 from keryx.core.questions import AskPerson, Question, ask_nobody
 from keryx.core.sessions import SessionSettings
-from keryx.engine.timing import SystemClock
 from keryx.testing import START_TIME
 from keryx.testing.fakes import fixed_history
+from keryx.timing import SystemClock
 
 SECONDS = 10
 

@@ -26,11 +26,11 @@ from keryx.core.ports.agent import (
 from keryx.core.turns import BusyMode, StopReason, TurnLimits, TurnState
 from keryx.core.usage import Usage
 from keryx.engine.policy import Policy
-from keryx.engine.timing import SystemClock
 from keryx.engine.units.turn_writes import NO_ANSWER
 from keryx.store import messages, turns
 from keryx.store.db.database import Database
 from keryx.testing import FakeClock, ScriptedAgent
+from keryx.timing import SystemClock
 
 CALL = ToolCall("c1", "grep", "{}")
 

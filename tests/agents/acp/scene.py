@@ -19,9 +19,9 @@ from keryx.core.messages import Message, Role, text_parts
 from keryx.core.ports.agent import AgentEvent, BindingEvent, NoticeEvent, TextDelta, TurnContext
 from keryx.core.questions import AskPerson, ask_nobody
 from keryx.core.sessions import Binding, SessionSettings
-from keryx.engine.timing import SystemClock
 from keryx.testing import START_TIME
 from keryx.testing.fakes import fixed_history
+from keryx.timing import SystemClock
 
 PLAYER = Path(__file__).with_name("player.py")
 

@@ -15,9 +15,9 @@ from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.ids import OPERATOR
 from keryx.core.source import SourceRule
 from keryx.core.turns import TurnLimits, TurnState
-from keryx.engine.timing import SystemClock
 from keryx.store import sessions
 from keryx.store.db.database import Database
+from keryx.timing import SystemClock
 
 QUICK = msgspec.structs.replace(
     AT_ONCE,

@@ -18,8 +18,8 @@ from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.errors import AgentFailed
 from keryx.core.ports.agent import AgentEvent, BindingEvent, ToolCallEvent, ToolResultEvent
 from keryx.core.questions import Question
-from keryx.engine.timing import SystemClock
 from keryx.testing import FakeClock
+from keryx.timing import SystemClock
 
 ROOT = Path(__file__).parents[3]
 HASTY = AgentTimeouts(cancel=timedelta(seconds=0.2))

@@ -21,7 +21,7 @@ from keryx.core.ports.agent import (
     UsageEvent,
 )
 from keryx.core.questions import Consent, Question
-from keryx.engine.timing import SystemClock
+from keryx.timing import SystemClock
 
 
 async def test_the_binding_is_told_before_the_prompt_is_put(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from keryx.cli.progress_bar import show_progress
 from keryx.config import Settings
 from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound, StoreBroken
 from keryx.core.records import Progress
-from keryx.engine.timing import SystemClock
 from keryx.store.admin import backup as backups
 from keryx.store.admin import copy as store_copy
 from keryx.store.admin import stats as statistics
@@ -29,6 +28,7 @@ from keryx.store.admin.stats import StoreStats
 from keryx.store.admin.verify import SEARCH_INDEX_CHECK, StoreProblem
 from keryx.store.admin.verify import verify as check_all
 from keryx.store.search.index import SearchIndex
+from keryx.timing import SystemClock
 
 _FLAG = Parameter(negative="", show_default=False)
 

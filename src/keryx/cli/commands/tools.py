@@ -15,7 +15,7 @@ from keryx.config import Settings
 from keryx.core.errors import Invalid, NotFound
 from keryx.engine.builtin_tools import SPECS
 from keryx.engine.policy import BUILTIN_TOOLS
-from keryx.engine.timing import SystemClock
+from keryx.timing import SystemClock
 
 app = App(name="tools", help="The tools of the agent and the servers they come from.")
 

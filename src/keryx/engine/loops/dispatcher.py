@@ -30,11 +30,11 @@ from keryx.engine.loops.delivery_parts import DeliveryPart
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
-from keryx.engine.timing import wait_until
 from keryx.engine.units import questions, send_outcomes
 from keryx.store import deliveries, platforms
 from keryx.store import questions as questions_store
-from keryx.store.db.database import Database, Transaction, WakeSignal
+from keryx.store.db.database import Database, Transaction
+from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)
 

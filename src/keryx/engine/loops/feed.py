@@ -17,7 +17,8 @@ from keryx.core.errors import CursorExpired, Retryable
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.sessions import Viewer
 from keryx.store import change_feed, changes
-from keryx.store.db.database import Database, Transaction, WakeSignal
+from keryx.store.db.database import Database, Transaction
+from keryx.timing import WakeSignal
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from keryx.core.ports.agent import ReasoningDelta, TextDelta
 from keryx.engine.units.turn_writes import RecordableEvent
-from keryx.store.db.database import WakeSignal
+from keryx.timing import WakeSignal
 
 _MAX_AHEAD = 64
 # Shorter than an eye notices. The time of the machine, whatever our clock says: it is there to spare the disk.

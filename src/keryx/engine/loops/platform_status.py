@@ -12,9 +12,9 @@ from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import Adapter, LinkState, PlatformStatus
-from keryx.engine.timing import wait_until
 from keryx.store import platforms
-from keryx.store.db.database import Database, Transaction, WakeSignal
+from keryx.store.db.database import Database, Transaction
+from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)
 

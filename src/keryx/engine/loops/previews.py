@@ -21,12 +21,12 @@ from keryx.core.turns import Turn
 from keryx.engine import plugins
 from keryx.engine.loops import delivery_parts
 from keryx.engine.loops.platform_status import PlatformStatusReporter
-from keryx.engine.timing import wait_until
 from keryx.engine.units import answers
 from keryx.engine.units.answers import TurnDraft
 from keryx.store import deliveries as deliveries_store
 from keryx.store import platforms, turns
-from keryx.store.db.database import Database, Transaction, WakeSignal
+from keryx.store.db.database import Database, Transaction
+from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)
 

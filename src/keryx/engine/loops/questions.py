@@ -15,11 +15,11 @@ from keryx.core.ids import DeliveryId
 from keryx.core.questions import AskedQuestion, Consent, Question, QuestionState
 from keryx.core.sessions import JOB_SURFACE, PermissionMode
 from keryx.core.turns import Turn
-from keryx.engine.timing import wait_until
 from keryx.store import deliveries, turns
 from keryx.store import questions as store
 from keryx.store import sessions as sessions_store
-from keryx.store.db.database import Transaction, WakeSignal, Work
+from keryx.store.db.database import Transaction, Work
+from keryx.timing import WakeSignal, wait_until
 
 T = TypeVar("T")
 _JOB_NOTICE = "A scheduled run asks this: write /jobs continue first, then the answer."

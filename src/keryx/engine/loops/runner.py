@@ -17,10 +17,10 @@ from keryx.core.turns import Turn, TurnLimits, TurnState
 from keryx.engine.loops import driver
 from keryx.engine.loops.driver import Driver
 from keryx.engine.loops.mailbox import CancelRequest, HandBack, Mailbox
-from keryx.engine.timing import wait_until
 from keryx.store import turns
-from keryx.store.db.database import Database, Transaction, WakeSignal
+from keryx.store.db.database import Database, Transaction
 from keryx.store.turns import TurnClaims
+from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)
 

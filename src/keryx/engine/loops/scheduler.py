@@ -11,10 +11,10 @@ from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
 from keryx.engine.policy import Policy
-from keryx.engine.timing import wait_until
 from keryx.engine.units import jobs
 from keryx.store import jobs as jobs_store
-from keryx.store.db.database import Database, WakeSignal
+from keryx.store.db.database import Database
+from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)
 

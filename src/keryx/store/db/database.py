@@ -1,6 +1,5 @@
 """The seam to the database: what a transaction offers to store functions and what a database offers to the engine, with the wake-up signal and the table sequences."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +10,10 @@ from typing import Any, Protocol, Self, TypeVar
 
 from keryx.core.clock import from_micros, to_micros
 from keryx.core.errors import StoreBroken
+from keryx.timing import WakeSignal
 
 T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 _SLOW_SECONDS = 0.5
 # Labels of work that a person asked for and knows to be long: no reason to warn.
@@ -20,36 +21,6 @@ _SLOW_LABELS = frozenset({"backup", "copy", "export", "stats", "verify"})
 UNSTORABLE_TEXT = "this text has characters that a database cannot keep (NUL, half an emoji): remove them"
 # PostgreSQL never keeps the plan of a statement with this remark: the best one depends on its values.
 NEVER_PREPARE = "/* planned anew */"
-
-
-class WakeSignal:
-    """Counts signals. `wait` returns when the count has passed what the caller has seen, so a signal
-    between asking and waiting is never missed. Used from one event loop."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._waiters: set[asyncio.Future[None]] = set()
-
-    @property
-    def has_waiters(self) -> bool:
-        return bool(self._waiters)
-
-    def signal(self) -> None:
-        self.count += 1
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
-
-    async def wait(self, seen: int) -> int:
-        while self.count <= seen:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.discard(waiter)
-        return self.count
 
 
 Row = Sequence[Any]

@@ -12,7 +12,7 @@ import psycopg
 
 from keryx.core.backoff import Backoff
 from keryx.store.db import pipeline
-from keryx.store.db.database import WakeSignal
+from keryx.timing import WakeSignal
 
 log = logging.getLogger(__name__)
 

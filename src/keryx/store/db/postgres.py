@@ -20,9 +20,10 @@ from keryx.core.backoff import Backoff
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store.db import migrate, pipeline
 from keryx.store.db.batching import KeyedBatcher, UnitOfWork
-from keryx.store.db.database import NO_PARAMS, Engine, Params, Row, Transaction, WakeSignal, Work, report_slow
+from keryx.store.db.database import NO_PARAMS, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.db.notify import Notifier
 from keryx.store.db.threads import ThreadPool
+from keryx.timing import WakeSignal
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

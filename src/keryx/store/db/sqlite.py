@@ -28,11 +28,11 @@ from keryx.store.db.database import (
     Params,
     Row,
     Transaction,
-    WakeSignal,
     Work,
     report_slow,
 )
 from keryx.store.db.threads import ThreadPool
+from keryx.timing import WakeSignal
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from keryx.core.ids import Cursor
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.surfaces.web.stream.encoder import ChangeEncoder, EncodedEvent, count_chars
+from keryx.timing import WakeSignal
 
 log = logging.getLogger(__name__)
 
@@ -55,26 +56,6 @@ class RingPosition(msgspec.Struct, frozen=True):
     after: int = -1
 
 
-class StreamSignal:
-    """Wakes whoever waits."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._event = anyio.Event()
-
-    def set(self) -> None:
-        self.count += 1
-        self._event.set()
-        self._event = anyio.Event()
-
-    async def wait(self, seen: int, seconds: float) -> bool:
-        """Wait until the count is another than `seen`; false if it still is the same after some seconds."""
-        if self.count == seen:
-            with anyio.move_on_after(seconds):
-                await self._event.wait()
-        return self.count != seen
-
-
 class Broadcast:
     """`run` does the work, in a task of its own."""
 
@@ -85,7 +66,7 @@ class Broadcast:
         self._first = 0
         self._ring_bytes = 0
         self._positions: dict[Cursor, RingPosition] = {}
-        self._signal = StreamSignal()
+        self._signal = WakeSignal()
         self._followers = 0
         self._has_followers = anyio.Event()
         self.closed = False
@@ -109,7 +90,7 @@ class Broadcast:
     def close(self) -> None:
         """End every stream now; browsers come back when there is a server again."""
         self.closed = True
-        self._signal.set()
+        self._signal.signal()
 
     async def follow(
         self, viewer: Viewer, cursor: Cursor, *, beat: float
@@ -132,8 +113,11 @@ class Broadcast:
                     cursor = self._cursor_before(place) or cursor
                 if body:
                     yield cursor, body
-                elif cursor == before and not await self._signal.wait(seen, beat):
-                    yield cursor, b""
+                elif cursor == before:
+                    with anyio.move_on_after(beat):
+                        await self._signal.wait(seen)
+                    if self._signal.count == seen:
+                        yield cursor, b""
         finally:
             self._followers -= 1
 
@@ -178,7 +162,7 @@ class Broadcast:
         """Tell until a change comes that nobody waits for. Whoever began to follow before the first one looks again."""
         cursor = await self._hub.head_cursor()
         self._positions[cursor] = RingPosition(self._next)
-        self._signal.set()
+        self._signal.signal()
         async for changes in self._hub.follow_all(cursor):
             if not self._followers:
                 self._has_followers = anyio.Event()
@@ -190,7 +174,7 @@ class Broadcast:
         details, drafts = await self._hub.views.load_details(changes, drafts=unknown)
         told = await _encode_off_loop(changes, lambda: self._encoder.encode_batch(changes, details, drafts))
         self._append_batch(changes, told)
-        self._signal.set()
+        self._signal.signal()
 
     def _disconnect_all(self) -> None:
         """Leave no place in the ring for anybody."""
@@ -199,7 +183,7 @@ class Broadcast:
         self._positions.clear()
         self._ring_bytes = 0
         self._encoder = ChangeEncoder()
-        self._signal.set()
+        self._signal.signal()
 
     def _append_batch(self, changes: Sequence[Change], told: list[EncodedEvent]) -> None:
         number = self._next
