@@ -13,7 +13,7 @@ EVERY_CHARACTER = "".join(map(chr, range(sys.maxunicode + 1)))
 
 @pytest.mark.parametrize(
     "replace",
-    [text.replace_for_page, text.replace_for_chat, text.replace_for_terminal],
+    [text.replace_for_page, text.replace_for_terminal],
     ids=lambda f: f.__name__,
 )
 def test_replacing_is_one_for_one_and_leaves_tabs_and_newlines(replace: Callable[[str], str]) -> None:
@@ -27,11 +27,6 @@ def test_replacing_is_one_for_one_and_leaves_tabs_and_newlines(replace: Callable
 
 def test_a_terminal_is_spared_returns_and_changes_of_direction() -> None:
     assert text.replace_for_terminal("a\rb\u202ec\u2066d\x1b[2J") == "a\ufffdb\ufffdc\ufffdd\ufffd[2J"
-
-
-def test_a_chat_is_spared_line_ends_that_markdown_does_not_know() -> None:
-    assert text.replace_for_chat("a\x85b\u2028c\u2029d") == "a\ufffdb\ufffdc\ufffdd"
-    assert text.replace_for_page("a\x85b\u2028c\u2029d") == "a\x85b\u2028c\u2029d"
 
 
 def test_halves_of_a_character_are_joined_where_both_are_there() -> None:

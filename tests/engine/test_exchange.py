@@ -370,7 +370,7 @@ def test_hostile_text_is_inert_in_html(text: str) -> None:
         "ol",
         "li",
     }
-    assert {name for _, name, _ in used} <= {"", "href", "title", "rel", "class"}
+    assert {name for _, name, _ in used} <= {"", "href", "title", "rel", "target", "class", "data-language"}
     assert all(re.match("https?:|mailto:", value) for _, name, value in used if name == "href")
     page.encode()
 

@@ -13,8 +13,6 @@ LINE_SEPARATORS = "\x85\u2028\u2029"
 _BIDI_CONTROLS = "\u200e\u200f\u202a-\u202e\u2066-\u2069"
 
 _PAGE_CONTROLS = re.compile(f"[{CONTROLS}]")
-# Chat clients break lines at separators that Markdown does not know, so a quote or a code span would end early.
-_CHAT_CONTROLS = re.compile(f"[{CONTROLS}{LINE_SEPARATORS}]")
 # A carriage return or a change of direction would let a message overwrite or reorder what the terminal shows.
 _TERMINAL_CONTROLS = re.compile(f"[{CONTROLS}\r\x85{_BIDI_CONTROLS}]")
 _UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
@@ -36,11 +34,6 @@ def to_single_line(text: str) -> str:
 def replace_for_page(text: str) -> str:
     """Replace, one for one, what a page of HTML cannot hold."""
     return _PAGE_CONTROLS.sub(REPLACEMENT, text)
-
-
-def replace_for_chat(text: str) -> str:
-    """Replace, one for one, what a chat platform would refuse or break lines at."""
-    return _CHAT_CONTROLS.sub(REPLACEMENT, text)
 
 
 def replace_for_terminal(text: str) -> str:

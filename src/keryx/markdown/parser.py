@@ -12,7 +12,7 @@ from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_inline import StateInline, image
 from markdown_it.token import Token
 
-from keryx.core.text import replace_for_chat
+from keryx.core.text import LINE_SEPARATORS, replace_for_page
 from keryx.markdown.tree import (
     Block,
     BoldNode,
@@ -38,28 +38,52 @@ from keryx.markdown.tree import (
     visible_text,
 )
 
+# Levels of quotes and lists (a list counts as two). Deeper nesting stays as text.
 MAX_BLOCK_DEPTH = 16
 MAX_IMAGE_DEPTH = 3
+# A longer address is shown as text, so that it can be split between parts.
+MAX_URL_LENGTH = 1000
+_LINE_ENDS = re.compile(f"\r\n?|[{LINE_SEPARATORS}]")
 _BACKTICKS = re.compile("`+")
 _MARK_PATTERN = re.compile(r"\\.|[\[\]`]", re.DOTALL)
 _CONTAINS_LINK = -2
-MAX_URL_LENGTH = 1000
 _URL_PATTERN = re.compile(r"(https?|ftp|mailto|magnet):[^\s<>\"|`]+", re.IGNORECASE)
+# A web address within a text. CJK and full-width punctuation ends it: such texts have no spaces around addresses.
+_BARE_URL_PATTERN = re.compile(
+    r"(?<![a-z0-9])https?://(?:[^\W_]|\[[\da-f:]+\])[^\s<>\"|`\\\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]*",
+    re.IGNORECASE,
+)
+_URL_PUNCTUATION = ".,;:!?'"
 _LANGUAGE_PATTERN = re.compile(r"[\w+#.-]{1,32}", re.ASCII)
 _STYLE_NODES: dict[str, type[BoldNode] | type[ItalicNode] | type[StrikeNode]] = {
     "strong": BoldNode,
     "em": ItalicNode,
     "s": StrikeNode,
 }
-"""Levels of quotes and lists (a list counts two). What is nested deeper stays as text."""
 
 
 def clean_text(markdown: str) -> str:
-    """Line ends as `\\n`; NUL, other control characters and lone surrogates as U+FFFD, one for one."""
-    return replace_for_chat(markdown.replace("\r\n", "\n").replace("\r", "\n"))
+    """Return the text with `\\n` as line ends, and U+FFFD for each control character, lone surrogate and noncharacter."""
+    return replace_for_page(_LINE_ENDS.sub("\n", markdown))
 
 
-def build_parser() -> MarkdownIt:
+def parse(markdown: str) -> DocumentNode:
+    """Return the tree of any text. `clean_text` says which characters are replaced."""
+    return DocumentNode(tuple(block for _, block in parse_blocks(markdown)))
+
+
+def parse_blocks(markdown: str) -> Iterator[tuple[int, Block]]:
+    """Yield the top-level blocks of a text, each with the number of the line on which it begins."""
+    group: list[Token] = []
+    for token in _PARSER.parse(clean_text(markdown)):
+        group.append(token)
+        if token.level == 0 and token.nesting <= 0:
+            assert group[0].map is not None
+            yield group[0].map[0], next(_parse_blocks(iter(group), ""))
+            group = []
+
+
+def _build_parser() -> MarkdownIt:
     """CommonMark with tables and strikethrough; no HTML, no reference definitions (they stay visible)."""
     md = MarkdownIt("commonmark", {"html": False, "maxNesting": 100})
     md.enable(["table", "strikethrough"]).disable("reference")
@@ -68,15 +92,15 @@ def build_parser() -> MarkdownIt:
     md.block.ruler.at("blockquote", _quote_rule, {"alt": [*ends, "list"]})
     md.block.ruler.at("table", _table_rule, {"alt": ["paragraph", "reference"]})
     md.inline.ruler.at("image", _image_rule)
-    # The parser takes any object with these functions, although it says a module.
-    md.helpers = _HELPERS  # pyright: ignore[reportAttributeAccessIssue]
-    md.validateLink = _allow_any_link
+    # Typed as a module, but any object with these functions works.
+    md.helpers = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
+        parseLinkLabel=_find_label_end,
+        parseLinkDestination=parseLinkDestination,
+        parseLinkTitle=parseLinkTitle,
+    )
+    # Accept any address here: `_build_reference` decides, and keeps the text of a refused link.
+    md.validateLink = lambda url: True
     return md
-
-
-def _allow_any_link(url: str) -> bool:
-    """Which addresses may be followed is decided where the tree is built; a refused link must not lose its text."""
-    return True
 
 
 def _list_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -88,7 +112,7 @@ def _quote_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _table_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A table whose rows keep the cells that are more than the header has: they join the last one."""
+    """Parse a table; cells beyond the columns of the header are appended to the last cell of their row."""
     first = len(state.tokens)
     if not table(state, start, end, silent):
         return False
@@ -126,7 +150,7 @@ def _image_rule(state: StateInline, silent: bool) -> bool:
 
 
 def _find_label_end(state: StateInline, start: int, disable_nested: bool = False) -> int:
-    """Where the `]` to the `[` at `start` is, or -1. All brackets of a text are paired once, in one pass."""
+    """Return the position of the `]` for the `[` at `start`, or -1. All brackets of a text are paired in one pass."""
     if not state.cache:
         state.cache.update(_pair_brackets(state.src))
     end = state.cache.get(start, -1)
@@ -136,7 +160,7 @@ def _find_label_end(state: StateInline, start: int, disable_nested: bool = False
 
 
 def _pair_brackets(src: str) -> dict[int, int]:
-    """`[` to its `]`; and for a `[` around another link, its complement to `_HOLDS_LINK`."""
+    """Map each `[` to its `]`, and the complement of a `[` that contains another link to `_CONTAINS_LINK`."""
     pairs = {~len(src): 0}
     spans = _find_code_spans(src)
     opened: list[tuple[int, bool]] = []
@@ -150,18 +174,18 @@ def _pair_brackets(src: str) -> dict[int, int]:
         elif mark == "[":
             opened.append((at, False))
         elif mark == "]" and opened:
-            start, holds = opened.pop()
+            start, contains_link = opened.pop()
             pairs[start] = at
-            if holds:
+            if contains_link:
                 pairs[~start] = _CONTAINS_LINK
             linked = src.startswith("(", at + 1) and not src.startswith("!", max(start - 1, 0), start)
-            if opened and (holds or linked):
+            if opened and (contains_link or linked):
                 opened[-1] = (opened[-1][0], True)
     return pairs
 
 
 def _find_code_spans(src: str) -> dict[int, int]:
-    """Start to end of what a run of backticks opens: up to the next run of the same length."""
+    """Map the start of each run of backticks to the end of its code span: the next run of the same length."""
     spans: dict[int, int] = {}
     latest: dict[int, int] = {}
     for run in reversed(list(_BACKTICKS.finditer(src))):
@@ -171,27 +195,15 @@ def _find_code_spans(src: str) -> dict[int, int]:
     return spans
 
 
-_HELPERS = SimpleNamespace(
-    parseLinkLabel=_find_label_end, parseLinkDestination=parseLinkDestination, parseLinkTitle=parseLinkTitle
-)
-"""A longer address is shown as text, so that it can be cut."""
-_PARSER = build_parser()
-
-
-def parse(markdown: str) -> DocumentNode:
-    """The tree of any text at all. See `guard.clean` for the characters that are replaced."""
-    return DocumentNode(tuple(_parse_blocks(iter(_PARSER.parse(clean_text(markdown))), "")))
-
-
 def _parse_blocks(tokens: Iterator[Token], end: str) -> Iterator[Block]:
     for token in tokens:
         match token.type:
             case _ if token.type == end:
                 return
             case "paragraph_open":
-                yield ParagraphNode(_parse_content(tokens))
+                yield ParagraphNode(_parse_content(tokens), tight=token.hidden)
             case "heading_open":
-                yield HeadingNode(_parse_content(tokens, "strong"), int(token.tag[1:]))
+                yield HeadingNode(_parse_content(tokens), int(token.tag[1:]))
             case "blockquote_open":
                 yield QuoteNode(tuple(_parse_blocks(tokens, "blockquote_close")))
             case "bullet_list_open":
@@ -210,11 +222,11 @@ def _parse_blocks(tokens: Iterator[Token], end: str) -> Iterator[Block]:
                 raise AssertionError(f"unknown token {token.type}")
 
 
-def _parse_content(tokens: Iterator[Token], *inside: str) -> tuple[Inline, ...]:
-    """The text between an opening token, which is read already, and its closing one."""
+def _parse_content(tokens: Iterator[Token]) -> tuple[Inline, ...]:
+    """Parse the text after an opening token, and consume the closing one."""
     inline = next(tokens)
     next(tokens)
-    return _parse_inlines(inline.children or [], *inside)
+    return _parse_inlines(inline.children or [])
 
 
 def _parse_items(tokens: Iterator[Token], end: str, number: int | None) -> Iterator[ListItemNode]:
@@ -240,7 +252,7 @@ def _parse_rows(tokens: Iterator[Token]) -> Iterator[TableRowNode]:
 
 
 def _parse_cells(tokens: Iterator[Token]) -> tuple[TableCellNode, ...]:
-    """The cells of a row up to the last that is not empty, and always one: missing cells cost nothing."""
+    """Return the cells of a row without empty ones at its end, but at least one."""
     cells: list[TableCellNode] = []
     filled = 1
     for token in tokens:
@@ -257,7 +269,7 @@ def _parse_language(info: str) -> str:
 
 
 def _parse_inlines(tokens: Sequence[Token], *inside: str) -> tuple[Inline, ...]:
-    """The inline tree, without recursion: a style within the same style adds nothing, so depth stays small."""
+    """Build the inline tree without recursion. A style within the same style is dropped, so depth stays small."""
     stack: list[tuple[Token | None, list[Inline]]] = [(None, [])]
     open_tags = list(inside)
     for token in tokens:
@@ -277,9 +289,7 @@ def _close_node(opener: Token | None, children: list[Inline]) -> Sequence[Inline
     if opener is None or (opener.tag != "a" and not children):
         return children
     if opener.tag == "a":
-        return _build_reference(
-            LinkNode, _merge_texts(children), str(opener.attrs.get("href", "")), opener.markup == "autolink"
-        )
+        return _build_reference(LinkNode, _merge_texts(children), opener, "href")
     return [_STYLE_NODES[opener.tag](_merge_texts(children))]
 
 
@@ -292,20 +302,46 @@ def _parse_leaf(token: Token, linked: bool) -> Sequence[Inline]:
         case "image" if linked:
             return _parse_inlines(token.children or [], "a")
         case "image":
-            label = _parse_inlines(token.children or [], "a")
-            return _build_reference(ImageNode, label, str(token.attrs.get("src", "")), False)
-        case _:
+            return _build_reference(ImageNode, _parse_inlines(token.children or [], "a"), token, "src")
+        case _ if linked or "://" not in token.content:
             return [TextNode(token.content)] if token.content else []
+        case _:
+            return _link_addresses(token.content)
+
+
+def _link_addresses(text: str) -> Sequence[Inline]:
+    """Split a text at its web addresses, which become links. Punctuation after an address stays text."""
+    nodes: list[Inline] = []
+    end = 0
+    for match in _BARE_URL_PATTERN.finditer(text):
+        url = _trim_url(match.group())
+        if len(url) <= MAX_URL_LENGTH:
+            nodes += [TextNode(text[end : match.start()])] if match.start() > end else []
+            nodes.append(LinkNode((TextNode(url),), url, bare=True))
+            end = match.start() + len(url)
+    return [*nodes, TextNode(text[end:])] if end < len(text) else nodes
+
+
+def _trim_url(url: str) -> str:
+    """Remove punctuation and unbalanced closing brackets from the end of an address."""
+    surplus = {close: url.count(close) - url.count(open_) for open_, close in ("()", "[]")}
+    end = len(url)
+    while (last := url[end - 1]) in _URL_PUNCTUATION or surplus.get(last, 0) > 0:
+        if last in surplus:
+            surplus[last] -= 1
+        end -= 1
+    return url[:end]
 
 
 def _build_reference(
-    kind: type[LinkNode] | type[ImageNode], label: tuple[Inline, ...], url: str, auto: bool
+    kind: type[LinkNode] | type[ImageNode], label: tuple[Inline, ...], token: Token, attribute: str
 ) -> Sequence[Inline]:
-    """A link that may be followed, or its text and address as text."""
+    """Build a link whose address may be followed, or else its text and address as text."""
+    url = str(token.attrs.get(attribute, ""))
     shown = "".join(map(visible_text, label))
-    bare = auto or not shown or shown == url
+    bare = token.markup == "autolink" or not shown or shown == url
     if len(url) <= MAX_URL_LENGTH and _URL_PATTERN.fullmatch(url):
-        return [kind(label or (TextNode(url),), url, bare)]
+        return [kind(label or (TextNode(url),), url, bare, title=str(token.attrs.get("title", "")))]
     if bare or not url:
         return label or ((TextNode(url),) if url else ())
     return [*label, TextNode(f" ({url})")]
@@ -325,3 +361,6 @@ def _merge_texts(nodes: Sequence[Inline]) -> tuple[Inline, ...]:
     if texts:
         merged.append(TextNode("".join(texts)))
     return tuple(merged)
+
+
+_PARSER = _build_parser()

@@ -3,7 +3,7 @@
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -285,22 +285,17 @@ def _rebuild(node: Node, children: tuple[Any, ...], first: int, *, begun: bool, 
         case ListItemNode():
             return ListItemNode(children, node.number, node.continued or begun)
         case LinkNode() | ImageNode():
-            return type(node)(children, node.url, node.bare, node.more or more)
+            return replace(node, children=children, more=node.more or more)
         case TableCellNode():
             return TableCellNode(children, node.continued or begun)
         case TableRowNode():
             return TableRowNode(children, node.header, node.first_column + first)
         case HeadingNode():
             return HeadingNode(children, node.level)
+        case ParagraphNode():
+            return ParagraphNode(children, node.tight)
         case (
-            ParagraphNode()
-            | QuoteNode()
-            | ListNode()
-            | TableNode()
-            | BoldNode()
-            | ItalicNode()
-            | StrikeNode()
-            | DocumentNode()
+            QuoteNode() | ListNode() | TableNode() | BoldNode() | ItalicNode() | StrikeNode() | DocumentNode()
         ):
             return type(node)(children)
         case TextNode() | CodeNode() | CodeBlockNode() | BreakNode() | RuleNode():

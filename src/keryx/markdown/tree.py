@@ -1,4 +1,6 @@
-"""The nodes of a parsed document: frozen values, the same for every platform. `continued` marks a node that began in an earlier part, `more` one that goes on in a later part."""
+"""The nodes of a parsed document: frozen values, the same for the page, exported files and every chat platform.
+
+A document that is split into parts marks the cut nodes: `continued` began in an earlier part, `more` goes on in a later one."""
 
 from dataclasses import dataclass
 
@@ -15,7 +17,7 @@ class CodeNode:
 
 @dataclass(frozen=True, slots=True)
 class BreakNode:
-    """The end of a line within a paragraph."""
+    """A line break within a paragraph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +37,31 @@ class StrikeNode:
 
 @dataclass(frozen=True, slots=True)
 class LinkNode:
-    """`bare` means that the text is the address itself, so it need not be told twice."""
-
     children: "tuple[Inline, ...]"
     url: str
+    # The text is the address itself.
     bare: bool = False
     more: bool = False
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageNode:
-    """A picture by address; the children are its description."""
+    """A picture by address. It is shown as a link, so that nothing is loaded from another host."""
 
+    # The description.
     children: "tuple[Inline, ...]"
     url: str
     bare: bool = False
     more: bool = False
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ParagraphNode:
     children: "tuple[Inline, ...]"
+    # In a list without empty lines between its items: HTML shows it without a paragraph of its own.
+    tight: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +72,14 @@ class HeadingNode:
 
 @dataclass(frozen=True, slots=True)
 class CodeBlockNode:
-    """The text has no final line end of its own, unless `more` is set."""
-
+    # Without a final line end, unless `more` is set.
     text: str
     lang: str = ""
     more: bool = False
 
     @property
     def lines(self) -> list[str]:
-        """The lines to show. The line end at which the block was cut is not a line of its own."""
+        """The lines to show. A line end at which the block was cut does not add an empty line."""
         text = self.text[:-1] if self.more and self.text.endswith("\n") else self.text
         return text.split("\n")
 
@@ -86,9 +91,8 @@ class QuoteNode:
 
 @dataclass(frozen=True, slots=True)
 class ListItemNode:
-    """`number` is None in a list without numbers."""
-
     blocks: "tuple[Block, ...]"
+    # None in a bullet list.
     number: int | None = None
     continued: bool = False
 
@@ -106,10 +110,9 @@ class TableCellNode:
 
 @dataclass(frozen=True, slots=True)
 class TableRowNode:
-    """`start` is the column of the first cell: above 0 in the rest of a row that was cut."""
-
     cells: tuple[TableCellNode, ...]
     header: bool = False
+    # The column of the first cell: above 0 in the rest of a row that was cut.
     first_column: int = 0
 
 
@@ -120,7 +123,7 @@ class TableNode:
 
 @dataclass(frozen=True, slots=True)
 class RuleNode:
-    """A line across."""
+    """A horizontal rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ Node = DocumentNode | Block | ListItemNode | TableRowNode | TableCellNode | Inli
 
 
 def child_nodes(node: Node) -> "tuple[Node, ...]":
-    """The nodes directly inside, in reading order; none for the nodes that hold text."""
+    """Return the direct children in reading order; nodes of text have none."""
     match node:
         case DocumentNode() | QuoteNode() | ListItemNode():
             return node.blocks
@@ -151,7 +154,7 @@ def child_nodes(node: Node) -> "tuple[Node, ...]":
 
 
 def visible_text(node: Node) -> str:
-    """Every character of the message itself, in reading order: no markers, no addresses behind a text."""
+    """Return the text of a node in reading order, without list markers and without the addresses of links."""
     match node:
         case TextNode() | CodeNode() | CodeBlockNode():
             return node.text

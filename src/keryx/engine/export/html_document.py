@@ -1,29 +1,17 @@
-# Pygments has types for a part of itself only.
-# pyright: reportUnknownVariableType=false
-# Pygments has types for a part of itself only.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """A session as one self-contained HTML file with its style sheet: no scripts, no requests to other hosts, all foreign text escaped or sanitised."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from html import escape
 from typing import assert_never
 
 import msgspec
-import nh3
-from markdown_it import MarkdownIt
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
-from pygments.util import ClassNotFound
 
 from keryx.core.compaction import describe_notice, is_epoch_notice
 from keryx.core.ids import SessionId
 from keryx.core.messages import Audio, File, Image, Notice, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.core.records import MessageRecord, SessionRecord
 from keryx.core.sessions import UNTITLED
-from keryx.core.text import replace_for_page, to_single_line
+from keryx.core.text import to_single_line
 from keryx.engine.export.markdown_document import (
     ROLE_NAMES,
     SessionMessages,
@@ -32,20 +20,11 @@ from keryx.engine.export.markdown_document import (
     list_facts,
     list_marks,
 )
+from keryx.markdown import html
 
-_MAX_MARKDOWN = 200_000
-_MAX_CODE = 50_000
-_PLAIN = re.compile(r"[^`*_~\[\]<>&#|\\!+>=:-]*\Z")
-_LIST_MARKER = re.compile(r"^\s*(?:\d+[.)]|\t| {4})", re.M)
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
-_TAGS = {
-    "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span", "div",
-    "table", "thead", "tbody", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6",
-}  # fmt: skip
-_ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
-_FORMATTER = HtmlFormatter[str](nowrap=True)
 _STYLE_SHEET = """
 :root { color-scheme: light dark; --bg: #f6f7f9; --card: #fff; --ink: #1c2128; --soft: #5c6672; --line: #dfe3e8;
   --mine: #e7f0fe; --mine-line: #c8dcfb; --accent: #2559b8; --code: #f3f4f7; --warn: #9a5b00; }
@@ -131,21 +110,8 @@ def render(contents: Sequence[ContentsEntry], told: Iterable[SessionMessages]) -
 
 
 def render_markdown(text: str) -> str:
-    """Markdown as HTML in which nothing runs, loads or leaves its place."""
-    if len(text) > _MAX_MARKDOWN:
-        return f'<pre class="plain">{_escape_text(text)}</pre>'
-    if _PLAIN.match(text) and not _LIST_MARKER.search(text):
-        return "".join(
-            f"<p>{_escape_text(block)}</p>" for block in re.split(r"\n{2,}", text) if block.strip()
-        )
-    return nh3.clean(
-        _build_parser().render(replace_for_page(text)),
-        tags=_TAGS,
-        attributes=_ATTRIBUTES,
-        allowed_classes={"span": _list_highlight_classes(), "pre": {"hl"}},
-        url_schemes={"http", "https", "mailto"},
-        link_rel="noopener noreferrer nofollow",
-    )
+    """Return a text as on the page. The cache of the page is not used: an export reads each text once."""
+    return "".join(html.render_blocks(text))
 
 
 def _render_head(title: str) -> str:
@@ -154,7 +120,7 @@ def _render_head(title: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{_escape_line(title)}</title>\n<style>{build_style_sheet()}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{_escape_line(title)}</title>\n<style>{_build_style_sheet()}</style>\n</head>\n<body>\n<main>\n"
     )
 
 
@@ -200,81 +166,36 @@ def _render_part(part: Part) -> str:
         case Text(text):
             return render_markdown(text)
         case Notice():
-            return f"<p>{_escape_text(describe_notice(part))}</p>"
+            return f"<p>{html.escape_text(describe_notice(part))}</p>"
         case Image() | File():
             return f'<p><span class="chip">Attached: {_escape_line(part.name or part.media)}</span></p>'
         case Audio():
             chip = f'<p><span class="chip">Audio: {_escape_line(part.name or part.media)}</span></p>'
-            return chip + (f"<p>{_escape_text(part.transcript)}</p>" if part.transcript else "")
+            return chip + (f"<p>{html.escape_text(part.transcript)}</p>" if part.transcript else "")
         case ToolCall():
             return _render_details(
-                f"Calls <b>{_escape_line(part.name)}</b>", _highlight_code(part.input, "json")
+                f"Calls <b>{_escape_line(part.name)}</b>", html.highlight_code(part.input, "json")
             )
         case ToolResult():
             verb = "failed" if part.failed else "answered"
-            return _render_details(f"<b>{_escape_line(part.name)}</b> {verb}", _escape_text(part.output))
+            return _render_details(f"<b>{_escape_line(part.name)}</b> {verb}", html.escape_text(part.output))
         case Reasoning():
-            return _render_details("Reasoning", _escape_text(part.text)) if part.text else ""
+            return _render_details("Reasoning", html.escape_text(part.text)) if part.text else ""
         case _:
             assert_never(part)
 
 
 def _render_details(title: str, body: str) -> str:
-    return f'<details><summary>{title}</summary><pre class="plain hl">{body}</pre></details>'
+    return f'<details><summary>{title}</summary><pre class="plain code">{body}</pre></details>'
 
 
 def _escape_line(text: str) -> str:
-    """Foreign text on one line, fit for an attribute too."""
-    return escape(replace_for_page(to_single_line(text)))
-
-
-def _escape_text(text: str) -> str:
-    return escape(replace_for_page(text))
-
-
-def _highlight_code(text: str, language: str) -> str:
-    if len(text) > _MAX_CODE or not language:
-        return _escape_text(text)
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except (ClassNotFound, ValueError):
-        return _escape_text(text)
-    return str(highlight(replace_for_page(text), lexer, _FORMATTER))
+    """Return foreign text on one line, safe in an attribute too."""
+    return html.escape_text(to_single_line(text))
 
 
 @cache
-def _build_parser() -> MarkdownIt:
-    """Images are left as links: a page that loads them would tell a foreign host who reads it."""
-    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-    parser.disable(["image", "html_block", "html_inline"])
-    parser.add_render_rule("fence", _render_fence)
-    return parser
-
-
-def _render_fence(
-    renderer: object, tokens: Sequence[object], index: int, options: object, env: object
-) -> str:
-    token = tokens[index]
-    language = str(getattr(token, "info", "")).strip().split(" ", 1)[0][:40]
-    return f'<pre class="hl"><code>{_highlight_code(str(getattr(token, "content", "")), language)}</code></pre>\n'
-
-
-@cache
-def _list_highlight_classes() -> set[str]:
-    """Every class that the highlighter writes, and no other."""
-    return {
-        rule.split()[1].lstrip(".") for rule in build_style_sheet().splitlines() if rule.startswith(".hl .")
-    }
-
-
-def build_style_sheet() -> str:
-    """The whole sheet. Colours of code follow the reader's choice of light or dark."""
-    light = _build_code_rules("default")
-    dark = _build_code_rules("github-dark")
+def _build_style_sheet() -> str:
+    """Return the whole sheet. Code is coloured for a light or a dark screen."""
+    light, dark = html.build_highlight_rules("default"), html.build_highlight_rules("github-dark")
     return f"{_STYLE_SHEET}{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
-
-
-def _build_code_rules(style: str) -> str:
-    formatter = HtmlFormatter[str](style=style, nobackground=True)
-    rules = str(formatter.get_style_defs(".hl")).splitlines()
-    return "\n".join(rule for rule in rules if rule.startswith(".hl ."))

@@ -31,7 +31,8 @@ from keryx.engine.hub.views import (
     SpendingReport,
     UnsentMessage,
 )
-from keryx.surfaces.web import markdown_html, schema
+from keryx.markdown import html
+from keryx.surfaces.web import schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
 _MAX_TOOL_CHARS = 4_000
@@ -175,7 +176,7 @@ def epoch(found: Epoch) -> schema.Epoch:
         number=found.number,
         first_seq=found.first_seq,
         summary=found.summary,
-        html=markdown_html.render(found.summary),
+        html=html.render(found.summary),
         created_at=found.created_at,
     )
 
@@ -364,10 +365,10 @@ def _chat_label(source: Source) -> str:
 def _part(part: Part, cut: int | None) -> schema.Part:
     match part:
         case core.Text(text):
-            shown = text if cut is None else text[: markdown_html.MAX_CHARS]
-            return schema.Text(text=shown, html=markdown_html.render(shown), cut=len(shown) < len(text))
+            shown = text if cut is None else text[: html.MAX_CHARS]
+            return schema.Text(text=shown, html=html.render(shown), cut=len(shown) < len(text))
         case core.Reasoning(text):
-            return schema.Reasoning(text=text, html=markdown_html.render(text))
+            return schema.Reasoning(text=text, html=html.render(text))
         case core.Notice(kind=kind):
             return schema.Notice(text=compaction.describe_notice(part), kind=kind)
         case core.ToolCall(id_, name, given):

@@ -9,7 +9,8 @@ from keryx.core.sessions import Activity, EndReason, SessionFilter, SessionListI
 from keryx.core.turns import BusyMode
 from keryx.engine.hub.viewer_state import NEW_SESSION
 from keryx.engine.hub.views import SearchHit, UnsentMessage
-from keryx.surfaces.web import markdown_html, presenters, request_schema, schema
+from keryx.markdown import html
+from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
 from keryx.surfaces.web.routes import messages
@@ -232,7 +233,7 @@ def _present_hit(hit: SearchHit) -> schema.Hit:
     message = hit.message
     return schema.Hit(
         session=presenters.session(SessionListItem(session=hit.session, activity=Activity.IDLE)),
-        html=markdown_html.mark_spans(hit.snippet.text, hit.snippet.spans),
+        html=html.mark_spans(hit.snippet.text, hit.snippet.spans),
         text=hit.snippet.text,
         seq=message.seq if message else None,
         role=message.role if message else None,

@@ -1,4 +1,4 @@
-"""Renders the HTML of a growing answer block by block. Closed blocks are rendered once; a long open block is rendered again only when it has grown by a share of its length."""
+"""Renders a growing answer as HTML, block by block. Closed blocks are rendered once; a long open block is rendered again only when it has grown by a share of its length."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -7,7 +7,8 @@ import msgspec
 
 from keryx.core.changes import DraftChunk
 from keryx.core.media import Media
-from keryx.surfaces.web import markdown_html
+from keryx.markdown import html
+from keryx.markdown.parser import clean_text
 
 _SHORT_CHARS = 2_000
 _GROWTH_DIVISOR = 8
@@ -16,20 +17,22 @@ _LONG_GROWTH_DIVISOR = 2
 
 
 class RenderStep(msgspec.Struct, frozen=True, kw_only=True):
-    """More of part number `part`. With `blocks`, those from number `keep` on are replaced by these. A part with `media`
-    is a picture or file, and nothing else."""
+    """More of one part of a draft."""
 
+    # The number of the last chunk in it.
     n: int
     part: int
     thought: bool
     text: str
+    # With `blocks`: how many blocks of the part stay, and the blocks that replace the others.
     keep: int = 0
     blocks: list[str] | None = None
+    # The part is this picture or file, and has no text.
     media: Media | None = None
 
 
 class _OpenPart:
-    """One stretch of text or of reasoning. `_open` is where its last block begins."""
+    """A run of text or of reasoning. Only its last blocks, which may still change, are kept as text."""
 
     def __init__(self, thought: bool) -> None:
         self.thought = thought
@@ -38,8 +41,8 @@ class _OpenPart:
         self._rendered_chars = 0
 
     def append(self, text: str) -> tuple[int, list[str] | None]:
-        """Take more text; gives how many blocks stay and what follows them, or no blocks for now."""
-        self._open_text += text.replace("\r", "")
+        """Return how many blocks stay and the blocks that follow them, or None if rendering is not due yet."""
+        self._open_text += clean_text(text.replace("\r", ""))
         return self._render() if self._render_due else (self._closed_blocks, None)
 
     @property
@@ -50,19 +53,18 @@ class _OpenPart:
 
     def _render(self) -> tuple[int, list[str]]:
         keep = self._closed_blocks
-        made = markdown_html.render_blocks(self._open_text, colours=False)
-        starts = markdown_html.find_block_starts(self._open_text) if len(made) > 1 else []
-        # A line that begins a block may yet turn out to belong to the one before; two blocks stay open for that.
-        if len(starts) == len(made) and len(made) > 2:
-            closed = len(made) - 2
-            self._open_text = "\n".join(self._open_text.split("\n")[starts[closed] :])
+        blocks = list(html.locate_blocks(self._open_text, colours=False))
+        # A line that begins a block may turn out to belong to the one before, so two blocks stay open.
+        if len(blocks) > 2:
+            closed = len(blocks) - 2
+            self._open_text = "\n".join(self._open_text.split("\n")[blocks[closed][0] :])
             self._closed_blocks += closed
         self._rendered_chars = len(self._open_text)
-        return keep, made
+        return keep, [block for _, block in blocks]
 
 
 class IncrementalRenderer:
-    """The draft of one turn. Pieces that it has already are passed over."""
+    """The draft of one turn. Chunks that were added before are ignored."""
 
     def __init__(self) -> None:
         self._parts: list[_OpenPart | None] = []
@@ -73,15 +75,14 @@ class IncrementalRenderer:
         return not self._parts
 
     def reset(self) -> None:
-        """The draft has become a message: what comes next begins a new one."""
+        """Start a new draft: the last one has become a message."""
         self._parts.clear()
 
-    def add(self, pieces: Iterable[DraftChunk]) -> list[RenderStep]:
-        """Take more pieces, in order; gives one step for each stretch of text or reasoning among them."""
-        return [
-            self._render_group(group)
-            for group in _group_pieces([p for p in pieces if p.n > self.last_number])
-        ]
+    def add(self, chunks: Iterable[DraftChunk]) -> list[RenderStep]:
+        """Add chunks in order; return one step for each run of text or reasoning, and for each picture or file."""
+        new = [chunk for chunk in chunks if chunk.n > self.last_number]
+        runs = groupby(new, key=lambda chunk: (chunk.thought, chunk.n if chunk.media else 0))
+        return [self._render_group(list(run)) for _, run in runs]
 
     def _render_group(self, group: list[DraftChunk]) -> RenderStep:
         first, self.last_number = group[0], group[-1].n
@@ -89,7 +90,7 @@ class IncrementalRenderer:
             self._parts.append(None)
             part = len(self._parts) - 1
             return RenderStep(n=self.last_number, part=part, thought=False, text="", media=first.media)
-        text = "".join(piece.text for piece in group)
+        text = "".join(chunk.text for chunk in group)
         current = self._parts[-1] if self._parts else None
         if current is None or current.thought != first.thought:
             current = _OpenPart(first.thought)
@@ -99,8 +100,3 @@ class IncrementalRenderer:
         return RenderStep(
             n=self.last_number, part=part, thought=first.thought, text=text, keep=keep, blocks=made
         )
-
-
-def _group_pieces(pieces: list[DraftChunk]) -> list[list[DraftChunk]]:
-    """Neighbouring pieces of one kind together; a picture or file is alone."""
-    return [list(group) for _, group in groupby(pieces, key=lambda p: (p.thought, p.n if p.media else 0))]

@@ -22,6 +22,7 @@ from keryx.markdown.tree import (
     LinkNode,
     ListItemNode,
     ListNode,
+    Node,
     ParagraphNode,
     QuoteNode,
     RuleNode,
@@ -30,6 +31,7 @@ from keryx.markdown.tree import (
     TableNode,
     TableRowNode,
     TextNode,
+    child_nodes,
     visible_text,
 )
 
@@ -38,6 +40,11 @@ def inlines(markdown: str) -> tuple[Inline, ...]:
     (block,) = parse(markdown).blocks
     assert isinstance(block, ParagraphNode)
     return block.children
+
+
+def links(node: Node) -> list[LinkNode]:
+    own = [node] if isinstance(node, LinkNode) else []
+    return own + [link for child in child_nodes(node) for link in links(child)]
 
 
 def only(markdown: str) -> Block:
@@ -54,13 +61,14 @@ def test_blocks() -> None:
 
 
 def test_lists_keep_their_numbers_and_nesting() -> None:
-    inner = ListNode((ListItemNode((ParagraphNode((TextNode("b"),)),), None),))
-    assert only("7. a\n   - b\n8. c") == ListNode(
-        (
-            ListItemNode((ParagraphNode((TextNode("a"),)), inner), 7),
-            ListItemNode((ParagraphNode((TextNode("c"),)),), 8),
-        )
-    )
+    a, b, c = (ParagraphNode((TextNode(text),), tight=True) for text in "abc")
+    inner = ListNode((ListItemNode((b,), None),))
+    assert only("7. a\n   - b\n8. c") == ListNode((ListItemNode((a, inner), 7), ListItemNode((c,), 8)))
+
+
+def test_a_list_with_empty_lines_has_paragraphs() -> None:
+    a, b = (ParagraphNode((TextNode(text),)) for text in "ab")
+    assert only("- a\n\n- b") == ListNode((ListItemNode((a,)), ListItemNode((b,))))
 
 
 def test_a_row_keeps_cells_beyond_the_header_and_drops_missing_ones() -> None:
@@ -93,10 +101,37 @@ def test_links() -> None:
         ImageNode((TextNode("https://x.org"),), "https://x.org", bare=True),
     )
     assert inlines("[![a](http://x)](http://y)") == (LinkNode((TextNode("a"),), "http://y"),)
-    assert inlines("[a `]` [b](http://x) c](http://y)")[-2:] == (
+    assert inlines("[a `]` [b](http://x) c](docs/y)")[-2:] == (
         LinkNode((TextNode("b"),), "http://x"),
-        TextNode(" c](http://y)"),
+        TextNode(" c](docs/y)"),
     )
+    assert inlines('[a](https://x.org "b")') == (LinkNode((TextNode("a"),), "https://x.org", title="b"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("see https://x.org/a_b.", "https://x.org/a_b"),
+        ("(https://x.org/a_(b))", "https://x.org/a_(b)"),
+        ("(at https://x.org).", "https://x.org"),
+        ("**https://x.org/?a=b&c=d**", "https://x.org/?a=b&c=d"),
+        ("請看https://x.org/a。謝謝", "https://x.org/a"),
+        ("http://[::1]:8080/a", "http://[::1]:8080/a"),
+        ("| https://x.org |\n|---|", "https://x.org"),
+        ("HTTPS://X.ORG", "HTTPS://X.ORG"),
+    ],
+)
+def test_a_bare_address_is_a_link(text: str, url: str) -> None:
+    assert links(parse(text)) == [LinkNode((TextNode(url),), url, bare=True)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["http://", "https://...", "xhttps://x.org", "`https://x.org`", "https://x.org/" + "a" * MAX_URL_LENGTH],
+)
+def test_no_link_is_seen_where_there_is_none(text: str) -> None:
+    assert links(parse(text)) == []
+    assert visible_text(parse(text)) == text.strip("`")
 
 
 @pytest.mark.parametrize(
@@ -113,6 +148,10 @@ def test_an_address_too_long_to_keep_whole_is_text() -> None:
 
 def test_html_and_reference_definitions_stay_visible() -> None:
     assert visible_text(parse("<b>a</b> <!-- c -->\n\n[d]: http://x")) == "<b>a</b> <!-- c -->[d]: http://x"
+
+
+def test_every_line_separator_ends_a_line() -> None:
+    assert visible_text(parse("a\r\nb\rc\x85d\u2028e\u2029f")) == "a\nb\nc\nd\ne\nf"
 
 
 def test_characters_no_platform_takes_are_replaced_one_for_one() -> None:
@@ -186,6 +225,9 @@ HOSTILE = {
     "numbers": "1. ",
     "tags": "<a",
     "addresses": "<http://a",
+    "bare addresses": "http://a",
+    "brackets after addresses": "http://a))]](",
+    "words before addresses": "a://http:/",
     "entities": "&a",
     "backslashes": "\\",
     "lines": "a\n",

@@ -1,0 +1,135 @@
+# Pygments has types for a part of itself only.
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+"""Markdown to sanitised HTML with highlighted code, for the page and for exported files."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from html import escape
+
+import nh3
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.token import STANDARD_TYPES
+from pygments.util import ClassNotFound
+
+from keryx.core.text import replace_for_page
+from keryx.markdown.html_writer import HtmlWriter
+from keryx.markdown.parser import parse_blocks
+from keryx.markdown.tree import CodeBlockNode, ImageNode, LinkNode, TableNode
+
+# A longer text is shown as it is.
+MAX_CHARS = 300_000
+_MAX_CODE_CHARS = 60_000
+_CACHE_SIZE = 4_096
+_MAX_CACHED_CHARS = 20_000
+_NO_MARKUP = re.compile(r"[^`*_~\[\]<>&#|\\!+=:\-\n\r\x85\u2028\u2029/@]*\Z")
+_LIST_OR_CODE = re.compile(r"\s*\d+[.)]|\t| {4}")
+_URL_SCHEMES = {"http", "https", "mailto"}
+_TAGS = {
+    "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span",
+    "table", "thead", "tbody", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6",
+}  # fmt: skip
+_ATTRIBUTES = {"a": {"href", "title", "target"}, "ol": {"start"}, "pre": {"data-language"}}
+_CLASSES = {"span": {name for name in STANDARD_TYPES.values() if name}, "pre": {"code", "plain"}}
+_FORMATTER = HtmlFormatter[str](nowrap=True)
+
+
+def render(text: str) -> str:
+    """Return the HTML of a text. Short texts are cached."""
+    return _render_cached(text) if len(text) <= _MAX_CACHED_CHARS else "".join(render_blocks(text))
+
+
+def render_blocks(text: str, *, colours: bool = True) -> list[str]:
+    """Return the HTML of each top-level block; joined, it is the HTML of the text."""
+    return [html for _, html in locate_blocks(text, colours=colours)]
+
+
+def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str]]:
+    """Yield the HTML of each top-level block with the number of the line on which the block begins."""
+    if len(text) > MAX_CHARS:
+        yield 0, f'<pre class="plain">{escape_text(text)}</pre>'
+    elif _NO_MARKUP.match(text) and not _LIST_OR_CODE.match(text):
+        if shown := text.strip(" \t"):
+            yield 0, f"<p>{escape_text(shown)}</p>"
+    else:
+        writer = _COLOURED if colours else _UNCOLOURED
+        for line, block in parse_blocks(text):
+            end = "" if isinstance(block, CodeBlockNode) else "\n"
+            yield line, _sanitize(writer.block(block)) + end
+
+
+def escape_text(text: str) -> str:
+    """Return a text as HTML without markup."""
+    return escape(replace_for_page(text))
+
+
+def mark_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return a text as HTML with `<mark>` around the spans."""
+    out, end = list[str](), 0
+    for start, stop in spans:
+        out += (escape_text(text[end:start]), "<mark>", escape_text(text[start:stop]), "</mark>")
+        end = stop
+    return "".join((*out, escape_text(text[end:])))
+
+
+def highlight_code(code: str, language: str) -> str:
+    """Return code as HTML, with a `span` for each token if the language is known and the code not too long."""
+    if not language or len(code) > _MAX_CODE_CHARS:
+        return escape_text(code)
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return escape_text(code)
+    return highlight(replace_for_page(code), lexer, _FORMATTER)
+
+
+def build_highlight_rules(style: str) -> str:
+    """Return the style sheet for highlighted code, in one of the styles of Pygments."""
+    rules = str(HtmlFormatter[str](style=style, nobackground=True).get_style_defs("pre.code")).splitlines()
+    return "\n".join(rule for rule in rules if rule.startswith("pre.code ."))
+
+
+@lru_cache(_CACHE_SIZE)
+def _render_cached(text: str) -> str:
+    return "".join(render_blocks(text))
+
+
+def _sanitize(markup: str) -> str:
+    return nh3.clean(
+        markup,
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        allowed_classes=_CLASSES,
+        url_schemes=_URL_SCHEMES,
+        link_rel="noopener noreferrer nofollow",
+    )
+
+
+class _PageWriter(HtmlWriter):
+    def __init__(self, colours: bool) -> None:
+        self._colours = colours
+
+    def code_block(self, block: CodeBlockNode) -> str:
+        text = f"{block.text}\n" if block.text else ""
+        code = highlight_code(text, block.lang if self._colours else "")
+        return f'<pre class="code" data-language="{escape(block.lang)}"><code>{code}</code></pre>'
+
+    def table(self, table: TableNode) -> str:
+        columns = max(len(row.cells) for row in table.rows)
+        head, body = (
+            "".join(self.table_row(row, columns) for row in table.rows if row.header is header)
+            for header in (True, False)
+        )
+        return f"<table><thead>{head}</thead>{f'<tbody>{body}</tbody>' if body else ''}</table>"
+
+    def link(self, node: LinkNode | ImageNode) -> str:
+        text = self.inlines(node.children)
+        if node.url.partition(":")[0].lower() not in _URL_SCHEMES:
+            return text if node.bare else f"{text} ({escape(node.url)})"
+        title = f' title="{escape(node.title)}"' if node.title else ""
+        return f'<a href="{escape(node.url)}"{title} target="_blank">{text}</a>'
+
+
+_COLOURED, _UNCOLOURED = _PageWriter(True), _PageWriter(False)

@@ -1,0 +1,108 @@
+"""Writes the tree as HTML. The page and Matrix differ in a few elements only, which subclasses override."""
+
+from collections.abc import Iterable
+from html import escape
+from typing import assert_never
+
+from keryx.markdown.tree import (
+    Block,
+    BoldNode,
+    BreakNode,
+    CodeBlockNode,
+    CodeNode,
+    HeadingNode,
+    ImageNode,
+    Inline,
+    ItalicNode,
+    LinkNode,
+    ListItemNode,
+    ListNode,
+    ParagraphNode,
+    QuoteNode,
+    RuleNode,
+    StrikeNode,
+    TableCellNode,
+    TableNode,
+    TableRowNode,
+    TextNode,
+)
+
+
+class HtmlWriter:
+    """No white space is added between elements. All text and all attributes are escaped."""
+
+    strike_tag = "s"
+
+    def blocks(self, blocks: Iterable[Block]) -> str:
+        return "".join(map(self.block, blocks))
+
+    def block(self, block: Block) -> str:
+        match block:
+            case ParagraphNode():
+                text = self.inlines(block.children)
+                return text if block.tight else f"<p>{text}</p>"
+            case HeadingNode():
+                return f"<h{block.level}>{self.inlines(block.children)}</h{block.level}>"
+            case CodeBlockNode():
+                return self.code_block(block)
+            case QuoteNode():
+                return f"<blockquote>{self.blocks(block.blocks)}</blockquote>"
+            case ListNode():
+                return self._list(block.items)
+            case TableNode():
+                return self.table(block)
+            case RuleNode():
+                return "<hr>"
+            case _:
+                assert_never(block)
+
+    def code_block(self, block: CodeBlockNode) -> str:
+        lang = f' class="language-{escape(block.lang)}"' if block.lang else ""
+        code = escape("\n".join(block.lines))
+        return f"<pre><code{lang}>{code}\n</code></pre>"
+
+    def list_item(self, item: ListItemNode) -> str:
+        return self.blocks(item.blocks)
+
+    def table(self, table: TableNode) -> str:
+        return f"<table>{''.join(map(self.table_row, table.rows))}</table>"
+
+    def table_row(self, row: TableRowNode, columns: int = 0) -> str:
+        """Write a row, with empty cells for those that were cut off before it and those missing up to `columns`."""
+        tag = "th" if row.header else "td"
+        missing = columns - row.first_column - len(row.cells)
+        empty = TableCellNode(())
+        cells = (*[empty] * row.first_column, *row.cells, *[empty] * missing)
+        return "<tr>" + "".join(f"<{tag}>{self.inlines(cell.children)}</{tag}>" for cell in cells) + "</tr>"
+
+    def inlines(self, children: Iterable[Inline]) -> str:
+        return "".join(map(self.inline, children))
+
+    def inline(self, node: Inline) -> str:
+        match node:
+            case TextNode():
+                return escape(node.text)
+            case CodeNode():
+                return f"<code>{escape(node.text)}</code>"
+            case BreakNode():
+                return "<br>"
+            case BoldNode():
+                return f"<strong>{self.inlines(node.children)}</strong>"
+            case ItalicNode():
+                return f"<em>{self.inlines(node.children)}</em>"
+            case StrikeNode():
+                return f"<{self.strike_tag}>{self.inlines(node.children)}</{self.strike_tag}>"
+            case LinkNode() | ImageNode():
+                return self.link(node)
+            case _:
+                assert_never(node)
+
+    def link(self, node: LinkNode | ImageNode) -> str:
+        return f'<a href="{escape(node.url)}">{self.inlines(node.children)}</a>'
+
+    def _list(self, items: tuple[ListItemNode, ...]) -> str:
+        number = items[0].number if items else None
+        content = "".join(f"<li>{self.list_item(item)}</li>" for item in items)
+        if number is None:
+            return f"<ul>{content}</ul>"
+        return f'<ol start="{number}">{content}</ol>' if number != 1 else f"<ol>{content}</ol>"

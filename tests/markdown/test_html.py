@@ -1,0 +1,133 @@
+"""Sanitised HTML: nothing in a text runs or loads, and the markup is the one that the style sheet expects."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keryx.markdown import html
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt:alert(1))",
+    "[x](data:text/html;base64,PHNjcmlwdD4=)",
+    "[x](vbscript:x)",
+    "![x](javascript:alert(1))",
+    '![x"onerror="alert(1)](http://a.example/)',
+    "<a href='javascript:alert(1)'>x</a>",
+    "<svg/onload=alert(1)>",
+    "<iframe src=//evil.example></iframe>",
+    "```<script>\nalert(1)\n```",
+    '```"><script>alert(1)</script>\nx\n```',
+    "```html\n<script>alert(1)</script>\n```",
+    "<style>*{display:none}</style>",
+    "<div style='position:fixed'>x</div>",
+    "http://x.example/<script>",
+    "https://x.example/'onmouseover='alert(1)",
+    '<http://x.example/"onmouseover="alert(1)>',
+    "[x]: javascript:alert(1)\n\n[x]",
+    "<!--><script>alert(1)</script>-->",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "<math><mtext><script>alert(1)</script></mtext></math>",
+    "x\x00<scr\x00ipt>alert(1)</script>",
+    "| a |\n|---|\n| <script>alert(1)</script> |",
+    '[x](https://a.example "onclick=alert(1)")',
+    "<details open ontoggle=alert(1)>",
+    "<form action=javascript:alert(1)><button>x",
+    '<base href="//evil.example/">',
+    '<meta http-equiv=refresh content="0;url=javascript:alert(1)">',
+)
+_TAG = re.compile(r"<\s*/?\s*([a-zA-Z0-9]+)([^>]*)>")
+_KNOWN = frozenset(
+    [
+        "p",
+        "br",
+        "hr",
+        "em",
+        "strong",
+        "s",
+        "code",
+        "pre",
+        "blockquote",
+        "ul",
+        "ol",
+        "li",
+        "a",
+        "span",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+    ]
+)
+_ATTRIBUTES = frozenset({"href", "title", "target", "rel", "start", "data-language", "class"})
+
+
+def assert_safe(page: str) -> None:
+    for tag, attributes in _TAG.findall(page):
+        assert tag in _KNOWN, page
+        for name, value in re.findall(r'([\w-]+)="([^"]*)"', attributes):
+            assert name in _ATTRIBUTES, page
+            assert name != "href" or value.startswith(("http://", "https://", "mailto:")), page
+        assert not re.search(r"\son\w+\s*=", re.sub(r'"[^"]*"', "", attributes)), page
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_hostile_comes_through(text: str) -> None:
+    for shown in (text, f"before\n\n{text}\n\nafter", f"- {text}\n- b", f"> {text}"):
+        assert_safe(html.render(shown))
+        assert_safe("".join(html.render_blocks(shown, colours=False)))
+    assert_safe(html.mark_spans(text, [(0, 3)]).replace("<mark>", "").replace("</mark>", ""))
+
+
+@given(st.lists(st.sampled_from((*HOSTILE, "\n", " ", "`", "*", "[", "](", ")", "<", '"', "|")), max_size=8))
+def test_no_mixture_of_hostile_text_comes_through(pieces: list[str]) -> None:
+    assert_safe(html.render("".join(pieces)))
+
+
+@given(st.text())
+def test_any_text_is_rendered(text: str) -> None:
+    assert_safe(html.render(text))
+    assert "".join(html.render_blocks(text)) == html.render(text)
+
+
+def test_code_is_coloured_addresses_are_links_and_pictures_are_not_loaded() -> None:
+    page = html.render("see https://a.example/x). ![cat](https://b.example/cat.png)\n\n```python\nx = 1\n```")
+    assert '<a href="https://a.example/x" target="_blank" rel="noopener noreferrer nofollow">' in page
+    assert "<img" not in page
+    assert '<a href="https://b.example/cat.png"' in page
+    assert '<pre class="code" data-language="python"><code><span class="n">x</span>' in page
+
+
+def test_a_very_long_text_is_shown_plainly() -> None:
+    assert html.render("*" * 400_000).startswith('<pre class="plain">')
+
+
+def test_the_elements_of_the_page() -> None:
+    assert html.render("# a **b**\n\nc\nd ~~e~~\n\n> f") == (
+        "<h1>a <strong>b</strong></h1>\n<p>c<br>d <s>e</s></p>\n<blockquote><p>f</p></blockquote>\n"
+    )
+    assert html.render("3. a\n   - b\n4. c") == (
+        '<ol start="3"><li>a<ul><li>b</li></ul></li><li>c</li></ol>\n'
+    )
+    assert html.render("- a\n\n- b") == "<ul><li><p>a</p></li><li><p>b</p></li></ul>\n"
+    assert html.render("|a|b|\n|-|-|\n|c|") == (
+        "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>c</td><td></td></tr></tbody></table>\n"
+    )
+    assert html.render("    <x>\n") == '<pre class="code" data-language=""><code>&lt;x&gt;\n</code></pre>'
+    assert 'title="t" target="_blank"' in html.render('[a](https://x.org "t")')
+
+
+def test_an_address_that_the_page_does_not_follow_is_shown() -> None:
+    assert html.render("[a](magnet:?x) <ftp://b.example>") == "<p>a (magnet:?x) ftp://b.example</p>\n"
