@@ -159,12 +159,10 @@ def http() -> str:
 
 def _operation(operation: Operation) -> str:
     query = operation.query.__name__ if operation.query else ""
-    body = operation.body.__name__ if operation.body else operation.body_media_type
-    response = (
-        operation.response_type.__name__
-        if operation.response_type
-        else ", ".join(operation.media_types) or "nothing"
-    )
+    body = openapi.publish_name(operation.body.__name__) if operation.body else operation.body_media_type
+    response = ", ".join(operation.media_types) or "nothing"
+    if operation.response_type:
+        response = openapi.publish_name(operation.response_type.__name__)
     request = f"`{operation.method} {operation.path}`"
     return f"| {request} | {query} | {body} | {response} | {operation.summary} |"
 
@@ -180,7 +178,9 @@ def _types(module: ModuleType) -> Iterator[str]:
             isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
         )
         if mine and msgspec.structs.fields(kind):
-            yield f"### {name}\n\n{_about(kind)}\n\n{_fields(kind)}".replace("\n\n\n\n", "\n\n")
+            yield f"### {openapi.publish_name(name)}\n\n{_about(kind)}\n\n{_fields(kind)}".replace(
+                "\n\n\n\n", "\n\n"
+            )
 
 
 def _about(kind: type) -> str:

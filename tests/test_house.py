@@ -108,21 +108,16 @@ def path(module: Path) -> str:
     return str(module.relative_to(SOURCE))
 
 
-def is_api_schema(module: Path) -> bool:
-    return path(module).startswith(("surfaces/web/schema", "surfaces/web/request_schema"))
-
-
 def classes(module: Path) -> Iterator[str]:
     tree = ast.parse(module.read_text(encoding="utf-8"))
     return (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
-def test_a_class_name_is_used_once_outside_the_api_schema() -> None:
+def test_a_class_name_is_used_once() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for module in MODULES:
-        if not is_api_schema(module):
-            for name in classes(module):
-                places[name].append(path(module))
+        for name in classes(module):
+            places[name].append(path(module))
     assert not {name: where for name, where in places.items() if len(where) > 1}
 
 

@@ -15,7 +15,7 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.surfaces.web.request import Installation
-from keryx.surfaces.web.schema import Model, Setting
+from keryx.surfaces.web.schema import ModelSchema, Setting
 from keryx.surfaces.web.server import WebApp
 
 SECONDS = 15
@@ -28,7 +28,7 @@ OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
 FACTS = Installation(
     version="1.2.3",
     agent="echo",
-    models=(Model(name="small", host="models.example", default=True),),
+    models=(ModelSchema(name="small", host="models.example", default=True),),
     settings=(Setting(name="port", value="7337", source="default"),),
 )
 

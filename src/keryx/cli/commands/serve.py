@@ -90,7 +90,7 @@ def _describe_installation(settings: Settings, accounts: Mapping[str, PlatformRe
         agent=settings.active_agent,
         accounts=accounts,
         models=tuple(
-            schema.Model(
+            schema.ModelSchema(
                 name=m.name, host=m.host, context=m.context, images=m.images, default=m.name == default
             )
             for m in models

@@ -11,8 +11,10 @@ from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.schema import Problem
 from keryx.surfaces.web.stream import events
 
-_REF = "#/components/schemas/{name}"
-# Types whose published name differs from the name of their class.
+_REF_PREFIX = "#/components/schemas/"
+_REF = f"{_REF_PREFIX}{{name}}"
+# Response types have a suffix where core has a class of the same name, and bodies always; published names have none.
+_PRIVATE_SUFFIX = re.compile(r"(Schema|Form)\Z")
 _PUBLISHED_NAMES = {"SessionSettings": "Settings"}
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _IDEMPOTENCY_HEADER = {
@@ -24,12 +26,15 @@ _IDEMPOTENCY_HEADER = {
 }
 _PROBLEM = {
     "description": "What went wrong, and what to do next.",
-    "content": {PROBLEM_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
+    "content": {PROBLEM_TYPE: {"schema": {"$ref": f"{_REF_PREFIX}Problem"}}},
 }
 
 
 def build_document(version: str) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of every operation."""
+    """Build the OpenAPI 3.1 document of all operations."""
+    types: list[Any] = [events.Event, Problem]
+    types += [o.response_type for o in OPERATIONS if o.response_type]
+    types += [o.body for o in OPERATIONS if o.body]
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _build_operation(operation)
@@ -42,7 +47,7 @@ def build_document(version: str) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": _build_components(),
+            "schemas": _build_schemas(types),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "keryx"},
@@ -53,12 +58,17 @@ def build_document(version: str) -> dict[str, Any]:
 
 
 def build_type_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON schema of one type, with the others by reference."""
-    return _build_schemas([kind])[_publish_name(kind)]
+    """Build the JSON schema of one type, with references to the types it contains."""
+    return _build_schemas([kind])[publish_name(kind.__name__)]
+
+
+def publish_name(class_name: str) -> str:
+    """Return the name that a type has in the document."""
+    return _PUBLISHED_NAMES.get(class_name) or _PRIVATE_SUFFIX.sub("", class_name)
 
 
 def describe_type(schema: dict[str, Any]) -> str:
-    """A type in words, for people."""
+    """Describe the type of a field in words, for the reference."""
     if "anyOf" in schema:
         return " or ".join(describe_type(option) for option in schema["anyOf"])
     if "$ref" in schema:
@@ -70,57 +80,48 @@ def describe_type(schema: dict[str, Any]) -> str:
     return str(schema.get("format") or schema.get("type", "anything"))
 
 
-def _build_components() -> dict[str, Any]:
-    named: list[Any] = [events.Event, Problem]
-    named += [o.response_type for o in OPERATIONS if o.response_type]
-    named += [o.body for o in OPERATIONS if o.body]
-    return _build_schemas(named)
-
-
 def _build_schemas(kinds: list[Any]) -> dict[str, Any]:
-    """The schemas of types and of all that they contain, by published name."""
+    """Build the schemas of types and of the types they contain, by published name."""
     _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
-    return {_PUBLISHED_NAMES.get(name, name): _publish(schema) for name, schema in components.items()}
+    return {publish_name(name): _publish(schema) for name, schema in components.items()}
 
 
 def _publish(schema: Any) -> Any:
-    """A schema in which titles and references are published names."""
+    """Replace class names by published names in the titles and references of a schema."""
     if isinstance(schema, list):
         return [_publish(item) for item in cast(list[Any], schema)]
-    if not isinstance(schema, dict):
-        return schema
-    published = {key: _publish(value) for key, value in cast(dict[str, Any], schema).items()}
-    if isinstance(title := published.get("title"), str):
-        published["title"] = _PUBLISHED_NAMES.get(title, title)
-    if isinstance(reference := published.get("$ref"), str):
-        name = reference.rpartition("/")[2]
-        published["$ref"] = _REF.format(name=_PUBLISHED_NAMES.get(name, name))
-    return published
-
-
-def _publish_name(kind: type) -> str:
-    return _PUBLISHED_NAMES.get(kind.__name__, kind.__name__)
+    if isinstance(schema, dict):
+        published = {key: _publish(value) for key, value in cast(dict[str, Any], schema).items()}
+        if isinstance(title := published.get("title"), str):
+            published["title"] = publish_name(title)
+        return published
+    if isinstance(schema, str) and schema.startswith(_REF_PREFIX):
+        return _REF_PREFIX + publish_name(schema.removeprefix(_REF_PREFIX))
+    return schema
 
 
 def _build_operation(operation: Operation) -> dict[str, Any]:
-    made: dict[str, Any] = {
+    built: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": _build_parameters(operation),
         "responses": _build_responses(operation),
     }
     if operation.body:
-        schema = {"$ref": _REF.format(name=_publish_name(operation.body))}
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        built["requestBody"] = {"required": True, "content": _build_json_content(operation.body)}
     if operation.body_media_type:
-        made["requestBody"] = {"required": True, "content": {operation.body_media_type: {"schema": {}}}}
+        built["requestBody"] = {"required": True, "content": {operation.body_media_type: {"schema": {}}}}
     if operation.role is RequiredRole.NONE:
-        made["security"] = []
-    return made
+        built["security"] = []
+    return built
+
+
+def _build_json_content(kind: type) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REF_PREFIX + publish_name(kind.__name__)}}}
 
 
 def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(operation.path)
     ]
@@ -128,7 +129,7 @@ def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
         (_,), components = msgspec.json.schema_components([operation.query], ref_template=_REF)
         schema = components[operation.query.__name__]
         for name, kind in schema.get("properties", {}).items():
-            found.append(
+            parameters.append(
                 {
                     "name": name,
                     "in": "query",
@@ -136,11 +137,11 @@ def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
                     "schema": _inline_schema(kind, components),
                 }
             )
-    return [*found, _IDEMPOTENCY_HEADER] if operation.idempotent else found
+    return [*parameters, _IDEMPOTENCY_HEADER] if operation.idempotent else parameters
 
 
 def _inline_schema(kind: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    """A kind of parameter without references; what may be left out is never null in an address."""
+    """Build the schema of a query parameter: without references, and without null, which a URL cannot express."""
     options = [o for o in kind.get("anyOf", ()) if o != {"type": "null"}]
     if options:
         kind = {**options[0], **{k: v for k, v in kind.items() if k not in ("anyOf", "default")}}
@@ -155,7 +156,6 @@ def _build_responses(operation: Operation) -> dict[str, Any]:
         return {"200": {"description": operation.summary, "content": content}, **problems}
     if operation.response_type is None:
         return {"204": {"description": "Done."}, **problems}
-    schema = {"$ref": _REF.format(name=_publish_name(operation.response_type))}
-    body = {"description": operation.summary, "content": {"application/json": {"schema": schema}}}
-    same = {"304": {"description": "The caller has it already."}} if operation.etag else {}
-    return {str(operation.status): body, **same, **problems}
+    success = {"description": operation.summary, "content": _build_json_content(operation.response_type)}
+    unchanged = {"304": {"description": "The caller has it already."}} if operation.etag else {}
+    return {str(operation.status): success, **unchanged, **problems}

@@ -40,10 +40,10 @@ _MAX_INPUT_LINE_CHARS = 120
 _MAX_SUMMARY_CHARS = 2_000
 
 
-def session(listed: SessionListItem, *, read: int | None = None) -> schema.Session:
+def session(listed: SessionListItem, *, read: int | None = None) -> schema.SessionSchema:
     found = listed.session
     origin = found.origin or Source(platform=found.surface)
-    return schema.Session(
+    return schema.SessionSchema(
         id=found.id,
         surface=found.surface,
         created_at=found.created_at,
@@ -82,9 +82,9 @@ def session_page(found: SessionListPage) -> schema.SessionPage:
     )
 
 
-def message(found: Message, *, full: bool = False) -> schema.Message:
+def message(found: Message, *, full: bool = False) -> schema.MessageSchema:
     """A message with its html. Long tool input and output is cut unless it is asked for in `full`."""
-    return schema.Message(
+    return schema.MessageSchema(
         id=found.id,
         session=found.session,
         seq=found.seq,
@@ -102,8 +102,8 @@ def message(found: Message, *, full: bool = False) -> schema.Message:
     )
 
 
-def turn(found: Turn) -> schema.Turn:
-    return schema.Turn(
+def turn(found: Turn) -> schema.TurnSchema:
+    return schema.TurnSchema(
         id=found.id,
         session=found.session,
         state=found.state,
@@ -136,8 +136,8 @@ def draft(running: Turn, pieces: list[DraftChunk]) -> schema.Draft:
     return schema.Draft(turn=running.id, n=pieces[-1].n if pieces else 0, parts=parts)
 
 
-def delivery(found: Delivery) -> schema.Delivery:
-    return schema.Delivery(
+def delivery(found: Delivery) -> schema.DeliverySchema:
+    return schema.DeliverySchema(
         id=found.id,
         target=str(found.target),
         platform=found.target.platform,
@@ -154,8 +154,8 @@ def delivery(found: Delivery) -> schema.Delivery:
     )
 
 
-def question(found: AskedQuestion) -> schema.Question:
-    return schema.Question(
+def question(found: AskedQuestion) -> schema.QuestionSchema:
+    return schema.QuestionSchema(
         id=found.id,
         session=found.session,
         turn=found.turn,
@@ -164,15 +164,17 @@ def question(found: AskedQuestion) -> schema.Question:
         asked_at=found.created_at,
         detail=found.question.detail,
         tool=found.question.tool,
-        options=[schema.Option(id=o.id, label=o.label, consent=o.consent) for o in found.question.options],
+        options=[
+            schema.OptionSchema(id=o.id, label=o.label, consent=o.consent) for o in found.question.options
+        ],
         answer=found.answer,
         note=found.note,
         expires_at=found.expires_at,
     )
 
 
-def epoch(found: Epoch) -> schema.Epoch:
-    return schema.Epoch(
+def epoch(found: Epoch) -> schema.EpochSchema:
+    return schema.EpochSchema(
         number=found.number,
         first_seq=found.first_seq,
         summary=found.summary,
@@ -181,8 +183,8 @@ def epoch(found: Epoch) -> schema.Epoch:
     )
 
 
-def project(found: Project) -> schema.Project:
-    return schema.Project(
+def project(found: Project) -> schema.ProjectSchema:
+    return schema.ProjectSchema(
         id=found.id,
         name=found.name,
         created_at=found.created_at,
@@ -191,8 +193,8 @@ def project(found: Project) -> schema.Project:
     )
 
 
-def lane(found: Lane, *, title: str = "") -> schema.Lane:
-    return schema.Lane(
+def lane(found: Lane, *, title: str = "") -> schema.LaneSchema:
+    return schema.LaneSchema(
         id=encode_lane_id(found.key),
         key=found.key,
         platform=found.source.platform,
@@ -260,8 +262,8 @@ def branch(found: LineageEntry) -> schema.Branch:
     )
 
 
-def usage(found: SpendingReport) -> schema.Usage:
-    return schema.Usage(
+def usage(found: SpendingReport) -> schema.UsageSchema:
+    return schema.UsageSchema(
         days=[
             schema.UsageRow(
                 day=row.day.isoformat(),
@@ -299,8 +301,8 @@ def composer(found: UnsentMessage, known: Mapping[str, Media]) -> schema.Compose
     return schema.Composer(text=found.text, media=[media(known[m]) for m in found.media if m in known])
 
 
-def pairing(found: Pairing) -> schema.Pairing:
-    return schema.Pairing(
+def pairing(found: Pairing) -> schema.PairingSchema:
+    return schema.PairingSchema(
         id=encode_person_id(found.platform, found.person),
         platform=found.platform,
         person=found.person,
@@ -310,8 +312,8 @@ def pairing(found: Pairing) -> schema.Pairing:
     )
 
 
-def grant(found: Grant) -> schema.Grant:
-    return schema.Grant(
+def grant(found: Grant) -> schema.GrantSchema:
+    return schema.GrantSchema(
         id=encode_person_id(found.platform, found.person),
         platform=found.platform,
         person=found.person,
@@ -362,17 +364,17 @@ def _chat_label(source: Source) -> str:
     return source.chat_name or source.topic or source.user_name or ""
 
 
-def _part(part: Part, cut: int | None) -> schema.Part:
+def _part(part: Part, cut: int | None) -> schema.PartSchema:
     match part:
         case core.Text(text):
             shown = text if cut is None else text[: html.MAX_CHARS]
-            return schema.Text(text=shown, html=html.render(shown), cut=len(shown) < len(text))
+            return schema.TextSchema(text=shown, html=html.render(shown), cut=len(shown) < len(text))
         case core.Reasoning(text):
-            return schema.Reasoning(text=text, html=html.render(text))
+            return schema.ReasoningSchema(text=text, html=html.render(text))
         case core.Notice(kind=kind):
-            return schema.Notice(text=compaction.describe_notice(part), kind=kind)
+            return schema.NoticeSchema(text=compaction.describe_notice(part), kind=kind)
         case core.ToolCall(id_, name, given):
-            return schema.ToolCall(
+            return schema.ToolCallSchema(
                 id=id_,
                 name=name,
                 input=given[:cut],
@@ -381,7 +383,7 @@ def _part(part: Part, cut: int | None) -> schema.Part:
             )
         case core.ToolResult(id_, name, output, failed):
             long = cut is not None and len(output) > cut
-            return schema.ToolResult(id=id_, name=name, output=output[:cut], failed=failed, cut=long)
+            return schema.ToolResultSchema(id=id_, name=name, output=output[:cut], failed=failed, cut=long)
         case core.Image() | core.File() | core.Audio():
             return media(part)
         case _:

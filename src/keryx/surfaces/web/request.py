@@ -28,7 +28,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str = ""
     agent: str = ""
-    models: tuple[schema.Model, ...] = ()
+    models: tuple[schema.ModelSchema, ...] = ()
     settings: tuple[schema.Setting, ...] = ()
     # The connected platforms, each with the accounts that can send there.
     accounts: Mapping[str, PlatformReach] | None = None

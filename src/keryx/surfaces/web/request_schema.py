@@ -1,4 +1,7 @@
-"""Types of API requests: query parameters and JSON bodies. Unknown fields are refused."""
+"""Types of API requests: query parameters and JSON bodies. Unknown fields are refused.
+
+The docstrings of bodies are published in the OpenAPI document, and their names without the suffix `Form`.
+"""
 
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +21,10 @@ Seq = Annotated[int, Meta(ge=0, le=1 << 53)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 MessageText = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
 Timestamp = Annotated[datetime, Meta(tz=True)]
+Title = Annotated[str, Meta(max_length=1000)]
+Colour = Annotated[str, Meta(max_length=32, pattern=r"^[#a-zA-Z0-9(),.% -]*$")]
+MediaIds = Annotated[list[Name], Meta(max_length=20)]
+WorkingDirectory = Annotated[str, Meta(max_length=4096)]
 
 
 class Archived(StrEnum):
@@ -44,7 +51,7 @@ class SendWith(StrEnum):
 
 
 class RequestForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all requests have in common."""
+    """The base of request types."""
 
 
 class EmptyQuery(RequestForm, frozen=True, kw_only=True):
@@ -59,7 +66,7 @@ class SessionQuery(RequestForm, frozen=True, kw_only=True):
     pinned: bool | None = None
     archived: Archived = Archived.NO
     activity: Activity | None = None
-    cwd: Annotated[str, Meta(max_length=4096)] | None = None
+    cwd: WorkingDirectory | None = None
     since: Timestamp | None = None
     jobs: bool = False
     after: Annotated[str, Meta(max_length=200)] | None = None
@@ -131,29 +138,29 @@ class UploadQuery(RequestForm, frozen=True, kw_only=True):
     name: Annotated[str, Meta(max_length=255)] = ""
 
 
-class Begin(RequestForm, frozen=True, kw_only=True):
+class BeginForm(RequestForm, frozen=True, kw_only=True):
     """The first message of a new conversation. `media` are ids of uploads."""
 
     text: MessageText = ""
-    media: Annotated[list[Name], Meta(max_length=20)] = []
+    media: MediaIds = []
     settings: SessionSettings = SessionSettings()
     project: Name | None = None
-    cwd: Annotated[str, Meta(max_length=4096)] = ""
+    cwd: WorkingDirectory = ""
 
 
-class Send(RequestForm, frozen=True, kw_only=True):
+class SendForm(RequestForm, frozen=True, kw_only=True):
     """A message. `busy` says what it does while a turn runs; without it the conversation's setting does."""
 
     text: MessageText = ""
-    media: Annotated[list[Name], Meta(max_length=20)] = []
+    media: MediaIds = []
     busy: BusyMode | None = None
 
 
-class SessionChange(RequestForm, frozen=True, kw_only=True):
+class SessionChangeForm(RequestForm, frozen=True, kw_only=True):
     """What is left out stays. `project` null takes it out of its project; `ended` false opens it again. `settings`
     replaces all of them."""
 
-    title: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
+    title: Title | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     ended: bool | UnsetType = UNSET
@@ -161,73 +168,73 @@ class SessionChange(RequestForm, frozen=True, kw_only=True):
     settings: SessionSettings | UnsetType = UNSET
 
 
-class Rewrite(RequestForm, frozen=True, kw_only=True):
+class RewriteForm(RequestForm, frozen=True, kw_only=True):
     text: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 
-class Stop(RequestForm, frozen=True, kw_only=True):
+class StopForm(RequestForm, frozen=True, kw_only=True):
     """`queue`: drop what waits too."""
 
     queue: bool = False
 
 
-class Undo(RequestForm, frozen=True, kw_only=True):
+class UndoForm(RequestForm, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=1000)] = 1
 
 
-class Fork(RequestForm, frozen=True, kw_only=True):
+class ForkForm(RequestForm, frozen=True, kw_only=True):
     """A copy up to message `through`; without it, up to the last complete turn. With `text`, that is sent to the copy:
     to edit and resend message 7, fork through 6 with the new text."""
 
     through: Seq | None = None
-    title: Annotated[str, Meta(max_length=1000)] | None = None
+    title: Title | None = None
     text: MessageText = ""
-    media: Annotated[list[Name], Meta(max_length=20)] = []
+    media: MediaIds = []
 
 
-class Compose(RequestForm, frozen=True, kw_only=True):
+class ComposeForm(RequestForm, frozen=True, kw_only=True):
     text: MessageText = ""
-    media: Annotated[list[Name], Meta(max_length=20)] = []
+    media: MediaIds = []
 
 
-class Read(RequestForm, frozen=True, kw_only=True):
+class ReadForm(RequestForm, frozen=True, kw_only=True):
     """The last message that was seen."""
 
     seq: Seq
 
 
-class AddProject(RequestForm, frozen=True, kw_only=True):
+class AddProjectForm(RequestForm, frozen=True, kw_only=True):
     name: Name
-    colour: Annotated[str, Meta(max_length=32, pattern=r"^[#a-zA-Z0-9(),.% -]*$")] = ""
+    colour: Colour = ""
 
 
-class ProjectChange(RequestForm, frozen=True, kw_only=True):
+class ProjectChangeForm(RequestForm, frozen=True, kw_only=True):
     name: Name | UnsetType = UNSET
-    colour: Annotated[str, Meta(max_length=32, pattern=r"^[#a-zA-Z0-9(),.% -]*$")] | UnsetType = UNSET
+    colour: Colour | UnsetType = UNSET
 
 
-class LaneChange(RequestForm, frozen=True, kw_only=True):
+class LaneChangeForm(RequestForm, frozen=True, kw_only=True):
     suspended: bool
 
 
-class Answer(RequestForm, frozen=True, kw_only=True):
+class AnswerForm(RequestForm, frozen=True, kw_only=True):
     """The id of an option, or free text where there are none."""
 
     answer: Annotated[str, Meta(min_length=1, max_length=10_000)]
 
 
-class Approve(RequestForm, frozen=True, kw_only=True):
+class ApproveForm(RequestForm, frozen=True, kw_only=True):
     platform: Name
     code: Annotated[str, Meta(min_length=1, max_length=32)]
 
 
-class SignIn(RequestForm, frozen=True, kw_only=True):
+class SignInForm(RequestForm, frozen=True, kw_only=True):
     """The password or the token."""
 
     secret: Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
-class Prefer(RequestForm, frozen=True, kw_only=True):
+class PreferForm(RequestForm, frozen=True, kw_only=True):
     theme: Theme | UnsetType = UNSET
     send_with: SendWith | UnsetType = UNSET
     details: bool | UnsetType = UNSET
@@ -244,7 +251,7 @@ class RunsQuery(RequestForm, frozen=True, kw_only=True):
     limit: Limit = 20
 
 
-class AddJob(RequestForm, frozen=True, kw_only=True):
+class AddJobForm(RequestForm, frozen=True, kw_only=True):
     """`schedule`: 30m (once), every 2h, 0 9 * * mon-fri, @daily or 2030-01-31T09:00. `to`: local, a platform, or
     platform:chat, with commas; without it the answers stay in the conversations of the runs."""
 
@@ -255,5 +262,5 @@ class AddJob(RequestForm, frozen=True, kw_only=True):
     zone: Annotated[str, Meta(max_length=100)] = ""
 
 
-class JobChange(RequestForm, frozen=True, kw_only=True):
+class JobChangeForm(RequestForm, frozen=True, kw_only=True):
     paused: bool

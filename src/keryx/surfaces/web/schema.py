@@ -1,4 +1,8 @@
-"""Types of API responses. Times are UTC, HTML is sanitised, and fields with their default value are left out of the JSON."""
+"""Types of API responses. Times are UTC, HTML is sanitised, and fields with their default value are left out of the JSON.
+
+The docstrings are published in the OpenAPI document. So are the names, without the suffix `Schema`, which tells a type from
+the core class that it shows.
+"""
 
 from datetime import datetime
 from typing import TypeAlias
@@ -14,11 +18,11 @@ from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Tokens
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all answers have in common."""
+class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The base of response types."""
 
 
-class Session(View, frozen=True, kw_only=True):
+class SessionSchema(Schema, frozen=True, kw_only=True):
     """A conversation, in lists and alone. `platform` and `place` say where it began; `read` is the last message that
     the viewer has seen, known in lists and snapshots only: there is something unread if `last_seq` is above it. `cost`
     is in millionths."""
@@ -54,14 +58,14 @@ class Session(View, frozen=True, kw_only=True):
     context_limit: int | None = None
 
 
-class SessionPage(View, frozen=True, kw_only=True):
+class SessionPage(Schema, frozen=True, kw_only=True):
     """Sessions, pinned first, then by last message. `next` is what `after` takes for the next page."""
 
-    sessions: list[Session]
+    sessions: list[SessionSchema]
     next: str | None = None
 
 
-class Text(View, frozen=True, kw_only=True, tag="text", tag_field="type"):
+class TextSchema(Schema, frozen=True, kw_only=True, tag="text", tag_field="type"):
     """`cut`: only the beginning; the message asked for alone has it all."""
 
     text: str
@@ -69,17 +73,17 @@ class Text(View, frozen=True, kw_only=True, tag="text", tag_field="type"):
     cut: bool = False
 
 
-class Reasoning(View, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
+class ReasoningSchema(Schema, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
     text: str
     html: str
 
 
-class Notice(View, frozen=True, kw_only=True, tag="notice", tag_field="type"):
+class NoticeSchema(Schema, frozen=True, kw_only=True, tag="notice", tag_field="type"):
     text: str
     kind: str = ""
 
 
-class ToolCall(View, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
+class ToolCallSchema(Schema, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
     """`input` is the JSON text as the model wrote it; `main` its first short value, for one line."""
 
     id: str
@@ -89,7 +93,7 @@ class ToolCall(View, frozen=True, kw_only=True, tag="tool_call", tag_field="type
     cut: bool = False
 
 
-class ToolResult(View, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
+class ToolResultSchema(Schema, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
     """`cut`: only the beginning; the message asked for alone has it all."""
 
     id: str
@@ -99,7 +103,7 @@ class ToolResult(View, frozen=True, kw_only=True, tag="tool_result", tag_field="
     cut: bool = False
 
 
-class Media(View, frozen=True, kw_only=True, tag="media", tag_field="type"):
+class Media(Schema, frozen=True, kw_only=True, tag="media", tag_field="type"):
     """A picture, sound or file. `kind` is image, audio or file."""
 
     media: str
@@ -110,10 +114,12 @@ class Media(View, frozen=True, kw_only=True, tag="media", tag_field="type"):
     transcript: str = ""
 
 
-Part: TypeAlias = Text | Reasoning | Notice | ToolCall | ToolResult | Media
+PartSchema: TypeAlias = (
+    TextSchema | ReasoningSchema | NoticeSchema | ToolCallSchema | ToolResultSchema | Media
+)
 
 
-class Message(View, frozen=True, kw_only=True):
+class MessageSchema(Schema, frozen=True, kw_only=True):
     """One entry of a conversation; `id` is `<session>.<seq>`. `client` is the idempotency key it was sent with.
     `undone` is above zero for what an undo took back."""
 
@@ -122,7 +128,7 @@ class Message(View, frozen=True, kw_only=True):
     seq: int
     role: Role
     at: datetime
-    parts: list[Part]
+    parts: list[PartSchema]
     turn: str | None = None
     epoch: int = 0
     author: str = ""
@@ -133,15 +139,15 @@ class Message(View, frozen=True, kw_only=True):
     undone: int = 0
 
 
-class MessageWindow(View, frozen=True, kw_only=True):
+class MessageWindow(Schema, frozen=True, kw_only=True):
     """Messages without a gap, oldest first. `earlier` and `later`: there are more in that direction."""
 
-    messages: list[Message]
+    messages: list[MessageSchema]
     earlier: bool = False
     later: bool = False
 
 
-class Turn(View, frozen=True, kw_only=True):
+class TurnSchema(Schema, frozen=True, kw_only=True):
     """One unit of work of an agent. `to` is where the answer goes beside the conversation."""
 
     id: str
@@ -160,7 +166,7 @@ class Turn(View, frozen=True, kw_only=True):
     to: str = ""
 
 
-class DraftPart(View, frozen=True, kw_only=True):
+class DraftPart(Schema, frozen=True, kw_only=True):
     """A stretch of the answer that is being written: reasoning, text, or a picture or file. `blocks` are the html of its
     paragraphs."""
 
@@ -170,7 +176,7 @@ class DraftPart(View, frozen=True, kw_only=True):
     media: Media | None = None
 
 
-class Draft(View, frozen=True, kw_only=True):
+class Draft(Schema, frozen=True, kw_only=True):
     """What a running turn has said since its last message. `n` counts the pieces it was made of."""
 
     turn: str
@@ -178,18 +184,18 @@ class Draft(View, frozen=True, kw_only=True):
     parts: list[DraftPart] = []
 
 
-class Waiting(View, frozen=True, kw_only=True):
+class Waiting(Schema, frozen=True, kw_only=True):
     """A turn in the queue, with the message that it will answer."""
 
-    turn: Turn
-    message: Message
+    turn: TurnSchema
+    message: MessageSchema
 
 
-class Queue(View, frozen=True, kw_only=True):
+class Queue(Schema, frozen=True, kw_only=True):
     waiting: list[Waiting]
 
 
-class Epoch(View, frozen=True, kw_only=True):
+class EpochSchema(Schema, frozen=True, kw_only=True):
     """A stretch between two compactions: `summary` stands for all messages below `first_seq`."""
 
     number: int
@@ -199,14 +205,14 @@ class Epoch(View, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Composer(View, frozen=True, kw_only=True):
+class Composer(Schema, frozen=True, kw_only=True):
     """What was typed and not sent."""
 
     text: str = ""
     media: list[Media] = []
 
 
-class Sent(View, frozen=True, kw_only=True):
+class Sent(Schema, frozen=True, kw_only=True):
     """What became of a message. `reply` is the answer of a slash command; it starts no turn. `session` is where to
     go on, which a command may change."""
 
@@ -217,33 +223,33 @@ class Sent(View, frozen=True, kw_only=True):
     reply: str | None = None
 
 
-class Forked(View, frozen=True, kw_only=True):
+class Forked(Schema, frozen=True, kw_only=True):
     """The new conversation, and what became of the message that was sent to it."""
 
-    session: Session
+    session: SessionSchema
     sent: Sent | None = None
 
 
-class Stopped(View, frozen=True, kw_only=True):
-    turn: Turn | None = None
+class Stopped(Schema, frozen=True, kw_only=True):
+    turn: TurnSchema | None = None
 
 
-class Undone(View, frozen=True, kw_only=True):
+class Undone(Schema, frozen=True, kw_only=True):
     """`text` is the last question that was taken back, for editing."""
 
     text: str
 
 
-class Redone(View, frozen=True, kw_only=True):
+class Redone(Schema, frozen=True, kw_only=True):
     messages: int
 
 
-class StoryEvent(View, frozen=True, kw_only=True):
+class StoryEvent(Schema, frozen=True, kw_only=True):
     at: datetime
     what: str
 
 
-class Story(View, frozen=True, kw_only=True):
+class Story(Schema, frozen=True, kw_only=True):
     """All that happened to one message. `outcome` says how it ended."""
 
     message: str
@@ -251,7 +257,7 @@ class Story(View, frozen=True, kw_only=True):
     events: list[StoryEvent]
 
 
-class Branch(View, frozen=True, kw_only=True):
+class Branch(Schema, frozen=True, kw_only=True):
     """A conversation among its relatives. `parent` is what it was forked from; `after` what its lane had before a
     reset, for the reason `why`."""
 
@@ -266,18 +272,18 @@ class Branch(View, frozen=True, kw_only=True):
     archived: bool = False
     ended_at: datetime | None = None
     end_reason: EndReason | None = None
-    epochs: list[Epoch] = []
+    epochs: list[EpochSchema] = []
     after: str | None = None
     why: str = ""
 
 
-class Lineage(View, frozen=True, kw_only=True):
+class Lineage(Schema, frozen=True, kw_only=True):
     """The forks that a conversation belongs to and its neighbours in its lanes, oldest first."""
 
     branches: list[Branch]
 
 
-class Preferences(View, frozen=True, kw_only=True):
+class Preferences(Schema, frozen=True, kw_only=True):
     """How the viewer likes the page: kept on the server, the same in every browser. `model`: what new conversations
     begin with; empty for the one in force."""
 
@@ -287,7 +293,7 @@ class Preferences(View, frozen=True, kw_only=True):
     model: str = ""
 
 
-class Who(View, frozen=True, kw_only=True):
+class Who(Schema, frozen=True, kw_only=True):
     """The person who looks. `signed_in`: by a cookie, which can be given up. `password`: signing in is required here."""
 
     principal: str
@@ -297,7 +303,7 @@ class Who(View, frozen=True, kw_only=True):
     password: bool = False
 
 
-class SignedIn(View, frozen=True, kw_only=True):
+class SignedIn(Schema, frozen=True, kw_only=True):
     """A browser that is signed in. `current`: the one that asks."""
 
     id: str
@@ -308,11 +314,11 @@ class SignedIn(View, frozen=True, kw_only=True):
     current: bool = False
 
 
-class SignIns(View, frozen=True, kw_only=True):
+class SignIns(Schema, frozen=True, kw_only=True):
     sign_ins: list[SignedIn]
 
 
-class Pairing(View, frozen=True, kw_only=True):
+class PairingSchema(Schema, frozen=True, kw_only=True):
     """Somebody who waits to be let in."""
 
     id: str
@@ -323,7 +329,7 @@ class Pairing(View, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Grant(View, frozen=True, kw_only=True):
+class GrantSchema(Schema, frozen=True, kw_only=True):
     """Somebody who was let in."""
 
     id: str
@@ -335,12 +341,12 @@ class Grant(View, frozen=True, kw_only=True):
     operator: bool = False
 
 
-class Pairings(View, frozen=True, kw_only=True):
-    waiting: list[Pairing]
-    granted: list[Grant]
+class Pairings(Schema, frozen=True, kw_only=True):
+    waiting: list[PairingSchema]
+    granted: list[GrantSchema]
 
 
-class Delivery(View, frozen=True, kw_only=True):
+class DeliverySchema(Schema, frozen=True, kw_only=True):
     """One answer on its way to a platform."""
 
     id: str
@@ -358,17 +364,17 @@ class Delivery(View, frozen=True, kw_only=True):
     sent_at: datetime | None = None
 
 
-class Deliveries(View, frozen=True, kw_only=True):
-    deliveries: list[Delivery]
+class Deliveries(Schema, frozen=True, kw_only=True):
+    deliveries: list[DeliverySchema]
 
 
-class Option(View, frozen=True, kw_only=True):
+class OptionSchema(Schema, frozen=True, kw_only=True):
     id: str
     label: str
     consent: Consent = Consent.OTHER
 
 
-class Question(View, frozen=True, kw_only=True):
+class QuestionSchema(Schema, frozen=True, kw_only=True):
     """What an agent asks a person. Without options the answer is free text. `state`: open, answered, expired or
     cancelled. `note`: what has to be known to answer, such as that the program that asked is gone."""
 
@@ -380,17 +386,17 @@ class Question(View, frozen=True, kw_only=True):
     asked_at: datetime
     detail: str = ""
     tool: str = ""
-    options: list[Option] = []
+    options: list[OptionSchema] = []
     answer: str | None = None
     note: str = ""
     expires_at: datetime | None = None
 
 
-class Questions(View, frozen=True, kw_only=True):
-    questions: list[Question]
+class Questions(Schema, frozen=True, kw_only=True):
+    questions: list[QuestionSchema]
 
 
-class Project(View, frozen=True, kw_only=True):
+class ProjectSchema(Schema, frozen=True, kw_only=True):
     id: str
     name: str
     created_at: datetime
@@ -398,14 +404,14 @@ class Project(View, frozen=True, kw_only=True):
     sessions: int = 0
 
 
-class Projects(View, frozen=True, kw_only=True):
-    projects: list[Project]
+class Projects(Schema, frozen=True, kw_only=True):
+    projects: list[ProjectSchema]
 
 
-class Hit(View, frozen=True, kw_only=True):
+class Hit(Schema, frozen=True, kw_only=True):
     """Something found: a message, or a title (`seq` is left out). `html` is the passage with `<mark>` around hits."""
 
-    session: Session
+    session: SessionSchema
     html: str
     text: str
     seq: int | None = None
@@ -415,12 +421,12 @@ class Hit(View, frozen=True, kw_only=True):
     after: str = ""
 
 
-class Found(View, frozen=True, kw_only=True):
+class Found(Schema, frozen=True, kw_only=True):
     hits: list[Hit]
     more: bool = False
 
 
-class Lane(View, frozen=True, kw_only=True):
+class LaneSchema(Schema, frozen=True, kw_only=True):
     """A place to talk: a chat, a group member, a thread. `id` names it in addresses."""
 
     id: str
@@ -439,58 +445,58 @@ class Lane(View, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
 
-class Lanes(View, frozen=True, kw_only=True):
-    lanes: list[Lane]
+class Lanes(Schema, frozen=True, kw_only=True):
+    lanes: list[LaneSchema]
 
 
-class Snapshot(View, frozen=True, kw_only=True):
+class Snapshot(Schema, frozen=True, kw_only=True):
     """A conversation as one read saw it. The stream from `cursor` misses nothing and repeats nothing."""
 
-    session: Session
-    messages: list[Message]
+    session: SessionSchema
+    messages: list[MessageSchema]
     cursor: str
     earlier: bool = False
     later: bool = False
-    running: Turn | None = None
+    running: TurnSchema | None = None
     draft: Draft | None = None
     queue: list[Waiting] = []
-    deliveries: list[Delivery] = []
-    epochs: list[Epoch] = []
-    questions: list[Question] = []
+    deliveries: list[DeliverySchema] = []
+    epochs: list[EpochSchema] = []
+    questions: list[QuestionSchema] = []
     composer: Composer = Composer()
-    lanes: list[Lane] = []
+    lanes: list[LaneSchema] = []
 
 
-class Move(View, frozen=True, kw_only=True):
+class Move(Schema, frozen=True, kw_only=True):
     at: datetime
     why: str
     session: str | None = None
     title: str = ""
 
 
-class LaneHistory(View, frozen=True, kw_only=True):
+class LaneHistory(Schema, frozen=True, kw_only=True):
     """A lane, and the conversations it had, newest first."""
 
-    lane: Lane
+    lane: LaneSchema
     moves: list[Move]
 
 
-class Running(View, frozen=True, kw_only=True):
+class Running(Schema, frozen=True, kw_only=True):
     """A row of the board: a turn that runs or waits, its conversation, and what it does. `step` is the tool it called
     last."""
 
-    turn: Turn
-    session: Session
+    turn: TurnSchema
+    session: SessionSchema
     asked: str = ""
     step: str = ""
-    question: Question | None = None
+    question: QuestionSchema | None = None
 
 
-class Board(View, frozen=True, kw_only=True):
+class Board(Schema, frozen=True, kw_only=True):
     turns: list[Running]
 
 
-class UsageRow(View, frozen=True, kw_only=True):
+class UsageRow(Schema, frozen=True, kw_only=True):
     """What one day, model and surface used. `cost` is in millionths; null when no price is known."""
 
     day: str
@@ -506,7 +512,7 @@ class UsageRow(View, frozen=True, kw_only=True):
     estimated: bool = False
 
 
-class Spent(View, frozen=True, kw_only=True):
+class Spent(Schema, frozen=True, kw_only=True):
     """What one person or conversation used in the same time: tokens of every kind, over so many calls of a model."""
 
     id: str
@@ -517,7 +523,7 @@ class Spent(View, frozen=True, kw_only=True):
     estimated: bool = False
 
 
-class Usage(View, frozen=True, kw_only=True):
+class UsageSchema(Schema, frozen=True, kw_only=True):
     """All of it by day, and the people and conversations that used most."""
 
     days: list[UsageRow]
@@ -525,7 +531,7 @@ class Usage(View, frozen=True, kw_only=True):
     sessions: list[Spent]
 
 
-class Model(View, frozen=True, kw_only=True):
+class ModelSchema(Schema, frozen=True, kw_only=True):
     name: str
     host: str = ""
     context: int | None = None
@@ -533,11 +539,11 @@ class Model(View, frozen=True, kw_only=True):
     default: bool = False
 
 
-class Models(View, frozen=True, kw_only=True):
-    models: list[Model]
+class ModelsSchema(Schema, frozen=True, kw_only=True):
+    models: list[ModelSchema]
 
 
-class Command(View, frozen=True, kw_only=True):
+class Command(Schema, frozen=True, kw_only=True):
     """A slash command, for completion. `busy`: may be given while a turn runs."""
 
     name: str
@@ -547,7 +553,7 @@ class Command(View, frozen=True, kw_only=True):
     busy: bool = True
 
 
-class Setting(View, frozen=True, kw_only=True):
+class Setting(Schema, frozen=True, kw_only=True):
     """A setting in force, and where it comes from. Secrets are not shown."""
 
     name: str
@@ -555,11 +561,11 @@ class Setting(View, frozen=True, kw_only=True):
     source: str
 
 
-class AllSettings(View, frozen=True, kw_only=True):
+class AllSettings(Schema, frozen=True, kw_only=True):
     settings: list[Setting]
 
 
-class Connection(View, frozen=True, kw_only=True):
+class Connection(Schema, frozen=True, kw_only=True):
     """How an account stands with its platform: `link` is connecting, connected, throttled, refused or broken. The counters
     run since the process began."""
 
@@ -574,11 +580,11 @@ class Connection(View, frozen=True, kw_only=True):
     throttled: int = 0
 
 
-class Connections(View, frozen=True, kw_only=True):
+class Connections(Schema, frozen=True, kw_only=True):
     connections: list[Connection]
 
 
-class Start(View, frozen=True, kw_only=True):
+class Start(Schema, frozen=True, kw_only=True):
     """All that the page needs to begin. The stream from `cursor` misses nothing. `open` is the conversation that was asked
     for, if there is such a one."""
 
@@ -587,11 +593,11 @@ class Start(View, frozen=True, kw_only=True):
     agent: str
     cursor: str
     sessions: SessionPage
-    projects: list[Project]
-    turns: list[Turn]
-    questions: list[Question]
+    projects: list[ProjectSchema]
+    turns: list[TurnSchema]
+    questions: list[QuestionSchema]
     deliveries: int
-    models: list[Model]
+    models: list[ModelSchema]
     commands: list[Command]
     preferences: Preferences
     composer: Composer
@@ -609,7 +615,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: int | None = None
 
 
-class Run(View, frozen=True, kw_only=True):
+class Run(Schema, frozen=True, kw_only=True):
     """What became of one due time of a job. `status` is how the answer stands, `delivery` how its way to people stands;
     `silent` means that there was nothing to send."""
 
@@ -620,10 +626,10 @@ class Run(View, frozen=True, kw_only=True):
     session: str | None = None
     turn: str | None = None
     error: str | None = None
-    deliveries: list[Delivery] = []
+    deliveries: list[DeliverySchema] = []
 
 
-class Job(View, frozen=True, kw_only=True):
+class JobSchema(Schema, frozen=True, kw_only=True):
     """A prompt that runs by a schedule. `to` are the places that its answers are sent to; `last` is its last run."""
 
     id: str
@@ -640,12 +646,12 @@ class Job(View, frozen=True, kw_only=True):
     last: Run | None = None
 
 
-class Jobs(View, frozen=True, kw_only=True):
-    jobs: list[Job]
+class Jobs(Schema, frozen=True, kw_only=True):
+    jobs: list[JobSchema]
 
 
-class JobRuns(View, frozen=True, kw_only=True):
+class JobRuns(Schema, frozen=True, kw_only=True):
     """A job with its last runs, newest first."""
 
-    job: Job
+    job: JobSchema
     runs: list[Run]

@@ -25,15 +25,15 @@ async def deliveries(request: ApiRequest, query: request_schema.DeliveryQuery) -
 
 
 @router.post("/api/deliveries/{delivery}/retry", summary="Send again what failed or is in doubt.")
-async def retry_delivery(request: ApiRequest) -> schema.Delivery:
+async def retry_delivery(request: ApiRequest) -> schema.DeliverySchema:
     return await _decide(request, DeliveryState.READY)
 
 
 @router.post("/api/deliveries/{delivery}/discard", summary="Give up on a delivery.")
-async def discard_delivery(request: ApiRequest) -> schema.Delivery:
+async def discard_delivery(request: ApiRequest) -> schema.DeliverySchema:
     return await _decide(request, DeliveryState.DISCARDED)
 
 
-async def _decide(request: ApiRequest, state: DeliveryState) -> schema.Delivery:
+async def _decide(request: ApiRequest, state: DeliveryState) -> schema.DeliverySchema:
     id_ = DeliveryId(request.path_param("delivery"))
     return presenters.delivery(await request.hub.deliveries.decide(request.viewer, id_, state))

@@ -46,15 +46,15 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
     "/api/usage",
     summary="Tokens and cost by day, model and surface, and the people and conversations that used most.",
 )
-async def usage(request: ApiRequest, query: request_schema.DaysQuery) -> schema.Usage:
+async def usage(request: ApiRequest, query: request_schema.DaysQuery) -> schema.UsageSchema:
     now = request.services.clock.now()
     since = now - timedelta(days=query.days)
     return presenters.usage(await request.hub.views.spending(request.viewer, since=since, now=now))
 
 
 @router.get("/api/models", summary="The models that can be chosen.")
-async def models(request: ApiRequest) -> schema.Models:
-    return schema.Models(models=list(request.services.installation.models))
+async def models(request: ApiRequest) -> schema.ModelsSchema:
+    return schema.ModelsSchema(models=list(request.services.installation.models))
 
 
 @router.get("/api/settings", summary="The settings in force, without secrets.", role=RequiredRole.OPERATOR)

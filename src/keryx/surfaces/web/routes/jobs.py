@@ -18,7 +18,7 @@ async def jobs(request: ApiRequest, query: request_schema.JobsQuery) -> schema.J
 
 
 @router.post("/api/jobs", summary="Let the agent do something by a schedule.", status=201)
-async def add_job(request: ApiRequest, body: request_schema.AddJob) -> schema.Job:
+async def add_job(request: ApiRequest, body: request_schema.AddJobForm) -> schema.JobSchema:
     job_request = msgspec.convert(body, JobRequest, from_attributes=True)
     origin = JobOrigin(accounts=request.services.installation.accounts)
     return _present_job(await request.hub.jobs.add(request.viewer, job_request, origin))
@@ -33,7 +33,7 @@ async def job(request: ApiRequest, query: request_schema.RunsQuery) -> schema.Jo
 
 
 @router.patch("/api/jobs/{job}", summary="Pause a job, or let it go on.")
-async def change_job(request: ApiRequest, body: request_schema.JobChange) -> schema.Job:
+async def change_job(request: ApiRequest, body: request_schema.JobChangeForm) -> schema.JobSchema:
     verb = request.hub.jobs.pause if body.paused else request.hub.jobs.resume
     return _present_job(await verb(request.viewer, request.path_param("job")))
 
@@ -48,8 +48,8 @@ async def run_job(request: ApiRequest) -> schema.Run:
     return _present_run(await request.hub.jobs.run(request.viewer, request.path_param("job")))
 
 
-def _present_job(job: Job, last: JobRun | None = None) -> schema.Job:
-    return schema.Job(
+def _present_job(job: Job, last: JobRun | None = None) -> schema.JobSchema:
+    return schema.JobSchema(
         id=job.id,
         name=job.name,
         prompt=job.prompt,

@@ -34,13 +34,13 @@ async def lane(request: ApiRequest) -> schema.LaneHistory:
 
 
 @router.patch("/api/lanes/{lane}", summary="Suspend a place, or let it go on.")
-async def change_lane(request: ApiRequest, body: request_schema.LaneChange) -> schema.Lane:
+async def change_lane(request: ApiRequest, body: request_schema.LaneChangeForm) -> schema.LaneSchema:
     key = presenters.decode_lane_id(request.path_param("lane"))
     await request.hub.lanes.suspend(request.viewer, key, body.suspended)
     return (await lane(request)).lane
 
 
 @router.post("/api/lanes/{lane}/reset", summary="Let the next message there begin a new conversation.")
-async def reset_lane(request: ApiRequest) -> schema.Lane:
+async def reset_lane(request: ApiRequest) -> schema.LaneSchema:
     await request.hub.lanes.reset(request.viewer, presenters.decode_lane_id(request.path_param("lane")))
     return (await lane(request)).lane

@@ -31,7 +31,7 @@ async def messages(request: ApiRequest, query: request_schema.WindowQuery) -> sc
 
 
 @router.get("/api/messages/{message}", summary="One message with nothing cut.", etag=True)
-async def message(request: ApiRequest) -> schema.Message:
+async def message(request: ApiRequest) -> schema.MessageSchema:
     found = await request.hub.views.message(request.viewer, *parse_id(request.path_param("message")))
     return (await render_messages([found], full=True))[0]
 
@@ -42,7 +42,7 @@ async def message(request: ApiRequest) -> schema.Message:
     status=201,
     idempotent=True,
 )
-async def send(request: ApiRequest, body: request_schema.Send) -> schema.Sent:
+async def send(request: ApiRequest, body: request_schema.SendForm) -> schema.Sent:
     receipt = await request.hub.receive(
         msgspec.structs.replace(
             await build_inbound(request, body.text, body.media), session=request.session_id, busy=body.busy
@@ -54,7 +54,7 @@ async def send(request: ApiRequest, body: request_schema.Send) -> schema.Sent:
 
 
 @router.patch("/api/messages/{message}", summary="Change a message whose turn still waits.")
-async def rewrite(request: ApiRequest, body: request_schema.Rewrite) -> schema.Message:
+async def rewrite(request: ApiRequest, body: request_schema.RewriteForm) -> schema.MessageSchema:
     await request.hub.rewrite(request.viewer, request.path_param("message"), text_parts(body.text))
     return await message(request)
 
@@ -64,10 +64,10 @@ async def why(request: ApiRequest) -> schema.Story:
     return presenters.message_trace(await request.hub.trace(request.viewer, request.path_param("message")))
 
 
-async def render_messages(messages: Sequence[Message], *, full: bool = False) -> list[schema.Message]:
+async def render_messages(messages: Sequence[Message], *, full: bool = False) -> list[schema.MessageSchema]:
     """Return messages with their HTML. Long ones are rendered in a thread, to keep the event loop free."""
 
-    def render() -> list[schema.Message]:
+    def render() -> list[schema.MessageSchema]:
         return [presenters.message(m, full=full) for m in messages]
 
     long = sum(len(m.text) for m in messages) > _THREAD_CHARS

@@ -18,7 +18,7 @@ async def preferences(request: ApiRequest) -> schema.Preferences:
 
 
 @router.patch("/api/preferences", summary="Change preferences; what is left out stays.")
-async def prefer(request: ApiRequest, body: request_schema.Prefer) -> schema.Preferences:
+async def prefer(request: ApiRequest, body: request_schema.PreferForm) -> schema.Preferences:
     changed: dict[str, str] = {}
     if body.theme is not UNSET:
         changed["theme"] = body.theme.value
@@ -46,7 +46,7 @@ async def pairing(request: ApiRequest) -> schema.Pairings:
     status=201,
     role=RequiredRole.OPERATOR,
 )
-async def approve(request: ApiRequest, body: request_schema.Approve) -> schema.Grant:
+async def approve(request: ApiRequest, body: request_schema.ApproveForm) -> schema.GrantSchema:
     return presenters.grant(await request.hub.people.approve(request.viewer, body.platform, body.code))
 
 

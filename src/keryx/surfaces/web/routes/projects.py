@@ -17,12 +17,12 @@ async def projects(request: ApiRequest) -> schema.Projects:
 
 
 @router.post("/api/projects", summary="Make a project.", status=201)
-async def add_project(request: ApiRequest, body: request_schema.AddProject) -> schema.Project:
+async def add_project(request: ApiRequest, body: request_schema.AddProjectForm) -> schema.ProjectSchema:
     return presenters.project(await request.hub.projects.add(request.viewer, body.name, colour=body.colour))
 
 
 @router.patch("/api/projects/{project}", summary="Change the name or colour of a project.")
-async def change_project(request: ApiRequest, body: request_schema.ProjectChange) -> schema.Project:
+async def change_project(request: ApiRequest, body: request_schema.ProjectChangeForm) -> schema.ProjectSchema:
     name = None if body.name is UNSET else body.name
     colour = None if body.colour is UNSET else body.colour
     return presenters.project(

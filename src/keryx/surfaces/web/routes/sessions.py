@@ -46,7 +46,7 @@ async def sessions(request: ApiRequest, query: request_schema.SessionQuery) -> s
 
 
 @router.get("/api/resolve", summary="Find a conversation by id, unique prefix, title or an old id.")
-async def resolve(request: ApiRequest, query: request_schema.NameQuery) -> schema.Session:
+async def resolve(request: ApiRequest, query: request_schema.NameQuery) -> schema.SessionSchema:
     found = await request.hub.resolve(request.viewer, query.name)
     return await _read_session(request, found.id)
 
@@ -97,7 +97,7 @@ async def read_snapshot(
     status=201,
     idempotent=True,
 )
-async def begin(request: ApiRequest, body: request_schema.Begin) -> schema.Sent:
+async def begin(request: ApiRequest, body: request_schema.BeginForm) -> schema.Sent:
     if body.project:
         await request.hub.projects.find(request.viewer, body.project)
     receipt = await request.hub.receive(
@@ -115,7 +115,7 @@ async def begin(request: ApiRequest, body: request_schema.Begin) -> schema.Sent:
 
 
 @router.patch("/api/sessions/{session}", summary="Rename, pin, archive, end, put into a project, or set up.")
-async def change(request: ApiRequest, body: request_schema.SessionChange) -> schema.Session:
+async def change(request: ApiRequest, body: request_schema.SessionChangeForm) -> schema.SessionSchema:
     viewer, id_ = request.viewer, request.session_id
     if body.title is not UNSET:
         await request.hub.rename(viewer, id_, body.title)
@@ -138,13 +138,13 @@ async def delete(request: ApiRequest, query: request_schema.EraseQuery) -> None:
 
 
 @router.post("/api/sessions/{session}/undelete", summary="Bring a deleted conversation back.")
-async def undelete(request: ApiRequest) -> schema.Session:
+async def undelete(request: ApiRequest) -> schema.SessionSchema:
     await request.hub.undelete(request.viewer, request.session_id)
     return await _read_session(request, request.session_id)
 
 
 @router.post("/api/sessions/{session}/undo", summary="Take the last turns back.")
-async def undo(request: ApiRequest, body: request_schema.Undo) -> schema.Undone:
+async def undo(request: ApiRequest, body: request_schema.UndoForm) -> schema.Undone:
     return schema.Undone(text=await request.hub.undo(request.viewer, request.session_id, body.count))
 
 
@@ -166,7 +166,7 @@ async def retry(request: ApiRequest) -> schema.Sent:
     status=201,
     idempotent=True,
 )
-async def fork(request: ApiRequest, body: request_schema.Fork) -> schema.Forked:
+async def fork(request: ApiRequest, body: request_schema.ForkForm) -> schema.Forked:
     """Copy a conversation. A message for the copy is sent in the same unit of work."""
     if not body.text and not body.media:
         copy = await request.hub.fork(
@@ -192,7 +192,7 @@ async def lineage(request: ApiRequest) -> schema.Lineage:
 
 
 @router.put("/api/sessions/{session}/read", summary="Say how far the viewer has read.")
-async def read(request: ApiRequest, body: request_schema.Read) -> None:
+async def read(request: ApiRequest, body: request_schema.ReadForm) -> None:
     await request.hub.viewer_state.mark_read(request.viewer, request.session_id, body.seq)
 
 
@@ -209,7 +209,7 @@ async def composer(request: ApiRequest) -> schema.Composer:
 @router.put(
     "/api/composers/{composer}", summary="Keep what was typed. An empty text forgets it; sending does too."
 )
-async def compose(request: ApiRequest, body: request_schema.Compose) -> None:
+async def compose(request: ApiRequest, body: request_schema.ComposeForm) -> None:
     composed = UnsentMessage(text=body.text, media=tuple(body.media))
     await request.hub.viewer_state.save_unsent_text(request.viewer, request.path_param("composer"), composed)
 
@@ -218,7 +218,7 @@ async def present_composer(request: ApiRequest, composed: UnsentMessage) -> sche
     return presenters.composer(composed, await request.hub.media.load_parts(request.viewer, composed.media))
 
 
-async def _read_session(request: ApiRequest, id_: SessionId) -> schema.Session:
+async def _read_session(request: ApiRequest, id_: SessionId) -> schema.SessionSchema:
     listed, read_seq = await request.hub.views.get_listed(request.viewer, id_)
     return presenters.session(listed, read=read_seq)
 

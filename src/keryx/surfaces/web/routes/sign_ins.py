@@ -19,7 +19,7 @@ router = ApiRouter()
     response=schema.Who,
     role=RequiredRole.NONE,
 )
-async def sign_in(request: ApiRequest, body: request_schema.SignIn) -> Response:
+async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Response:
     """Return the caller with a cookie. Raise `Throttled` after too many wrong secrets, whoever sent them."""
     services, http = request.services, request.http
     if not services.authenticator.required:

@@ -9,7 +9,7 @@ router = ApiRouter()
 
 
 @router.post("/api/sessions/{session}/stop", summary="Ask the running turn to stop. What was said stays.")
-async def stop(request: ApiRequest, body: request_schema.Stop) -> schema.Stopped:
+async def stop(request: ApiRequest, body: request_schema.StopForm) -> schema.Stopped:
     turn = await request.hub.stop(request.viewer, request.session_id, queue=body.queue)
     return schema.Stopped(turn=presenters.turn(turn) if turn else None)
 
@@ -40,7 +40,7 @@ async def questions(request: ApiRequest) -> schema.Questions:
 
 
 @router.post("/api/questions/{question}/answer", summary="Answer a question.")
-async def answer(request: ApiRequest, body: request_schema.Answer) -> schema.Question:
+async def answer(request: ApiRequest, body: request_schema.AnswerForm) -> schema.QuestionSchema:
     return presenters.question(
         await request.hub.questions.answer(
             request.viewer, QuestionId(request.path_param("question")), body.answer

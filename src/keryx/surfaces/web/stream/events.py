@@ -3,36 +3,36 @@
 from typing import TypeAlias
 
 from keryx.surfaces.web import schema
-from keryx.surfaces.web.schema import View
+from keryx.surfaces.web.schema import Schema
 
 
-class SessionEvent(View, frozen=True, kw_only=True, tag="session", tag_field="type"):
+class SessionEvent(Schema, frozen=True, kw_only=True, tag="session", tag_field="type"):
     """A conversation is new or has changed: its place in the list, its state, its counts. Comes before the messages
     and turns that changed it. Without `read`: that is the viewer's own."""
 
-    session: schema.Session
+    session: schema.SessionSchema
 
 
-class GoneEvent(View, frozen=True, kw_only=True, tag="gone", tag_field="type"):
+class GoneEvent(Schema, frozen=True, kw_only=True, tag="gone", tag_field="type"):
     """A conversation was deleted or erased."""
 
     session: str
 
 
-class RevisedEvent(View, frozen=True, kw_only=True, tag="revised", tag_field="type"):
+class RevisedEvent(Schema, frozen=True, kw_only=True, tag="revised", tag_field="type"):
     """An undo, a redo or a compaction changed marks of many messages: ask for the shown ones again."""
 
     session: str
 
 
-class MessageEvent(View, frozen=True, kw_only=True, tag="message", tag_field="type"):
+class MessageEvent(Schema, frozen=True, kw_only=True, tag="message", tag_field="type"):
     """A message is new or was edited. One of the agent's takes the place of its turn's draft, unless its mark is
     `late`."""
 
-    message: schema.Message
+    message: schema.MessageSchema
 
 
-class DraftEvent(View, frozen=True, kw_only=True, tag="draft", tag_field="type"):
+class DraftEvent(Schema, frozen=True, kw_only=True, tag="draft", tag_field="type"):
     """A running turn has said more.
 
     `text` is added to part number `part` of the draft (a new one if there are not so many yet); with `fresh` the whole
@@ -52,56 +52,56 @@ class DraftEvent(View, frozen=True, kw_only=True, tag="draft", tag_field="type")
     media: schema.Media | None = None
 
 
-class TurnEvent(View, frozen=True, kw_only=True, tag="turn", tag_field="type"):
+class TurnEvent(Schema, frozen=True, kw_only=True, tag="turn", tag_field="type"):
     """A turn was queued, has begun, is asked to stop, or has ended. Once it does not run, its draft is over."""
 
-    turn: schema.Turn
+    turn: schema.TurnSchema
 
 
-class DeliveryEvent(View, frozen=True, kw_only=True, tag="delivery", tag_field="type"):
-    delivery: schema.Delivery
+class DeliveryEvent(Schema, frozen=True, kw_only=True, tag="delivery", tag_field="type"):
+    delivery: schema.DeliverySchema
 
 
-class LaneEvent(View, frozen=True, kw_only=True, tag="lane", tag_field="type"):
-    lane: schema.Lane
+class LaneEvent(Schema, frozen=True, kw_only=True, tag="lane", tag_field="type"):
+    lane: schema.LaneSchema
 
 
-class ProjectEvent(View, frozen=True, kw_only=True, tag="project", tag_field="type"):
-    project: schema.Project
+class ProjectEvent(Schema, frozen=True, kw_only=True, tag="project", tag_field="type"):
+    project: schema.ProjectSchema
 
 
-class ProjectGoneEvent(View, frozen=True, kw_only=True, tag="project_gone", tag_field="type"):
+class ProjectGoneEvent(Schema, frozen=True, kw_only=True, tag="project_gone", tag_field="type"):
     project: str
 
 
-class QuestionEvent(View, frozen=True, kw_only=True, tag="question", tag_field="type"):
+class QuestionEvent(Schema, frozen=True, kw_only=True, tag="question", tag_field="type"):
     """An agent asks, or a question is over: its `state` says which."""
 
-    question: schema.Question
+    question: schema.QuestionSchema
 
 
-class AccessEvent(View, frozen=True, kw_only=True, tag="access", tag_field="type"):
+class AccessEvent(Schema, frozen=True, kw_only=True, tag="access", tag_field="type"):
     """Somebody asks to be let in, was let in, or no longer is: `what` says which. Told to operators."""
 
     platform: str
     what: str
 
 
-class JobEvent(View, frozen=True, kw_only=True, tag="job", tag_field="type"):
+class JobEvent(Schema, frozen=True, kw_only=True, tag="job", tag_field="type"):
     """A job was added, paused, begun, ended or removed: `what` says which. Ask for the jobs again."""
 
     job: str
     what: str
 
 
-class ReadEvent(View, frozen=True, kw_only=True, tag="read", tag_field="type"):
+class ReadEvent(Schema, frozen=True, kw_only=True, tag="read", tag_field="type"):
     """The viewer has read a conversation up to a message, here or in another tab."""
 
     session: str
     seq: int
 
 
-class ExpiredEvent(View, frozen=True, kw_only=True, tag="expired", tag_field="type"):
+class ExpiredEvent(Schema, frozen=True, kw_only=True, tag="expired", tag_field="type"):
     """The cursor is too old. Nothing follows: load again, and follow from the new cursor."""
 
     detail: str
