@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from tests.builders import at_time
 
 from bench import copies
 from bench.copies import Sample, Value
@@ -140,32 +141,33 @@ def lane(tx: Transaction, n: int) -> Filled:
     now = at(n)
     place = source(n)
     owner = people.resolve(
-        tx, profile=place.profile, platform=PLATFORM, person=str(n), name=f"Person {n}", now=now
+        at_time(tx, now), profile=place.profile, platform=PLATFORM, person=str(n), name=f"Person {n}"
     )
-    found = lane_store.ensure(tx, lanes.build_address(place), place, owner=owner, now=now)
-    made = sessions.create(tx, profile=place.profile, owner=owner, surface=PLATFORM, origin=place, now=now)
-    lane_store.move(tx, found, made, why="first message", now=now)
-    seq = messages.append(tx, made, Role.USER, text_parts(_SAID), now=now, surface=PLATFORM)
+    found = lane_store.ensure(at_time(tx, now), lanes.build_address(place), place, owner=owner)
+    made = sessions.create(
+        at_time(tx, now), profile=place.profile, owner=owner, surface=PLATFORM, origin=place
+    )
+    lane_store.move(at_time(tx, now), found, made, why="first message")
+    seq = messages.append(at_time(tx, now), made, Role.USER, text_parts(_SAID), surface=PLATFORM)
     receipt = Receipt(duplicate=False, session=made, seq=seq)
-    inbox.record(tx, receipt, platform=PLATFORM, account=ACCOUNT, event=f"fill-{n}", now=now)
+    inbox.record(at_time(tx, now), receipt, platform=PLATFORM, account=ACCOUNT, event=f"fill-{n}")
     return Filled(found.key, made, owner)
 
 
 def session(tx: Transaction, n: int, id: SessionId | None = None) -> SessionId:
     """A session without messages."""
     return sessions.create(
-        tx, id=id, profile=DEFAULT_PROFILE, owner=PrincipalId(f"person-{n}"), surface=PLATFORM, now=at(n)
+        at_time(tx, at(n)), id=id, profile=DEFAULT_PROFILE, owner=PrincipalId(f"person-{n}"), surface=PLATFORM
     )
 
 
 def said(tx: Transaction, session: SessionId, n: int) -> None:
     """One message of a session; questions and answers take turns."""
     messages.append(
-        tx,
+        at_time(tx, at(n)),
         session,
         _role(n),
         text_parts(f"{n}: {_SAID}"),
-        now=at(n),
         turn=TurnId(f"turn-{n // 2}"),
         surface=PLATFORM,
     )
@@ -175,10 +177,12 @@ def turn(tx: Transaction, session: SessionId, n: int) -> TurnId:
     """One turn that waits in a session."""
     now = at(n)
     made = TurnId(ids.new(now))
-    seq = messages.append(tx, session, Role.USER, text_parts(_SAID), now=now, turn=made, surface=PLATFORM)
+    seq = messages.append(
+        at_time(tx, now), session, Role.USER, text_parts(_SAID), turn=made, surface=PLATFORM
+    )
     person = f"person-{n}"
     turns.enqueue(
-        tx,
+        at_time(tx, now),
         session,
         id=made,
         profile=DEFAULT_PROFILE,
@@ -188,14 +192,13 @@ def turn(tx: Transaction, session: SessionId, n: int) -> TurnId:
         input_seq=seq,
         mode=BusyMode.QUEUE,
         reply=target(n),
-        now=now,
     )
     return made
 
 
 def delivery(tx: Transaction, n: int) -> DeliveryId:
     """One delivery that waits for a chat."""
-    return deliveries.enqueue(tx, target(n), _SAID, profile=DEFAULT_PROFILE, owner="operator", now=at(n))
+    return deliveries.enqueue(at_time(tx, at(n)), target(n), _SAID, profile=DEFAULT_PROFILE, owner="operator")
 
 
 async def _in_units(

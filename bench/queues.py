@@ -4,6 +4,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+from tests.builders import at_time
+
 from bench import fill
 from bench.spread import Spread, ms, spread
 from bench.stage import Stage
@@ -102,10 +104,9 @@ async def _in_a_closed_chat(database: Database, count: int) -> None:
 
 def _claim_turn(tx: Transaction, only: SessionId | None = None) -> object:
     claimed = turns.claim(
-        tx,
+        at_time(tx, datetime.now(UTC)),
         most=1,
         worker=_WORKER,
-        now=datetime.now(UTC),
         lease=_LEASE,
         per_principal=8,
         scoped=only is not None,
@@ -116,11 +117,10 @@ def _claim_turn(tx: Transaction, only: SessionId | None = None) -> object:
 
 def _claim_delivery(tx: Transaction) -> object:
     return deliveries.claim(
-        tx,
+        at_time(tx, datetime.now(UTC)),
         most=1,
         platform=fill.PLATFORM,
         account=fill.ACCOUNT,
         worker=_WORKER,
-        now=datetime.now(UTC),
         lease=_LEASE,
     ).leased

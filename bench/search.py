@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.builders import at_time
+
 from bench.floor import Floor, PostgresFloor, SqliteFloor
 from bench.spread import beside, ms, spread
 from bench.stage import Place, Stage
@@ -20,6 +22,7 @@ from keryx.core.sessions import Viewer
 from keryx.store import messages, sessions
 from keryx.store.db.database import Database, Transaction
 from keryx.store.search.index import SearchIndex
+from keryx.testing import FakeClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SESSIONS = 500
@@ -71,6 +74,7 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
         async for found in _follow(database, index, f"{count:,} messages"):
             yield found
         floor = _floor(place)
+        database.clock = FakeClock(START + timedelta(days=100))
         for viewer in (Viewer(DEFAULT_PROFILE, OPERATOR), Viewer(DEFAULT_PROFILE, PrincipalId("owner7"))):
             for name in QUERIES:
                 yield await _asked(stage, index, viewer, name, floor)
@@ -89,9 +93,9 @@ async def _build(database: Database, size: int) -> None:
 
 def _session(tx: Transaction, n: int) -> SessionId:
     owner = PrincipalId(f"owner{n % OWNERS}")
-    made = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface="web", now=START)
+    made = sessions.create(at_time(tx, START), profile=DEFAULT_PROFILE, owner=owner, surface="web")
     if n % 100 == 0:
-        sessions.set_pinned(tx, sessions.get(tx, made), True, now=START)
+        sessions.set_pinned(at_time(tx, START), sessions.get(tx, made), True)
     return made
 
 
@@ -99,7 +103,7 @@ def _messages(tx: Transaction, dice: random.Random, made: list[SessionId], start
     for n in range(start, end):
         role = Role.ASSISTANT if n % 2 else Role.USER
         at = START + timedelta(seconds=60 * n)
-        messages.append(tx, dice.choice(made), role, text_parts(_text(dice, n)), now=at)
+        messages.append(at_time(tx, at), dice.choice(made), role, text_parts(_text(dice, n)))
 
 
 def _text(dice: random.Random, n: int) -> str:
@@ -123,7 +127,7 @@ async def _follow(database: Database, index: SearchIndex, size: str) -> AsyncIte
 
     def more(tx: Transaction) -> None:
         for n in range(1, 2_001):
-            messages.append(tx, session, Role.USER, text_parts(_text(dice, n)), now=now)
+            messages.append(at_time(tx, now), session, Role.USER, text_parts(_text(dice, n)))
 
     await database.write("messages", more)
     began = time.perf_counter()
@@ -132,7 +136,8 @@ async def _follow(database: Database, index: SearchIndex, size: str) -> AsyncIte
     one: list[float] = []
     for _ in range(ROUNDS):
         await database.write(
-            "message", lambda tx: messages.append(tx, session, Role.USER, text_parts("a fresh word"), now=now)
+            "message",
+            lambda tx: messages.append(at_time(tx, now), session, Role.USER, text_parts("a fresh word")),
         )
         began = time.perf_counter()
         await index.catch_up()
@@ -141,15 +146,14 @@ async def _follow(database: Database, index: SearchIndex, size: str) -> AsyncIte
 
 
 async def _asked(stage: Stage, index: SearchIndex, viewer: Viewer, name: str, floor: Floor) -> Line:
-    now = START + timedelta(days=100)
     text = QUERIES[name]
-    hits = await index.search(viewer, text, now=now)
+    hits = await index.search(viewer, text)
 
     def bare(_: int) -> list[Any]:
         return _hits(stage, floor, text)
 
     floors = [bare] if name in _UNDER else []
-    ours, *plain = await beside(stage.count(ROUNDS), lambda _: index.search(viewer, text, now=now), *floors)
+    ours, *plain = await beside(stage.count(ROUNDS), lambda _: index.search(viewer, text), *floors)
     return line(
         f"search, {name}",
         f"{len(hits)} hits for {viewer.principal}",

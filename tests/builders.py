@@ -58,22 +58,43 @@ async def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
             await asyncio.sleep(0.001)
 
 
-class Store:
-    """Calls store functions, each in a transaction of its own."""
+def at_time(tx: Transaction, now: datetime) -> Transaction:
+    """The same transaction, at another time."""
+    tx.now = now
+    return tx
 
-    def __init__(self, database: Database, *, place: str = "") -> None:
+
+def work_at(now: datetime, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+    """A unit of work that runs at this time."""
+    return lambda tx: work(at_time(tx, now))
+
+
+class Store:
+    """Calls store functions, each in a transaction of its own, at the time of the database or at a given one."""
+
+    def __init__(self, database: Database, *, place: str = "", now: datetime | None = None) -> None:
         self.database = database
         self._place = place
+        self._now = now
+
+    def at(self, now: datetime) -> "Store":
+        """The same store, at this time."""
+        return Store(self.database, place=self._place, now=now)
 
     async def write(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self.database.write("test", lambda tx: work(tx, *args, **kwargs), place=self._place)
+        return await self.database.write(
+            "test", lambda tx: work(self._timed(tx), *args, **kwargs), place=self._place
+        )
 
     async def read(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self.database.read("test", lambda tx: work(tx, *args, **kwargs))
+        return await self.database.read("test", lambda tx: work(self._timed(tx), *args, **kwargs))
+
+    def _timed(self, tx: Transaction) -> Transaction:
+        return tx if self._now is None else at_time(tx, self._now)
 
 
 def a_session(
@@ -84,16 +105,16 @@ def a_session(
     at: datetime = START_TIME,
     surface: str = "web",
 ) -> Session:
-    session = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface=surface, now=at)
+    session = sessions.create(at_time(tx, at), profile=DEFAULT_PROFILE, owner=owner, surface=surface)
     if title:
-        sessions.rename(tx, sessions.get(tx, session), title, by=TitleBy.PERSON, now=at)
+        sessions.rename(at_time(tx, at), sessions.get(tx, session), title, by=TitleBy.PERSON)
     return sessions.get(tx, session)
 
 
 def a_message(
     tx: Transaction, session: SessionId, text: str = "hello", *, at: datetime = START_TIME
 ) -> Message:
-    return messages.get(tx, session, messages.append(tx, session, Role.USER, text_parts(text), now=at))
+    return messages.get(tx, session, messages.append(at_time(tx, at), session, Role.USER, text_parts(text)))
 
 
 def a_turn(
@@ -110,9 +131,9 @@ def a_turn(
     """A message with its queued turn, in a session of its own if none is given."""
     session = session or a_session(tx, at=at, owner=asker)
     turn = TurnId(ids.new(at))
-    seq = messages.append(tx, session.id, Role.USER, text_parts(text), now=at, turn=turn)
+    seq = messages.append(at_time(tx, at), session.id, Role.USER, text_parts(text), turn=turn)
     turns.enqueue(
-        tx,
+        at_time(tx, at),
         session.id,
         profile=session.profile,
         owner=session.owner,
@@ -120,7 +141,6 @@ def a_turn(
         surface=session.surface,
         input_seq=seq,
         mode=mode,
-        now=at,
         id=turn,
         reply=reply,
         pin=pin,
@@ -139,10 +159,9 @@ def claim(
 ) -> Turn | None:
     """Claim as a worker of everything, or with `session` or `scoped` as one of that session and its pins."""
     claimed = turns.claim(
-        tx,
+        at_time(tx, at),
         most=1,
         worker=worker,
-        now=at,
         lease=LEASE,
         per_principal=per_principal,
         scoped=scoped or session is not None,
@@ -169,7 +188,13 @@ def a_delivery(
 ) -> Delivery:
     session = session or a_session(tx, at=at)
     made = deliveries.enqueue(
-        tx, target, text, profile=session.profile, owner=session.owner, session=session.id, now=at, turn=turn
+        at_time(tx, at),
+        target,
+        text,
+        profile=session.profile,
+        owner=session.owner,
+        session=session.id,
+        turn=turn,
     )
     return deliveries.get(tx, made)
 

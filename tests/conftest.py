@@ -87,14 +87,19 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture
-async def opener(engine: Engine, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Open]:
+async def opener(
+    engine: Engine, tmp_path: Path, clock: FakeClock, request: pytest.FixtureRequest
+) -> AsyncIterator[Open]:
     """Opens the store of the test, any number of times: each call is another node on the same data."""
 
     def make() -> SqliteDatabase | PostgresDatabase:
         if engine is Engine.SQLITE:
-            return SqliteDatabase(tmp_path / "keryx.db")
+            return SqliteDatabase(tmp_path / "keryx.db", clock=clock)
         return PostgresDatabase(
-            request.getfixturevalue("postgres"), schema=request.getfixturevalue("schema"), connections=6
+            request.getfixturevalue("postgres"),
+            clock=clock,
+            schema=request.getfixturevalue("schema"),
+            connections=6,
         )
 
     async def opened() -> Database:

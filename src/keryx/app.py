@@ -70,5 +70,5 @@ class App(BaseApp):
         salt = inbox.get_cursor(tx, _SALT_KEY)
         if salt is None:
             salt = ids.new_token() + ids.new_token()
-            inbox.set_cursor(tx, _SALT_KEY, salt, now=self.clock.now())
+            inbox.set_cursor(tx, _SALT_KEY, salt)
         return salt

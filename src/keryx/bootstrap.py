@@ -12,6 +12,7 @@ import msgspec
 from keryx import config
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
+from keryx.core.clock import Clock
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.ids import OPERATOR
 from keryx.core.ports.adapter import Adapter, PlatformReach
@@ -43,7 +44,7 @@ class BaseApp:
 
     @cached_property
     def database(self) -> MeteredDatabase:
-        return MeteredDatabase(self._given_database or open_database(self.settings))
+        return MeteredDatabase(self._given_database or open_database(self.settings, self.clock))
 
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
@@ -102,14 +103,14 @@ def _load_adapter(factory: EntryPoint, setup: AdapterSetup) -> Adapter | None:
         )
 
 
-def open_database(settings: Settings) -> Database:
+def open_database(settings: Settings, clock: Clock | None = None) -> Database:
     if not settings.on_postgres:
-        return SqliteDatabase(settings.store)
+        return SqliteDatabase(settings.store, clock=clock)
     try:
         from keryx.store.db.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
     except ImportError as exc:
         raise Invalid("PostgreSQL needs an extra: install it with `pip install 'keryx[postgres]'`") from exc
-    return PostgresDatabase(settings.store)
+    return PostgresDatabase(settings.store, clock=clock)
 
 
 def configure_logging(settings: Settings) -> None:

@@ -380,9 +380,7 @@ async def test_a_session_of_five_thousand_messages_goes_on_with_a_short_prompt(b
     def fill(tx: Transaction) -> None:
         for n in range(2500):
             for role in (Role.USER, Role.ASSISTANT):
-                messages.append(
-                    tx, turn.session, role, text_parts(f"{role} {n} " + "z" * 80), now=world.clock.now()
-                )
+                messages.append(tx, turn.session, role, text_parts(f"{role} {n} " + "z" * 80))
 
     await world.database.write("fill", fill)
     before = len(endpoint.requests)

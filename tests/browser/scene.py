@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tests.builders import at_time
+
 from keryx.core import ids, lanes
 from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, TurnId
@@ -68,7 +70,7 @@ async def furnish(path: Path) -> SessionId:
 
 def _write(tx: Transaction) -> SessionId:
     now = datetime.now(UTC)
-    project = projects.add(tx, VIEWER, name="Operations", colour="hsl(200 55% 50%)", now=now)
+    project = projects.add(at_time(tx, now), VIEWER, name="Operations", colour="hsl(200 55% 50%)")
     for n, (title, surface, origin) in enumerate(_TITLES):
         at = now - timedelta(hours=2 + 9 * n * (1 + n // 4))
         made = _session(tx, title, surface, origin, at)
@@ -81,44 +83,47 @@ def _write(tx: Transaction) -> SessionId:
         )
         found = sessions.get(tx, made)
         if n in (0, 4):
-            sessions.set_project(tx, found, project.id, now=at)
+            sessions.set_project(at_time(tx, at), found, project.id)
         if n in (1, 9):
-            sessions.set_pinned(tx, found, True, now=at)
+            sessions.set_pinned(at_time(tx, at), found, True)
     shown = _story(tx, now)
-    sessions.set_project(tx, sessions.get(tx, shown), project.id, now=now)
+    sessions.set_project(at_time(tx, now), sessions.get(tx, shown), project.id)
     for day in range(30):
         _used(tx, shown, now - timedelta(days=day), day)
     deliveries.enqueue(
-        tx,
+        at_time(tx, now),
         Target("telegram", "bot", "9"),
         "It is in `runner.py` now.",
         profile=DEFAULT_PROFILE,
         owner=OPERATOR,
         session=shown,
-        now=now,
     )
     return shown
 
 
 def _session(tx: Transaction, title: str, surface: str, origin: Source | None, at: datetime) -> SessionId:
     owner = _person(tx, origin.user, origin.user_name or "", at) if origin and origin.user else OPERATOR
-    made = sessions.create(tx, profile=DEFAULT_PROFILE, owner=owner, surface=surface, origin=origin, now=at)
+    made = sessions.create(
+        at_time(tx, at), profile=DEFAULT_PROFILE, owner=owner, surface=surface, origin=origin
+    )
     if origin and origin.user:
-        lane = lane_store.ensure(tx, lanes.build_address(origin), origin, owner=owner, now=at)
-        lane_store.move(tx, lane, made, why="first message", now=at)
-    sessions.rename(tx, sessions.get(tx, made), title, by=TitleBy.PERSON, now=at)
+        lane = lane_store.ensure(at_time(tx, at), lanes.build_address(origin), origin, owner=owner)
+        lane_store.move(at_time(tx, at), lane, made, why="first message")
+    sessions.rename(at_time(tx, at), sessions.get(tx, made), title, by=TitleBy.PERSON)
     return made
 
 
 def _person(tx: Transaction, person: str, name: str, at: datetime) -> PrincipalId:
-    return people.resolve(tx, profile=DEFAULT_PROFILE, platform="telegram", person=person, name=name, now=at)
+    return people.resolve(
+        at_time(tx, at), profile=DEFAULT_PROFILE, platform="telegram", person=person, name=name
+    )
 
 
 def _exchange(tx: Transaction, session: SessionId, at: datetime, asked: str, answered: str) -> None:
     turn = TurnId(ids.new(at))
-    messages.append(tx, session, Role.USER, text_parts(asked), now=at, turn=turn, surface="web")
+    messages.append(at_time(tx, at), session, Role.USER, text_parts(asked), turn=turn, surface="web")
     messages.append(
-        tx, session, Role.ASSISTANT, text_parts(answered), now=at + timedelta(seconds=4), turn=turn
+        at_time(tx, at + timedelta(seconds=4)), session, Role.ASSISTANT, text_parts(answered), turn=turn
     )
 
 
@@ -132,7 +137,7 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
         role: Role, parts: Parts, minutes: float, turn: str, mark: Mark | None = None, author: str = ""
     ) -> None:
         messages.append(
-            tx, made, role, parts, now=begun + timedelta(minutes=minutes), turn=TurnId(turn), mark=mark, author=author,
+            at_time(tx, begun + timedelta(minutes=minutes)), made, role, parts, turn=TurnId(turn), mark=mark, author=author,
             surface="telegram" if author else "web" if role is Role.USER else "",
         )  # fmt: skip
 
@@ -162,7 +167,9 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
     )
     add(Role.TOOL, (ToolResult("c2", "read_file", "no such file", failed=True),), 0.16, "t1")
     add(Role.ASSISTANT, text_parts(_ANSWER), 0.4, "t1")
-    epochs.begin(tx, made, first_seq=5, summary="Billing worker b lost its lease 14 times in a day.", now=now)
+    epochs.begin(
+        at_time(tx, now), made, first_seq=5, summary="Billing worker b lost its lease 14 times in a day."
+    )
     add(Role.USER, text_parts("Good. Write the change, please."), 24 * 60, "t2")
     add(
         Role.ASSISTANT,
@@ -187,8 +194,8 @@ def _earlier(tx: Transaction, origin: Source, until: datetime) -> None:
     made = _session(tx, "Billing alerts at night", "gateway", origin, at)
     _exchange(tx, made, at, "Which alerts may wait until the morning?", "All but the one of the ledger.")
     lane = lane_store.list_for_session(tx, made)[0]
-    sessions.end(tx, sessions.get(tx, made), EndReason.IDLE, now=until)
-    lane_store.move(tx, lane, None, why=EndReason.IDLE, now=until)
+    sessions.end(at_time(tx, until), sessions.get(tx, made), EndReason.IDLE)
+    lane_store.move(at_time(tx, until), lane, None, why=EndReason.IDLE)
 
 
 def _used(tx: Transaction, session: SessionId, at: datetime, day: int) -> None:
@@ -204,11 +211,10 @@ def _used(tx: Transaction, session: SessionId, at: datetime, day: int) -> None:
         )  # fmt: skip
         size = 1 + (day * 7 + n * 13) % 11
         usage.add(
-            tx,
+            at_time(tx, at),
             turn,
             Usage(
                 model=model, input=size * 2100, output=size * 640, cache_read=size * 900, cost=size * 4100 // (n + 1),
                 context_used=31_000, context_limit=128_000,
             ),
-            now=at,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import WAIT, House, apart, tab
+from tests.builders import at_time
 from tests.fakes.platform import PLATFORM, Platform
 from tests.faults.node import Node
 
@@ -45,18 +46,17 @@ async def refused(path: Path, *texts: str) -> None:
     def work(tx: Transaction) -> None:
         for chat, text in enumerate(texts):
             target = Target(PLATFORM, "", str(chat))
-            deliveries.enqueue(tx, target, text, profile=DEFAULT_PROFILE, owner=OPERATOR, now=now)
+            deliveries.enqueue(at_time(tx, now), target, text, profile=DEFAULT_PROFILE, owner=OPERATOR)
         claimed = deliveries.claim(
-            tx,
+            at_time(tx, now),
             most=len(texts),
             platform=PLATFORM,
             account="",
             worker=WorkerId("w"),
-            now=now,
             lease=timedelta(minutes=1),
         )
         for held in claimed.leased:
-            deliveries.finish_attempt(tx, *held, DeliveryState.FAILED, now=now, error="no such chat")
+            deliveries.finish_attempt(at_time(tx, now), *held, DeliveryState.FAILED, error="no such chat")
 
     async with SqliteDatabase(path) as database:
         await database.write("test", work)

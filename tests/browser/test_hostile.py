@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, expect
 from tests.browser.driver import House, Tab, apart, tab
+from tests.builders import at_time
 
 from keryx.core import ids, lanes
 from keryx.core.deliveries import Target
@@ -135,30 +136,29 @@ def _write(tx: Transaction) -> SessionId:
             platform="telegram", chat=f"c{n}{bad}", chat_name=bad, user=f"u{n}", user_name=bad, topic=bad
         )
         owner = people.resolve(
-            tx, profile=DEFAULT_PROFILE, platform="telegram", person=f"u{n}", name=bad, now=at
+            at_time(tx, at), profile=DEFAULT_PROFILE, platform="telegram", person=f"u{n}", name=bad
         )
         made = sessions.create(
-            tx, profile=DEFAULT_PROFILE, owner=owner, surface="gateway", origin=source, now=at, cwd=bad
+            at_time(tx, at), profile=DEFAULT_PROFILE, owner=owner, surface="gateway", origin=source, cwd=bad
         )
-        lane = lane_store.ensure(tx, lanes.build_address(source), source, owner=owner, now=at)
-        lane_store.move(tx, lane, made, why=bad, now=at)
-        messages.append(tx, made, Role.USER, (Text(bad),), now=at, author=bad, surface="telegram")
-        sessions.rename(tx, sessions.get(tx, made), f"{n} {bad}", by=TitleBy.PERSON, now=at)
+        lane = lane_store.ensure(at_time(tx, at), lanes.build_address(source), source, owner=owner)
+        lane_store.move(at_time(tx, at), lane, made, why=bad)
+        messages.append(at_time(tx, at), made, Role.USER, (Text(bad),), author=bad, surface="telegram")
+        sessions.rename(at_time(tx, at), sessions.get(tx, made), f"{n} {bad}", by=TitleBy.PERSON)
         deliveries.enqueue(
-            tx,
+            at_time(tx, at),
             Target("telegram", "bot", bad),
             bad,
             profile=DEFAULT_PROFILE,
             owner=owner,
-            now=at,
             session=made,
         )
         wanted = JobRequest(schedule="@daily", prompt=bad, name=f"{n} {bad}", to="origin")
         if bad.strip():
             place = JobOrigin(origin=Target("telegram", "bot", bad))
-            jobs.add(tx, Viewer(DEFAULT_PROFILE, owner), wanted, place, policy=Policy(), now=at)
+            jobs.add(at_time(tx, at), Viewer(DEFAULT_PROFILE, owner), wanted, place, policy=Policy())
         if n < 5:
-            projects.add(tx, viewer, name=f"{n} {bad}"[:90], colour="", now=at)
+            projects.add(at_time(tx, at), viewer, name=f"{n} {bad}"[:90], colour="")
         first = first or made
     shown = first
     assert shown
@@ -169,7 +169,9 @@ def _write(tx: Transaction) -> SessionId:
 
 def _poisoned(tx: Transaction, session: SessionId, n: int, bad: str, at: datetime) -> None:
     turn = TurnId(ids.new(at))
-    messages.append(tx, session, Role.USER, (Text(bad),), now=at, turn=turn, author=bad, surface=bad[:20])
+    messages.append(
+        at_time(tx, at), session, Role.USER, (Text(bad),), turn=turn, author=bad, surface=bad[:20]
+    )
     if n % 3 == 0:
         parts = (
             Reasoning(bad),
@@ -177,16 +179,18 @@ def _poisoned(tx: Transaction, session: SessionId, n: int, bad: str, at: datetim
             ToolCall(f"c{n}", bad, bad),
             ToolCall(f"d{n}", "x", f'{{"q": "{n} {bad[:30]}"}}'),
         )
-        messages.append(tx, session, Role.ASSISTANT, parts, now=at, turn=turn)
+        messages.append(at_time(tx, at), session, Role.ASSISTANT, parts, turn=turn)
         messages.append(
-            tx, session, Role.TOOL, (ToolResult(f"c{n}", bad, bad, failed=True),), now=at, turn=turn
+            at_time(tx, at), session, Role.TOOL, (ToolResult(f"c{n}", bad, bad, failed=True),), turn=turn
         )
     elif n % 3 == 1:
-        messages.append(tx, session, Role.ASSISTANT, (Text(f"before\n\n{bad}\n\nafter"),), now=at, turn=turn)
+        messages.append(
+            at_time(tx, at), session, Role.ASSISTANT, (Text(f"before\n\n{bad}\n\nafter"),), turn=turn
+        )
         files = (Image("0" * 64, "image/svg+xml", bad), File("1" * 64, bad, bad))
-        messages.append(tx, session, Role.USER, files, now=at, turn=turn)
+        messages.append(at_time(tx, at), session, Role.USER, files, turn=turn)
     else:
-        messages.append(tx, session, Role.NOTICE, (Notice(bad, bad),), now=at, turn=turn)
+        messages.append(at_time(tx, at), session, Role.NOTICE, (Notice(bad, bad),), turn=turn)
 
 
 def unharmed(page: Tab, where: str) -> None:

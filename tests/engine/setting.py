@@ -4,7 +4,7 @@ What must stay as it is arranged, beside a node at work, is held by another work
 
 from itertools import count
 
-from tests.builders import OPERATORS, Store, a_running_turn, a_session, a_turn
+from tests.builders import OPERATORS, Store, a_running_turn, a_session, a_turn, at_time
 from tests.engine.world import FAKE, inbound
 
 from keryx.core.deliveries import Target
@@ -62,7 +62,7 @@ class Setting(Store):
     def _talked(self, tx: Transaction) -> Session:
         now = self.clock.now()
         turn = a_running_turn(tx, a_session(tx, title=fresh(), at=now), at=now)
-        turn_writes.finish(tx, turn, events=[TextDelta("an answer")], now=now)
+        turn_writes.finish(at_time(tx, now), turn, events=[TextDelta("an answer")])
         return sessions.get(tx, turn.session)
 
     def _busy(self, tx: Transaction) -> tuple[Turn, Turn]:

@@ -4,7 +4,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 import msgspec
-from tests.builders import ANNS, OPERATORS, WORKER, a_delivery, a_running_turn, a_session, a_turn, claim
+from tests.builders import (
+    ANNS,
+    OPERATORS,
+    WORKER,
+    a_delivery,
+    a_running_turn,
+    a_session,
+    a_turn,
+    at_time,
+    claim,
+)
 from tests.engine.chores import HOUR, LEASES, SECOND, SWEEPS, Chore, Work, after, answered, say, setting
 from tests.engine.setting import CLOSED, fresh
 from tests.engine.world import AT_ONCE, FAKE, World
@@ -57,8 +67,10 @@ async def preview(world: World) -> None:
     def make(tx: Transaction) -> None:
         now = world.clock.now()
         turn = a_running_turn(tx, a_session(tx, title=fresh(), at=now), at=now)
-        deliveries.begin_preview(tx, turn, Target(FAKE, chat=fresh()), worker=WorkerId("another"), now=now)
-        turns.finish(tx, turn, TurnState.CANCELLED, now=now)
+        deliveries.begin_preview(
+            at_time(tx, now), turn, Target(FAKE, chat=fresh()), worker=WorkerId("another")
+        )
+        turns.finish(at_time(tx, now), turn, TurnState.CANCELLED)
 
     await world.write(make)
 
@@ -96,7 +108,7 @@ async def expire(world: World, text: str = "hello") -> Work:
 async def final(world: World) -> Work:
     """A session that has ended and whose hooks have not run yet."""
     session = await setting(world).talked()
-    await world.write(sessions.add_end_hook, session.id, "idle", now=world.clock.now())
+    await world.write(sessions.add_end_hook, session.id, "idle")
     gone = "select 1 from finals where session = :session"
     return Work(after(world, 31 * SECOND), lambda tx: tx.row(gone, {"session": session.id}) is None)
 
@@ -179,9 +191,13 @@ async def left_question(world: World) -> Work:
         running = claim(tx, session=queued.session, at=now)
         assert running
         asked = questions.add(
-            tx, running, Question(key="q", title="May it?"), shared=False, expires_at=now + SECOND, now=now
+            at_time(tx, now),
+            running,
+            Question(key="q", title="May it?"),
+            shared=False,
+            expires_at=now + SECOND,
         )
-        turns.finish(tx, running, TurnState.CANCELLED, now=now, left=True)
+        turns.finish(at_time(tx, now), running, TurnState.CANCELLED, left=True)
         return asked.id
 
     id_ = await world.write(make)
@@ -194,7 +210,7 @@ async def abandoned_delivery(world: World) -> Work:
     def make(tx: Transaction) -> DeliveryId:
         made = a_delivery(tx, fresh(), target=Target(FAKE, chat=fresh()), session=session, at=now)
         worker, lease = WorkerId("another"), 15 * SECOND
-        deliveries.claim(tx, most=9, platform=FAKE, account="", worker=worker, now=now, lease=lease)
+        deliveries.claim(at_time(tx, now), most=9, platform=FAKE, account="", worker=worker, lease=lease)
         return made.id
 
     id_ = await world.write(make)

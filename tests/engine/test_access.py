@@ -267,7 +267,7 @@ async def test_who_is_revoked_steers_nobody(begin: Begin) -> None:
 
     async def steer(context: Any) -> None:
         await pause(context)
-        seen.extend(m.text for m in await context.steer())
+        seen.extend(m.text for m in await context.fetch_new_messages())
 
     seen: list[str] = []
     world = await begin(policy=SHUT, agent=Scenes({"slow": [steer]}))

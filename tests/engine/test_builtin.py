@@ -132,9 +132,7 @@ async def test_a_platform_alone_means_its_home_channel_and_is_no_way_to_others(b
 
     async def move_home(chat: str) -> None:
         target, now = Target(FAKE, chat=chat), world.clock.now()
-        await world.write(
-            platforms.set_home, target, profile=OPERATORS.profile, name="", by=OPERATOR, now=now
-        )
+        await world.at(now).write(platforms.set_home, target, profile=OPERATORS.profile, name="", by=OPERATOR)
 
     await move_home("2")
     told = await refused(world, context, "send_message", target=FAKE, text="x")

@@ -56,21 +56,19 @@ async def test_instructions_and_the_mirror_go_along(world: World) -> None:
 
 
 async def test_the_home_channel_goes_along_and_those_of_other_chats_stay(world: World) -> None:
-    await world.write(
+    await world.at(START_TIME).write(
         platforms.set_home,
         Target(FAKE, "", "-5", "7"),
         profile=DEFAULT_PROFILE,
         name="Team",
         by=OPERATOR,
-        now=START_TIME,
     )
-    await world.write(
+    await world.at(START_TIME).write(
         platforms.set_home,
         Target("other", "", "-5"),
         profile=DEFAULT_PROFILE,
         name="",
         by=OPERATOR,
-        now=START_TIME,
     )
     for _ in range(2):
         await world.hub.lanes.move_chat(FAKE, "", "-5", "-100")

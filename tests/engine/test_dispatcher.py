@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.builders import at_time
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, World
 
@@ -26,7 +27,11 @@ LOST = Uncertain("the line broke")
 def post(tx: Transaction, *texts: str, chat: str = "1", platform: str = FAKE) -> list[DeliveryId]:
     return [
         deliveries.enqueue(
-            tx, Target(platform, chat=chat), text, profile=DEFAULT_PROFILE, owner=OPERATOR, now=START_TIME
+            at_time(tx, START_TIME),
+            Target(platform, chat=chat),
+            text,
+            profile=DEFAULT_PROFILE,
+            owner=OPERATOR,
         )
         for text in texts
     ]
@@ -359,10 +364,7 @@ async def test_the_rate_of_an_account_spaces_all_its_chats(begin: Begin) -> None
     assert adapter.texts == ["a"]
     world.advance(10)
     await became(world, second, DeliveryState.SENT)
-    assert (
-        await world.read(platforms.get_next_gate_opening, now=world.clock.now())
-        == world.clock.now() + 10 * SECOND
-    )
+    assert await world.read(platforms.get_next_gate_opening) == world.clock.now() + 10 * SECOND
 
 
 async def test_each_account_sends_its_own(begin: Begin) -> None:
@@ -409,14 +411,13 @@ async def test_a_late_sender_cannot_record_a_delivery_that_was_taken_over(begin:
     (first,) = await world.write(post, "a")
     async with asyncio.timeout(10):
         await going.wait()
-    (taken,) = await world.read(deliveries.list_abandoned, now=START_TIME + timedelta(hours=1), workers=[])
+    (taken,) = await world.at(START_TIME + timedelta(hours=1)).read(deliveries.list_abandoned, workers=[])
     await world.write(
         lambda tx: send_outcomes.settle(
-            tx,
+            at_time(tx, START_TIME),
             delivery=taken[0],
             lease=taken[1],
             step=send_outcomes.SendOutcome(state=DeliveryState.UNKNOWN),
-            now=START_TIME,
         )
     )
     go_on.set()

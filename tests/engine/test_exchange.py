@@ -11,7 +11,18 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import ANN, ANNS, ODD_TEXTS, OPERATORS, Store, a_running_turn, a_session, a_turn, after
+from tests.builders import (
+    ANN,
+    ANNS,
+    ODD_TEXTS,
+    OPERATORS,
+    Store,
+    a_running_turn,
+    a_session,
+    a_turn,
+    after,
+    at_time,
+)
 from tests.conftest import Open
 
 from keryx.core import ids, records
@@ -54,9 +65,9 @@ async def loaded(database: Database, text: str | bytes, *, viewer: Viewer = OPER
 
 def an_answer(tx: Transaction, session: Session, text: str = "answer", *, at: float = 0) -> TurnId:
     turn = a_running_turn(tx, session, at=after(at))
-    messages.append(tx, session.id, Role.ASSISTANT, text_parts(text), now=after(at + 1), turn=turn.id)
-    usage.add(tx, turn, Usage(model="m", input=3, output=5, cost=7), now=after(at + 1))
-    turns.finish(tx, turn, TurnState.DONE, now=after(at + 2))
+    messages.append(at_time(tx, after(at + 1)), session.id, Role.ASSISTANT, text_parts(text), turn=turn.id)
+    usage.add(at_time(tx, after(at + 1)), turn, Usage(model="m", input=3, output=5, cost=7))
+    turns.finish(at_time(tx, after(at + 2)), turn, TurnState.DONE)
     return turn.id
 
 
@@ -64,28 +75,35 @@ def a_rich_session(tx: Transaction) -> SessionId:
     """A conversation with all that one can have."""
     session = a_session(tx, title="Trip to Oslo")
     an_answer(tx, session, "**bold** and `code`")
-    epochs.begin(tx, session.id, first_seq=2, summary="they spoke of Oslo", now=after(5))
+    epochs.begin(at_time(tx, after(5)), session.id, first_seq=2, summary="they spoke of Oslo")
     turn = a_running_turn(tx, session, at=after(6))
     call = ToolCall("c1", "weather", '{"city": "Oslo"}')
-    messages.append(tx, session.id, Role.ASSISTANT, (Reasoning("hm", "{}"), call), now=after(7), turn=turn.id)
     messages.append(
-        tx, session.id, Role.TOOL, (ToolResult("c1", "weather", "rain"),), now=after(8), turn=turn.id
+        at_time(tx, after(7)), session.id, Role.ASSISTANT, (Reasoning("hm", "{}"), call), turn=turn.id
     )
     messages.append(
-        tx, session.id, Role.ASSISTANT, text_parts("It ra"), now=after(9), turn=turn.id, mark=Mark.INTERRUPTED
+        at_time(tx, after(8)), session.id, Role.TOOL, (ToolResult("c1", "weather", "rain"),), turn=turn.id
     )
-    messages.append(tx, session.id, Role.NOTICE, (Notice("stopped"),), now=after(9), turn=turn.id)
-    turns.finish(tx, turn, TurnState.FAILED, now=after(10), error="it \0 broke")
+    messages.append(
+        at_time(tx, after(9)),
+        session.id,
+        Role.ASSISTANT,
+        text_parts("It ra"),
+        turn=turn.id,
+        mark=Mark.INTERRUPTED,
+    )
+    messages.append(at_time(tx, after(9)), session.id, Role.NOTICE, (Notice("stopped"),), turn=turn.id)
+    turns.finish(at_time(tx, after(10)), turn, TurnState.FAILED, error="it \0 broke")
     for n, text in enumerate(ODD_TEXTS):
         messages.append(
-            tx, session.id, Role.USER, text_parts(text), now=after(20 + n), author=text, platform_id=text, observed=True,
+            at_time(tx, after(20 + n)), session.id, Role.USER, text_parts(text), author=text, platform_id=text, observed=True,
             exact=text, surface="gateway",
         )  # fmt: skip
     an_answer(tx, session, at=40)
-    revisions.undo(tx, sessions.get(tx, session.id), 1, now=after(50))
-    project = projects.add(tx, ANNS, name="travel", colour="red", now=START_TIME)
-    sessions.set_project(tx, session, project.id, now=START_TIME)
-    sessions.set_pinned(tx, session, True, now=START_TIME)
+    revisions.undo(at_time(tx, after(50)), sessions.get(tx, session.id), 1)
+    project = projects.add(at_time(tx, START_TIME), ANNS, name="travel", colour="red")
+    sessions.set_project(at_time(tx, START_TIME), session, project.id)
+    sessions.set_pinned(at_time(tx, START_TIME), session, True)
     sessions.add_alias(tx, session, "old-id")
     return session.id
 
@@ -117,7 +135,7 @@ async def test_what_is_imported_counts_as_read(store: Store, tmp_path: Path) -> 
     await store.write(an_answer, session)
     async with SqliteDatabase(tmp_path / "other.db") as other:
         await other.write(
-            "visit", lambda tx: viewer_state.save_preferences(tx, OPERATORS, {}, now=after(-1000))
+            "visit", lambda tx: viewer_state.save_preferences(at_time(tx, after(-1000)), OPERATORS, {})
         )
         for at in (0, 10):
             await loaded(other, await exported(store.database))
@@ -135,11 +153,11 @@ async def test_what_is_imported_is_found(store: Store, between: bool) -> None:
     session = await store.write(a_rich_session)
     text, index = await exported(store.database, session), SearchIndex(store.database)
     await index.catch_up()
-    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, session), now=START_TIME))
+    await store.write(lambda tx: sessions.erase(at_time(tx, START_TIME), sessions.get(tx, session)))
     if between:
         await index.catch_up()
     await loaded(store.database, text)
-    hits = await index.search(OPERATORS, "bold", now=START_TIME)
+    hits = await index.search(OPERATORS, "bold")
     assert [hit.session.id for hit in hits] == [session]
     assert await verify(store.database) == []
     index.close()
@@ -150,7 +168,7 @@ async def test_a_longer_export_adds_what_is_new(store: Store, tmp_path: Path) ->
     await store.write(an_answer, session)
     short = await exported(store.database)
     await store.write(an_answer, session, "more", at=10)
-    await store.write(epochs.begin, session.id, first_seq=3, summary="s", now=after(15))
+    await store.at(after(15)).write(epochs.begin, session.id, first_seq=3, summary="s")
     await store.write(an_answer, session, "and more", at=20)
     long = await exported(store.database)
     async with SqliteDatabase(tmp_path / "other.db") as other:
@@ -176,7 +194,7 @@ async def test_an_undone_message_stays_as_it_is_here(store: Store) -> None:
     session = await store.write(a_session, title="Trip")
     await store.write(an_answer, session)
     before = await exported(store.database)
-    await store.write(lambda tx: revisions.undo(tx, sessions.get(tx, session.id), 1, now=after(5)))
+    await store.write(lambda tx: revisions.undo(at_time(tx, after(5)), sessions.get(tx, session.id), 1))
     undone = await exported(store.database)
     report = await loaded(store.database, before)
     assert (report.unchanged, report.damage) == (1, 0)
@@ -195,7 +213,7 @@ async def test_turns_that_had_not_ended_never_run(store: Store, tmp_path: Path) 
         assert (await there.read(turns.get, running.id)).state is TurnState.EXPIRED
         assert (await there.read(turns.get, waiting.id)).state is TurnState.CANCELLED
         assert (await there.read(turns.get, waiting.id)).error == session_import.UNFINISHED_ERROR
-        await store.write(lambda tx: turns.finish(tx, running, TurnState.DONE, now=after(9)))
+        await store.write(lambda tx: turns.finish(at_time(tx, after(9)), running, TurnState.DONE))
         await loaded(other, await exported(store.database))
         assert (await there.read(turns.get, running.id)).state is TurnState.DONE
         assert await verify(other) == []
@@ -392,7 +410,7 @@ async def test_the_page_is_one_file_that_loads_nothing(store: Store) -> None:
     session = await store.write(a_session, title="<script>alert('t')</script>", at=after(100))
     await store.write(
         lambda tx: messages.append(
-            tx, session.id, Role.USER, (Text(HOSTILE),), now=START_TIME, author="<b>x</b>"
+            at_time(tx, START_TIME), session.id, Role.USER, (Text(HOSTILE),), author="<b>x</b>"
         )
     )
     page = await exported(store.database, format=ExportFormat.HTML)
@@ -429,11 +447,10 @@ async def test_redaction_leaves_no_trace(store: Store, format: ExportFormat) -> 
     call = ToolCall("c", "send", '{"to": "ann.lee@example.com", "token": "abcdef123456"}')
     await store.write(
         lambda tx: messages.append(
-            tx,
+            at_time(tx, START_TIME),
             session.id,
             Role.USER,
             (Text(PRIVATE), call),
-            now=START_TIME,
             author="Ann Lee",
             platform_id="4242424242",
             exact=PRIVATE,
@@ -500,7 +517,7 @@ async def _round_trip(steps: list[tuple[str, str, str]]) -> None:
 
 def _live(tx: Transaction, steps: list[tuple[str, str, str]]) -> None:
     session = a_session(tx)
-    messages.append(tx, session.id, Role.USER, text_parts("first"), now=START_TIME)
+    messages.append(at_time(tx, START_TIME), session.id, Role.USER, text_parts("first"))
     for n, (step, one, two) in enumerate(steps):
         _step(tx, sessions.get(tx, session.id), step, one, two, at=n * 10)
 
@@ -512,11 +529,10 @@ def _step(tx: Transaction, session: Session, step: str, one: str, two: str, *, a
             an_answer(tx, session, one, at=at)
         case "overhear":
             messages.append(
-                tx,
+                at_time(tx, now),
                 session.id,
                 Role.USER,
                 text_parts(one),
-                now=now,
                 author=two,
                 observed=True,
                 exact=two,
@@ -525,18 +541,20 @@ def _step(tx: Transaction, session: Session, step: str, one: str, two: str, *, a
         case "tool":
             turn = a_running_turn(tx, session, at=now)
             parts = (Reasoning(one, two), ToolCall(one, two, one))
-            messages.append(tx, session.id, Role.ASSISTANT, parts, now=now, turn=turn.id, mark=Mark.FAILED)
-            turns.finish(tx, turn, TurnState.FAILED, now=now, error=two)
+            messages.append(
+                at_time(tx, now), session.id, Role.ASSISTANT, parts, turn=turn.id, mark=Mark.FAILED
+            )
+            turns.finish(at_time(tx, now), turn, TurnState.FAILED, error=two)
         case "compact":
-            epochs.begin(tx, session.id, first_seq=session.last_seq + 1, summary=one, now=now)
+            epochs.begin(at_time(tx, now), session.id, first_seq=session.last_seq + 1, summary=one)
         case "undo" | "redo":
             try:
                 if step == "undo":
-                    revisions.undo(tx, session, 1, now=now)
+                    revisions.undo(at_time(tx, now), session, 1)
                 else:
-                    revisions.redo(tx, session, now=now)
+                    revisions.redo(at_time(tx, now), session)
             except (Conflict, NotFound):
                 pass
         case _:
-            revisions.fork(tx, session, viewer=ANNS, surface="cli", now=now)
-            sessions.rename(tx, session, "Base", by=TitleBy.RULE, now=now)
+            revisions.fork(at_time(tx, now), session, viewer=ANNS, surface="cli")
+            sessions.rename(at_time(tx, now), session, "Base", by=TitleBy.RULE)

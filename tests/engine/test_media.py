@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from tests.builders import ANN, ANNS, BOBS, OPERATORS, Store, a_session
+from tests.builders import ANN, ANNS, BOBS, OPERATORS, Store, a_session, at_time
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, World, inbound, viewer
 
@@ -38,7 +38,7 @@ def files(database: Database, clock: FakeClock) -> MediaStorage:
 
 def shows(tx: Transaction, part: Part, *, owner: PrincipalId = ANN) -> SessionId:
     session = a_session(tx, owner=owner)
-    messages.append(tx, session.id, Role.USER, (Text("look"), part), now=START_TIME)
+    messages.append(at_time(tx, START_TIME), session.id, Role.USER, (Text("look"), part))
     return session.id
 
 
@@ -119,7 +119,7 @@ async def test_what_nobody_uses_goes_after_a_day(
 ) -> None:
     used, unused = await files.save(ANNS, CAT), await files.save(ANNS, BOOK)
     half = media.hash_body(b"half")
-    await store.write(store_media.begin_write, half, size=4, now=START_TIME)
+    await store.at(START_TIME).write(store_media.begin_write, half, size=4)
     session = await store.write(shows, used)
     housekeeping = RetentionSweep(database, clock, policy=Policy())
     clock.advance(timedelta(hours=23))
@@ -131,7 +131,7 @@ async def test_what_nobody_uses_goes_after_a_day(
     assert (await files.fetch(ANNS, used.media)).body == PNG
     with pytest.raises(NotFound):
         await files.fetch(ANNS, unused.media)
-    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, session), now=START_TIME))
+    await store.write(lambda tx: sessions.erase(at_time(tx, START_TIME), sessions.get(tx, session)))
     assert (await count(store, "media"), await count(store, "media_chunks")) == (0, 0)
 
 
@@ -139,8 +139,8 @@ async def test_erasing_a_session_removes_what_only_it_used(files: MediaStorage, 
     shared, own = await files.save(ANNS, CAT), await files.save(ANNS, BOOK)
     first = await store.write(shows, shared)
     await store.write(shows, shared)
-    await store.write(lambda tx: messages.append(tx, first, Role.USER, (own,), now=START_TIME))
-    await store.write(lambda tx: sessions.erase(tx, sessions.get(tx, first), now=START_TIME))
+    await store.write(lambda tx: messages.append(at_time(tx, START_TIME), first, Role.USER, (own,)))
+    await store.write(lambda tx: sessions.erase(at_time(tx, START_TIME), sessions.get(tx, first)))
     assert (await files.fetch(ANNS, shared.media)).body == PNG
     with pytest.raises(NotFound):
         await files.fetch(ANNS, own.media)
@@ -150,11 +150,11 @@ async def test_erasing_a_session_removes_what_only_it_used(files: MediaStorage, 
 async def test_a_fork_shows_the_files_of_the_messages_it_has(files: MediaStorage, store: Store) -> None:
     early, late = await files.save(ANNS, CAT), await files.save(ANNS, BOOK)
     session = await store.write(shows, early)
-    await store.write(lambda tx: messages.append(tx, session, Role.USER, (late,), now=START_TIME))
+    await store.write(lambda tx: messages.append(at_time(tx, START_TIME), session, Role.USER, (late,)))
 
     def fork(tx: Transaction) -> SessionId:
         found = sessions.get(tx, session)
-        return revisions.fork(tx, found, viewer=ANNS, surface="web", through=1, now=START_TIME).id
+        return revisions.fork(at_time(tx, START_TIME), found, viewer=ANNS, surface="web", through=1).id
 
     child = await store.write(fork)
     assert [k.id for k in await store.read(store_media.list_for_session, child)] == [early.media]
@@ -168,7 +168,7 @@ async def test_everything_that_a_person_brought_goes_with_them(files: MediaStora
     def erase(tx: Transaction) -> None:
         store_media.remove_for_owner(tx, profile=ANNS.profile, owner=ANNS.principal)
         message = messages.get(tx, session, 1)
-        messages.redact(tx, message, (Text("(erased)"),), now=START_TIME)
+        messages.redact(at_time(tx, START_TIME), message, (Text("(erased)"),))
         store_media.unlink(tx, session, message.parts, seq=1)
 
     await store.write(erase)
@@ -181,7 +181,7 @@ async def test_everything_that_a_person_brought_goes_with_them(files: MediaStora
 async def test_a_file_that_another_message_shows_stays(files: MediaStorage, store: Store) -> None:
     part = await files.save(BOBS, CAT)
     session = await store.write(shows, part, owner=BOBS.principal)
-    await store.write(lambda tx: messages.append(tx, session, Role.USER, (part,), now=START_TIME))
+    await store.write(lambda tx: messages.append(at_time(tx, START_TIME), session, Role.USER, (part,)))
     await store.write(lambda tx: store_media.unlink(tx, session, (part,), seq=1))
     assert (await files.fetch(BOBS, part.media)).body == PNG
     assert len(await store.read(store_media.list_for_session, session)) == 1

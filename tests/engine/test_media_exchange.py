@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.builders import ANN, ANNS, BOBS, OPERATORS, Store, a_session
+from tests.builders import ANN, ANNS, BOBS, OPERATORS, Store, a_session, at_time
 from tests.conftest import Open
 
 from keryx.core import media
@@ -30,7 +30,7 @@ BOOK = Attachment(name="book \ud83d.pdf", mime="application/pdf", body=BODY)
 
 def shows(tx: Transaction, part: Part) -> SessionId:
     session = a_session(tx, owner=ANN)
-    messages.append(tx, session.id, Role.USER, (Text("look"), part), now=START_TIME)
+    messages.append(at_time(tx, START_TIME), session.id, Role.USER, (Text("look"), part))
     return session.id
 
 

@@ -413,7 +413,7 @@ async def test_the_answer_of_a_turn_that_a_person_stopped_is_not_kept(world: Wor
     turn = receipt.turn
 
     def stop(tx: Transaction) -> None:
-        control.cancel(tx, turn, now=world.clock.now())
+        control.cancel(tx, turn)
 
     await HubQuestions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
     await world.database.write("test.stop", stop)

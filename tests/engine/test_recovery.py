@@ -281,7 +281,7 @@ async def test_a_turn_that_was_being_stopped_is_not_taken_up_again(begin: Begin)
     await world.drafted(said, "half ")
     turn = await world.turn(said)
     await world.crash()
-    await world.write(turns.request_cancel, turn, now=world.clock.now())
+    await world.write(turns.request_cancel, turn)
     world.advance(LONGER)
     await world.start()
     assert (await world.settle(said)).state is TurnState.CANCELLED

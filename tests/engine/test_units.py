@@ -8,6 +8,7 @@ import msgspec
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, SECONDS, Pause, Scenes
 
+from keryx.core.clock import Clock
 from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.ports.adapter import OutgoingPart
@@ -31,6 +32,14 @@ class Slow:
         self.wake = inner.wake
         self._slow = False
         self._reached, self._open = asyncio.Event(), asyncio.Event()
+
+    @property
+    def clock(self) -> Clock:
+        return self._inner.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._inner.clock = clock
 
     def hold(self) -> None:
         self._slow = True
@@ -122,9 +131,7 @@ async def test_a_delivery_that_ends_while_the_next_is_looked_for_lets_it_go(
     world = await begin(adapters=[adapter], database=slow)
 
     def post(tx: Transaction, text: str) -> None:
-        deliveries.enqueue(
-            tx, Target(FAKE, chat="1"), text, profile=DEFAULT_PROFILE, owner=OPERATOR, now=world.clock.now()
-        )
+        deliveries.enqueue(tx, Target(FAKE, chat="1"), text, profile=DEFAULT_PROFILE, owner=OPERATOR)
 
     await world.write(post, "a")
     async with asyncio.timeout(SECONDS):

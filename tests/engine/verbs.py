@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 import msgspec
-from tests.builders import ANN, ANNS, OPERATORS, a_delivery, a_job, a_session, a_turn
+from tests.builders import ANN, ANNS, OPERATORS, a_delivery, a_job, a_session, a_turn, at_time
 from tests.engine.setting import CLOSED, Setting, fresh
 from tests.engine.world import AT_ONCE, ECHO, FAKE, Wire, inbound
 
@@ -141,17 +141,15 @@ async def answer(setting: Setting) -> Act:
     turn, _ = await setting.busy()
     now = setting.clock.now()
     question = Question(key="q", title="May it?", tool="rm")
-    asked = await setting.write(
-        questions.add, turn, question, shared=False, expires_at=now + timedelta(hours=1), now=now
+    asked = await setting.at(now).write(
+        questions.add, turn, question, shared=False, expires_at=now + timedelta(hours=1)
     )
     return lambda: setting.hub.questions.answer(OPERATORS, asked.id, "always")
 
 
 async def forget(setting: Setting) -> Act:
     session = await setting.talked()
-    await setting.write(
-        questions.set_consent, session.id, "rm", Consent.ALLOW_ALWAYS, by=ANN, now=setting.clock.now()
-    )
+    await setting.write(questions.set_consent, session.id, "rm", Consent.ALLOW_ALWAYS, by=ANN)
     return lambda: setting.hub.questions.forget_consents(ANNS, session.id, "rm")
 
 
@@ -161,9 +159,13 @@ async def decide(setting: Setting) -> Act:
         a_delivery(tx, target=Target(CLOSED, chat=chat), session=setting_session, at=now)
         worker = WorkerId("another")
         lease = timedelta(hours=1)
-        found = deliveries.claim(tx, most=9, platform=CLOSED, account="", worker=worker, now=now, lease=lease)
+        found = deliveries.claim(
+            at_time(tx, now), most=9, platform=CLOSED, account="", worker=worker, lease=lease
+        )
         ((delivery, token),) = found.leased
-        deliveries.finish_attempt(tx, delivery, token, DeliveryState.FAILED, now=now, error="no such chat")
+        deliveries.finish_attempt(
+            at_time(tx, now), delivery, token, DeliveryState.FAILED, error="no such chat"
+        )
         return delivery.id
 
     setting_session = await setting.talked()
@@ -245,14 +247,13 @@ async def import_(setting: Setting) -> Act:
 async def search(setting: Setting) -> Act:
     """Something to find, and an index that has nothing yet."""
     await setting.talked()
-    await setting.write(inbox.set_cursor, tsvector.CURSOR_NAME, "", now=setting.clock.now())
+    await setting.write(inbox.set_cursor, tsvector.CURSOR_NAME, "")
     return lambda: setting.hub.search(OPERATORS, "answer")
 
 
 async def restart(setting: Setting) -> Act:
     """A node starts that tells a home channel of it."""
-    now = setting.clock.now()
-    home = partial(platforms.set_home, profile=DEFAULT_PROFILE, name="home", by=ANN, now=now)
+    home = partial(platforms.set_home, profile=DEFAULT_PROFILE, name="home", by=ANN)
     await setting.write(home, Target(CLOSED, chat=fresh()))
     setting.clock.advance(timedelta(hours=1))
     telling = msgspec.structs.replace(AT_ONCE, notices=Notices(restart=True))

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
+from tests.builders import Store
 
 from keryx.agents.echo import EchoAgent
 from keryx.core.access import EVERYBODY, AccessRule
@@ -74,6 +75,14 @@ class Wire:
         self.engine = inner.engine
         self.wake = inner.wake
         self.dead = False
+
+    @property
+    def clock(self) -> Clock:
+        return self._inner.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._inner.clock = clock
 
     def cut(self) -> None:
         self.dead = True
@@ -185,6 +194,7 @@ class World:
         policy: Policy = AT_ONCE,
         hooks: Sequence[SessionFinalizer] = (),
     ) -> None:
+        database.clock = clock
         self.database = database
         self.clock = clock
         self.fake = RecordingAdapter(FAKE)
@@ -328,6 +338,10 @@ class World:
         """A session as a person reads it, a line per message with its marks."""
         assert session is not None
         return [line(m) for m in (await self.open(session)).messages]
+
+    def at(self, now: datetime) -> Store:
+        """The store of this world, at another time."""
+        return Store(self.database, now=now)
 
     async def read(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs

@@ -171,11 +171,11 @@ def test_a_picture_is_kept_and_its_words_are_answered(keryx: Cli, ann: Person, b
 
 
 PAINTER = """
-from keryx.core.ports.adapter import Attached, Said
+from keryx.core.ports.agent import FileEvent, TextDelta
 
 async def paint(context):
-    yield Said("here it is")
-    yield Attached("red.png", "image/png", b"\\x89PNG\\r\\n\\x1a\\nred")
+    yield TextDelta("here it is")
+    yield FileEvent("red.png", "image/png", b"\\x89PNG\\r\\n\\x1a\\nred")
 """
 
 

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests import builders
+from tests.builders import at_time, work_at
 
 from keryx.core import lanes, turns
 from keryx.core import messages as core_messages
@@ -144,9 +145,9 @@ class Conversations(RuleBasedStateMachine):
 
     def do(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """One unit of work; one that raises changes nothing."""
-        self._now += timedelta(milliseconds=1)
+        now, self._now = self._now, self._now + timedelta(milliseconds=1)
         with self._transact() as tx:
-            return work(tx, *args, **kwargs)
+            return work(at_time(tx, now), *args, **kwargs)
 
     def now(self) -> datetime:
         return self._now
@@ -205,7 +206,7 @@ class Conversations(RuleBasedStateMachine):
 
     def take_in(self, chat: int, text: str, mode: BusyMode) -> None:
         message = self.inbound(chat, text, mode)
-        receipt = self.do(receive.receive, message, policy=POLICY, now=self.now())
+        receipt = self.do(receive.receive, message, policy=POLICY)
         self._events.append((message, receipt))
         place = self._places[chat]
         if place.suspended and place.session and not self._talks[place.session].busy:
@@ -227,7 +228,7 @@ class Conversations(RuleBasedStateMachine):
     @rule(data=st.data())
     def receive_again(self, data: st.DataObject) -> None:
         message, first = data.draw(st.sampled_from(self._events))
-        again = self.do(receive.receive, message, policy=POLICY, now=self.now())
+        again = self.do(receive.receive, message, policy=POLICY)
         assert again.duplicate and msgspec.structs.replace(again, duplicate=False) == first
 
     @rule(chat=chats, worker=st.sampled_from(WORKERS))
@@ -272,7 +273,7 @@ class Conversations(RuleBasedStateMachine):
         if found is None:
             return
         talk, turn = found
-        self.do(turn_writes.append_events, turn, events, now=self.now())
+        self.do(turn_writes.append_events, turn, events)
         for event in events:
             match event:
                 case TextDelta(text):
@@ -299,7 +300,7 @@ class Conversations(RuleBasedStateMachine):
             waiting = talk.queue[0]
             expected.append(talk.log[waiting.input_seq - 1].text)
             talk.merge(waiting, into=turn.id)
-        given = self.do(turn_writes.steer, turn, now=self.now())
+        given = self.do(turn_writes.steer, turn)
         assert [m.text for m in given] == expected
 
     @rule(chat=chats)
@@ -311,7 +312,7 @@ class Conversations(RuleBasedStateMachine):
         if found is None:
             return
         talk, turn = found
-        self.do(turn_writes.finish, turn, now=self.now())
+        self.do(turn_writes.finish, turn)
         talk.keep_draft(turn.id, None)
         own = [e for e in talk.log if e.turn == turn.id and e.role is Role.ASSISTANT and e.mark is None]
         if not any(e.text for e in own):
@@ -324,7 +325,7 @@ class Conversations(RuleBasedStateMachine):
         if found is None:
             return
         talk, turn = found
-        self.do(turn_writes.fail, turn, "no luck", now=self.now())
+        self.do(turn_writes.fail, turn, "no luck")
         talk.keep_draft(turn.id, "failed")
         talk.say(Role.NOTICE, "no luck", turn.id)
         self.leave(talk, turn)
@@ -334,7 +335,7 @@ class Conversations(RuleBasedStateMachine):
         talk = self.talk(chat)
         if talk is None:
             return
-        stopped = self.do(control.stop, talk.id, now=self.now())
+        stopped = self.do(control.stop, talk.id)
         assert (stopped is None) == (talk.running is None)
         talk.cancelling = talk.running is not None
 
@@ -344,7 +345,7 @@ class Conversations(RuleBasedStateMachine):
         if found is None or not found[0].cancelling:
             return
         talk, turn = found
-        self.do(turn_writes.cancel, turn, now=self.now())
+        self.do(turn_writes.cancel, turn)
         talk.keep_draft(turn.id, "cancelled")
         self.leave(talk, turn)
 
@@ -354,7 +355,7 @@ class Conversations(RuleBasedStateMachine):
         if found is None:
             return
         talk, turn = found
-        self.do(turn_writes.hand_back, turn, now=self.now())
+        self.do(turn_writes.hand_back, turn)
         talk.keep_draft(turn.id, "interrupted")
         assert talk.input
         talk.queue.insert(0, talk.input)
@@ -369,7 +370,7 @@ class Conversations(RuleBasedStateMachine):
         talk, held = found
         turn = self.do(turns_store.get, held.id)
         assert (turn.lease, turn.attempts, turn.cancelling) == (held.lease, held.attempts, talk.cancelling)
-        (state,) = self.do(turn_writes.recover, [turn], now=self.now(), fresh=FRESH, lease=LEASE)
+        (state,) = self.do(turn_writes.recover, [turn], fresh=FRESH, lease=LEASE)
         talk.keep_draft(turn.id, "interrupted")
         if talk.cancelling:
             assert state is TurnState.CANCELLED
@@ -393,14 +394,14 @@ class Conversations(RuleBasedStateMachine):
         turn = data.draw(st.sampled_from(self._stale))
         now = self.now()
         units: list[Callable[[Transaction], object]] = [
-            partial(turn_writes.append_events, turn=turn, events=[TextDelta("stale")], now=now),
-            partial(turn_writes.steer, turn=turn, now=now),
-            partial(turn_writes.finish, turn=turn, now=now),
-            partial(turn_writes.fail, turn=turn, error="stale", now=now),
-            partial(turn_writes.cancel, turn=turn, now=now),
-            partial(turn_writes.hand_back, turn=turn, now=now),
+            work_at(now, partial(turn_writes.append_events, turn=turn, events=[TextDelta("stale")])),
+            work_at(now, partial(turn_writes.steer, turn=turn)),
+            work_at(now, partial(turn_writes.finish, turn=turn)),
+            work_at(now, partial(turn_writes.fail, turn=turn, error="stale")),
+            work_at(now, partial(turn_writes.cancel, turn=turn)),
+            work_at(now, partial(turn_writes.hand_back, turn=turn)),
         ]
-        assert self.do(turn_writes.recover, [turn], now=now, fresh=FRESH, lease=LEASE) == []
+        assert self.do(turn_writes.recover, [turn], fresh=FRESH, lease=LEASE) == []
         for unit in units:
             with pytest.raises(LeaseLost):
                 self.do(unit)
@@ -417,9 +418,9 @@ class Conversations(RuleBasedStateMachine):
         undone = talk.last_turns(wanted)
         if talk.busy or not undone:
             with pytest.raises(Conflict if talk.busy else NotFound):
-                self.do(revisions.undo, session, wanted, now=self.now())
+                self.do(revisions.undo, session, wanted)
             return
-        text = self.do(revisions.undo, session, wanted, now=self.now())
+        text = self.do(revisions.undo, session, wanted)
         question = next(e for e in talk.log if e.turn == undone[0] and e.role is Role.USER and not e.undone)
         assert text == question.text
         self.take_back(talk, undone)
@@ -444,10 +445,10 @@ class Conversations(RuleBasedStateMachine):
         said_since = any(e.role is Role.USER and not e.undone for e in talk.log[first + 1 :])
         if talk.busy or not group or said_since:
             with pytest.raises(Conflict if talk.busy else NotFound):
-                self.do(revisions.redo, session, now=self.now())
+                self.do(revisions.redo, session)
             return
         brought = [e for e in talk.log if e.undone == group]
-        assert self.do(revisions.redo, session, now=self.now()) == len(brought)
+        assert self.do(revisions.redo, session) == len(brought)
         for entry in brought:
             entry.undone = 0
 
@@ -460,10 +461,10 @@ class Conversations(RuleBasedStateMachine):
         last = talk.last_turns(1)
         if not last:
             with pytest.raises(NotFound):
-                self.do(revisions.retry, session, asker=ANN, surface="test", now=self.now())
+                self.do(revisions.retry, session, asker=ANN, surface="test")
             return
         question = next(e for e in talk.log if e.turn == last[0] and e.role is Role.USER and not e.undone)
-        receipt = self.do(revisions.retry, session, asker=ANN, surface="test", now=self.now())
+        receipt = self.do(revisions.retry, session, asker=ANN, surface="test")
         self.take_back(talk, last)
         assert receipt.turn and receipt.seq
         talk.say(Role.USER, question.text, receipt.turn)
@@ -479,9 +480,9 @@ class Conversations(RuleBasedStateMachine):
         closed = [e for e in talk.log if e.turn not in open_turns]
         if not closed:
             with pytest.raises(KeryxError):
-                self.do(revisions.fork, session, viewer=ANNS, surface="test", now=self.now())
+                self.do(revisions.fork, session, viewer=ANNS, surface="test")
             return
-        child = self.do(revisions.fork, session, viewer=ANNS, surface="test", now=self.now())
+        child = self.do(revisions.fork, session, viewer=ANNS, surface="test")
         assert (child.parent, child.parent_seq) == (talk.id, len(talk.log))
         copied = [Entry(e.role, e.text, e.turn, e.mark, e.undone) for e in closed]
         self._talks[child.id] = Talk(child.id, log=copied, undos=talk.undos)
@@ -493,7 +494,7 @@ class Conversations(RuleBasedStateMachine):
         talk = self.talk(chat)
         if lane is None or talk is None:
             return
-        old = self.do(control.start_new_session, lane, now=self.now())
+        old = self.do(control.start_new_session, lane)
         assert old and old.id == talk.id
         talk.queue.clear()
         talk.cancelling = talk.running is not None
@@ -507,7 +508,7 @@ class Conversations(RuleBasedStateMachine):
             return
         wanted = data.draw(st.sampled_from(place.had))
         session = self.do(sessions.get, wanted)
-        self.do(control.switch, lane, session, why="resume", now=self.now())
+        self.do(control.switch, lane, session, why="resume")
         place.session, place.suspended = wanted, False
 
     def lane(self, chat: int) -> lanes.Lane | None:
@@ -576,7 +577,7 @@ def test_no_order_of_events_loses_doubles_or_reorders_anything(tmp_path: Path) -
     @contextmanager
     def transact() -> Generator[Transaction]:
         with connection:
-            yield SqliteTransaction(connection)
+            yield SqliteTransaction(connection, START_TIME)
 
     try:
         run(transact, examples=250, steps=60)
@@ -593,10 +594,10 @@ def test_no_order_of_events_loses_doubles_or_reorders_anything_on_postgres(
         @contextmanager
         def transact() -> Generator[Transaction]:
             with connection.transaction():
-                tx = PostgresTransaction(connection)
+                tx = PostgresTransaction(connection, START_TIME)
                 yield tx
                 tx.row("select 1")  # what was put off goes with it
 
         with transact() as tx:
-            migrate.apply(tx, now=START_TIME)
+            migrate.apply(tx)
         run(transact, examples=25, steps=40)

@@ -15,6 +15,7 @@ from tests.builders import (
     a_session,
     a_turn,
     after,
+    at_time,
 )
 
 from keryx.core.errors import Conflict, Invalid
@@ -40,30 +41,38 @@ def filled(tx: Transaction) -> None:
     session = a_session(tx, title="Trip")
     turn = a_running_turn(tx, session)
     asked = questions.add(
-        tx, turn, Question(key="1", title=ODD_TEXTS[0]), shared=False, expires_at=after(9), now=START_TIME
+        at_time(tx, START_TIME),
+        turn,
+        Question(key="1", title=ODD_TEXTS[0]),
+        shared=False,
+        expires_at=after(9),
     )
-    questions.close(tx, asked, QuestionState.ANSWERED, now=START_TIME, answer=ODD_TEXTS[1], by=session.owner)
-    questions.set_consent(tx, session.id, "tool", Consent.ALLOW_ALWAYS, by=session.owner, now=START_TIME)
-    turns.finish(tx, turn, TurnState.DONE, now=after(1))
+    questions.close(
+        at_time(tx, START_TIME), asked, QuestionState.ANSWERED, answer=ODD_TEXTS[1], by=session.owner
+    )
+    questions.set_consent(at_time(tx, START_TIME), session.id, "tool", Consent.ALLOW_ALWAYS, by=session.owner)
+    turns.finish(at_time(tx, after(1)), turn, TurnState.DONE)
     for text in ODD_TEXTS:
-        messages.append(tx, session.id, Role.USER, text_parts(text), now=START_TIME, author=text, exact=text)
+        messages.append(
+            at_time(tx, START_TIME), session.id, Role.USER, text_parts(text), author=text, exact=text
+        )
     a_turn(tx, session, at=after(2))
     job = a_job(tx, prompt=ODD_TEXTS[0])
-    jobs.claim_run(tx, job, due_at=START_TIME, now=START_TIME)
+    jobs.claim_run(at_time(tx, START_TIME), job, due_at=START_TIME)
     jobs.finish_run(
         tx, job, RunOutcome.STARTED, due_at=START_TIME, session=session.id, turn=turn.id, error=ODD_TEXTS[1]
     )
     a_delivery(tx, session=session)
-    project = projects.add(tx, ANNS, name="travel", colour="", now=START_TIME)
-    sessions.set_project(tx, session, project.id, now=START_TIME)
+    project = projects.add(at_time(tx, START_TIME), ANNS, name="travel", colour="")
+    sessions.set_project(at_time(tx, START_TIME), session, project.id)
     sessions.add_alias(tx, session, "old")
-    people.resolve(tx, profile=session.profile, platform="x", person="y", name="\0 z", now=START_TIME)
+    people.resolve(at_time(tx, START_TIME), profile=session.profile, platform="x", person="y", name="\0 z")
     workers.heartbeat(
         tx, Worker(id=WORKER, kind="serve", host="h", pid=1, started_at=START_TIME, seen_at=START_TIME)
     )
     gone = a_session(tx, title="Gone")
     a_message(tx, gone.id)
-    sessions.erase(tx, gone, now=START_TIME)
+    sessions.erase(at_time(tx, START_TIME), gone)
 
 
 @pytest.fixture

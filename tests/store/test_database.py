@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import ANN, Store, a_session, after, quiet
+from tests.builders import ANN, Store, a_session, after, at_time, quiet
 from tests.conftest import Open
 
 from keryx.core import changes
@@ -19,7 +19,7 @@ from keryx.testing import START_TIME
 
 
 def move(tx: Transaction, name: str) -> None:
-    inbox.set_cursor(tx, name, "x", now=START_TIME)
+    inbox.set_cursor(at_time(tx, START_TIME), name, "x")
 
 
 def names(tx: Transaction) -> set[str]:
@@ -92,7 +92,7 @@ async def test_text_that_cannot_be_kept_is_refused_with_advice(
     for text in ["half \ud800", "\udc00"]:
         with subtests.test(ascii(text)):
             with pytest.raises(Invalid, match="remove them"):
-                await store.write(inbox.set_cursor, text, "x", now=START_TIME)
+                await store.at(START_TIME).write(inbox.set_cursor, text, "x")
             with pytest.raises(Invalid, match="remove them"):
                 await store.read(inbox.get_cursor, text)
 

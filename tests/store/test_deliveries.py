@@ -17,6 +17,7 @@ from tests.builders import (
     a_delivery,
     a_session,
     after,
+    at_time,
     chat,
 )
 
@@ -35,7 +36,7 @@ def claim(
     tx: Transaction, *, worker: WorkerId = WORKER, seconds: float = 0, account: str = "bot"
 ) -> Held | None:
     found = deliveries.claim(
-        tx, most=1, platform="telegram", account=account, worker=worker, now=after(seconds), lease=LEASE
+        at_time(tx, after(seconds)), most=1, platform="telegram", account=account, worker=worker, lease=LEASE
     )
     return found.leased[0] if found.leased else None
 
@@ -47,7 +48,7 @@ async def claimed(store: Store, *, worker: WorkerId = WORKER, seconds: float = 0
 
 
 def settle(tx: Transaction, held: Held, state: DeliveryState) -> None:
-    deliveries.finish_attempt(tx, *held, state, now=START_TIME)
+    deliveries.finish_attempt(at_time(tx, START_TIME), *held, state)
 
 
 async def test_a_delivery_keeps_what_it_was_given(store: Store) -> None:
@@ -66,8 +67,8 @@ async def test_any_text_survives_in_every_place_of_a_delivery(
             held = await store.write(claim, account=text)
             assert held and held[0].id == made.id
             await store.write(deliveries.record_part_sent, *held, receipt=text)
-            await store.write(
-                deliveries.finish_attempt, *held, DeliveryState.FAILED, now=START_TIME, error=text
+            await store.at(START_TIME).write(
+                deliveries.finish_attempt, *held, DeliveryState.FAILED, error=text
             )
             found = await store.read(deliveries.get, made.id)
             assert (found.text, found.target, found.receipts, found.error) == (text, target, (text,), text)
@@ -101,8 +102,8 @@ async def test_a_reply_to_another_message_is_the_same_target(store: Store) -> No
 async def test_accounts_and_platforms_send_their_own_only(store: Store) -> None:
     await store.write(a_delivery)
     assert await store.write(claim, account="other") is None
-    found = await store.write(
-        deliveries.claim, most=1, platform="slack", account="bot", worker=WORKER, now=START_TIME, lease=LEASE
+    found = await store.at(START_TIME).write(
+        deliveries.claim, most=1, platform="slack", account="bot", worker=WORKER, lease=LEASE
     )
     assert found == ([], False)
 
@@ -119,14 +120,14 @@ async def test_a_delivery_that_is_held_back_holds_its_target(store: Store) -> No
     for text in ("a", "b"):
         await store.write(a_delivery, text)
     held = await claimed(store)
-    await store.write(
-        deliveries.finish_attempt, *held, DeliveryState.READY, now=START_TIME, not_before=after(30)
+    await store.at(START_TIME).write(
+        deliveries.finish_attempt, *held, DeliveryState.READY, not_before=after(30)
     )
     assert await store.write(claim, seconds=29) is None
-    assert await store.read(deliveries.get_next_ready_at, now=after(29)) == after(30)
+    assert await store.at(after(29)).read(deliveries.get_next_ready_at) == after(30)
     again = await claimed(store, seconds=30)
     assert (again[0].text, again[0].attempts) == ("a", 2)
-    assert await store.read(deliveries.get_next_ready_at, now=after(30)) is None
+    assert await store.at(after(30)).read(deliveries.get_next_ready_at) is None
 
 
 @pytest.mark.parametrize("key", [TELEGRAM.key, TELEGRAM.account_key])
@@ -152,12 +153,11 @@ async def test_everybody_behind_a_chat_that_holds_up_very_much_gets_a_turn(store
 
     def send(tx: Transaction, last: str) -> str:
         (held,), _ = deliveries.claim(
-            tx,
+            at_time(tx, START_TIME),
             most=1,
             platform="telegram",
             account="bot",
             worker=WORKER,
-            now=START_TIME,
             lease=LEASE,
             after=last,
         )
@@ -178,7 +178,7 @@ async def test_parts_are_recorded_under_the_lease(store: Store) -> None:
     delivery, lease = await claimed(store)
     await store.write(deliveries.record_part_sent, delivery, lease, receipt="m1")
     delivery = await store.read(deliveries.get, delivery.id)
-    await store.write(deliveries.record_all_sent, delivery, lease, receipt="m2", now=after(3))
+    await store.at(after(3)).write(deliveries.record_all_sent, delivery, lease, receipt="m2")
     sent = await store.read(deliveries.get, delivery.id)
     assert (sent.parts_sent, sent.receipts, sent.sent_at) == (2, ("m1", "m2"), after(3))
 
@@ -192,7 +192,7 @@ async def test_a_late_sender_cannot_record_anything(store: Store) -> None:
         with pytest.raises(LeaseLost):
             await store.write(deliveries.record_part_sent, *held, receipt="x")
         with pytest.raises(LeaseLost):
-            await store.write(deliveries.record_all_sent, *held, receipt="x", now=START_TIME)
+            await store.at(START_TIME).write(deliveries.record_all_sent, *held, receipt="x")
         with pytest.raises(LeaseLost):
             await store.write(settle, held, DeliveryState.SENT)
     assert await store.read(deliveries.get, late[0].id) == current[0]
@@ -209,7 +209,7 @@ async def test_a_settled_delivery_cannot_be_settled_again(store: Store) -> None:
 async def test_a_doubtful_part_is_marked_until_it_has_arrived(store: Store) -> None:
     await store.write(a_delivery)
     held = await claimed(store)
-    await store.write(deliveries.finish_attempt, *held, DeliveryState.READY, now=START_TIME, again=True)
+    await store.at(START_TIME).write(deliveries.finish_attempt, *held, DeliveryState.READY, again=True)
     delivery, lease = await claimed(store)
     assert delivery.again
     await store.write(deliveries.record_part_sent, delivery, lease, receipt="m1")
@@ -219,11 +219,11 @@ async def test_a_doubtful_part_is_marked_until_it_has_arrived(store: Store) -> N
 async def test_deliveries_of_a_dead_sender_are_found(store: Store) -> None:
     await store.write(a_delivery)
     held = await claimed(store)
-    assert await store.read(deliveries.list_abandoned, now=START_TIME + LEASE, workers=[]) == []
-    assert await store.read(deliveries.list_abandoned, now=START_TIME, workers=[WORKER]) == [held]
-    assert await store.read(deliveries.list_abandoned, now=after(16), workers=[OTHER_WORKER]) == [held]
+    assert await store.at(START_TIME + LEASE).read(deliveries.list_abandoned, workers=[]) == []
+    assert await store.at(START_TIME).read(deliveries.list_abandoned, workers=[WORKER]) == [held]
+    assert await store.at(after(16)).read(deliveries.list_abandoned, workers=[OTHER_WORKER]) == [held]
     await store.write(deliveries.renew_leases, WORKER, [held[0].id], until=after(100))
-    assert await store.read(deliveries.list_abandoned, now=after(16), workers=[]) == []
+    assert await store.at(after(16)).read(deliveries.list_abandoned, workers=[]) == []
 
 
 async def test_many_healthy_deliveries_do_not_hide_an_abandoned_one(store: Store) -> None:
@@ -235,8 +235,8 @@ async def test_many_healthy_deliveries_do_not_hide_an_abandoned_one(store: Store
             assert claim(tx, worker=WORKER if n < 59 else OTHER_WORKER)
 
     await store.write(arrange)
-    assert len(await store.read(deliveries.list_abandoned, now=START_TIME, workers=[OTHER_WORKER])) == 1
-    assert len(await store.read(deliveries.list_abandoned, now=START_TIME, workers=[WORKER])) == 50
+    assert len(await store.at(START_TIME).read(deliveries.list_abandoned, workers=[OTHER_WORKER])) == 1
+    assert len(await store.at(START_TIME).read(deliveries.list_abandoned, workers=[WORKER])) == 50
 
 
 @pytest.mark.parametrize(
@@ -249,11 +249,10 @@ async def test_a_person_may_retry_what_did_not_arrive(
     await store.write(a_delivery)
     held = await claimed(store)
     await store.write(settle, held, state)
-    await store.write(
+    await store.at(START_TIME).write(
         deliveries.override_state,
         await store.read(deliveries.get, held[0].id),
         DeliveryState.READY,
-        now=START_TIME,
     )
     delivery, _ = await claimed(store)
     assert (delivery.attempts, delivery.again) == (1, again)
@@ -261,19 +260,18 @@ async def test_a_person_may_retry_what_did_not_arrive(
 
 async def test_a_person_may_discard_a_delivery_but_not_undo_a_sent_one(store: Store) -> None:
     made = await store.write(a_delivery)
-    await store.write(deliveries.override_state, made, DeliveryState.DISCARDED, now=START_TIME)
+    await store.at(START_TIME).write(deliveries.override_state, made, DeliveryState.DISCARDED)
     assert await store.write(claim) is None
     with pytest.raises(Conflict):
-        await store.write(deliveries.override_state, made, DeliveryState.DISCARDED, now=START_TIME)
+        await store.at(START_TIME).write(deliveries.override_state, made, DeliveryState.DISCARDED)
     await store.write(a_delivery)
     held = await claimed(store)
     await store.write(settle, held, DeliveryState.SENT)
     with pytest.raises(Conflict):
-        await store.write(
+        await store.at(START_TIME).write(
             deliveries.override_state,
             await store.read(deliveries.get, held[0].id),
             DeliveryState.READY,
-            now=START_TIME,
         )
 
 

@@ -9,8 +9,8 @@ from keryx.testing import START_TIME
 
 async def test_a_draft_grows_in_pieces(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.append_draft, turn, [Reasoning("hm")], now=START_TIME)
-    await store.write(turns.append_draft, turn, [Text("a"), Text("b")], now=START_TIME)
+    await store.at(START_TIME).write(turns.append_draft, turn, [Reasoning("hm")])
+    await store.at(START_TIME).write(turns.append_draft, turn, [Text("a"), Text("b")])
     assert await store.read(turns.list_draft_pieces, turn.id) == [
         DraftChunk(1, "hm", thought=True),
         DraftChunk(2, "a"),
@@ -21,7 +21,7 @@ async def test_a_draft_grows_in_pieces(store: Store) -> None:
 async def test_followers_get_each_piece_with_its_text(store: Store) -> None:
     turn = await store.write(a_running_turn)
     cursor = await store.read(changes.get_head)
-    await store.write(turns.append_draft, turn, [Text("a"), Reasoning("b")], now=START_TIME)
+    await store.at(START_TIME).write(turns.append_draft, turn, [Text("a"), Reasoning("b")])
     found = await store.read(change_feed.list_after, cursor)
     assert [(c.kind, c.turn, c.piece) for c in found] == [
         (ChangeKind.DRAFT, turn.id, DraftChunk(1, "a")),
@@ -32,7 +32,7 @@ async def test_followers_get_each_piece_with_its_text(store: Store) -> None:
 async def test_taking_a_draft_joins_its_pieces_and_empties_it(store: Store) -> None:
     turn = await store.write(a_running_turn)
     pieces = [Reasoning("hm "), Reasoning("well"), Text("a"), Text("b"), Reasoning("", "{}"), Text("c")]
-    await store.write(turns.append_draft, turn, pieces, now=START_TIME)
+    await store.at(START_TIME).write(turns.append_draft, turn, pieces)
     taken = await store.write(turns.take_draft, turn.id)
     assert taken == (Reasoning("hm well"), Text("ab"), Reasoning("", "{}"), Text("c"))
     assert await store.read(turns.list_draft_pieces, turn.id) == []
@@ -41,10 +41,10 @@ async def test_taking_a_draft_joins_its_pieces_and_empties_it(store: Store) -> N
 
 async def test_numbers_go_on_after_a_draft_was_taken(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.append_draft, turn, [Text("a")], now=START_TIME)
+    await store.at(START_TIME).write(turns.append_draft, turn, [Text("a")])
     await store.write(turns.take_draft, turn.id)
     cursor = await store.read(changes.get_head)
-    await store.write(turns.append_draft, turn, [Text("b")], now=START_TIME)
+    await store.at(START_TIME).write(turns.append_draft, turn, [Text("b")])
     (change,) = await store.read(change_feed.list_after, cursor)
     assert change.piece == DraftChunk(2, "b")
 
@@ -53,7 +53,7 @@ async def test_any_text_survives_in_a_draft(store: Store, subtests: pytest.Subte
     for text in ODD_TEXTS:
         with subtests.test(ascii(text)):
             turn = await store.write(a_running_turn)
-            await store.write(turns.append_draft, turn, [Text(text), Reasoning(text, text)], now=START_TIME)
+            await store.at(START_TIME).write(turns.append_draft, turn, [Text(text), Reasoning(text, text)])
             assert [piece.text for piece in await store.read(turns.list_draft_pieces, turn.id)] == [
                 text,
                 text,

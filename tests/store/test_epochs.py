@@ -1,5 +1,5 @@
 import pytest
-from tests.builders import ODD_TEXTS, Store, a_message, a_session, after
+from tests.builders import ODD_TEXTS, Store, a_message, a_session, after, at_time
 
 from keryx.core.sessions import Session
 from keryx.store import epochs, messages, sessions
@@ -17,7 +17,7 @@ async def test_a_new_epoch_is_current_and_stamps_the_messages_after_it(store: St
     session = await store.write(a_session)
     await store.write(a_message, session.id)
     for n in (1, 2):
-        begun = await store.write(epochs.begin, session.id, first_seq=n + 1, summary=f"s{n}", now=after(n))
+        begun = await store.at(after(n)).write(epochs.begin, session.id, first_seq=n + 1, summary=f"s{n}")
         assert begun == n
         await store.write(a_message, session.id)
     assert [m.epoch for m in await store.read(messages.list_after, session.id, after=0)] == [0, 1, 2]
@@ -31,7 +31,7 @@ async def test_a_summary_may_be_any_text(store: Store, subtests: pytest.Subtests
     for text in ODD_TEXTS:
         with subtests.test(ascii(text)):
             session = await store.write(a_session)
-            await store.write(epochs.begin, session.id, first_seq=1, summary=text, now=START_TIME)
+            await store.at(START_TIME).write(epochs.begin, session.id, first_seq=1, summary=text)
             current = await store.read(epochs.find_current, session.id)
             assert current and current.summary == text
 
@@ -41,7 +41,7 @@ async def test_a_fork_gets_the_epochs_that_began_within_what_was_copied(store: S
         parent, child = a_session(tx), a_session(tx)
         for n in (1, 2, 3):
             a_message(tx, parent.id)
-            epochs.begin(tx, parent.id, first_seq=n + 1, summary=f"s{n}", now=START_TIME)
+            epochs.begin(at_time(tx, START_TIME), parent.id, first_seq=n + 1, summary=f"s{n}")
         a_message(tx, parent.id)
         messages.copy(tx, source=parent.id, target=child.id, through=through)
         epochs.copy(tx, source=parent.id, target=child.id, through=through)

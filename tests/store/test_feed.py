@@ -184,7 +184,7 @@ def raw(dsn: str, schema: str) -> psycopg.Connection[object]:
 
 def noted(connection: psycopg.Connection[object], text: str) -> None:
     """Note a change and leave its transaction open."""
-    tx = PostgresTransaction(connection)
+    tx = PostgresTransaction(connection, START_TIME)
     note(tx, text)
     tx.row("select 1")
 

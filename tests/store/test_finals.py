@@ -8,15 +8,13 @@ from keryx.testing import START_TIME
 
 
 async def take(store: Store, seconds: float = 0) -> SessionEndHook | None:
-    return await store.write(
-        sessions.claim_end_hook, now=after(seconds), retry_at=after(seconds + 60), most=2
-    )
+    return await store.at(after(seconds)).write(sessions.claim_end_hook, retry_at=after(seconds + 60), most=2)
 
 
 async def test_a_final_comes_back_until_it_is_removed(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(sessions.add_end_hook, session.id, "idle", now=START_TIME)
-    await store.write(sessions.add_end_hook, session.id, "daily", now=START_TIME)
+    await store.at(START_TIME).write(sessions.add_end_hook, session.id, "idle")
+    await store.at(START_TIME).write(sessions.add_end_hook, session.id, "daily")
     assert await take(store) == SessionEndHook(session.id, "idle", 1)
     assert await take(store, 59) is None
     await store.write(sessions.remove_end_hook, session.id)
@@ -25,7 +23,7 @@ async def test_a_final_comes_back_until_it_is_removed(store: Store) -> None:
 
 async def test_a_final_is_tried_a_bounded_number_of_times(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(sessions.add_end_hook, session.id, "idle", now=START_TIME)
+    await store.at(START_TIME).write(sessions.add_end_hook, session.id, "idle")
     for tries in (1, 2):
         final = await take(store, tries * 100)
         assert final and final.tries == tries
@@ -36,6 +34,6 @@ async def test_a_final_is_tried_a_bounded_number_of_times(store: Store) -> None:
 
 async def test_a_final_is_taken_by_one_worker(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(sessions.add_end_hook, session.id, "idle", now=START_TIME)
+    await store.at(START_TIME).write(sessions.add_end_hook, session.id, "idle")
     taken = await asyncio.gather(*(take(store) for _ in range(8)))
     assert len([final for final in taken if final]) == 1

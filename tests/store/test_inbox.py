@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from tests.builders import ODD_TEXTS, Store, after
+from tests.builders import ODD_TEXTS, Store, after, at_time
 
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.ports.adapter import Receipt
@@ -13,7 +13,7 @@ RECEIPT = Receipt(duplicate=False, session=SessionId("s"), turn=TurnId("t"), seq
 
 
 async def record(store: Store, event: str, *, account: str = "bot", platform: str = "telegram") -> None:
-    await store.write(inbox.record, RECEIPT, platform=platform, account=account, event=event, now=START_TIME)
+    await store.at(START_TIME).write(inbox.record, RECEIPT, platform=platform, account=account, event=event)
 
 
 async def seen(
@@ -44,7 +44,7 @@ async def test_an_event_that_comes_many_times_at_once_is_taken_in_once(store: St
         if known is not None:
             return known
         receipt = Receipt(duplicate=False, seq=n)
-        inbox.record(tx, receipt, platform="telegram", account="bot", event="1", now=START_TIME)
+        inbox.record(at_time(tx, START_TIME), receipt, platform="telegram", account="bot", event="1")
         return receipt
 
     receipts = await asyncio.gather(*(store.write(receive, n) for n in range(16)))

@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from tests.builders import ANN, ANNS, BOB, BOBS, ODD_TEXTS, OPERATORS, Store, a_session, after
+from tests.builders import ANN, ANNS, BOB, BOBS, ODD_TEXTS, OPERATORS, Store, a_session, after, at_time
 
 from keryx.core.changes import ChangeKind
 from keryx.core.errors import NotFound
@@ -15,7 +15,7 @@ from keryx.testing import START_TIME
 
 def a_lane(tx: Transaction, chat: str = "42", *, seconds: float = 0, owner: PrincipalId = ANN) -> Lane:
     source = Source(platform="telegram", chat=chat)
-    return lanes.ensure(tx, build_address(source), source, owner=owner, now=after(seconds))
+    return lanes.ensure(at_time(tx, after(seconds)), build_address(source), source, owner=owner)
 
 
 async def test_a_lane_is_made_at_first_contact_and_found_ever_after(store: Store) -> None:
@@ -34,7 +34,7 @@ async def test_a_source_of_any_text_has_its_own_lane(store: Store, subtests: pyt
     for text in ODD_TEXTS:
         with subtests.test(ascii(text)):
             source = Source(platform="telegram", chat=text, chat_name=text, user=text, topic=text)
-            lane = await store.write(lanes.ensure, build_address(source), source, owner=ANN, now=START_TIME)
+            lane = await store.at(START_TIME).write(lanes.ensure, build_address(source), source, owner=ANN)
             assert (lane.source, lane.key) == (source, build_address(source).key)
             assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
 
@@ -42,8 +42,8 @@ async def test_a_source_of_any_text_has_its_own_lane(store: Store, subtests: pyt
 async def test_a_lane_remembers_where_it_has_been_and_why(store: Store) -> None:
     lane = await store.write(a_lane)
     one, two = await store.write(a_session), await store.write(a_session)
-    lane = await store.write(lanes.move, lane, one.id, why="first", now=after(1))
-    lane = await store.write(lanes.move, lane, two.id, why="reset", now=after(2))
+    lane = await store.at(after(1)).write(lanes.move, lane, one.id, why="first")
+    lane = await store.at(after(2)).write(lanes.move, lane, two.id, why="reset")
     assert await store.read(lanes.get, lane.key, viewer=ANNS) == lane
     moves = await store.read(lanes.list_moves, lane.key)
     assert [(m.session, m.why, m.at) for m in moves] == [
@@ -57,9 +57,9 @@ async def test_a_lane_remembers_where_it_has_been_and_why(store: Store) -> None:
 async def test_a_move_frees_a_suspended_lane_and_is_told(store: Store) -> None:
     lane = await store.write(a_lane)
     cursor = await store.read(changes.get_head)
-    await store.write(lanes.set_suspended, lane, True, now=START_TIME)
+    await store.at(START_TIME).write(lanes.set_suspended, lane, True)
     assert (await store.read(lanes.get, lane.key, viewer=ANNS)).suspended
-    await store.write(lanes.move, lane, None, why="reset", now=START_TIME)
+    await store.at(START_TIME).write(lanes.move, lane, None, why="reset")
     assert not (await store.read(lanes.get, lane.key, viewer=ANNS)).suspended
     found = await store.read(change_feed.list_after, cursor)
     assert [(c.kind, c.note) for c in found] == [(ChangeKind.LANE, "suspended"), (ChangeKind.LANE, "reset")]
@@ -67,8 +67,8 @@ async def test_a_move_frees_a_suspended_lane_and_is_told(store: Store) -> None:
 
 async def test_an_erased_session_leaves_its_lane_free(store: Store) -> None:
     session = await store.write(a_session)
-    lane = await store.write(lanes.move, await store.write(a_lane), session.id, why="first", now=START_TIME)
-    await store.write(sessions.erase, session, now=START_TIME)
+    lane = await store.at(START_TIME).write(lanes.move, await store.write(a_lane), session.id, why="first")
+    await store.at(START_TIME).write(sessions.erase, session)
     assert (await store.read(lanes.get, lane.key, viewer=ANNS)).session is None
 
 
@@ -76,7 +76,7 @@ async def test_lanes_are_listed_by_activity_for_those_who_may_see_them(store: St
     one = await store.write(a_lane, "1")
     await store.write(a_lane, "2", seconds=1)
     await store.write(a_lane, "3", seconds=2, owner=BOB)
-    await store.write(lanes.touch, one, now=after(9), expires_at=None)
+    await store.at(after(9)).write(lanes.touch, one, expires_at=None)
     assert [lane.source.chat for lane in await store.read(lanes.list_recent, ANNS)] == ["1", "2"]
     assert [lane.source.chat for lane in await store.read(lanes.list_recent, OPERATORS, limit=2)] == [
         "1",
@@ -94,18 +94,18 @@ async def test_lanes_are_listed_by_activity_for_those_who_may_see_them(store: St
 async def test_lanes_expire_in_order_when_their_time_has_come(store: Store) -> None:
     one, two = await store.write(a_lane, "1"), await store.write(a_lane, "2")
     await store.write(a_lane, "3")
-    await store.write(lanes.touch, one, now=START_TIME, expires_at=after(20))
-    await store.write(lanes.touch, two, now=START_TIME, expires_at=after(10))
-    assert await store.read(lanes.list_expired, now=after(9)) == []
-    assert [lane.source.chat for lane in await store.read(lanes.list_expired, now=after(20))] == ["2", "1"]
+    await store.at(START_TIME).write(lanes.touch, one, expires_at=after(20))
+    await store.at(START_TIME).write(lanes.touch, two, expires_at=after(10))
+    assert await store.at(after(9)).read(lanes.list_expired) == []
+    assert [lane.source.chat for lane in await store.at(after(20)).read(lanes.list_expired)] == ["2", "1"]
     await store.write(lanes.set_expiry, two, after(30))
     await store.write(lanes.set_expiry, one, None)
-    assert await store.read(lanes.list_expired, now=after(20)) == []
+    assert await store.at(after(20)).read(lanes.list_expired) == []
 
 
 async def test_idle_lanes_are_forgotten_and_their_sessions_stay(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(lanes.move, await store.write(a_lane, "1"), session.id, why="first", now=START_TIME)
+    await store.at(START_TIME).write(lanes.move, await store.write(a_lane, "1"), session.id, why="first")
     await store.write(a_lane, "2", seconds=5)
     assert await store.write(lanes.delete_idle, before=after(5)) == 1
     assert [lane.source.chat for lane in await store.read(lanes.list_recent, ANNS)] == ["2"]
@@ -115,6 +115,6 @@ async def test_idle_lanes_are_forgotten_and_their_sessions_stay(store: Store) ->
 async def test_a_shared_lane_is_marked(store: Store) -> None:
     def ensure(tx: Transaction) -> Lane:
         shared = LaneAddress(key=LaneKey("k"), shared=True)
-        return lanes.ensure(tx, shared, Source(platform="p", chat="1"), owner=ANN, now=START_TIME)
+        return lanes.ensure(at_time(tx, START_TIME), shared, Source(platform="p", chat="1"), owner=ANN)
 
     assert (await store.write(ensure)).shared

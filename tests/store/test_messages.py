@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.builders import ANN, ODD_TEXTS, Store, a_message, a_session, after
+from tests.builders import ANN, ODD_TEXTS, Store, a_message, a_session, after, at_time
 
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
@@ -75,12 +75,11 @@ async def test_a_message_keeps_everything_it_was_given(store: Store) -> None:
         Reasoning("why", '{"signed": 1}'),
         Notice("note", "reset"),
     )
-    seq = await store.write(
+    seq = await store.at(START_TIME).write(
         messages.append,
         session.id,
         Role.ASSISTANT,
         parts,
-        now=START_TIME,
         turn=TURN,
         author="Ann",
         surface="gateway",
@@ -118,8 +117,8 @@ async def test_each_detail_of_a_message_is_kept_among_plain_ones(store: Store) -
     expected: list[Message] = []
     for n, detail in enumerate(details):
         for more in ({}, detail):
-            seq = await store.write(
-                messages.append, session.id, Role.USER, text_parts(f"word {n}"), now=START_TIME, **more
+            seq = await store.at(START_TIME).write(
+                messages.append, session.id, Role.USER, text_parts(f"word {n}"), **more
             )
             expected.append(
                 Message(session.id, seq, Role.USER, text_parts(f"word {n}"), to_micros(START_TIME), **more)
@@ -137,12 +136,11 @@ async def test_any_text_survives_in_every_place_of_a_message(store: Store, subte
                 ToolResult(text, text, text),
                 Reasoning(text, text),
             )
-            seq = await store.write(
+            seq = await store.at(START_TIME).write(
                 messages.append,
                 session.id,
                 Role.USER,
                 parts,
-                now=START_TIME,
                 author=text,
                 platform_id=text,
                 exact=text,
@@ -153,7 +151,7 @@ async def test_any_text_survives_in_every_place_of_a_message(store: Store, subte
             assert alone == windowed == by_platform
             assert (alone.parts, alone.author, alone.platform_id, alone.exact) == (parts, text, text, text)
             cursor = await store.read(changes.get_head)
-            await store.write(messages.rewrite, alone, text_parts(text), now=START_TIME)
+            await store.at(START_TIME).write(messages.rewrite, alone, text_parts(text))
             (change,) = await store.read(change_feed.list_after, cursor)
             assert change.message and change.message.text == text
 
@@ -177,7 +175,7 @@ async def test_the_messages_of_a_turn_are_found_and_can_be_given_to_another(stor
     def arrange(tx: Transaction) -> Session:
         session = a_session(tx)
         for turn in (TURN, OTHER, TURN):
-            messages.append(tx, session.id, Role.USER, text_parts(turn), now=START_TIME, turn=turn)
+            messages.append(at_time(tx, START_TIME), session.id, Role.USER, text_parts(turn), turn=turn)
         return session
 
     session = await store.write(arrange)
@@ -190,7 +188,7 @@ async def test_an_edited_input_is_marked_and_told(store: Store) -> None:
     session = await store.write(a_session)
     message = await store.write(a_message, session.id, "helo")
     cursor = await store.read(changes.get_head)
-    await store.write(messages.rewrite, message, text_parts("hello"), now=after(1))
+    await store.at(after(1)).write(messages.rewrite, message, text_parts("hello"))
     edited = await store.read(messages.get, session.id, message.seq)
     assert (edited.text, edited.mark, edited.at) == ("hello", Mark.EDITED, START_TIME)
     (change,) = await store.read(change_feed.list_after, cursor)
@@ -201,8 +199,8 @@ async def test_an_edited_input_is_marked_and_told(store: Store) -> None:
 async def test_the_newest_message_with_an_id_of_its_platform_is_found(store: Store) -> None:
     session = await store.write(a_session)
     for text, platform_id in (("a", "1"), ("b", "2"), ("c", "1")):
-        await store.write(
-            messages.append, session.id, Role.USER, text_parts(text), now=START_TIME, platform_id=platform_id
+        await store.at(START_TIME).write(
+            messages.append, session.id, Role.USER, text_parts(text), platform_id=platform_id
         )
     found = await store.read(messages.find_by_platform_id, session.id, "1")
     assert found and found.text == "c"
@@ -213,9 +211,9 @@ async def test_the_newest_message_with_an_id_of_its_platform_is_found(store: Sto
 def two_turns(tx: Transaction) -> Session:
     session = a_session(tx)
     for turn in (TURN, OTHER):
-        messages.append(tx, session.id, Role.USER, text_parts(f"ask {turn}"), now=START_TIME, turn=turn)
+        messages.append(at_time(tx, START_TIME), session.id, Role.USER, text_parts(f"ask {turn}"), turn=turn)
         messages.append(
-            tx, session.id, Role.ASSISTANT, text_parts(f"answer {turn}"), now=START_TIME, turn=turn
+            at_time(tx, START_TIME), session.id, Role.ASSISTANT, text_parts(f"answer {turn}"), turn=turn
         )
     return session
 

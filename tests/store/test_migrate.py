@@ -8,7 +8,6 @@ from keryx.core.errors import StoreBroken
 from keryx.store.db import migrate
 from keryx.store.db.database import Engine, Transaction
 from keryx.store.db.migrate import Migration
-from keryx.testing import START_TIME
 
 
 def newer(tx: Transaction) -> None:
@@ -21,7 +20,7 @@ def changed(tx: Transaction) -> None:
 
 async def test_applying_again_changes_nothing(store: Store) -> None:
     await store.write(a_session)
-    assert await store.write(migrate.apply, now=START_TIME) == 0
+    assert await store.write(migrate.apply) == 0
     assert await store.read(lambda tx: len(tx.rows("select id from sessions"))) == 1
 
 

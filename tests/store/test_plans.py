@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
-from tests.builders import ANN, ANNS, LEASE, OPERATORS, TELEGRAM, WORKER, after, claim
+from tests.builders import ANN, ANNS, LEASE, OPERATORS, TELEGRAM, WORKER, after, at_time, claim
 
 from keryx.core.clock import to_micros
 from keryx.core.ids import Cursor, DeliveryId, LaneKey, QuestionId, SessionId, TurnId
@@ -135,6 +135,7 @@ class Recorder:
         self.for_update = tx.for_update
         self.skip_locked = tx.skip_locked
         self.noted = False
+        self.now = tx.now
         self.plan: list[str] = []
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:
@@ -188,12 +189,12 @@ def fill(tx: Transaction, *, counted: bool = True) -> None:
 
 def ensure_lane(tx: Transaction) -> object:
     address = LaneAddress(key=LaneKey("k5"), shared=False)
-    return lanes.ensure(tx, address, Source(platform="telegram", chat="1"), owner=ANN, now=START_TIME)
+    return lanes.ensure(at_time(tx, START_TIME), address, Source(platform="telegram", chat="1"), owner=ANN)
 
 
 def claim_delivery(tx: Transaction) -> object:
     return deliveries.claim(
-        tx, most=1, platform="telegram", account="bot", worker=WORKER, now=START_TIME, lease=LEASE
+        at_time(tx, START_TIME), most=1, platform="telegram", account="bot", worker=WORKER, lease=LEASE
     ).leased
 
 
@@ -208,11 +209,11 @@ def next_page(tx: Transaction) -> object:
 
 
 def rename(tx: Transaction) -> object:
-    return sessions.rename(tx, sessions.get(tx, SESSION), "t57", by=TitleBy.RULE, now=START_TIME)
+    return sessions.rename(at_time(tx, START_TIME), sessions.get(tx, SESSION), "t57", by=TitleBy.RULE)
 
 
 def job_runs(tx: Transaction) -> object:
-    job = jobs.find_due(tx, now=after(1))
+    job = jobs.find_due(at_time(tx, after(1)))
     assert job
     return jobs.list_runs(tx, job)
 
@@ -233,7 +234,11 @@ CASES: list[Case] = [
     ("the next page of sessions", next_page, ["sessions_owner"]),
     ("a session by title", lambda tx: sessions.resolve(tx, OPERATORS, "t9"), ["sessions_line"]),
     ("a free title", rename, ["sessions_title", "sessions_line"]),
-    ("sessions to erase", lambda tx: sessions.list_due_for_erasure(tx, now=START_TIME), ["sessions_erase"]),
+    (
+        "sessions to erase",
+        lambda tx: sessions.list_due_for_erasure(at_time(tx, START_TIME)),
+        ["sessions_erase"],
+    ),
     ("the last messages", lambda tx: messages.list_latest(tx, SESSION, limit=50), ["messages_seq"]),
     ("older messages", lambda tx: messages.list_latest(tx, SESSION, limit=50, before=900), ["messages_seq"]),
     ("messages after", lambda tx: messages.list_after(tx, SESSION, after=900, limit=50), ["messages_seq"]),
@@ -245,12 +250,12 @@ CASES: list[Case] = [
     ("an edited message", lambda tx: messages.find_by_platform_id(tx, SESSION, "p1"), ["messages_seq"]),
     (
         "a new message",
-        lambda tx: messages.append(tx, SessionId("s1999"), Role.USER, text_parts("x"), now=START_TIME),
+        lambda tx: messages.append(at_time(tx, START_TIME), SessionId("s1999"), Role.USER, text_parts("x")),
         ["sessions_pkey"],
     ),
     (
         "a message with a file",
-        lambda tx: messages.append(tx, SessionId("s1998"), Role.USER, (Image("m5"),), now=START_TIME),
+        lambda tx: messages.append(at_time(tx, START_TIME), SessionId("s1998"), Role.USER, (Image("m5"),)),
         ["media_pkey", "media_holders_pkey", "media_links_media"],
     ),
     (
@@ -279,7 +284,7 @@ CASES: list[Case] = [
     ("the next turn", claim, ["turns_ready", "turns_running_asker", "turns_id"]),
     ("waiting turns", lambda tx: turns.list_queued(tx, SESSION), ["turns_queued"]),
     ("the running turn", lambda tx: turns.find_running(tx, SESSION), ["turns_running"]),
-    ("abandoned turns", lambda tx: turns.list_abandoned(tx, now=after(1), workers=[]), ["turns_lease"]),
+    ("abandoned turns", lambda tx: turns.list_abandoned(at_time(tx, after(1)), workers=[]), ["turns_lease"]),
     ("the next delivery", claim_delivery, ["deliveries_ready", "deliveries_open", "deliveries_id"]),
     ("deliveries of a turn", lambda tx: deliveries.list_for_turn(tx, TurnId("t5")), ["deliveries_turn"]),
     ("deliveries of a session", lambda tx: deliveries.list_for_session(tx, SESSION), ["deliveries_session"]),
@@ -296,8 +301,8 @@ CASES: list[Case] = [
         lambda tx: lanes.list_moves_around(tx, LaneKey("k5"), SESSION, limit=9),
         ["lane_moves_lane"],
     ),
-    ("expired lanes", lambda tx: lanes.list_expired(tx, now=after(0.0001)), ["lanes_expiry"]),
-    ("the job that is due first", lambda tx: jobs.find_due(tx, now=after(1)), ["jobs_due"]),
+    ("expired lanes", lambda tx: lanes.list_expired(at_time(tx, after(0.0001))), ["lanes_expiry"]),
+    ("the job that is due first", lambda tx: jobs.find_due(at_time(tx, after(1))), ["jobs_due"]),
     ("when a job is due next", jobs.get_next_due_at, ["jobs_due"]),
     ("jobs of a person", lambda tx: jobs.list_for_viewer(tx, ANNS), ["jobs_owner"]),
     ("runs of a job", job_runs, ["job_runs_pkey", "turns_id", "deliveries_turn"]),
@@ -305,7 +310,7 @@ CASES: list[Case] = [
     ("open questions of a session", lambda tx: questions.list_open(tx, SESSION), ["questions_waiting"]),
     (
         "questions of a turn",
-        lambda tx: questions.cancel_for_turn(tx, TurnId("t5"), now=START_TIME),
+        lambda tx: questions.cancel_for_turn(at_time(tx, START_TIME), TurnId("t5")),
         ["questions_key"],
     ),
     ("open questions", lambda tx: questions.list_open_for_viewer(tx, OPERATORS), ["questions_open"]),
@@ -314,12 +319,16 @@ CASES: list[Case] = [
         lambda tx: questions.list_orphaned_answers(tx, SESSION),
         ["questions_session", "turns_id"],
     ),
-    ("questions that ran out", lambda tx: questions.list_orphaned_overdue(tx, now=START_TIME), ["turns_id"]),
+    (
+        "questions that ran out",
+        lambda tx: questions.list_orphaned_overdue(at_time(tx, START_TIME)),
+        ["turns_id"],
+    ),
     ("questions of a session", lambda tx: questions.list_for_session(tx, SESSION), ["questions_session"]),
     (
         "the next final",
         lambda tx: sessions.claim_end_hook(
-            tx, now=after(0.0001), retry_at=START_TIME + timedelta(hours=1), most=3
+            at_time(tx, after(0.0001)), retry_at=START_TIME + timedelta(hours=1), most=3
         ),
         ["finals_due"],
     ),

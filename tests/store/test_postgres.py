@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 from psycopg.conninfo import make_conninfo
-from tests.builders import Store, a_session, quiet
+from tests.builders import Store, a_session, at_time, quiet
 from tests.postgres import Server, Unstartable
 
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
@@ -99,7 +99,7 @@ async def test_if_one_of_them_fails_each_has_a_transaction_of_its_own(postgres: 
 
     def unit(tx: Transaction, n: int) -> str:
         runs.append(n)
-        inbox.set_cursor(tx, str(n), "x", now=START_TIME)
+        inbox.set_cursor(at_time(tx, START_TIME), str(n), "x")
         if n == 3:
             raise Invalid("not this one")
         return transaction(tx)
@@ -149,7 +149,7 @@ async def test_units_together_whose_server_dies_are_run_by_nobody_else(server: S
 
     def unit(tx: Transaction, n: int) -> None:
         runs.append(n)
-        inbox.set_cursor(tx, str(n), "x", now=START_TIME)
+        inbox.set_cursor(at_time(tx, START_TIME), str(n), "x")
 
     async with PostgresDatabase(server.dsn) as database:
         store = Store(database, place="here")
@@ -168,7 +168,9 @@ async def test_a_race_that_is_never_won_ends_as_a_conflict(postgres: str, schema
     def twice(tx: Transaction) -> None:
         runs.append(1)
         for _ in range(2):
-            inbox.record(tx, Receipt(duplicate=False), platform="p", account="a", event="1", now=START_TIME)
+            inbox.record(
+                at_time(tx, START_TIME), Receipt(duplicate=False), platform="p", account="a", event="1"
+            )
 
     async with PostgresDatabase(postgres, schema=schema) as database:
         with pytest.raises(Conflict, match="try again"):
@@ -223,12 +225,11 @@ async def test_what_was_committed_survives_a_crash_and_the_store_comes_back(serv
                     await asyncio.sleep(0.05)
             seen = database.wake.count
             while database.wake.count == seen:
-                await store.write(
+                await store.at(START_TIME).write(
                     sessions.create,
                     profile=DEFAULT_PROFILE,
                     owner=session.owner,
                     surface="web",
-                    now=START_TIME,
                 )
                 await asyncio.sleep(0.05)
 

@@ -11,13 +11,12 @@ from keryx.testing import START_TIME
 async def resolve(
     store: Store, person: str, *, name: str = "Ann", platform: str = "telegram", profile: str = "default"
 ) -> PrincipalId:
-    return await store.write(
+    return await store.at(START_TIME).write(
         people.resolve,
         profile=ProfileId(profile),
         platform=platform,
         person=person,
         name=name,
-        now=START_TIME,
     )
 
 

@@ -1,5 +1,16 @@
 import pytest
-from tests.builders import ANN, ANNS, BOBS, ODD_TEXTS, OPERATORS, WORKER, Store, a_running_turn, after
+from tests.builders import (
+    ANN,
+    ANNS,
+    BOBS,
+    ODD_TEXTS,
+    OPERATORS,
+    WORKER,
+    Store,
+    a_running_turn,
+    after,
+    at_time,
+)
 
 from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import WorkerId
@@ -15,7 +26,7 @@ QUESTION = Question(key="call-1", title="May it?", detail="rm x", tool="shell")
 
 
 def put(tx: Transaction, turn: Turn, question: Question = QUESTION) -> AskedQuestion:
-    return questions.add(tx, turn, question, shared=False, expires_at=after(600), now=START_TIME)
+    return questions.add(at_time(tx, START_TIME), turn, question, shared=False, expires_at=after(600))
 
 
 async def test_a_question_is_found_by_its_key_and_comes_back_as_it_was_put(store: Store) -> None:
@@ -31,9 +42,9 @@ async def test_a_question_is_found_by_its_key_and_comes_back_as_it_was_put(store
 
 async def test_only_an_open_question_can_be_closed(store: Store) -> None:
     asked = await store.write(put, await store.write(a_running_turn))
-    await store.write(questions.close, asked, QuestionState.ANSWERED, now=START_TIME, answer="allow", by=ANN)
+    await store.at(START_TIME).write(questions.close, asked, QuestionState.ANSWERED, answer="allow", by=ANN)
     with pytest.raises(Conflict, match="closed already"):
-        await store.write(questions.close, asked, QuestionState.EXPIRED, now=START_TIME)
+        await store.at(START_TIME).write(questions.close, asked, QuestionState.EXPIRED)
     closed = await store.read(questions.get, asked.id)
     assert (closed.state, closed.answer, closed.answered_by) == (QuestionState.ANSWERED, "allow", ANN)
 
@@ -41,9 +52,9 @@ async def test_only_an_open_question_can_be_closed(store: Store) -> None:
 async def test_a_question_ends_with_its_turn_and_not_with_an_interruption(store: Store) -> None:
     turn = await store.write(a_running_turn)
     asked = await store.write(put, turn)
-    await store.write(turns.requeue, turn, now=START_TIME)
+    await store.at(START_TIME).write(turns.requeue, turn)
     assert (await store.read(questions.get, asked.id)).state is QuestionState.OPEN
-    await store.write(turns.close, await store.read(turns.get, turn.id), TurnState.CANCELLED, now=START_TIME)
+    await store.at(START_TIME).write(turns.close, await store.read(turns.get, turn.id), TurnState.CANCELLED)
     assert (await store.read(questions.get, asked.id)).state is QuestionState.CANCELLED
     assert await store.read(questions.list_open, turn.session) == []
 
@@ -56,7 +67,7 @@ async def test_a_question_is_left_only_by_a_program_that_went_away(
     await store.write(lambda tx: tx.run("update turns set pin = :pin", {"pin": pin}))
     asked = await store.write(put, turn)
     assert not asked.left
-    await store.write(turns.finish, turn, TurnState.CANCELLED, now=START_TIME, left=True)
+    await store.at(START_TIME).write(turns.finish, turn, TurnState.CANCELLED, left=True)
     found = await store.read(questions.get, asked.id)
     assert (found.state, found.left) == (QuestionState.OPEN, pin is not None)
     assert bool(await verify(store.database)) is (pin is None)
@@ -77,7 +88,7 @@ async def test_others_do_not_see_a_question(store: Store) -> None:
 async def test_a_lasting_consent_is_of_one_session_and_one_tool(store: Store) -> None:
     turn = await store.write(a_running_turn)
     for given in (Consent.ALLOW_ALWAYS, Consent.DENY_ALWAYS):
-        await store.write(questions.set_consent, turn.session, "shell", given, by=ANN, now=START_TIME)
+        await store.at(START_TIME).write(questions.set_consent, turn.session, "shell", given, by=ANN)
         assert await store.read(questions.find_consent, turn.session, "shell") is given
     assert await store.read(questions.find_consent, turn.session, "mail") is None
     assert [c.tool for c in await store.read(questions.list_consents, ANNS)] == ["shell"]
@@ -90,13 +101,13 @@ async def test_a_lasting_consent_is_of_one_session_and_one_tool(store: Store) ->
 async def test_erasing_a_session_takes_its_questions_along(store: Store) -> None:
     turn = await store.write(a_running_turn)
     asked = await store.write(put, turn)
-    await store.write(
-        questions.set_consent, turn.session, "shell", Consent.ALLOW_ALWAYS, by=ANN, now=START_TIME
+    await store.at(START_TIME).write(
+        questions.set_consent, turn.session, "shell", Consent.ALLOW_ALWAYS, by=ANN
     )
 
     def erase(tx: Transaction) -> Session:
         found = sessions.get(tx, turn.session)
-        sessions.erase(tx, found, now=START_TIME)
+        sessions.erase(at_time(tx, START_TIME), found)
         return found
 
     await store.write(erase)
@@ -109,6 +120,6 @@ async def test_a_question_whose_turn_is_over_is_named_by_verify(store: Store) ->
     turn = await store.write(a_running_turn)
     await store.write(put, turn)
     assert not await verify(store.database)
-    await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
+    await store.at(START_TIME).write(turns.finish, turn, TurnState.DONE)
     await store.write(lambda tx: tx.run("update questions set state = 'open', closed_at = null"))
     assert [p.check for p in await verify(store.database)] == ["questions"]

@@ -8,7 +8,19 @@ import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.builders import ANN, ANNS, BOB, BOBS, ODD_TEXTS, OPERATORS, Store, a_message, a_session, after
+from tests.builders import (
+    ANN,
+    ANNS,
+    BOB,
+    BOBS,
+    ODD_TEXTS,
+    OPERATORS,
+    Store,
+    a_message,
+    a_session,
+    after,
+    at_time,
+)
 from tests.conftest import Open
 from tests.core import model
 
@@ -32,14 +44,15 @@ from keryx.store import changes, epochs, inbox, messages, projects, sessions
 from keryx.store.db.database import Database, Engine, Transaction
 from keryx.store.search import documents, indexing
 from keryx.store.search.index import RANK_WINDOW, SearchIndex
-from keryx.testing import START_TIME
+from keryx.testing import START_TIME, FakeClock
 
 LATER = after(1000)
 DAY = 86_400
 
 
 @pytest.fixture
-async def index(database: Database) -> AsyncIterator[SearchIndex]:
+async def index(database: Database, clock: FakeClock) -> AsyncIterator[SearchIndex]:
+    clock.advance(LATER - clock.now())
     opened = SearchIndex(database)
     yield opened
     opened.close()
@@ -60,17 +73,18 @@ def a_talk(tx: Transaction, *texts: str) -> Session:
 
 
 def a_part(tx: Transaction, *parts: Part, role: Role = Role.ASSISTANT, author: str = "", at: int = 0) -> None:
-    messages.append(tx, a_session(tx).id, role, parts, now=after(at), author=author)
+    session = a_session(tx).id
+    messages.append(at_time(tx, after(at)), session, role, parts, author=author)
 
 
 async def found(index: SearchIndex, text: str, *, viewer: Viewer = ANNS, limit: int = 100) -> set[str]:
     """The texts of the messages that are found."""
-    hits = await index.search(viewer, text, now=LATER, limit=limit)
+    hits = await index.search(viewer, text, limit=limit)
     return {documents.extract_text(hit.message) for hit in hits if hit.message}
 
 
 async def titles(index: SearchIndex, text: str, *, viewer: Viewer = ANNS) -> list[str]:
-    hits = await index.search(viewer, text, now=LATER)
+    hits = await index.search(viewer, text)
     return [hit.session.title for hit in hits if hit.message is None]
 
 
@@ -183,8 +197,8 @@ async def test_the_first_moment_of_a_time_is_within_it(store: Store, index: Sear
 async def test_filters_on_sessions_follow_the_store(store: Store, index: SearchIndex) -> None:
     def work(tx: Transaction) -> Session:
         session = a_talk(tx, "hay")
-        project = projects.add(tx, ANNS, name="Garten Ä", colour="", now=START_TIME)
-        sessions.set_project(tx, session, project.id, now=START_TIME)
+        project = projects.add(at_time(tx, START_TIME), ANNS, name="Garten Ä", colour="")
+        sessions.set_project(at_time(tx, START_TIME), session, project.id)
         return session
 
     session = await store.write(work)
@@ -192,8 +206,8 @@ async def test_filters_on_sessions_follow_the_store(store: Store, index: SearchI
     assert await found(index, 'hay project:"garten ä"') == {"hay"}
     assert await found(index, "hay project:other") == set()
     assert await found(index, "hay is:pinned") == set()
-    await store.write(sessions.set_pinned, session, True, now=START_TIME)
-    await store.write(sessions.set_archived, session, True, now=START_TIME)
+    await store.at(START_TIME).write(sessions.set_pinned, session, True)
+    await store.at(START_TIME).write(sessions.set_archived, session, True)
     assert await found(index, "hay is:pinned is:archived") == {"hay"}
     assert await found(index, "hay") == {"hay", "hay elsewhere"}
 
@@ -203,7 +217,7 @@ async def test_only_what_the_asker_may_see_is_found(store: Store, index: SearchI
     other = Viewer(ProfileId("work"), OPERATOR)
 
     def elsewhere(tx: Transaction) -> None:
-        session = sessions.create(tx, profile=other.profile, owner=ANN, surface="web", now=START_TIME)
+        session = sessions.create(at_time(tx, START_TIME), profile=other.profile, owner=ANN, surface="web")
         a_message(tx, session, "secret at work")
         a_message(tx, a_session(tx, owner=BOB, title="secret of bob").id, "bobs secret")
 
@@ -230,11 +244,13 @@ async def test_undone_messages_are_not_found_and_compacted_ones_are(store: Store
 
     def undo(tx: Transaction) -> None:
         turn = TurnId("t")
-        seq = messages.append(tx, session.id, Role.USER, text_parts("hay undone"), now=START_TIME, turn=turn)
+        seq = messages.append(
+            at_time(tx, START_TIME), session.id, Role.USER, text_parts("hay undone"), turn=turn
+        )
         messages.set_undone(tx, session.id, turn, first=seq, group=1)
 
     await store.write(undo)
-    await store.write(epochs.begin, session.id, first_seq=first.seq + 1, summary="", now=START_TIME)
+    await store.at(START_TIME).write(epochs.begin, session.id, first_seq=first.seq + 1, summary="")
     await store.write(a_message, session.id, "hay now")
     assert await found(index, "hay") == {"hay compacted", "hay now"}
     assert await found(index, "hay is:undone") == {"hay undone"}
@@ -249,11 +265,11 @@ async def test_a_deleted_session_is_not_found_and_comes_back_with_it(
     session = await store.write(a_session, title="meadow")
     await store.write(a_message, session.id, "hay")
     assert await found(index, "hay") == {"hay"}
-    await store.write(sessions.soft_delete, session, grace=timedelta(days=1), now=START_TIME)
+    await store.at(START_TIME).write(sessions.soft_delete, session, grace=timedelta(days=1))
     assert (await found(index, "hay"), await titles(index, "meadow")) == (set(), [])
-    await store.write(sessions.undelete, session, now=START_TIME)
+    await store.at(START_TIME).write(sessions.undelete, session)
     assert (await found(index, "hay"), await titles(index, "meadow")) == ({"hay"}, ["meadow"])
-    await store.write(sessions.erase, session, now=START_TIME)
+    await store.at(START_TIME).write(sessions.erase, session)
     assert (await found(index, "hay"), await titles(index, "meadow")) == (set(), [])
 
 
@@ -263,7 +279,7 @@ async def test_an_erased_session_leaves_nothing_in_the_index_file(
     session = await store.write(a_talk, "hay")
     await index.catch_up()
     assert _documents(file) == 1
-    await store.write(sessions.erase, session, now=START_TIME)
+    await store.at(START_TIME).write(sessions.erase, session)
     await index.catch_up()
     assert _documents(file) == 0
 
@@ -272,7 +288,7 @@ async def test_an_edit_replaces_what_is_found(store: Store, index: SearchIndex) 
     session = await store.write(a_talk, "grass", "hay")
     message = await store.read(messages.get, session.id, 1)
     assert await found(index, "grass") == {"grass"}
-    await store.write(messages.rewrite, message, text_parts("straw"), now=START_TIME)
+    await store.at(START_TIME).write(messages.rewrite, message, text_parts("straw"))
     assert await found(index, "grass") == set()
     assert await found(index, "straw") == {"straw"}
 
@@ -280,10 +296,10 @@ async def test_an_edit_replaces_what_is_found(store: Store, index: SearchIndex) 
 async def test_titles_are_found_and_follow_a_rename(store: Store, index: SearchIndex) -> None:
     session = await store.write(a_session, title="Trip to Oslo")
     await store.write(a_message, session.id, "the hotel in oslo")
-    hits = await index.search(ANNS, "oslo", now=LATER)
+    hits = await index.search(ANNS, "oslo")
     assert [hit.message is None for hit in hits] == [True, False]
     assert hits[0].snippet.text == "Trip to Oslo" and hits[0].snippet.spans == ((8, 12),)
-    await store.write(sessions.rename, session, "Bergen", by=TitleBy.PERSON, now=START_TIME)
+    await store.at(START_TIME).write(sessions.rename, session, "Bergen", by=TitleBy.PERSON)
     assert (await titles(index, "oslo"), await titles(index, "bergen")) == ([], ["Bergen"])
     assert await titles(index, "bergen is:user") == []
 
@@ -293,20 +309,19 @@ async def test_the_messages_of_a_fork_are_found(store: Store, index: SearchIndex
 
     def fork(tx: Transaction) -> None:
         child = sessions.create(
-            tx,
+            at_time(tx, START_TIME),
             profile=session.profile,
             owner=ANN,
             surface="web",
             parent=session,
             parent_seq=1,
-            now=START_TIME,
         )
         messages.copy(tx, source=session.id, target=child, through=1)
 
     await index.catch_up()
     await store.write(fork)
-    assert len(await index.search(ANNS, "hay", now=LATER)) == 2
-    assert len(await index.search(ANNS, "grass", now=LATER)) == 1
+    assert len(await index.search(ANNS, "hay")) == 2
+    assert len(await index.search(ANNS, "grass")) == 1
 
 
 async def test_a_session_that_is_given_away_is_taken_in_part_by_part(
@@ -325,8 +340,8 @@ async def test_a_session_that_is_given_away_is_taken_in_part_by_part(
     await index.catch_up()
     monkeypatch.setattr(indexing, "next_batch", step)
     for session in talks:
-        await store.write(sessions.change_owner, session, BOB, now=START_TIME)
-    assert len(await index.search(BOBS, "hay", now=LATER, limit=100)) == 18
+        await store.at(START_TIME).write(sessions.change_owner, session, BOB)
+    assert len(await index.search(BOBS, "hay", limit=100)) == 18
     assert await found(index, "hay") == set()
     assert sum(steps) == 18
     assert max(steps) < 8
@@ -341,7 +356,7 @@ async def test_a_session_that_is_erased_while_it_is_taken_in_is_left_out(
     first, second = [await store.write(a_talk, *(f"hay {n}" for n in range(5))) for _ in range(2)]
     await index.catch_up()
     for session in (first, second):
-        await store.write(sessions.change_owner, session, BOB, now=START_TIME)
+        await store.at(START_TIME).write(sessions.change_owner, session, BOB)
     ordinary, steps = indexing.next_batch, iter(range(100))
 
     def step(tx: Transaction, seen: str | None) -> indexing.IndexBatch | None:
@@ -351,29 +366,29 @@ async def test_a_session_that_is_erased_while_it_is_taken_in_is_left_out(
 
     monkeypatch.setattr(indexing, "next_batch", step)
     with pytest.raises(RuntimeError, match="ends here"):
-        await index.search(BOBS, "hay", now=LATER)
+        await index.search(BOBS, "hay")
     index.close()
     monkeypatch.setattr(indexing, "next_batch", ordinary)
-    await store.write(sessions.erase, first, now=START_TIME)
+    await store.at(START_TIME).write(sessions.erase, first)
     again = SearchIndex(database)
-    assert len(await again.search(BOBS, "hay", now=LATER, limit=100)) == 5
+    assert len(await again.search(BOBS, "hay", limit=100)) == 5
     assert await again.describe_differences() == ""
     again.close()
 
 
 async def test_a_hit_has_a_snippet_and_its_neighbours(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, "before", "a needle here", "after")
-    [hit] = await index.search(ANNS, "needle", now=LATER)
+    [hit] = await index.search(ANNS, "needle")
     assert hit.before and hit.message and hit.after
     assert [m.text for m in (hit.before, hit.message, hit.after)] == ["before", "a needle here", "after"]
     assert hit.snippet.text[slice(*hit.snippet.spans[0])] == "needle"
-    [edge] = await index.search(ANNS, "before", now=LATER)
+    [edge] = await index.search(ANNS, "before")
     assert edge.before is None and edge.after is not None
 
 
 async def test_more_relevant_and_newer_messages_come_first(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, "hay " + "grass " * 200, "hay", "hay " + "grass " * 200)
-    hits = await index.search(ANNS, "hay", now=LATER)
+    hits = await index.search(ANNS, "hay")
     assert [hit.message.seq for hit in hits if hit.message] == [2, 3, 1]
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
@@ -381,9 +396,7 @@ async def test_more_relevant_and_newer_messages_come_first(store: Store, index: 
 async def test_pages_hold_every_hit_once(store: Store, index: SearchIndex) -> None:
     count = RANK_WINDOW * 2 + 30
     await store.write(a_talk, *(f"hay {n}" for n in range(count)))
-    pages = [
-        await index.search(ANNS, "hay", now=LATER, limit=100, offset=n) for n in range(0, count + 100, 100)
-    ]
+    pages = [await index.search(ANNS, "hay", limit=100, offset=n) for n in range(0, count + 100, 100)]
     found = [hit.message.seq for page in pages for hit in page if hit.message]
     assert sorted(found) == list(range(1, count + 1))
 
@@ -391,7 +404,7 @@ async def test_pages_hold_every_hit_once(store: Store, index: SearchIndex) -> No
 async def test_what_is_hidden_does_not_use_up_the_window(store: Store, index: SearchIndex) -> None:
     await store.write(a_talk, "hay in the open")
     hidden = await store.write(a_talk, *(f"hay {n}" for n in range(RANK_WINDOW * 2)))
-    await store.write(sessions.soft_delete, hidden, grace=timedelta(days=1), now=START_TIME)
+    await store.at(START_TIME).write(sessions.soft_delete, hidden, grace=timedelta(days=1))
     assert await found(index, "hay") == {"hay in the open"}
 
 
@@ -411,7 +424,7 @@ async def test_what_is_hidden_does_not_use_up_the_window(store: Store, index: Se
 )
 async def test_any_text_is_a_query(store: Store, index: SearchIndex, text: str) -> None:
     await store.write(a_talk, "hay", *ODD_TEXTS)
-    await index.search(ANNS, text, now=LATER)
+    await index.search(ANNS, text)
 
 
 TEXTS = (
@@ -471,9 +484,9 @@ async def test_parts_of_a_query_far_apart_in_a_huge_message_are_found(
         "nothing OR last": [1],
         '"amet middle" AND NOT "first ground"': [1],
     }.items():
-        hits = await index.search(ANNS, text, now=LATER)
+        hits = await index.search(ANNS, text)
         assert [hit.message.seq for hit in hits if hit.message and hit.session.id == session.id] == seqs, text
-    [hit] = await index.search(ANNS, "middle", now=LATER)
+    [hit] = await index.search(ANNS, "middle")
     assert "middle" in hit.snippet.text
 
 
@@ -483,7 +496,7 @@ async def test_words_side_by_side_are_found_wherever_a_long_message_is_split(
     await store.write(a_talk, " ".join(f"w{n}" for n in range(20_000)))
     await index.catch_up()
     for n in (*range(7_930, 8_070), *range(15_870, 16_010)):
-        assert len(await index.search(ANNS, f'"w{n} w{n + 1} w{n + 2}"', now=LATER)) == 1, n
+        assert len(await index.search(ANNS, f'"w{n} w{n + 1} w{n + 2}"')) == 1, n
 
 
 @pytest.mark.parametrize("text", ["hay ", "é 東京 x/y.z ", "東京\u3099 \u3099a "])
@@ -541,7 +554,7 @@ async def test_an_index_of_another_format_is_built_again(
     await store.write(a_talk, "hay")
     await index.catch_up()
     if engine is Engine.POSTGRES:
-        await store.write(inbox.set_cursor, "search", state, now=START_TIME)
+        await store.at(START_TIME).write(inbox.set_cursor, "search", state)
     else:
         _execute(tmp_path / "keryx-search.db", "update state set value = ?", state)
     assert await index.catch_up() == 1
@@ -675,7 +688,7 @@ async def test_a_message_that_comes_while_an_index_is_filled_is_found(
         await first.catch_up(stop)
     await store.write(a_message, session.id, "straw")
     message = await store.read(messages.get, session.id, 1)
-    await store.write(messages.rewrite, message, text_parts("mown"), now=START_TIME)
+    await store.at(START_TIME).write(messages.rewrite, message, text_parts("mown"))
     assert await found(first, "straw OR mown") == {"straw", "mown"}
     assert "hay 0" not in await found(first, '"hay 0"')
     first.close()

@@ -17,6 +17,7 @@ from tests.builders import (
     a_session,
     a_turn,
     after,
+    at_time,
     claim,
 )
 
@@ -47,12 +48,11 @@ def several(tx: Transaction, count: int) -> list[Session]:
 async def test_a_session_keeps_what_it_was_made_with(store: Store) -> None:
     origin = Source(platform="telegram", chat="42", chat_name="\x00\ud800")
     parent = await store.write(a_session)
-    made = await store.write(
+    made = await store.at(START_TIME).write(
         sessions.create,
         profile=DEFAULT_PROFILE,
         owner=ANN,
         surface="gateway",
-        now=START_TIME,
         origin=origin,
         parent=parent,
         parent_seq=7,
@@ -68,8 +68,8 @@ async def test_a_session_keeps_what_it_was_made_with(store: Store) -> None:
 
 async def test_a_session_may_be_made_with_an_id_of_its_own(store: Store) -> None:
     wanted = SessionId(ids.new(START_TIME))
-    made = await store.write(
-        sessions.create, profile=DEFAULT_PROFILE, owner=ANN, surface="cli", now=START_TIME, id=wanted
+    made = await store.at(START_TIME).write(
+        sessions.create, profile=DEFAULT_PROFILE, owner=ANN, surface="cli", id=wanted
     )
     assert made == wanted
 
@@ -78,8 +78,8 @@ async def test_settings_hold_any_text(store: Store, subtests: pytest.Subtests) -
     for text in ODD_TEXTS:
         with subtests.test(ascii(text)):
             session = await store.write(a_session)
-            await store.write(
-                sessions.set_settings, session, SessionSettings(personality=text), now=START_TIME
+            await store.at(START_TIME).write(
+                sessions.set_settings, session, SessionSettings(personality=text)
             )
             assert (await store.read(sessions.get, session.id)).settings.personality == text
 
@@ -112,7 +112,7 @@ async def test_an_unknown_id_is_an_error_for_people(store: Store, subtests: pyte
 async def test_sessions_come_pinned_first_then_by_last_message(store: Store) -> None:
     made = await store.write(several, 4)
     await store.write(a_message, made[0].id, at=after(10))
-    await store.write(sessions.set_pinned, made[1], True, now=START_TIME)
+    await store.at(START_TIME).write(sessions.set_pinned, made[1], True)
     assert await titles_of(store) == ["s1", "s0", "s3", "s2"]
 
 
@@ -124,7 +124,7 @@ async def test_an_older_message_does_not_turn_back_the_activity(store: Store) ->
 
 async def test_pages_neither_repeat_nor_skip_while_sessions_are_added(store: Store) -> None:
     made = await store.write(several, 7)
-    await store.write(sessions.set_pinned, made[2], True, now=START_TIME)
+    await store.at(START_TIME).write(sessions.set_pinned, made[2], True)
     seen: list[str] = []
     cursor: str | None = None
     while True:
@@ -171,10 +171,10 @@ async def test_a_page_cursor_that_keryx_did_not_give_is_refused(
 
 async def test_a_list_can_be_filtered(store: Store) -> None:
     made = await store.write(several, 4)
-    project = await store.write(projects.add, ANNS, name="P", colour="", now=START_TIME)
-    await store.write(sessions.set_archived, made[0], True, now=START_TIME)
-    await store.write(sessions.set_pinned, made[1], True, now=START_TIME)
-    await store.write(sessions.set_project, made[2], project.id, now=START_TIME)
+    project = await store.at(START_TIME).write(projects.add, ANNS, name="P", colour="")
+    await store.at(START_TIME).write(sessions.set_archived, made[0], True)
+    await store.at(START_TIME).write(sessions.set_pinned, made[1], True)
+    await store.at(START_TIME).write(sessions.set_project, made[2], project.id)
     await store.write(a_session, title="job", surface="job", at=after(9))
     assert await titles_of(store) == ["s1", "s3", "s2"]
     assert await titles_of(store, archived=True) == ["s0"]
@@ -198,7 +198,7 @@ async def test_a_session_tells_what_it_does_now(store: Store) -> None:
             turn = claim(tx, session=session.id)
             assert turn
             if session is failed:
-                turns.finish(tx, turn, TurnState.FAILED, now=START_TIME)
+                turns.finish(at_time(tx, START_TIME), turn, TurnState.FAILED)
         a_turn(tx, waiting)
         return [idle, waiting, running, failed]
 
@@ -293,14 +293,14 @@ async def test_a_title_is_unique_for_its_owner_whatever_its_case(store: Store) -
     await store.write(a_session, title="Trip")
     other = await store.write(a_session)
     with pytest.raises(Invalid, match="already"):
-        await store.write(sessions.rename, other, "TRIP", by=TitleBy.PERSON, now=START_TIME)
+        await store.at(START_TIME).write(sessions.rename, other, "TRIP", by=TitleBy.PERSON)
     bobs = await store.write(a_session, title="Trip", owner=BOB)
     assert bobs.title == "Trip"
 
 
 async def test_a_session_may_keep_or_respell_its_own_title(store: Store) -> None:
     session = await store.write(a_session, title="trip")
-    assert await store.write(sessions.rename, session, "Trip", by=TitleBy.PERSON, now=START_TIME) == "Trip"
+    assert await store.at(START_TIME).write(sessions.rename, session, "Trip", by=TitleBy.PERSON) == "Trip"
 
 
 @pytest.mark.parametrize("second", ["Trip", "trip", "TRIP"])
@@ -308,13 +308,13 @@ async def test_a_title_by_rule_takes_the_next_free_number(store: Store, second: 
     await store.write(a_session, title="Trip")
     for n in (2, 3):
         session = await store.write(a_session)
-        given = await store.write(sessions.rename, session, second, by=TitleBy.RULE, now=START_TIME)
+        given = await store.at(START_TIME).write(sessions.rename, session, second, by=TitleBy.RULE)
         assert given == f"{second} #{n}"
 
 
 async def test_a_title_by_rule_never_replaces_a_title_by_a_person(store: Store) -> None:
     session = await store.write(a_session, title="Mine")
-    assert await store.write(sessions.rename, session, "Other", by=TitleBy.RULE, now=START_TIME) == "Mine"
+    assert await store.at(START_TIME).write(sessions.rename, session, "Other", by=TitleBy.RULE) == "Mine"
     assert (await store.read(sessions.get, session.id)).title_by is TitleBy.PERSON
 
 
@@ -344,22 +344,22 @@ async def test_any_visible_text_can_be_a_title(store: Store, subtests: pytest.Su
 async def test_a_title_without_anything_to_see_is_refused(store: Store) -> None:
     session = await store.write(a_session)
     with pytest.raises(Invalid):
-        await store.write(sessions.rename, session, "\x00 \u200b", by=TitleBy.PERSON, now=START_TIME)
+        await store.at(START_TIME).write(sessions.rename, session, "\x00 \u200b", by=TitleBy.PERSON)
 
 
 async def test_a_session_ends_with_a_reason_and_can_be_reopened(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(sessions.end, session, EndReason.IDLE, now=after(5))
+    await store.at(after(5)).write(sessions.end, session, EndReason.IDLE)
     ended = await store.read(sessions.get, session.id)
     assert (ended.ended_at, ended.end_reason) == (after(5), EndReason.IDLE)
-    await store.write(sessions.end, session, None, now=after(6))
+    await store.at(after(6)).write(sessions.end, session, None)
     reopened = await store.read(sessions.get, session.id)
     assert (reopened.ended_at, reopened.end_reason) == (None, None)
 
 
 async def test_a_deleted_session_is_gone_from_every_list_and_can_come_back(store: Store) -> None:
     session = await store.write(a_session, title="Trip")
-    await store.write(sessions.soft_delete, session, grace=timedelta(days=1), now=START_TIME)
+    await store.at(START_TIME).write(sessions.soft_delete, session, grace=timedelta(days=1))
     assert await titles_of(store, archived=None) == []
     for name in (session.id, session.id[:14], "Trip"):
         with pytest.raises(NotFound):
@@ -367,30 +367,30 @@ async def test_a_deleted_session_is_gone_from_every_list_and_can_come_back(store
     with pytest.raises(NotFound):
         await store.read(sessions.get, session.id)
     hidden = await store.read(sessions.get, session.id, deleted=True)
-    await store.write(sessions.undelete, hidden, now=START_TIME)
+    await store.at(START_TIME).write(sessions.undelete, hidden)
     assert await titles_of(store) == ["Trip"]
 
 
 async def test_a_session_that_comes_back_to_a_taken_title_gets_a_number(store: Store) -> None:
     session = await store.write(a_session, title="Trip")
-    await store.write(sessions.soft_delete, session, grace=timedelta(days=1), now=START_TIME)
+    await store.at(START_TIME).write(sessions.soft_delete, session, grace=timedelta(days=1))
     await store.write(a_session, title="trip", at=after(1))
-    await store.write(sessions.undelete, session, now=after(2))
+    await store.at(after(2)).write(sessions.undelete, session)
     assert (await store.read(sessions.get, session.id)).title == "Trip #2"
 
 
 async def test_a_deleted_session_is_due_for_erasure_after_its_grace(store: Store) -> None:
     session = await store.write(a_session)
-    await store.write(sessions.soft_delete, session, grace=timedelta(hours=1), now=START_TIME)
-    assert await store.read(sessions.list_due_for_erasure, now=after(3599)) == []
-    assert [s.id for s in await store.read(sessions.list_due_for_erasure, now=after(3600))] == [session.id]
+    await store.at(START_TIME).write(sessions.soft_delete, session, grace=timedelta(hours=1))
+    assert await store.at(after(3599)).read(sessions.list_due_for_erasure) == []
+    assert [s.id for s in await store.at(after(3600)).read(sessions.list_due_for_erasure)] == [session.id]
 
 
 async def test_erasing_leaves_nothing_of_a_session(store: Store) -> None:
     def arrange(tx: Transaction) -> Session:
         session = a_session(tx)
         turn = a_running_turn(tx, session)
-        turns.append_draft(tx, turn, [Text("half an answer")], now=START_TIME)
+        turns.append_draft(at_time(tx, START_TIME), turn, [Text("half an answer")])
         a_delivery(tx, session=session)
         sessions.add_alias(tx, session, "old")
         return session
@@ -401,7 +401,7 @@ async def test_erasing_leaves_nothing_of_a_session(store: Store) -> None:
 
     session = await store.write(arrange)
     cursor = await store.read(changes.get_head)
-    await store.write(sessions.erase, session, now=START_TIME)
+    await store.at(START_TIME).write(sessions.erase, session)
     assert await store.read(left) == [0] * 6
     assert [c.kind for c in await store.read(change_feed.list_after, cursor)] == [ChangeKind.SESSION_GONE]
 
@@ -409,10 +409,10 @@ async def test_erasing_leaves_nothing_of_a_session(store: Store) -> None:
 async def test_every_change_of_a_session_is_in_the_feed(store: Store) -> None:
     session = await store.write(a_session)
     cursor: Cursor = await store.read(changes.get_head)
-    await store.write(sessions.set_pinned, session, True, now=START_TIME)
-    await store.write(sessions.rename, session, "T", by=TitleBy.PERSON, now=START_TIME)
-    await store.write(sessions.note_revision, session, now=START_TIME)
-    await store.write(sessions.soft_delete, session, grace=timedelta(0), now=START_TIME)
+    await store.at(START_TIME).write(sessions.set_pinned, session, True)
+    await store.at(START_TIME).write(sessions.rename, session, "T", by=TitleBy.PERSON)
+    await store.at(START_TIME).write(sessions.note_revision, session)
+    await store.at(START_TIME).write(sessions.soft_delete, session, grace=timedelta(0))
     found = await store.read(change_feed.list_after, cursor)
     assert [c.kind for c in found] == [ChangeKind.SESSION] * 3 + [ChangeKind.SESSION_GONE]
     assert {c.session for c in found} == {session.id}
@@ -427,7 +427,7 @@ async def test_a_fork_goes_on_counting_where_its_parent_was(store: Store) -> Non
         child = a_session(tx)
         messages.copy(tx, source=parent.id, target=child.id, through=2)
         sessions.copy_counters(tx, source=parent.id, target=child.id)
-        messages.append(tx, child.id, Role.USER, text_parts("other"), now=START_TIME)
+        messages.append(at_time(tx, START_TIME), child.id, Role.USER, text_parts("other"))
         return sessions.get(tx, child.id)
 
     child = await store.write(fork)
@@ -444,5 +444,5 @@ async def test_deliveries_of_others_stay_when_a_session_is_erased(store: Store) 
     kept = await store.write(a_delivery, target=Target("telegram", "bot", "1"))
     gone = await store.write(a_session)
     await store.write(a_delivery, session=gone)
-    await store.write(sessions.erase, gone, now=START_TIME)
+    await store.at(START_TIME).write(sessions.erase, gone)
     assert [d.id for d in await store.read(deliveries.list_recent, ANNS)] == [kept.id]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.builders import Store
+from tests.builders import Store, at_time
 
 from keryx.core.errors import DiskFull, Retryable, StoreBroken
 from keryx.store import inbox
@@ -24,14 +24,14 @@ from keryx.testing import START_TIME
 
 
 def move(tx: Transaction, name: str) -> None:
-    inbox.set_cursor(tx, name, "x", now=START_TIME)
+    inbox.set_cursor(at_time(tx, START_TIME), name, "x")
 
 
 def visible(path: Path) -> int:
     """How many cursors another process would see now."""
     connection = connect(path)
     try:
-        found = SqliteTransaction(connection).row("select count(*) from cursors")
+        found = SqliteTransaction(connection, START_TIME).row("select count(*) from cursors")
         assert found
         return int(found[0])
     finally:
@@ -163,9 +163,9 @@ async def test_a_full_store_refuses_the_write_and_goes_on_when_there_is_room(tmp
         store = Store(database)
         await store.write(limit, 1)
         with pytest.raises(DiskFull):
-            await store.write(inbox.set_cursor, "big", "x" * 1_000_000, now=START_TIME)
+            await store.at(START_TIME).write(inbox.set_cursor, "big", "x" * 1_000_000)
         await store.write(limit, 1_000_000)
-        await store.write(inbox.set_cursor, "big", "x" * 1_000_000, now=START_TIME)
+        await store.at(START_TIME).write(inbox.set_cursor, "big", "x" * 1_000_000)
         assert len(await store.read(inbox.get_cursor, "big") or "") == 1_000_000
 
 
@@ -177,6 +177,6 @@ def test_whoever_begins_with_the_same_new_file_waits_for_the_others(tmp_path: Pa
             def begin(path: Path, start: threading.Barrier = start) -> str:
                 start.wait()
                 with closing(open_store(path)) as connection:
-                    return str(SqliteTransaction(connection).row("pragma journal_mode"))
+                    return str(SqliteTransaction(connection, START_TIME).row("pragma journal_mode"))
 
             assert set(threads.map(begin, [tmp_path / f"{n}.db"] * 6)) == {"('wal',)"}

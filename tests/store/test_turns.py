@@ -71,7 +71,7 @@ async def test_a_session_runs_one_turn_at_a_time_in_the_order_of_asking(store: S
         turn = await claimed(store)
         assert turn.id == expected.id
         assert await store.write(claim) is None
-        await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
+        await store.at(START_TIME).write(turns.finish, turn, TurnState.DONE)
 
 
 async def test_sessions_take_turns(store: Store) -> None:
@@ -87,7 +87,7 @@ async def test_sessions_take_turns(store: Store) -> None:
     for n in range(4):
         turn = await claimed(store, at=after(10 + n))
         served.append(turn.session)
-        await store.write(turns.finish, turn, TurnState.DONE, now=after(10 + n))
+        await store.at(after(10 + n)).write(turns.finish, turn, TurnState.DONE)
     assert served == [eager.id, patient.id, eager.id, eager.id]
 
 
@@ -99,7 +99,7 @@ async def test_a_person_has_a_limit_of_running_turns_over_all_sessions(store: St
     assert await store.write(claim, per_principal=2) is None
     bobs = await store.write(a_turn, asker=BOB)
     assert (await claimed(store, per_principal=2)).id == bobs.id
-    await store.write(turns.finish, first, TurnState.DONE, now=START_TIME)
+    await store.at(START_TIME).write(turns.finish, first, TurnState.DONE)
     await claimed(store, per_principal=2)
 
 
@@ -124,16 +124,16 @@ async def test_a_scoped_worker_takes_only_its_session_and_what_is_pinned_to_it(s
 
 async def test_a_turn_that_is_held_back_waits_for_its_moment(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.requeue, turn, now=START_TIME, not_before=after(30))
+    await store.at(START_TIME).write(turns.requeue, turn, not_before=after(30))
     assert await store.write(claim, at=after(29)) is None
-    assert await store.read(turns.get_next_ready_at, now=after(29)) == after(30)
+    assert await store.at(after(29)).read(turns.get_next_ready_at) == after(30)
     assert (await claimed(store, at=after(30))).id == turn.id
-    assert await store.read(turns.get_next_ready_at, now=after(30)) is None
+    assert await store.at(after(30)).read(turns.get_next_ready_at) is None
 
 
 async def test_a_turn_ends_under_its_lease(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.finish, turn, TurnState.FAILED, now=after(5), error="no \x00 \ud800 luck")
+    await store.at(after(5)).write(turns.finish, turn, TurnState.FAILED, error="no \x00 \ud800 luck")
     ended = await store.read(turns.get, turn.id)
     assert (ended.state, ended.lease, ended.finished_at) == (TurnState.FAILED, None, after(5))
     assert ended.error == "no \x00 \ud800 luck"
@@ -142,30 +142,30 @@ async def test_a_turn_ends_under_its_lease(store: Store) -> None:
 
 async def test_a_late_worker_cannot_write_to_a_reclaimed_turn(store: Store) -> None:
     late = await store.write(a_running_turn)
-    await store.write(turns.requeue, late, now=after(20))
+    await store.at(after(20)).write(turns.requeue, late)
     current = await claimed(store, worker=OTHER_WORKER, at=after(21))
     assert (current.id, current.attempts, current.interrupted_at) == (late.id, 2, after(20))
     with pytest.raises(LeaseLost):
         await store.write(turns.lock, late)
     with pytest.raises(LeaseLost):
-        await store.write(turns.finish, late, TurnState.DONE, now=after(22))
+        await store.at(after(22)).write(turns.finish, late, TurnState.DONE)
     with pytest.raises(Conflict):
-        await store.write(turns.requeue, late, now=after(22))
+        await store.at(after(22)).write(turns.requeue, late)
     with pytest.raises(Conflict):
-        await store.write(turns.close, late, TurnState.PARKED, now=after(22))
+        await store.at(after(22)).write(turns.close, late, TurnState.PARKED)
     await store.write(turns.lock, current)
     assert await store.read(turns.get, current.id) == current
 
 
 async def test_a_finished_turn_cannot_be_written_to(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
+    await store.at(START_TIME).write(turns.finish, turn, TurnState.DONE)
     with pytest.raises(LeaseLost):
         await store.write(turns.lock, turn)
     with pytest.raises(LeaseLost):
-        await store.write(turns.finish, turn, TurnState.FAILED, now=START_TIME)
+        await store.at(START_TIME).write(turns.finish, turn, TurnState.FAILED)
     with pytest.raises(Conflict):
-        await store.write(turns.requeue, await store.read(turns.get, turn.id), now=START_TIME)
+        await store.at(START_TIME).write(turns.requeue, await store.read(turns.get, turn.id))
 
 
 async def test_a_turn_is_not_tried_for_ever(store: Store) -> None:
@@ -173,17 +173,17 @@ async def test_a_turn_is_not_tried_for_ever(store: Store) -> None:
     for attempt in range(1, MOST_ATTEMPTS + 1):
         turn = await claimed(store)
         assert turn.attempts == attempt
-        await store.write(turns.requeue, turn, now=START_TIME)
+        await store.at(START_TIME).write(turns.requeue, turn)
     assert await store.write(claim) is None
     queued = await store.read(turns.get, turn.id)
-    await store.write(turns.close, queued, TurnState.PARKED, now=START_TIME, error="gave up")
+    await store.at(START_TIME).write(turns.close, queued, TurnState.PARKED, error="gave up")
     parked = await store.read(turns.get, turn.id)
     assert (parked.state, parked.error) == (TurnState.PARKED, "gave up")
 
 
 async def test_a_requeue_may_give_the_attempt_back(store: Store) -> None:
     turn = await store.write(a_running_turn)
-    await store.write(turns.requeue, turn, now=START_TIME, attempts=0)
+    await store.at(START_TIME).write(turns.requeue, turn, attempts=0)
     assert (await claimed(store)).attempts == 1
 
 
@@ -192,30 +192,30 @@ async def test_a_requeued_turn_keeps_its_place(store: Store) -> None:
     first = await store.write(a_turn, session)
     await store.write(a_turn, session, at=after(1))
     turn = await claimed(store)
-    await store.write(turns.requeue, turn, now=after(2))
+    await store.at(after(2)).write(turns.requeue, turn)
     assert (await claimed(store, at=after(3))).id == first.id
 
 
 async def test_a_waiting_turn_can_be_closed_once(store: Store) -> None:
     turn = await store.write(a_turn)
-    await store.write(turns.close, turn, TurnState.CANCELLED, now=START_TIME)
+    await store.at(START_TIME).write(turns.close, turn, TurnState.CANCELLED)
     with pytest.raises(Conflict):
-        await store.write(turns.close, turn, TurnState.CANCELLED, now=START_TIME)
+        await store.at(START_TIME).write(turns.close, turn, TurnState.CANCELLED)
     with pytest.raises(Conflict):
-        await store.write(turns.close, await store.write(a_turn), TurnState.DONE, now=START_TIME)
+        await store.at(START_TIME).write(turns.close, await store.write(a_turn), TurnState.DONE)
 
 
 async def test_turns_are_abandoned_when_their_lease_ran_out_or_their_worker_died(store: Store) -> None:
     turn = await store.write(a_running_turn)
     end = START_TIME + LEASE
-    assert await store.read(turns.list_abandoned, now=end, workers=[]) == []
+    assert await store.at(end).read(turns.list_abandoned, workers=[]) == []
     late = end + timedelta(microseconds=1)
-    assert [t.id for t in await store.read(turns.list_abandoned, now=late, workers=[])] == [turn.id]
-    assert [t.id for t in await store.read(turns.list_abandoned, now=START_TIME, workers=[WORKER])] == [
+    assert [t.id for t in await store.at(late).read(turns.list_abandoned, workers=[])] == [turn.id]
+    assert [t.id for t in await store.at(START_TIME).read(turns.list_abandoned, workers=[WORKER])] == [
         turn.id
     ]
-    assert len(await store.read(turns.list_abandoned, now=late, workers=[WORKER])) == 1
-    assert await store.read(turns.list_abandoned, now=START_TIME, workers=[OTHER_WORKER]) == []
+    assert len(await store.at(late).read(turns.list_abandoned, workers=[WORKER])) == 1
+    assert await store.at(START_TIME).read(turns.list_abandoned, workers=[OTHER_WORKER]) == []
 
 
 async def test_a_worker_renews_the_leases_it_still_holds(store: Store) -> None:
@@ -223,8 +223,8 @@ async def test_a_worker_renews_the_leases_it_still_holds(store: Store) -> None:
     other = await store.write(a_running_turn)
     both = [turn.id, other.id]
     assert await store.write(turns.renew_leases, WORKER, both, until=after(100)) == 2
-    assert await store.read(turns.list_abandoned, now=after(99), workers=[]) == []
-    await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
+    assert await store.at(after(99)).read(turns.list_abandoned, workers=[]) == []
+    await store.at(START_TIME).write(turns.finish, turn, TurnState.DONE)
     assert await store.write(turns.renew_leases, WORKER, both, until=after(200)) == 1
     assert await store.write(turns.renew_leases, OTHER_WORKER, both, until=after(200)) == 0
 
@@ -233,19 +233,19 @@ async def test_a_turn_that_its_worker_lost_track_of_runs_out(store: Store) -> No
     lost = await store.write(a_running_turn)
     held = await store.write(a_running_turn)
     await store.write(turns.renew_leases, WORKER, [held.id], until=after(100))
-    assert [t.id for t in await store.read(turns.list_abandoned, now=after(50), workers=[])] == [lost.id]
+    assert [t.id for t in await store.at(after(50)).read(turns.list_abandoned, workers=[])] == [lost.id]
 
 
 async def test_a_cancellation_reaches_the_worker_by_row_and_by_feed(store: Store) -> None:
     turn = await store.write(a_running_turn)
     cursor = await store.read(changes.get_head)
-    await store.write(turns.request_cancel, turn, now=START_TIME)
+    await store.at(START_TIME).write(turns.request_cancel, turn)
     assert await store.read(turns.list_cancelling, WORKER) == [turn.id]
     assert await store.read(turns.list_cancelling, OTHER_WORKER) == []
     assert [(c.kind, c.turn) for c in await store.read(change_feed.list_after, cursor)] == [
         (ChangeKind.CANCEL, turn.id)
     ]
-    await store.write(turns.requeue, turn, now=START_TIME)
+    await store.at(START_TIME).write(turns.requeue, turn)
     assert not (await claimed(store)).cancelling
 
 
@@ -294,7 +294,7 @@ async def test_a_waiting_turn_can_be_merged_into_the_running_one(store: Store) -
     session = await store.write(a_session)
     running = await store.write(a_running_turn, session)
     waiting = await store.write(a_turn, session, text="and this")
-    await store.write(turns.merge, waiting, into=running, now=START_TIME)
+    await store.at(START_TIME).write(turns.merge, waiting, into=running)
     asked = await store.read(messages.list_for_turn, session.id, running.id, first=running.input_seq)
     assert [m.text for m in asked] == ["hello", "and this"]
     assert await store.read(turns.list_queued, session.id) == []
@@ -310,7 +310,7 @@ async def test_any_text_survives_in_a_reply_address(store: Store, subtests: pyte
 
 async def test_active_turns_are_those_waiting_or_running_that_one_may_see(store: Store) -> None:
     done = await store.write(a_running_turn)
-    await store.write(turns.finish, done, TurnState.DONE, now=START_TIME)
+    await store.at(START_TIME).write(turns.finish, done, TurnState.DONE)
     running = await store.write(a_running_turn)
     bobs = await store.write(a_turn, asker=BOB)
     mine = await store.read(turns.list_active, profile=DEFAULT_PROFILE, owner=ANN)
@@ -323,9 +323,9 @@ async def test_active_turns_are_those_waiting_or_running_that_one_may_see(store:
 async def test_every_move_of_a_turn_is_in_the_feed(store: Store) -> None:
     cursor = await store.read(changes.get_head)
     turn = await store.write(a_running_turn)
-    await store.write(turns.requeue, turn, now=START_TIME)
+    await store.at(START_TIME).write(turns.requeue, turn)
     turn = await claimed(store)
-    await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
+    await store.at(START_TIME).write(turns.finish, turn, TurnState.DONE)
     notes = [c.note for c in await store.read(change_feed.list_after, cursor) if c.kind is ChangeKind.TURN]
     assert notes == ["queued", "running", "queued", "running", "done"]
 
@@ -352,7 +352,7 @@ async def test_workers_that_claim_at_once_never_take_the_same_turn_or_session(st
             busy.add(turn.session)
             await asyncio.sleep(0.001)
             busy.remove(turn.session)
-            await store.write(turns.finish, turn, TurnState.DONE, now=START_TIME)
+            await store.at(START_TIME).write(turns.finish, turn, TurnState.DONE)
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         for n in range(24):
@@ -385,14 +385,13 @@ async def test_a_claim_takes_as_many_as_may_run_and_one_of_each_session(store: S
     how: dict[str, Any] = {
         "most": 5,
         "worker": WORKER,
-        "now": after(3),
         "lease": LEASE,
         "per_principal": 9,
     }
-    got = await store.write(turns.claim, **how)
+    got = await store.at(after(3)).write(turns.claim, **how)
     assert [t.id for t in got.turns] == [first.id, other.id]
-    await store.write(turns.finish, got.turns[0], TurnState.DONE, now=after(4))
-    assert [t.id for t in (await store.write(turns.claim, **how)).turns] == [second.id]
+    await store.at(after(4)).write(turns.finish, got.turns[0], TurnState.DONE)
+    assert [t.id for t in (await store.at(after(3)).write(turns.claim, **how)).turns] == [second.id]
 
 
 async def test_the_next_of_a_session_may_run_whatever_became_of_the_one_before(store: Store) -> None:
@@ -400,7 +399,7 @@ async def test_the_next_of_a_session_may_run_whatever_became_of_the_one_before(s
         first = await store.write(a_turn)
         session = await store.read(sessions.get, first.session)
         second = await store.write(a_turn, session, at=after(1))
-        await store.write(turns.close, first, end, now=after(2))
+        await store.at(after(2)).write(turns.close, first, end)
         assert (await claimed(store, session=session.id, at=after(3))).id == second.id
 
 
@@ -408,6 +407,6 @@ async def test_a_turn_that_is_put_back_runs_before_those_that_came_after_it(stor
     turn = await store.write(a_running_turn)
     session = await store.read(sessions.get, turn.session)
     await store.write(a_turn, session, at=after(1))
-    await store.write(turns.requeue, turn, now=after(2))
+    await store.at(after(2)).write(turns.requeue, turn)
     assert (await claimed(store, session=session.id, at=after(3))).id == turn.id
     assert await store.write(claim, session=session.id, at=after(3)) is None

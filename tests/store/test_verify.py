@@ -6,7 +6,17 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.builders import ANN, Store, a_delivery, a_message, a_running_turn, a_session, a_turn, after
+from tests.builders import (
+    ANN,
+    Store,
+    a_delivery,
+    a_message,
+    a_running_turn,
+    a_session,
+    a_turn,
+    after,
+    at_time,
+)
 
 from keryx.core.errors import StoreBroken
 from keryx.core.messages import Role, ToolCall, ToolResult
@@ -34,15 +44,19 @@ async def broken(store: Store, *statements: str) -> list[StoreProblem]:
 def filled(tx: Transaction) -> None:
     session = a_session(tx, title="Trip")
     turn = a_running_turn(tx, session)
-    turns.append_draft(tx, turn, [], now=START_TIME)
-    messages.append(tx, session.id, Role.ASSISTANT, (ToolCall("c", "t", "{}"),), now=START_TIME, turn=turn.id)
-    messages.append(tx, session.id, Role.TOOL, (ToolResult("c", "t", "x"),), now=START_TIME, turn=turn.id)
-    turns.finish(tx, turn, TurnState.DONE, now=after(1))
-    epochs.begin(tx, session.id, first_seq=3, summary="before", now=after(2))
+    turns.append_draft(at_time(tx, START_TIME), turn, [])
+    messages.append(
+        at_time(tx, START_TIME), session.id, Role.ASSISTANT, (ToolCall("c", "t", "{}"),), turn=turn.id
+    )
+    messages.append(
+        at_time(tx, START_TIME), session.id, Role.TOOL, (ToolResult("c", "t", "x"),), turn=turn.id
+    )
+    turns.finish(at_time(tx, after(1)), turn, TurnState.DONE)
+    epochs.begin(at_time(tx, after(2)), session.id, first_seq=3, summary="before")
     a_message(tx, session.id, "more")
     a_turn(tx, session, at=after(3))
     a_delivery(tx, session=session)
-    inbox.set_cursor(tx, changes.TRIM_CURSOR, "0", now=START_TIME)
+    inbox.set_cursor(at_time(tx, START_TIME), changes.TRIM_CURSOR, "0")
 
 
 async def test_a_whole_store_has_no_problems(store: Store) -> None:
@@ -107,7 +121,7 @@ async def test_what_is_broken_is_named(store: Store, statement: str, check: str,
 )
 async def test_a_wrong_trim_point_is_named(store: Store, point: str, text: str) -> None:
     await store.write(filled)
-    await store.write(inbox.set_cursor, changes.TRIM_CURSOR, point, now=START_TIME)
+    await store.at(START_TIME).write(inbox.set_cursor, changes.TRIM_CURSOR, point)
     found = await verify(store.database)
     assert [p.check for p in found] == ["feed"]
     assert text in found[0].text
@@ -116,7 +130,7 @@ async def test_a_wrong_trim_point_is_named(store: Store, point: str, text: str) 
 async def test_a_lane_to_a_deleted_session_is_named(store: Store) -> None:
     session = await store.write(a_session)
     await store.write(a_message, session.id)
-    await store.write(sessions.end, session, None, now=START_TIME)
+    await store.at(START_TIME).write(sessions.end, session, None)
     found = await broken(
         store,
         f"insert into lanes (key, profile, owner, session, source, created_at, active_at)"

@@ -9,6 +9,7 @@ from tests.engine.conftest import Begin
 from tests.engine.world import SECONDS, Pause, Scenes, World, viewer
 from tests.web.site import Heard, Listener, Site, opened
 
+from keryx.core.clock import Clock
 from keryx.core.errors import Unavailable
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
@@ -284,6 +285,14 @@ class Flaky:
         self.engine = inner.engine
         self.wake = inner.wake
         self.refuses: list[str] = []
+
+    @property
+    def clock(self) -> Clock:
+        return self._inner.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._inner.clock = clock
 
     async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         return await self._inner.write(label, work, place=place)

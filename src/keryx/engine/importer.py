@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from datetime import datetime
 from typing import BinaryIO, TypeVar
 
 import msgspec
@@ -125,7 +124,7 @@ async def import_sessions(
             continue
         progress("bytes", reader.bytes_read, size)
         try:
-            outcome = await database.write("import", _build_unit(batch, place, viewer, clock.now()))
+            outcome = await database.write("import", _build_unit(batch, place, viewer))
         except (Conflict, Invalid) as exc:
             report.skipped += 1
             report.add_problem(batch.line, str(exc), session=batch.session.id)
@@ -153,20 +152,16 @@ async def _store_file(files: MediaStorage, file: _CompleteFile, viewer: Viewer, 
     report.files += 1
 
 
-def _build_unit(
-    batch: _RecordBatch, place: ImportTarget | None, viewer: Viewer, now: datetime
-) -> Work[_BatchResult]:
+def _build_unit(batch: _RecordBatch, place: ImportTarget | None, viewer: Viewer) -> Work[_BatchResult]:
     def work(tx: Transaction) -> _BatchResult:
         session = batch.session
         if place is None and not _select_records(batch, MessageRecord):
             raise Conflict("none of its messages could be read: it is left out")
         here = place or session_import.begin(
-            tx, session, profile=viewer.profile, owner=viewer.owner or session.owner, now=now
+            tx, session, profile=viewer.profile, owner=viewer.owner or session.owner
         )
         notes = list(here.notes) if place is None else []
-        here, said = session_import.add_messages(
-            tx, here, session, _select_records(batch, MessageRecord), now=now
-        )
+        here, said = session_import.add_messages(tx, here, session, _select_records(batch, MessageRecord))
         ran, left_out = session_import.add_turns(tx, here, _select_records(batch, TurnRecord))
         here, used = session_import.add_usage(tx, here, _select_records(batch, UsageRecord))
         return _BatchResult(

@@ -34,7 +34,6 @@ class MediaStorage:
         kind, name = media.detect_mime(attachment.mime, body), media.clean_name(attachment.name)
         for _ in range(_MAX_TRIES):
             await self._write_chunks(id_, body)
-            now = self._clock.now()
             finish = partial(
                 store.finish_write,
                 id_=id_,
@@ -43,7 +42,6 @@ class MediaStorage:
                 owner=viewer.principal,
                 mime=kind,
                 name=name,
-                now=now,
             )
             if await self._database.write("media.finish", finish):
                 return media.build_part(id_, kind, name)
@@ -78,10 +76,7 @@ class MediaStorage:
 
     async def _write_chunks(self, id_: str, body: bytes) -> None:
         """Store the chunks, each in a unit of work of its own."""
-        now = self._clock.now()
-        if await self._database.write(
-            "media.begin", partial(store.begin_write, id_=id_, size=len(body), now=now)
-        ):
+        if await self._database.write("media.begin", partial(store.begin_write, id_=id_, size=len(body))):
             return
         for n, start in enumerate(range(0, len(body), store.CHUNK_SIZE)):
             piece = body[start : start + store.CHUNK_SIZE]

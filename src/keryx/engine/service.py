@@ -102,8 +102,7 @@ class Service:
         if self._adapters:
             await self._database.write("rules.publish", self._publish_rules)
         if self._everything and self._policy.notices.restart:
-            now = self._clock.now()
-            await self._database.write("notices.restart", lambda tx: targets.announce_restart(tx, now=now))
+            await self._database.write("notices.restart", lambda tx: targets.announce_restart(tx))
         async with anyio.create_task_group() as group:
             await group.start(self.feed.run)
             group.start_soon(self.leases.run)
@@ -130,7 +129,7 @@ class Service:
     def _publish_rules(self, tx: Transaction) -> None:
         """Tell nodes that do not serve these platforms who may talk there: they may run the turns of these people."""
         for platform in sorted({a.platform for a in self._adapters}):
-            access.publish_rule(tx, platform, self._policy.access[platform], now=self._clock.now())
+            access.publish_rule(tx, platform, self._policy.access[platform])
 
     async def _drain_sends(self) -> None:
         """Give what is on its way to a platform a moment, so that none of it is left in doubt."""

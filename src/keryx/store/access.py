@@ -31,7 +31,6 @@ def add_grant(
     name: str,
     operator: bool,
     by: PrincipalId,
-    now: datetime,
 ) -> Grant:
     """Let somebody in, or change on which terms they are."""
     tx.run(
@@ -47,10 +46,10 @@ def add_grant(
             "name": codec.dumps(name),
             "operator": int(operator),
             "by": by,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
-    note_change(tx, profile, platform, person, "granted", now)
+    note_change(tx, profile, platform, person, "granted")
     found = find_grant(tx, profile=profile, platform=platform, person=person)
     assert found is not None
     return found
@@ -72,14 +71,14 @@ def list_grants(tx: Transaction, profile: ProfileId) -> list[Grant]:
     return [_grant_from_row(row) for row in rows]
 
 
-def remove_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now: datetime) -> bool:
+def remove_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> bool:
     """Take a grant back; gives whether there was one."""
     removed = tx.count(
         "delete from grants where profile = :profile and platform = :platform and person = :person",
         _grant_key(profile, platform, person),
     )
     if removed:
-        note_change(tx, profile, platform, person, "revoked", now)
+        note_change(tx, profile, platform, person, "revoked")
     return bool(removed)
 
 
@@ -110,12 +109,10 @@ def rename_grant(tx: Transaction, *, profile: ProfileId, platform: str, old: str
     )
 
 
-def note_change(
-    tx: Transaction, profile: ProfileId, platform: str, person: str, what: str, now: datetime
-) -> None:
+def note_change(tx: Transaction, profile: ProfileId, platform: str, person: str, what: str) -> None:
     """Tell followers that who may talk has changed."""
     changes.note(
-        tx, ChangeKind.ACCESS, f"{platform}:{person}", profile=profile, owner=OPERATOR, at=now, note=what
+        tx, ChangeKind.ACCESS, f"{platform}:{person}", profile=profile, owner=OPERATOR, at=tx.now, note=what
     )
 
 
@@ -158,9 +155,7 @@ def save_pairing(tx: Transaction, pairing: Pairing, code: CodeHash) -> None:
     )
 
 
-def list_open_pairings(
-    tx: Transaction, *, profile: ProfileId, now: datetime, platform: str | None = None
-) -> list[Pairing]:
+def list_open_pairings(tx: Transaction, *, profile: ProfileId, platform: str | None = None) -> list[Pairing]:
     """The pairings that can still be approved, who asked first before the others."""
     rows = tx.rows(
         f"""
@@ -168,7 +163,7 @@ def list_open_pairings(
         where profile = :profile and expires_at > :now and platform = coalesce(cast(:platform as text), platform)
         order by expires_at, person
         """,
-        {"profile": profile, "platform": platform, "now": to_micros(now)},
+        {"profile": profile, "platform": platform, "now": to_micros(tx.now)},
     )
     return [_pairing_from_row(row) for row in rows]
 
@@ -182,11 +177,9 @@ def find_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: 
     return None if row is None else _pairing_from_row(row)
 
 
-def find_pairing_by_code(
-    tx: Transaction, code: str, *, profile: ProfileId, platform: str, now: datetime
-) -> Pairing | None:
+def find_pairing_by_code(tx: Transaction, code: str, *, profile: ProfileId, platform: str) -> Pairing | None:
     """The open pairing that a code belongs to."""
-    for pairing in list_open_pairings(tx, profile=profile, now=now, platform=platform):
+    for pairing in list_open_pairings(tx, profile=profile, platform=platform):
         row = tx.row(
             "select salt, digest from pairings where profile = :profile and platform = :platform and person = :person",
             {"profile": pairing.profile, "platform": pairing.platform, "person": pairing.person},
@@ -227,14 +220,14 @@ def _pairing_from_row(row: Row) -> Pairing:
     )
 
 
-def publish_rule(tx: Transaction, platform: str, rule: AccessRule, *, now: datetime) -> None:
+def publish_rule(tx: Transaction, platform: str, rule: AccessRule) -> None:
     tx.run(
         """
         insert into rules (platform, rule, published_at) values (:platform, :rule, :now)
         on conflict (platform) do update set rule = excluded.rule, published_at = excluded.published_at
         where rules.rule <> excluded.rule
         """,
-        {"platform": codec.dumps(platform), "rule": codec.dumps(rule), "now": to_micros(now)},
+        {"platform": codec.dumps(platform), "rule": codec.dumps(rule), "now": to_micros(tx.now)},
     )
 
 
@@ -252,7 +245,7 @@ def count_failed_attempts(tx: Transaction, key: str, *, since: datetime) -> int:
     return 0 if row is None else int(row[0])
 
 
-def add_failed_attempt(tx: Transaction, key: str, *, since: datetime, now: datetime) -> int:
+def add_failed_attempt(tx: Transaction, key: str, *, since: datetime) -> int:
     """Count one more; those before `since` are forgotten. Gives how many there are now."""
     row = tx.row(
         """
@@ -261,20 +254,20 @@ def add_failed_attempt(tx: Transaction, key: str, *, since: datetime, now: datet
           wrong = case when guesses.last_at > :since then guesses.wrong + 1 else 1 end
         returning wrong
         """,
-        {"key": key, "now": to_micros(now), "since": to_micros(since)},
+        {"key": key, "now": to_micros(tx.now), "since": to_micros(since)},
     )
     assert row is not None
     return int(row[0])
 
 
-def lock_attempts(tx: Transaction, key: str, *, now: datetime) -> None:
+def lock_attempts(tx: Transaction, key: str) -> None:
     """Let one transaction at a time go on from here, for whatever shares the key."""
     tx.run(
         """
         insert into guesses (key, wrong, last_at) values (:key, 0, :now)
         on conflict (key) do update set last_at = excluded.last_at
         """,
-        {"key": key, "now": to_micros(now)},
+        {"key": key, "now": to_micros(tx.now)},
     )
 
 
@@ -315,15 +308,15 @@ def add_sign_in(tx: Transaction, sign_in: SignIn) -> None:
     )
 
 
-def find_sign_in(tx: Transaction, id_: str, *, now: datetime) -> SignIn | None:
+def find_sign_in(tx: Transaction, id_: str) -> SignIn | None:
     """A sign-in that has not run out."""
     row = tx.row(
-        f"{_SELECT_SIGN_IN} where id = :id and expires_at > :now", {"id": id_, "now": to_micros(now)}
+        f"{_SELECT_SIGN_IN} where id = :id and expires_at > :now", {"id": id_, "now": to_micros(tx.now)}
     )
     return None if row is None else _sign_in_from_row(row)
 
 
-def list_sign_ins(tx: Transaction, viewer: Viewer, *, now: datetime) -> list[SignIn]:
+def list_sign_ins(tx: Transaction, viewer: Viewer) -> list[SignIn]:
     """The sign-ins of a viewer that have not run out, newest first."""
     rows = tx.rows(
         f"""
@@ -332,13 +325,13 @@ def list_sign_ins(tx: Transaction, viewer: Viewer, *, now: datetime) -> list[Sig
         order by created_at desc
         limit 200
         """,
-        {"profile": viewer.profile, "principal": viewer.principal, "now": to_micros(now)},
+        {"profile": viewer.profile, "principal": viewer.principal, "now": to_micros(tx.now)},
     )
     return [_sign_in_from_row(row) for row in rows]
 
 
-def touch_sign_in(tx: Transaction, id_: str, *, now: datetime) -> None:
-    tx.run("update sign_ins set seen_at = :now where id = :id", {"id": id_, "now": to_micros(now)})
+def touch_sign_in(tx: Transaction, id_: str) -> None:
+    tx.run("update sign_ins set seen_at = :now where id = :id", {"id": id_, "now": to_micros(tx.now)})
 
 
 def remove_sign_in(tx: Transaction, viewer: Viewer, id_: str) -> None:
@@ -350,9 +343,9 @@ def remove_sign_in(tx: Transaction, viewer: Viewer, id_: str) -> None:
         raise NotFound("there is no such sign-in: it may have ended already")
 
 
-def trim_sign_ins(tx: Transaction, *, now: datetime) -> int:
+def trim_sign_ins(tx: Transaction) -> int:
     """Forget sign-ins that have run out; gives how many."""
-    return tx.count("delete from sign_ins where expires_at <= :now", {"now": to_micros(now)})
+    return tx.count("delete from sign_ins where expires_at <= :now", {"now": to_micros(tx.now)})
 
 
 def _sign_in_from_row(row: Row) -> SignIn:

@@ -75,5 +75,5 @@ def trim(tx: Transaction, *, before: datetime, most: int = 5000) -> int:
     )
     if row is None or row[0] is None:
         return 0
-    inbox.set_cursor(tx, TRIM_CURSOR, str(row[0]), now=before)
+    inbox.set_cursor(tx, TRIM_CURSOR, str(row[0]))
     return tx.count(f"delete from changes where {column} <= :last", {"last": row[0]})

@@ -37,7 +37,6 @@ def enqueue(
     *,
     profile: str,
     owner: str,
-    now: datetime,
     id: DeliveryId | None = None,
     session: SessionId | None = None,
     turn: TurnId | None = None,
@@ -46,7 +45,7 @@ def enqueue(
 ) -> DeliveryId:
     """Write a delivery, behind everything that waits for the same target. The text of a `secret` one is
     forgotten as soon as it has arrived or is given up."""
-    delivery = id or DeliveryId(ids.new(now))
+    delivery = id or DeliveryId(ids.new(tx.now))
     tx.run(
         """
         insert into deliveries
@@ -69,7 +68,7 @@ def enqueue(
             "body": codec.dumps(text),
             "media": codec.dumps(media),
             "secret": int(secret),
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     changes.note(
@@ -78,7 +77,7 @@ def enqueue(
         delivery,
         profile=profile,
         owner=owner,
-        at=now,
+        at=tx.now,
         session=session,
         turn=turn,
         note=format_note(DeliveryState.READY, target),
@@ -139,9 +138,7 @@ def record_part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, 
     )
 
 
-def record_all_sent(
-    tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str, now: datetime
-) -> None:
+def record_all_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str) -> None:
     """Record that the last part has arrived, and with it the delivery."""
     _update_leased(
         tx,
@@ -151,9 +148,9 @@ def record_all_sent(
         parts_sent = :parts, receipts = :receipts, again = 0, state = 'sent', lease = null, lease_until = null,
         error = null, not_before = 0, sent_at = :now, body = case when secret = 1 then '""' else body end
         """,
-        {**_receipt_params(delivery, receipt), "now": to_micros(now)},
+        {**_receipt_params(delivery, receipt), "now": to_micros(tx.now)},
     )
-    _note_change(tx, delivery, DeliveryState.SENT, now)
+    _note_change(tx, delivery, DeliveryState.SENT)
 
 
 def finish_attempt(
@@ -162,7 +159,6 @@ def finish_attempt(
     lease: LeaseToken,
     state: DeliveryState,
     *,
-    now: datetime,
     error: str | None = None,
     not_before: datetime | None = None,
     again: bool = False,
@@ -182,20 +178,20 @@ def finish_attempt(
             "error": error and codec.dumps(error),
             "not_before": to_micros(not_before) if not_before else 0,
             "again": int(again),
-            "sent_at": to_micros(now) if state is DeliveryState.SENT else None,
+            "sent_at": to_micros(tx.now) if state is DeliveryState.SENT else None,
         },
     )
-    _note_change(tx, delivery, state, now)
+    _note_change(tx, delivery, state)
 
 
 def list_abandoned(
-    tx: Transaction, *, now: datetime, workers: list[WorkerId], limit: int = 50
+    tx: Transaction, *, workers: list[WorkerId], limit: int = 50
 ) -> list[tuple[Delivery, LeaseToken]]:
     """Deliveries whose sender is gone: nobody knows whether their next part arrived."""
     rows = tx.rows(
         f"select {_COLUMNS}, d.worker, d.lease_until from deliveries d where d.state = 'sending' order by d.position",
     )
-    gone = [row for row in rows if row[-1] < to_micros(now) or row[-2] in workers]
+    gone = [row for row in rows if row[-1] < to_micros(tx.now) or row[-2] in workers]
     return [(_from_row(row[:-2]), LeaseToken(row[-3])) for row in gone[:limit]]
 
 
@@ -210,7 +206,7 @@ def renew_leases(
         )
 
 
-def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState, *, now: datetime) -> None:
+def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState) -> None:
     """A person retries or discards a delivery."""
     if state not in MOVES[delivery.state]:
         raise Conflict(f"delivery {delivery.id} is {delivery.state}: it cannot become {state}")
@@ -225,7 +221,7 @@ def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState, *,
     )
     if not changed:
         raise Conflict(f"delivery {delivery.id} has moved on: look again")
-    _note_change(tx, delivery, state, now)
+    _note_change(tx, delivery, state)
 
 
 def cap_delays(tx: Transaction, *, until: datetime) -> None:
@@ -251,14 +247,14 @@ def _update_leased(
         raise LeaseLost(f"delivery {delivery.id} belongs to another worker now")
 
 
-def _note_change(tx: Transaction, delivery: Delivery, state: DeliveryState, now: datetime) -> None:
+def _note_change(tx: Transaction, delivery: Delivery, state: DeliveryState) -> None:
     changes.note(
         tx,
         ChangeKind.DELIVERY,
         delivery.id,
         profile=delivery.profile,
         owner=delivery.owner,
-        at=now,
+        at=tx.now,
         session=delivery.session,
         turn=delivery.turn,
         note=format_note(state, delivery.target),
@@ -308,7 +304,6 @@ def claim(
     platform: str,
     account: str,
     worker: WorkerId,
-    now: datetime,
     lease: timedelta,
     after: str = "",
 ) -> DeliveryClaims:
@@ -318,7 +313,7 @@ def claim(
         "platform": ids.escape(platform),
         "account": ids.escape(account),
         "gate": Target(platform, account).account_key,
-        "now": to_micros(now),
+        "now": to_micros(tx.now),
         "oldest": _MAX_OLDEST,
         "targets": _TARGETS_PER_WALK,
         "candidates": most + _SPARE_CANDIDATES,
@@ -327,7 +322,7 @@ def claim(
     def taken(candidates: Iterable[str], count: int) -> list[LeasedDelivery]:
         found: list[LeasedDelivery] = []
         for candidate in candidates:
-            if len(found) < count and (held := _lease_delivery(tx, candidate, worker, now, lease)):
+            if len(found) < count and (held := _lease_delivery(tx, candidate, worker, lease)):
                 found.append(held)
         return found
 
@@ -341,11 +336,11 @@ def claim(
     return DeliveryClaims(found, waiting > 0)
 
 
-def get_next_ready_at(tx: Transaction, *, now: datetime) -> datetime | None:
+def get_next_ready_at(tx: Transaction) -> datetime | None:
     """When the next delivery that is held back may go."""
     row = tx.row(
         "select min(not_before) from deliveries where state = 'ready' and not_before > 0 and not_before > :now",
-        {"now": to_micros(now)},
+        {"now": to_micros(tx.now)},
     )
     return maybe_moment(row[0]) if row else None
 
@@ -435,7 +430,7 @@ def _walk_targets(tx: Transaction, params: Params) -> list[Row]:
 
 
 def _lease_delivery(
-    tx: Transaction, delivery: str, worker: WorkerId, now: datetime, lease: timedelta
+    tx: Transaction, delivery: str, worker: WorkerId, lease: timedelta
 ) -> LeasedDelivery | None:
     # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
     if tx.skip_locked and not tx.row(
@@ -452,7 +447,7 @@ def _lease_delivery(
         )
         returning {_RETURNING}
         """,
-        {"id": delivery, "worker": worker, "lease": ids.new_token(), "until": to_micros(now + lease)},
+        {"id": delivery, "worker": worker, "lease": ids.new_token(), "until": to_micros(tx.now + lease)},
     )
     return None if row is None else (_from_row(row), LeaseToken(row[-1]))
 
@@ -493,7 +488,7 @@ def set_preview_delivery(tx: Transaction, turn: TurnId, delivery: DeliveryId) ->
     )
 
 
-def begin_preview(tx: Transaction, turn: Turn, target: Target, *, worker: WorkerId, now: datetime) -> Preview:
+def begin_preview(tx: Transaction, turn: Turn, target: Target, *, worker: WorkerId) -> Preview:
     """A preview is about to be sent for the first time, or once more under the same key. The caller holds the turn."""
     tx.run(
         """
@@ -508,7 +503,7 @@ def begin_preview(tx: Transaction, turn: Turn, target: Target, *, worker: Worker
             "target": codec.dumps(target),
             "token": ids.new_token(),
             "worker": worker,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     return _get_preview(tx, turn.id)

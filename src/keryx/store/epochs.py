@@ -1,6 +1,6 @@
 """Epochs: the stretches of a session between compactions, the part of it that the model sees, and the back-off after a failed compaction."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from keryx.core import codec
 from keryx.core import messages as core
@@ -48,7 +48,7 @@ def list_all(tx: Transaction, session: SessionId, *, limit: int = 1000) -> list[
     ]
 
 
-def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str, now: datetime) -> int:
+def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str) -> int:
     """Open the next epoch; gives its number. The caller holds the session."""
     row = tx.row(
         """
@@ -69,7 +69,7 @@ def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str, 
             "number": row[0],
             "first_seq": first_seq,
             "summary": codec.dumps(summary),
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     return int(row[0])
@@ -92,18 +92,18 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
     )
 
 
-def record_failure(tx: Transaction, session: SessionId, *, now: datetime) -> None:
+def record_failure(tx: Transaction, session: SessionId) -> None:
     """Let the next compaction wait, twice as long after each that fails in a row."""
     row = tx.row("select compact_failures from sessions where id = :id", {"id": session})
     failures = int(row[0]) if row else 0
     pause = _BACKOFF.delay(failures + 1)
     tx.run(
         "update sessions set compact_failures = :failures, compact_after = :after where id = :id",
-        {"id": session, "failures": min(failures + 1, _MOST_FAILURES), "after": to_micros(now + pause)},
+        {"id": session, "failures": min(failures + 1, _MOST_FAILURES), "after": to_micros(tx.now + pause)},
     )
 
 
-def can_begin(tx: Transaction, session: SessionId, *, now: datetime) -> bool:
+def can_begin(tx: Transaction, session: SessionId) -> bool:
     """Whether enough time has passed since a compaction failed."""
     row = tx.row("select compact_after from sessions where id = :id", {"id": session})
-    return row is None or int(row[0]) <= to_micros(now)
+    return row is None or int(row[0]) <= to_micros(tx.now)

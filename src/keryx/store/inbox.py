@@ -17,16 +17,14 @@ def find_receipt(tx: Transaction, *, platform: str, account: str, event: str) ->
     return None if row is None else codec.loads(row[0], Receipt)
 
 
-def record(
-    tx: Transaction, receipt: Receipt, *, platform: str, account: str, event: str, now: datetime
-) -> None:
+def record(tx: Transaction, receipt: Receipt, *, platform: str, account: str, event: str) -> None:
     """Remember an event. A second transaction with the same event fails here and is run again."""
     tx.run(
         """
         insert into inbox (platform, account, event, receipt, received_at)
         values (:platform, :account, :event, :receipt, :now)
         """,
-        {**_event_key(platform, account, event), "receipt": codec.dumps(receipt), "now": to_micros(now)},
+        {**_event_key(platform, account, event), "receipt": codec.dumps(receipt), "now": to_micros(tx.now)},
     )
 
 
@@ -43,11 +41,11 @@ def get_cursor(tx: Transaction, name: str) -> str | None:
     return None if row is None else codec.loads(row[0], str)
 
 
-def set_cursor(tx: Transaction, name: str, value: str, *, now: datetime) -> None:
+def set_cursor(tx: Transaction, name: str, value: str) -> None:
     tx.run(
         """
         insert into cursors (name, value, moved_at) values (:name, :value, :now)
         on conflict (name) do update set value = excluded.value, moved_at = excluded.moved_at
         """,
-        {"name": name, "value": codec.dumps(value), "now": to_micros(now)},
+        {"name": name, "value": codec.dumps(value), "now": to_micros(tx.now)},
     )

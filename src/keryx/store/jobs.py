@@ -58,7 +58,7 @@ def add(tx: Transaction, job: Job) -> Job:
             "now": to_micros(job.created_at),
         },
     )
-    note_change(tx, job, "added", job.created_at)
+    note_change(tx, job, "added")
     return named
 
 
@@ -112,11 +112,11 @@ def lock(tx: Transaction, job: Job) -> Job:
     return _job_from_row(row)
 
 
-def find_due(tx: Transaction, *, now: datetime) -> Job | None:
+def find_due(tx: Transaction) -> Job | None:
     """The job whose time came first, locked until the end of the transaction; `None` if none is due."""
     row = tx.row(
         f"{_SELECT} where state = 'active' and next_at <= :now order by next_at limit 1{tx.for_update}",
-        {"now": to_micros(now)},
+        {"now": to_micros(tx.now)},
     )
     return None if row is None else _job_from_row(row)
 
@@ -136,15 +136,13 @@ def list_due_after(tx: Transaction, moment: datetime) -> list[Job]:
     return [_job_from_row(row) for row in rows]
 
 
-def set_state(
-    tx: Transaction, job: Job, state: JobState, *, next_at: datetime | None, now: datetime, why: str = ""
-) -> Job:
+def set_state(tx: Transaction, job: Job, state: JobState, *, next_at: datetime | None, why: str = "") -> Job:
     """Set what a job does and when it is due next."""
     tx.run(
         "update jobs set state = :state, next_at = :next_at, why = :why where id = :id",
         {"id": job.id, "state": state.value, "next_at": maybe_micros(next_at), "why": why},
     )
-    note_change(tx, job, state.value, now)
+    note_change(tx, job, state.value)
     return msgspec.structs.replace(job, state=state, next_at=next_at, why=why)
 
 
@@ -165,15 +163,15 @@ def move_chat(tx: Transaction, job: Job, targets: Iterable[Target], source: Sour
     )
 
 
-def remove(tx: Transaction, job: Job, *, now: datetime) -> None:
+def remove(tx: Transaction, job: Job) -> None:
     """Remove a job with the list of its runs; their conversations stay."""
     tx.run("delete from jobs where id = :id", {"id": job.id})
-    note_change(tx, job, "removed", now)
+    note_change(tx, job, "removed")
 
 
-def change_owner(tx: Transaction, job: Job, owner: PrincipalId, *, now: datetime) -> None:
+def change_owner(tx: Transaction, job: Job, owner: PrincipalId) -> None:
     """Let a job belong to another person. A name that they use already gets a number."""
-    note_change(tx, job, "removed", now)
+    note_change(tx, job, "removed")
     heir = msgspec.structs.replace(job, owner=owner, project=None)
     name = job.name if job.state is JobState.DONE else _unique_name(tx, heir)
     tx.run(
@@ -181,11 +179,11 @@ def change_owner(tx: Transaction, job: Job, owner: PrincipalId, *, now: datetime
         {"id": job.id, "owner": owner, "name": name, "key": name.casefold()},
     )
     tx.run("update job_runs set owner = :owner where job = :id", {"id": job.id, "owner": owner})
-    note_change(tx, heir, "added", now)
+    note_change(tx, heir, "added")
 
 
-def note_change(tx: Transaction, job: Job, note: str, now: datetime) -> None:
-    changes.note(tx, ChangeKind.JOB, job.id, profile=job.profile, owner=job.owner, at=now, note=note)
+def note_change(tx: Transaction, job: Job, note: str) -> None:
+    changes.note(tx, ChangeKind.JOB, job.id, profile=job.profile, owner=job.owner, at=tx.now, note=note)
 
 
 def _match_id(jobs: Iterable[Job], wanted: str) -> list[Job]:
@@ -241,7 +239,7 @@ def _job_from_row(row: Row) -> Job:
     )
 
 
-def claim_run(tx: Transaction, job: Job, *, due_at: datetime, now: datetime) -> bool:
+def claim_run(tx: Transaction, job: Job, *, due_at: datetime) -> bool:
     """Claim a due moment of a job; false if it has been claimed before."""
     return bool(
         tx.count(
@@ -255,7 +253,7 @@ def claim_run(tx: Transaction, job: Job, *, due_at: datetime, now: datetime) -> 
                 "due_at": to_micros(due_at),
                 "profile": job.profile,
                 "owner": job.owner,
-                "now": to_micros(now),
+                "now": to_micros(tx.now),
             },
         )
     )

@@ -32,7 +32,6 @@ def ensure(
     source: Source,
     *,
     owner: PrincipalId,
-    now: datetime,
     target: Target | None = None,
 ) -> Lane:
     """The lane of an address, made at first contact, locked until the end of the transaction. `target` is where
@@ -53,7 +52,7 @@ def ensure(
             "source": sources.encode(source),
             "shared": int(address.shared),
             "target": target and codec.dumps(target.without_reply),
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     made = _lock_row(tx, address.key)
@@ -158,7 +157,7 @@ def list_moves_around(tx: Transaction, key: LaneKey, session: SessionId, *, limi
     ]
 
 
-def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str, now: datetime) -> Lane:
+def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str) -> Lane:
     """Let the lane talk to another session, or to none until the next message makes one."""
     tx.run(
         "update lanes set session = :session, suspended = 0 where key = :key",
@@ -166,7 +165,7 @@ def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str, no
     )
     tx.run(
         "insert into lane_moves (lane, session, why, at) values (:lane, :session, :why, :at)",
-        {"lane": lane.key, "session": session, "why": why, "at": to_micros(now)},
+        {"lane": lane.key, "session": session, "why": why, "at": to_micros(tx.now)},
     )
     changes.note(
         tx,
@@ -174,18 +173,20 @@ def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str, no
         lane.key,
         profile=lane.profile,
         owner=lane.owner,
-        at=now,
+        at=tx.now,
         session=session,
         note=why,
     )
     return msgspec.structs.replace(lane, session=session, suspended=False)
 
 
-def touch(tx: Transaction, lane: Lane, *, now: datetime, expires_at: datetime | None) -> None:
-    """A person spoke. Nothing else counts as activity."""
+def touch(
+    tx: Transaction, lane: Lane, *, expires_at: datetime | None, active_at: datetime | None = None
+) -> None:
+    """Record that a person spoke, now or at `active_at`. Nothing else counts as activity."""
     tx.run(
         "update lanes set active_at = :now, expires_at = :expires_at where key = :key",
-        {"key": lane.key, "now": to_micros(now), "expires_at": maybe_micros(expires_at)},
+        {"key": lane.key, "now": to_micros(active_at or tx.now), "expires_at": maybe_micros(expires_at)},
     )
 
 
@@ -197,7 +198,7 @@ def set_expiry(tx: Transaction, lane: Lane, expires_at: datetime | None) -> None
     )
 
 
-def set_suspended(tx: Transaction, lane: Lane, suspended: bool, *, now: datetime) -> None:
+def set_suspended(tx: Transaction, lane: Lane, suspended: bool) -> None:
     tx.run("update lanes set suspended = :value where key = :key", {"key": lane.key, "value": int(suspended)})
     changes.note(
         tx,
@@ -205,7 +206,7 @@ def set_suspended(tx: Transaction, lane: Lane, suspended: bool, *, now: datetime
         lane.key,
         profile=lane.profile,
         owner=lane.owner,
-        at=now,
+        at=tx.now,
         session=lane.session,
         note="suspended" if suspended else "freed",
     )
@@ -257,11 +258,11 @@ def find_locked(tx: Transaction, key: LaneKey) -> Lane | None:
     return _lock_row(tx, key)
 
 
-def list_expired(tx: Transaction, *, now: datetime, limit: int = 50) -> list[Lane]:
+def list_expired(tx: Transaction, *, limit: int = 50) -> list[Lane]:
     """Lanes whose time to look at has come."""
     rows = tx.rows(
         f"{_SELECT} where expires_at <= :now order by expires_at limit :limit",
-        {"now": to_micros(now), "limit": limit},
+        {"now": to_micros(tx.now), "limit": limit},
     )
     return [_from_row(row) for row in rows]
 

@@ -26,14 +26,14 @@ class MediaInfo(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-def begin_write(tx: Transaction, id_: str, *, size: int, now: datetime) -> bool:
+def begin_write(tx: Transaction, id_: str, *, size: int) -> bool:
     """Prepare to write a file; gives whether it is there as a whole already."""
     tx.run(
         """
         insert into media (id, size, written_at) values (:id, :size, :now)
         on conflict (id) do update set written_at = excluded.written_at
         """,
-        {"id": id_, "size": size, "now": to_micros(now)},
+        {"id": id_, "size": size, "now": to_micros(tx.now)},
     )
     row = tx.row("select whole from media where id = :id", {"id": id_})
     return bool(row and row[0])
@@ -56,7 +56,6 @@ def finish_write(
     owner: str,
     mime: str,
     name: str,
-    now: datetime,
 ) -> bool:
     """Make a file visible to whoever brought it, if all of it is there; gives whether it is."""
     tx.row(f"select 1 from media where id = :id{tx.for_update}", {"id": id_})
@@ -77,7 +76,7 @@ def finish_write(
             "owner": owner,
             "mime": mime,
             "name": codec.dumps(name),
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     return True

@@ -1,7 +1,6 @@
 """Messages: appended with the next number of their session, read in windows, and never rewritten except for edits, marks and redaction."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -66,7 +65,6 @@ def append(
     role: Role,
     parts: Parts,
     *,
-    now: datetime,
     turn: TurnId | None = None,
     author: str = "",
     surface: str = "",
@@ -87,7 +85,7 @@ def append(
         where id = :session
         returning last_seq, epoch, profile, owner
         """,
-        {"session": session, "now": to_micros(now)},
+        {"session": session, "now": to_micros(tx.now)},
     )
     if moved is None:
         raise NotFound(f"session {session} does not exist")
@@ -97,7 +95,7 @@ def append(
         "seq": seq,
         "role": role.value,
         "parts": codec.dumps(parts),
-        "at": to_micros(now),
+        "at": to_micros(tx.now),
         "turn": turn,
         "epoch": epoch,
         "author": codec.dumps(author) if author else "",
@@ -126,7 +124,7 @@ def append(
         f"{session}.{seq}",
         profile=profile,
         owner=owner,
-        at=now,
+        at=tx.now,
         session=session,
         turn=turn,
         n=seq,
@@ -191,7 +189,7 @@ def find_by_platform_id(
     return from_rows(rows, session)[0] if rows else None
 
 
-def rewrite(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> None:
+def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
     """Take over an edit of an input that no turn has begun to answer. What the model is told before it stays."""
     exact = message.exact
     if exact is not None:
@@ -205,11 +203,10 @@ def rewrite(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -
             "mark": Mark.EDITED.value,
             "exact": None if exact is None else codec.dumps(exact),
         },
-        now,
     )
 
 
-def redact(tx: Transaction, message: Message, parts: Parts, *, now: datetime) -> None:
+def redact(tx: Transaction, message: Message, parts: Parts) -> None:
     """Put something else in the place of what a person said, and forget who said it. What the model was told with
     later messages may quote it, so that goes too."""
     tx.run(
@@ -221,7 +218,6 @@ def redact(tx: Transaction, message: Message, parts: Parts, *, now: datetime) ->
         message,
         "parts = :parts, author = '', platform_id = '', exact = null, said_by = null",
         {"parts": codec.dumps(parts)},
-        now,
         linked=parts,
     )
 
@@ -341,7 +337,6 @@ def _update(
     message: Message,
     assignment: str,
     params: dict[str, str | None],
-    now: datetime,
     *,
     linked: Parts = (),
 ) -> None:
@@ -358,7 +353,7 @@ def _update(
         message.id,
         profile=row[0],
         owner=row[1],
-        at=now,
+        at=tx.now,
         session=message.session,
         turn=message.turn,
         n=message.seq,

@@ -15,14 +15,12 @@ from keryx.store import jobs, lanes, sessions
 from keryx.store.db.database import Row, Transaction
 
 
-def resolve(
-    tx: Transaction, *, profile: ProfileId, platform: str, person: str, name: str, now: datetime
-) -> PrincipalId:
+def resolve(tx: Transaction, *, profile: ProfileId, platform: str, person: str, name: str) -> PrincipalId:
     """The principal of an identity, made at first contact."""
     known = find(tx, profile=profile, platform=platform, person=person)
     if known is not None:
         return known
-    principal = add(tx, profile=profile, name=name, now=now)
+    principal = add(tx, profile=profile, name=name)
     label = codec.dumps(name)
     tx.run(
         """
@@ -33,7 +31,7 @@ def resolve(
             **_identity_key(profile, platform, person),
             "principal": principal,
             "name": label,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     return principal
@@ -112,17 +110,17 @@ def find_by_handle(tx: Transaction, *, profile: ProfileId, platform: str, handle
     return None if row is None else PrincipalId(row[0])
 
 
-def add(tx: Transaction, *, profile: ProfileId, name: str, now: datetime) -> PrincipalId:
+def add(tx: Transaction, *, profile: ProfileId, name: str) -> PrincipalId:
     """A new person, not yet known on any platform."""
-    principal = PrincipalId(ids.new(now))
-    _insert(tx, principal, profile, name, now)
+    principal = PrincipalId(ids.new(tx.now))
+    _insert(tx, principal, profile, name)
     return principal
 
 
-def ensure_operator(tx: Transaction, *, profile: ProfileId, now: datetime) -> None:
+def ensure_operator(tx: Transaction, *, profile: ProfileId) -> None:
     """Let identities belong to the operator, who is known without a row otherwise."""
     if tx.row("select 1 from principals where id = :id", {"id": OPERATOR}) is None:
-        _insert(tx, OPERATOR, profile, "operator", now)
+        _insert(tx, OPERATOR, profile, "operator")
 
 
 def reassign_identity(
@@ -169,10 +167,10 @@ def get_name(tx: Transaction, principal: PrincipalId) -> str:
     return "" if row is None else codec.loads(row[0], str)
 
 
-def _insert(tx: Transaction, principal: PrincipalId, profile: ProfileId, name: str, now: datetime) -> None:
+def _insert(tx: Transaction, principal: PrincipalId, profile: ProfileId, name: str) -> None:
     tx.run(
         "insert into principals (id, profile, name, created_at) values (:id, :profile, :name, :now)",
-        {"id": principal, "profile": profile, "name": codec.dumps(name), "now": to_micros(now)},
+        {"id": principal, "profile": profile, "name": codec.dumps(name), "now": to_micros(tx.now)},
     )
 
 
@@ -217,7 +215,7 @@ def list_aliases(tx: Transaction, *, profile: ProfileId, platform: str, person: 
 
 
 def link_aliases(
-    tx: Transaction, *, profile: ProfileId, platform: str, one: str, other: str, now: datetime
+    tx: Transaction, *, profile: ProfileId, platform: str, one: str, other: str
 ) -> tuple[Aliases, str, str]:
     """Let two ids mean one person from now on. Gives what is known of them, the id that the person goes by, and
     the one that they went by before; the two are the same if nothing is new."""
@@ -241,7 +239,7 @@ def link_aliases(
         insert into person_aliases (profile, platform, alias, person, learned_at)
         values (:profile, :platform, :alias, :person, :now)
         """,
-        {**params, "alias": codec.dumps(old), "now": to_micros(now)},
+        {**params, "alias": codec.dumps(old), "now": to_micros(tx.now)},
     )
     return after, person, old
 
@@ -267,14 +265,14 @@ def save_link_code(
     )
 
 
-def redeem_link_code(tx: Transaction, code: str, *, profile: ProfileId, now: datetime) -> PrincipalId | None:
+def redeem_link_code(tx: Transaction, code: str, *, profile: ProfileId) -> PrincipalId | None:
     """Use a code up; gives whose it was."""
     rows = tx.rows(
         """
         select principal, salt, digest from links
         where profile = :profile and expires_at > :now order by expires_at desc limit 1000
         """,
-        {"profile": profile, "now": to_micros(now)},
+        {"profile": profile, "now": to_micros(tx.now)},
     )
     found = next((PrincipalId(row[0]) for row in rows if CodeHash(row[1], row[2]).matches(code)), None)
     if found is not None:
@@ -293,18 +291,16 @@ def trim_link_codes(tx: Transaction, *, before: datetime) -> int:
     return tx.count("delete from links where expires_at < :before", {"before": to_micros(before)})
 
 
-def transfer_ownership(
-    tx: Transaction, *, profile: ProfileId, old: PrincipalId, new: PrincipalId, now: datetime
-) -> None:
+def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId, new: PrincipalId) -> None:
     """Let everything of one person belong to another. Nothing is lost: titles that both use get a number, projects
     that both have become one."""
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):
-        sessions.change_owner(tx, sessions.get(tx, id_, deleted=True), new, now=now)
+        sessions.change_owner(tx, sessions.get(tx, id_, deleted=True), new)
     for lane in lanes.list_for_owner(tx, profile=profile, owner=old):
         lanes.change_owner(tx, lane, new)
     _transfer_projects(tx, profile, old, new)
     for job in jobs.list_for_owner(tx, profile=profile, owner=old):
-        jobs.change_owner(tx, job, new, now=now)
+        jobs.change_owner(tx, job, new)
     params = {"profile": profile, "old": old, "new": new}
     tx.run("update turns set asker = :new where profile = :profile and asker = :old", params)
     tx.run("update messages set said_by = :new where said_by = :old", params)

@@ -77,11 +77,11 @@ def close_gate(tx: Transaction, key: str, *, until: datetime, reason: str) -> No
     )
 
 
-def get_gates_open_at(tx: Transaction, target: Target, *, now: datetime) -> datetime | None:
+def get_gates_open_at(tx: Transaction, target: Target) -> datetime | None:
     """When both gates of a target are open again; `None` if they are."""
     row = tx.row(
         "select max(not_before) from gates where key in (:chat, :account) and not_before > :now",
-        {"chat": target.key, "account": target.account_key, "now": to_micros(now)},
+        {"chat": target.key, "account": target.account_key, "now": to_micros(tx.now)},
     )
     return maybe_moment(row[0]) if row else None
 
@@ -99,16 +99,16 @@ def cap_gates(tx: Transaction, *, until: datetime) -> None:
     tx.run("update gates set not_before = :until where not_before > :until", {"until": to_micros(until)})
 
 
-def get_next_gate_opening(tx: Transaction, *, now: datetime) -> datetime | None:
-    row = tx.row("select min(not_before) from gates where not_before > :now", {"now": to_micros(now)})
+def get_next_gate_opening(tx: Transaction) -> datetime | None:
+    row = tx.row("select min(not_before) from gates where not_before > :now", {"now": to_micros(tx.now)})
     return maybe_moment(row[0]) if row else None
 
 
-def list_closed_gates(tx: Transaction, *, now: datetime, limit: int = 100) -> list[ClosedGate]:
+def list_closed_gates(tx: Transaction, *, limit: int = 100) -> list[ClosedGate]:
     """The gates that are closed now, those that open last first."""
     rows = tx.rows(
         "select key, not_before, reason from gates where not_before > :now order by not_before desc limit :limit",
-        {"now": to_micros(now), "limit": limit},
+        {"now": to_micros(tx.now), "limit": limit},
     )
     return [
         ClosedGate(key=key, until=from_micros(until), reason=codec.loads(reason, str))
@@ -116,13 +116,11 @@ def list_closed_gates(tx: Transaction, *, now: datetime, limit: int = 100) -> li
     ]
 
 
-def trim_gates(tx: Transaction, *, now: datetime) -> int:
-    return tx.count("delete from gates where not_before <= :now", {"now": to_micros(now)})
+def trim_gates(tx: Transaction) -> int:
+    return tx.count("delete from gates where not_before <= :now", {"now": to_micros(tx.now)})
 
 
-def set_home(
-    tx: Transaction, target: Target, *, profile: ProfileId, name: str, by: PrincipalId, now: datetime
-) -> None:
+def set_home(tx: Transaction, target: Target, *, profile: ProfileId, name: str, by: PrincipalId) -> None:
     """Let a chat be the home channel of its platform, in place of another."""
     tx.run(
         """
@@ -137,7 +135,7 @@ def set_home(
             "target": codec.dumps(target.without_reply),
             "name": codec.dumps(name),
             "by": by,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
 

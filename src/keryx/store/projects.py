@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from datetime import datetime
 
 from keryx.core import codec, ids
 from keryx.core.changes import ChangeKind
@@ -20,8 +19,8 @@ from projects p
 """
 
 
-def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str, now: datetime) -> Project:
-    project = ProjectId(ids.new(now))
+def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str) -> Project:
+    project = ProjectId(ids.new(tx.now))
     added = tx.count(
         """
         insert into projects (id, profile, owner, name, colour, created_at)
@@ -34,19 +33,19 @@ def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str, now: datetim
             "owner": viewer.principal,
             "name": name,
             "colour": colour,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     if not added:
         raise Conflict(f"there is a project {name!r} already: choose another name")
-    _note_change(tx, viewer, project, "added", now)
+    _note_change(tx, viewer, project, "added")
     return find(tx, viewer, name)
 
 
-def ensure(tx: Transaction, viewer: Viewer, name: str, *, now: datetime) -> ProjectId:
+def ensure(tx: Transaction, viewer: Viewer, name: str) -> ProjectId:
     """The viewer's project of a name, made if there is none."""
     try:
-        return add(tx, viewer, name=name, colour="", now=now).id
+        return add(tx, viewer, name=name, colour="").id
     except Conflict:
         return find(tx, viewer, name).id
 
@@ -76,9 +75,7 @@ def list_for_viewer(tx: Transaction, viewer: Viewer) -> list[Project]:
     return [_from_row(row) for row in rows]
 
 
-def update(
-    tx: Transaction, viewer: Viewer, project: Project, *, name: str, colour: str, now: datetime
-) -> Project:
+def update(tx: Transaction, viewer: Viewer, project: Project, *, name: str, colour: str) -> Project:
     taken = tx.row(
         "select 1 from projects where profile = :profile and owner = :owner and name = :name and id <> :id",
         {"profile": viewer.profile, "owner": viewer.principal, "name": name, "id": project.id},
@@ -89,17 +86,17 @@ def update(
         "update projects set name = :name, colour = :colour where id = :id",
         {"name": name, "colour": colour, "id": project.id},
     )
-    _note_change(tx, viewer, project.id, "changed", now)
+    _note_change(tx, viewer, project.id, "changed")
     return find(tx, viewer, name)
 
 
-def set_instructions(tx: Transaction, viewer: Viewer, project: Project, text: str, *, now: datetime) -> None:
+def set_instructions(tx: Transaction, viewer: Viewer, project: Project, text: str) -> None:
     """Set the standing instructions of a project; an empty text takes them away."""
     tx.run(
         "update projects set instructions = :text where id = :id",
         {"id": project.id, "text": codec.dumps(text) if text else ""},
     )
-    _note_change(tx, viewer, project.id, "changed", now)
+    _note_change(tx, viewer, project.id, "changed")
 
 
 def get_instructions(tx: Transaction, project: ProjectId) -> str:
@@ -108,15 +105,15 @@ def get_instructions(tx: Transaction, project: ProjectId) -> str:
     return codec.loads(row[0], str) if row and row[0] else ""
 
 
-def remove(tx: Transaction, viewer: Viewer, project: Project, *, now: datetime) -> None:
+def remove(tx: Transaction, viewer: Viewer, project: Project) -> None:
     """Remove a project; its sessions stay, without one."""
     tx.run("delete from projects where id = :id", {"id": project.id})
-    _note_change(tx, viewer, project.id, "removed", now)
+    _note_change(tx, viewer, project.id, "removed")
 
 
-def _note_change(tx: Transaction, viewer: Viewer, project: ProjectId, note: str, now: datetime) -> None:
+def _note_change(tx: Transaction, viewer: Viewer, project: ProjectId, note: str) -> None:
     changes.note(
-        tx, ChangeKind.PROJECT, project, profile=viewer.profile, owner=viewer.principal, at=now, note=note
+        tx, ChangeKind.PROJECT, project, profile=viewer.profile, owner=viewer.principal, at=tx.now, note=note
     )
 
 

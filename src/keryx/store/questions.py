@@ -37,13 +37,12 @@ def add(
     *,
     shared: bool,
     expires_at: datetime,
-    now: datetime,
     answer: str | None = None,
 ) -> AskedQuestion:
     """Store a question of a running turn, open unless its answer is known. The caller holds the turn and has looked
     for the key."""
     state = QuestionState.OPEN if answer is None else QuestionState.ANSWERED
-    made = QuestionId(ids.new(now))
+    made = QuestionId(ids.new(tx.now))
     tx.run(
         """
         insert into questions
@@ -62,15 +61,15 @@ def add(
             "shared": int(shared),
             "key": ids.escape(question.key),
             "body": codec.dumps(question),
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
             "expires_at": to_micros(expires_at),
             "state": state.value,
             "answer": None if answer is None else codec.dumps(answer),
-            "closed_at": None if answer is None else to_micros(now),
+            "closed_at": None if answer is None else to_micros(tx.now),
         },
     )
     asked = get(tx, made)
-    _note_change(tx, asked, state, now)
+    _note_change(tx, asked, state)
     return asked
 
 
@@ -122,10 +121,11 @@ def list_orphaned_answers(tx: Transaction, session: SessionId) -> list[AskedQues
     return [_from_row(row) for row in rows]
 
 
-def list_orphaned_overdue(tx: Transaction, *, now: datetime) -> list[AskedQuestion]:
+def list_orphaned_overdue(tx: Transaction) -> list[AskedQuestion]:
     """Open questions that nobody waits for and that have run out."""
     rows = tx.rows(
-        f"{_SELECT} where q.state = 'open' and q.expires_at <= :now and {ORPHANED}", {"now": to_micros(now)}
+        f"{_SELECT} where q.state = 'open' and q.expires_at <= :now and {ORPHANED}",
+        {"now": to_micros(tx.now)},
     )
     return [_from_row(row) for row in rows]
 
@@ -156,7 +156,6 @@ def close(
     asked: AskedQuestion,
     state: QuestionState,
     *,
-    now: datetime,
     answer: str | None = None,
     by: PrincipalId | None = None,
 ) -> None:
@@ -171,13 +170,13 @@ def close(
             "state": state.value,
             "answer": None if answer is None else codec.dumps(answer),
             "by": by,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     if not changed:
         raise Conflict(f"the question “{asked.question.title}” is closed already")
-    _note_change(tx, asked, state, now)
-    close_buttons(tx, get(tx, asked.id), now=now)
+    _note_change(tx, asked, state)
+    close_buttons(tx, get(tx, asked.id))
 
 
 def set_expiry(tx: Transaction, asked: AskedQuestion, expires_at: datetime) -> None:
@@ -192,16 +191,16 @@ def mark_taken(tx: Transaction, asked: AskedQuestion) -> None:
     tx.run("update questions set taken = 1 where id = :id", {"id": asked.id})
 
 
-def cancel_for_turn(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
+def cancel_for_turn(tx: Transaction, turn: TurnId) -> None:
     """Close the open questions of a turn that has ended."""
     for asked in _list_open_for_turn(tx, turn):
-        close(tx, asked, QuestionState.CANCELLED, now=now)
+        close(tx, asked, QuestionState.CANCELLED)
 
 
-def note_orphaned(tx: Transaction, turn: TurnId, *, now: datetime) -> None:
+def note_orphaned(tx: Transaction, turn: TurnId) -> None:
     """Keep the questions of a turn open though it has ended, and say that nobody waits for them now."""
     for asked in _list_open_for_turn(tx, turn):
-        _note_change(tx, asked, QuestionState.OPEN, now)
+        _note_change(tx, asked, QuestionState.OPEN)
 
 
 def _list_open_for_turn(tx: Transaction, turn: TurnId) -> list[AskedQuestion]:
@@ -209,14 +208,14 @@ def _list_open_for_turn(tx: Transaction, turn: TurnId) -> list[AskedQuestion]:
     return [_from_row(row) for row in rows]
 
 
-def _note_change(tx: Transaction, asked: AskedQuestion, state: QuestionState, now: datetime) -> None:
+def _note_change(tx: Transaction, asked: AskedQuestion, state: QuestionState) -> None:
     changes.note(
         tx,
         ChangeKind.QUESTION,
         asked.id,
         profile=asked.profile,
         owner=asked.owner,
-        at=now,
+        at=tx.now,
         session=asked.session,
         turn=asked.turn,
         note=state.value,
@@ -256,9 +255,7 @@ def find_consent(tx: Transaction, session: SessionId, tool: str) -> Consent | No
     return None if row is None else Consent(row[0])
 
 
-def set_consent(
-    tx: Transaction, session: SessionId, tool: str, given: Consent, *, by: PrincipalId, now: datetime
-) -> None:
+def set_consent(tx: Transaction, session: SessionId, tool: str, given: Consent, *, by: PrincipalId) -> None:
     """Keep a lasting consent; a later one takes its place."""
     tx.run(
         """
@@ -272,7 +269,7 @@ def set_consent(
             "tool": ids.escape(tool),
             "consent": given.value,
             "by": by,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
 
@@ -327,7 +324,7 @@ def save_buttons(tx: Transaction, question: QuestionId, receipt: str) -> None:
     )
 
 
-def close_buttons(tx: Transaction, asked: AskedQuestion, *, now: datetime) -> None:
+def close_buttons(tx: Transaction, asked: AskedQuestion) -> None:
     """A question is closed: a delivery that says how takes the place of its buttons, if it is shown with any."""
     if not tx.row(
         "select 1 from buttons where question = :question and delivery is null", {"question": asked.id}
@@ -342,7 +339,6 @@ def close_buttons(tx: Transaction, asked: AskedQuestion, *, now: datetime) -> No
         owner=asked.owner,
         session=asked.session,
         turn=asked.turn,
-        now=now,
     )
     tx.run(
         "update buttons set delivery = :delivery where question = :question",

@@ -64,7 +64,6 @@ def create(
     profile: ProfileId,
     owner: PrincipalId,
     surface: str,
-    now: datetime,
     origin: Source | None = None,
     parent: Session | None = None,
     parent_seq: int | None = None,
@@ -73,7 +72,7 @@ def create(
     id: SessionId | None = None,
 ) -> SessionId:
     """Make a session. The caller adds its first message in the same transaction."""
-    session = id or SessionId(ids.new(now))
+    session = id or SessionId(ids.new(tx.now))
     tx.run(
         """
         insert into sessions
@@ -91,11 +90,18 @@ def create(
             "parent_seq": parent_seq,
             "cwd": cwd,
             "settings": codec.dumps(settings),
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     changes.note(
-        tx, ChangeKind.SESSION, session, profile=profile, owner=owner, at=now, session=session, note="created"
+        tx,
+        ChangeKind.SESSION,
+        session,
+        profile=profile,
+        owner=owner,
+        at=tx.now,
+        session=session,
+        note="created",
     )
     return session
 
@@ -134,7 +140,7 @@ def list_children(tx: Transaction, session: SessionId) -> list[Session]:
     return [_from_row(row) for row in rows]
 
 
-def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: datetime) -> str:
+def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy) -> str:
     """Set a title; gives the one that was set. A person's title must be free and is never overwritten by
     another; any other title takes the next free number."""
     if by is TitleBy.PERSON:
@@ -143,7 +149,7 @@ def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy, now: d
         return session.title
     else:
         wanted = _unique_title(tx, session, sessions.clean_title(title))
-    _set_title(tx, session, wanted, by, now)
+    _set_title(tx, session, wanted, by)
     return wanted
 
 
@@ -155,84 +161,83 @@ def validate_title(tx: Transaction, owner: Viewer, title: str, *, but: SessionId
     return wanted
 
 
-def import_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | None, now: datetime) -> str:
+def import_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | None) -> str:
     """Give a session the title that it has elsewhere; gives the one that was set, numbered if it is taken here."""
     wanted = _unique_title(tx, session, sessions.clean_title(title))
-    _set_title(tx, session, wanted, by or TitleBy.RULE, now)
+    _set_title(tx, session, wanted, by or TitleBy.RULE)
     return wanted
 
 
-def note_revision(tx: Transaction, session: Session, *, now: datetime) -> None:
+def note_revision(tx: Transaction, session: Session) -> None:
     """Tell followers that marks of its messages changed: look at them again."""
-    _note_change(tx, session, MESSAGES_REVISED, now)
+    _note_change(tx, session, MESSAGES_REVISED)
 
 
-def set_pinned(tx: Transaction, session: Session, pinned: bool, *, now: datetime) -> None:
-    _update(tx, session, "pinned = :value", {"value": int(pinned)}, now)
+def set_pinned(tx: Transaction, session: Session, pinned: bool) -> None:
+    _update(tx, session, "pinned = :value", {"value": int(pinned)})
 
 
-def set_archived(tx: Transaction, session: Session, archived: bool, *, now: datetime) -> None:
-    _update(tx, session, "archived = :value", {"value": int(archived)}, now)
+def set_archived(tx: Transaction, session: Session, archived: bool) -> None:
+    _update(tx, session, "archived = :value", {"value": int(archived)})
 
 
-def set_project(tx: Transaction, session: Session, project: ProjectId | None, *, now: datetime) -> None:
-    _update(tx, session, "project = :value", {"value": project}, now)
+def set_project(tx: Transaction, session: Session, project: ProjectId | None) -> None:
+    _update(tx, session, "project = :value", {"value": project})
 
 
-def set_settings(tx: Transaction, session: Session, settings: SessionSettings, *, now: datetime) -> None:
-    _update(tx, session, "settings = :value", {"value": codec.dumps(settings)}, now)
+def set_settings(tx: Transaction, session: Session, settings: SessionSettings) -> None:
+    _update(tx, session, "settings = :value", {"value": codec.dumps(settings)})
 
 
-def end(tx: Transaction, session: Session, reason: EndReason | None, *, now: datetime) -> None:
+def end(tx: Transaction, session: Session, reason: EndReason | None) -> None:
     """End a session with a reason, or reopen it with none."""
-    ended_at = None if reason is None else to_micros(now)
+    ended_at = None if reason is None else to_micros(tx.now)
     _update(
         tx,
         session,
         "ended_at = :at, end_reason = :reason",
         {"at": ended_at, "reason": reason and reason.value},
-        now,
     )
 
 
-def soft_delete(tx: Transaction, session: Session, *, grace: timedelta, now: datetime) -> None:
+def soft_delete(tx: Transaction, session: Session, *, grace: timedelta) -> None:
     """Delete: gone from every list now, erased after the grace period."""
     tx.run(
         "update sessions set deleted_at = :now, erase_at = :erase_at where id = :id",
-        {"id": session.id, "now": to_micros(now), "erase_at": to_micros(now + grace)},
+        {"id": session.id, "now": to_micros(tx.now), "erase_at": to_micros(tx.now + grace)},
     )
-    _note_removal(tx, session, now)
+    _note_removal(tx, session)
 
 
-def undelete(tx: Transaction, session: Session, *, now: datetime) -> None:
+def undelete(tx: Transaction, session: Session) -> None:
     """Bring a deleted session back. A title that was taken meanwhile gets the next number."""
     if session.title and _title_taken(tx, session, session.title):
         title = _unique_title(tx, session, session.title)
-        _set_title(tx, session, title, session.title_by or TitleBy.RULE, now)
-    _update(tx, session, "deleted_at = null, erase_at = null", {}, now)
+        _set_title(tx, session, title, session.title_by or TitleBy.RULE)
+    _update(tx, session, "deleted_at = null, erase_at = null", {})
 
 
-def erase(tx: Transaction, session: Session, *, now: datetime) -> None:
+def erase(tx: Transaction, session: Session) -> None:
     """Remove a session and everything of it for good."""
     tx.run("delete from pieces where turn in (select id from turns where session = :id)", {"id": session.id})
     media.remove_for_session(tx, session.id, profile=session.profile, owner=session.owner)
     tx.run("delete from sessions where id = :id", {"id": session.id})
-    _note_removal(tx, session, now)
+    _note_removal(tx, session)
 
 
-def list_due_for_erasure(tx: Transaction, *, now: datetime, limit: int = 20) -> list[Session]:
+def list_due_for_erasure(tx: Transaction, *, limit: int = 20) -> list[Session]:
     rows = tx.rows(
         f"{_SELECT} where s.erase_at <= :now order by s.erase_at limit :limit",
-        {"now": to_micros(now), "limit": limit},
+        {"now": to_micros(tx.now), "limit": limit},
     )
     return [_from_row(row) for row in rows]
 
 
-def count_turn(tx: Transaction, session: SessionId, *, now: datetime) -> None:
+def count_turn(tx: Transaction, session: SessionId) -> None:
     """A turn of this session begins: counted, and served last in the queue of sessions from now on."""
     tx.run(
         "update sessions set turns = turns + 1, served_at = :now where id = :id",
-        {"id": session, "now": to_micros(now)},
+        {"id": session, "now": to_micros(tx.now)},
     )
 
 
@@ -277,7 +282,7 @@ def list_ids_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalI
     return [SessionId(row[0]) for row in rows]
 
 
-def change_owner(tx: Transaction, session: Session, owner: PrincipalId, *, now: datetime) -> None:
+def change_owner(tx: Transaction, session: Session, owner: PrincipalId) -> None:
     """Let a session with all its work belong to another person. A title that they use already gets a number."""
     heir = msgspec.structs.replace(session, owner=owner)
     title = (
@@ -295,8 +300,8 @@ def change_owner(tx: Transaction, session: Session, owner: PrincipalId, *, now: 
     tx.run("update turns set owner = :owner where session = :id", params)
     tx.run("update usage set owner = :owner where session = :id", params)
     tx.run("update deliveries set owner = :owner where session = :id", params)
-    _note_removal(tx, session, now)
-    _note_change(tx, heir, OWNER_CHANGED, now)
+    _note_removal(tx, session)
+    _note_change(tx, heir, OWNER_CHANGED)
 
 
 def _from_row(row: Row) -> Session:
@@ -344,44 +349,41 @@ def _from_row(row: Row) -> Session:
     )
 
 
-def _set_title(tx: Transaction, session: Session, title: str, by: TitleBy, now: datetime) -> None:
+def _set_title(tx: Transaction, session: Session, title: str, by: TitleBy) -> None:
     _update(
         tx,
         session,
         "title = :title, title_by = :by, title_key = :key, title_base = :base",
         {"title": title, "by": by.value, **_title_params(title)},
-        now,
     )
 
 
-def _update(
-    tx: Transaction, session: Session, assignment: str, params: dict[str, Any], now: datetime
-) -> None:
+def _update(tx: Transaction, session: Session, assignment: str, params: dict[str, Any]) -> None:
     tx.run(f"update sessions set {assignment} where id = :id", {**params, "id": session.id})
-    _note_change(tx, session, "changed", now)
+    _note_change(tx, session, "changed")
 
 
-def _note_change(tx: Transaction, session: Session, note: str, now: datetime) -> None:
+def _note_change(tx: Transaction, session: Session, note: str) -> None:
     changes.note(
         tx,
         ChangeKind.SESSION,
         session.id,
         profile=session.profile,
         owner=session.owner,
-        at=now,
+        at=tx.now,
         session=session.id,
         note=note,
     )
 
 
-def _note_removal(tx: Transaction, session: Session, now: datetime) -> None:
+def _note_removal(tx: Transaction, session: Session) -> None:
     changes.note(
         tx,
         ChangeKind.SESSION_GONE,
         session.id,
         profile=session.profile,
         owner=session.owner,
-        at=now,
+        at=tx.now,
         session=session.id,
     )
 
@@ -592,7 +594,7 @@ def _encode_page_cursor(session: Session) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def save_binding(tx: Transaction, session: SessionId, binding: Binding, *, now: datetime) -> None:
+def save_binding(tx: Transaction, session: SessionId, binding: Binding) -> None:
     """Keep a binding in place of the one that this session had with the same agent."""
     tx.run(
         """
@@ -605,7 +607,7 @@ def save_binding(tx: Transaction, session: SessionId, binding: Binding, *, now: 
             "session": session,
             "agent": ids.escape(binding.agent),
             "body": codec.dumps(binding),
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
 
@@ -623,21 +625,21 @@ class SessionEndHook(msgspec.Struct, frozen=True):
     tries: int
 
 
-def add_end_hook(tx: Transaction, session: SessionId, reason: str, *, now: datetime) -> None:
+def add_end_hook(tx: Transaction, session: SessionId, reason: str) -> None:
     tx.run(
         """
         insert into finals (session, reason, due_at) values (:session, :reason, :now)
         on conflict (session) do nothing
         """,
-        {"session": session, "reason": reason, "now": to_micros(now)},
+        {"session": session, "reason": reason, "now": to_micros(tx.now)},
     )
 
 
-def claim_end_hook(tx: Transaction, *, now: datetime, retry_at: datetime, most: int) -> SessionEndHook | None:
+def claim_end_hook(tx: Transaction, *, retry_at: datetime, most: int) -> SessionEndHook | None:
     """Count a try of the next due final and give it. It comes back at `retry_at` unless it is removed."""
     row = tx.row(
         f"select session, reason, tries from finals where due_at <= :now and tries < :most order by due_at limit 1{tx.skip_locked}",
-        {"now": to_micros(now), "most": most},
+        {"now": to_micros(tx.now), "most": most},
     )
     if row is None:
         return None

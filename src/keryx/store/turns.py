@@ -47,7 +47,6 @@ def enqueue(
     surface: str,
     input_seq: int,
     mode: BusyMode,
-    now: datetime,
     id: TurnId,
     reply: Target | None = None,
     also: tuple[Target, ...] = (),
@@ -79,7 +78,7 @@ def enqueue(
             "also": codec.dumps(also) if also else None,
             "pin": pin,
             "source": source and sources.encode(source),
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     changes.note(
@@ -88,7 +87,7 @@ def enqueue(
         id,
         profile=profile,
         owner=owner,
-        at=now,
+        at=tx.now,
         session=session,
         turn=id,
         note=TurnState.QUEUED.value,
@@ -191,7 +190,6 @@ def finish(
     turn: Turn,
     state: TurnState,
     *,
-    now: datetime,
     error: str | None = None,
     left: bool = False,
 ) -> None:
@@ -206,15 +204,15 @@ def finish(
             "id": turn.id,
             "lease": turn.lease,
             "state": state.value,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
             "error": error and codec.dumps(error),
         },
     )
     if not changed:
         raise LeaseLost(f"turn {turn.id} belongs to another worker now")
-    _close_questions(tx, turn, left=left, now=now)
+    _close_questions(tx, turn, left=left)
     _make_next_ready(tx, turn.session)
-    _note_change(tx, turn, state.value, now)
+    _note_change(tx, turn, state.value)
 
 
 def close(
@@ -222,21 +220,19 @@ def close(
     turn: Turn,
     state: TurnState,
     *,
-    now: datetime,
     error: str | None = None,
     left: bool = False,
 ) -> None:
     """End a turn that no worker holds: waiting, or found abandoned. Raises `Conflict` if it moved meanwhile.
     With `left` its open questions stay, for its worker is gone."""
     params = {"error": error and codec.dumps(error)}
-    _change_state(tx, turn, state, "finished_at = :now, error = :error", params, now, left=left)
+    _change_state(tx, turn, state, "finished_at = :now, error = :error", params, left=left)
 
 
 def requeue(
     tx: Transaction,
     turn: Turn,
     *,
-    now: datetime,
     attempts: int | None = None,
     blame: int | None = None,
     not_before: datetime | None = None,
@@ -252,11 +248,10 @@ def requeue(
             "blame": turn.blame if blame is None else blame,
             "not_before": 0 if not_before is None else to_micros(not_before),
         },
-        now,
     )
 
 
-def request_cancel(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+def request_cancel(tx: Transaction, turn: Turn) -> None:
     """Ask the worker of a running turn to stop; the feed tells it."""
     tx.run("update turns set cancelling = 1 where id = :id and state = 'running'", {"id": turn.id})
     changes.note(
@@ -265,7 +260,7 @@ def request_cancel(tx: Transaction, turn: Turn, *, now: datetime) -> None:
         turn.id,
         profile=turn.profile,
         owner=turn.owner,
-        at=now,
+        at=tx.now,
         session=turn.session,
         turn=turn.id,
     )
@@ -279,11 +274,9 @@ def list_cancelling(tx: Transaction, worker: WorkerId) -> list[TurnId]:
     return [TurnId(row[0]) for row in rows]
 
 
-def merge(tx: Transaction, turn: Turn, *, into: Turn, now: datetime) -> None:
+def merge(tx: Transaction, turn: Turn, *, into: Turn) -> None:
     """Give the input of a waiting turn to another turn of its session."""
-    _change_state(
-        tx, turn, TurnState.MERGED, "finished_at = :now, merged_into = :into", {"into": into.id}, now
-    )
+    _change_state(tx, turn, TurnState.MERGED, "finished_at = :now, merged_into = :into", {"into": into.id})
     messages.reassign(tx, turn.session, old=turn.id, new=into.id, first=turn.input_seq)
 
 
@@ -296,14 +289,14 @@ def list_pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
     return [_from_row(row) for row in rows]
 
 
-def _note_change(tx: Transaction, turn: Turn, note: str, now: datetime) -> None:
+def _note_change(tx: Transaction, turn: Turn, note: str) -> None:
     changes.note(
         tx,
         ChangeKind.TURN,
         turn.id,
         profile=turn.profile,
         owner=turn.owner,
-        at=now,
+        at=tx.now,
         session=turn.session,
         turn=turn.id,
         note=note,
@@ -350,7 +343,6 @@ def _change_state(
     state: TurnState,
     extra: str,
     params: dict[str, Any],
-    now: datetime,
     *,
     left: bool = False,
 ) -> None:
@@ -368,22 +360,22 @@ def _change_state(
             "state": state.value,
             "old": turn.state.value,
             "lease": turn.lease or "",
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
         },
     )
     if not changed:
         raise Conflict(f"turn {turn.id} has moved on: look again")
     if state.finished:
-        _close_questions(tx, turn, left=left, now=now)
+        _close_questions(tx, turn, left=left)
     _make_next_ready(tx, turn.session)
-    _note_change(tx, turn, state.value, now)
+    _note_change(tx, turn, state.value)
 
 
-def _close_questions(tx: Transaction, turn: Turn, *, left: bool, now: datetime) -> None:
+def _close_questions(tx: Transaction, turn: Turn, *, left: bool) -> None:
     if left:
-        questions.note_orphaned(tx, turn.id, now=now)
+        questions.note_orphaned(tx, turn.id)
     else:
-        questions.cancel_for_turn(tx, turn.id, now=now)
+        questions.cancel_for_turn(tx, turn.id)
 
 
 def _make_next_ready(tx: Transaction, session: SessionId) -> None:
@@ -420,7 +412,6 @@ def claim(
     *,
     most: int,
     worker: WorkerId,
-    now: datetime,
     lease: timedelta,
     per_principal: int,
     scoped: bool = False,
@@ -435,8 +426,8 @@ def claim(
     found: list[Turn] = []
     passed_over, more = False, True
     while more and len(found) < most:
-        candidates = _list_candidates(tx, worker, now, per_principal, scoped, session, settled)
-        turn, looked_at, busy = _claim_first(tx, candidates, worker, now, lease)
+        candidates = _list_candidates(tx, worker, per_principal, scoped, session, settled)
+        turn, looked_at, busy = _claim_first(tx, candidates, worker, lease)
         found += [turn] if turn else []
         passed_over = passed_over or busy
         # A turn that begins lets no other begin, so a short list that was looked through has nothing more to give.
@@ -455,11 +446,11 @@ def renew_leases(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, 
     )
 
 
-def list_abandoned(tx: Transaction, *, now: datetime, workers: list[WorkerId], limit: int = 50) -> list[Turn]:
+def list_abandoned(tx: Transaction, *, workers: list[WorkerId], limit: int = 50) -> list[Turn]:
     """Running turns whose lease ran out, or whose worker is among those known to be dead."""
     rows = tx.rows(
         f"{_SELECT} where t.state = 'running' and t.lease_until < :now order by t.lease_until limit :limit",
-        {"now": to_micros(now), "limit": limit},
+        {"now": to_micros(tx.now), "limit": limit},
     )
     found = [_from_row(row) for row in rows]
     if workers:
@@ -478,11 +469,11 @@ def cap_delays(tx: Transaction, *, until: datetime) -> None:
     )
 
 
-def get_next_ready_at(tx: Transaction, *, now: datetime) -> datetime | None:
+def get_next_ready_at(tx: Transaction) -> datetime | None:
     """When the next waiting turn that is held back may run."""
     row = tx.row(
         "select min(not_before) from turns where state = 'queued' and not_before > 0 and not_before > :now",
-        {"now": to_micros(now)},
+        {"now": to_micros(tx.now)},
     )
     return maybe_moment(row[0]) if row else None
 
@@ -496,7 +487,6 @@ def _has_queued(tx: Transaction) -> bool:
 def _list_candidates(
     tx: Transaction,
     worker: WorkerId,
-    now: datetime,
     per_principal: int,
     scoped: bool,
     session: SessionId | None,
@@ -529,7 +519,7 @@ def _list_candidates(
         """,
         {
             "worker": worker,
-            "now": to_micros(now),
+            "now": to_micros(tx.now),
             "session": session or "",
             "per_principal": per_principal,
             "scoped": int(scoped),
@@ -550,7 +540,7 @@ def _allow_sort(tx: Transaction, allowed: bool) -> None:
 
 
 def _claim_first(
-    tx: Transaction, candidates: list[Row], worker: WorkerId, now: datetime, lease: timedelta
+    tx: Transaction, candidates: list[Row], worker: WorkerId, lease: timedelta
 ) -> tuple[Turn | None, int, bool]:
     """Take the first candidate whose session is free; how many were looked at, and whether one was passed over."""
     passed_over = False
@@ -558,11 +548,11 @@ def _claim_first(
         if not _try_lock_session(tx, session):
             passed_over = True
             continue
-        turn = _lease_turn(tx, candidate, worker, now, lease)
+        turn = _lease_turn(tx, candidate, worker, lease)
         if turn:
-            sessions.count_turn(tx, turn.session, now=now)
-            _note_change(tx, turn, TurnState.RUNNING.value, now)
-            return _merge_collected(tx, turn, now), number, passed_over
+            sessions.count_turn(tx, turn.session)
+            _note_change(tx, turn, TurnState.RUNNING.value)
+            return _merge_collected(tx, turn), number, passed_over
     return None, len(candidates), passed_over
 
 
@@ -573,9 +563,7 @@ def _try_lock_session(tx: Transaction, session: SessionId) -> bool:
     )
 
 
-def _lease_turn(
-    tx: Transaction, turn: TurnId, worker: WorkerId, now: datetime, lease: timedelta
-) -> Turn | None:
+def _lease_turn(tx: Transaction, turn: TurnId, worker: WorkerId, lease: timedelta) -> Turn | None:
     # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
     row = tx.row(
         f"""
@@ -589,15 +577,15 @@ def _lease_turn(
             "id": turn,
             "worker": worker,
             "lease": ids.new_token(),
-            "until": to_micros(now + lease),
-            "now": to_micros(now),
+            "until": to_micros(tx.now + lease),
+            "now": to_micros(tx.now),
             "most": MOST_ATTEMPTS,
         },
     )
     return None if row is None else _from_row(row)
 
 
-def _merge_collected(tx: Transaction, turn: Turn, now: datetime) -> Turn:
+def _merge_collected(tx: Transaction, turn: Turn) -> Turn:
     """Join the waiting turns behind this one that ask for it, come from the same person and go to the same place."""
     if turn.mode is not BusyMode.COLLECT:
         return turn
@@ -610,13 +598,11 @@ def _merge_collected(tx: Transaction, turn: Turn, now: datetime) -> Turn:
             or (other.reply and other.reply.key) != place
         ):
             break
-        merge(tx, other, into=turn, now=now)
+        merge(tx, other, into=turn)
     return turn
 
 
-def append_draft(
-    tx: Transaction, turn: Turn, parts: Sequence[Text | Reasoning | Media], *, now: datetime
-) -> None:
+def append_draft(tx: Transaction, turn: Turn, parts: Sequence[Text | Reasoning | Media]) -> None:
     """Add pieces to the draft and note each. The caller holds the turn."""
     row = tx.row(
         "update turns set pieces = pieces + :more where id = :id returning pieces",
@@ -644,7 +630,7 @@ def append_draft(
             turn.id,
             profile=turn.profile,
             owner=turn.owner,
-            at=now,
+            at=tx.now,
             session=turn.session,
             turn=turn.id,
             n=n,

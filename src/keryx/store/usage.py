@@ -21,7 +21,7 @@ _GROUP_COLUMNS = {
 }
 
 
-def add(tx: Transaction, turn: Turn, usage: Usage, *, now: datetime, task: str = "answer") -> None:
+def add(tx: Transaction, turn: Turn, usage: Usage, *, task: str = "answer") -> None:
     """Record what a call used, and add it to its session."""
     tx.run(
         """
@@ -48,7 +48,7 @@ def add(tx: Transaction, turn: Turn, usage: Usage, *, now: datetime, task: str =
             "cache_write": usage.cache_write,
             "cost": usage.cost,
             "estimated": int(usage.estimated),
-            "at": to_micros(now),
+            "at": to_micros(tx.now),
         },
     )
     _add_to_session(tx, turn.session, usage)

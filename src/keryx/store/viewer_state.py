@@ -22,7 +22,7 @@ class UnsentMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     media: tuple[str, ...] = ()
 
 
-def mark_read(tx: Transaction, viewer: Viewer, session: Session, seq: int, *, now: datetime) -> bool:
+def mark_read(tx: Transaction, viewer: Viewer, session: Session, seq: int) -> bool:
     """Move a read mark forward, never back, and note it; gives whether it moved."""
     moved = tx.count(
         """
@@ -38,7 +38,7 @@ def mark_read(tx: Transaction, viewer: Viewer, session: Session, seq: int, *, no
             session.id,
             profile=viewer.profile,
             owner=viewer.principal,
-            at=now,
+            at=tx.now,
             session=session.id,
             note=str(min(seq, session.last_seq)),
         )
@@ -67,7 +67,6 @@ def save_unsent(
     composed: UnsentMessage,
     *,
     session: SessionId | None,
-    now: datetime,
 ) -> None:
     """Keep what was typed at a place; nothing typed is forgotten."""
     key = {**_viewer_key(viewer), "place": place}
@@ -83,7 +82,7 @@ def save_unsent(
         values (:profile, :principal, :place, :session, :body, :now)
         on conflict (profile, principal, place) do update set body = excluded.body, saved_at = excluded.saved_at
         """,
-        {**key, "session": session, "body": codec.dumps(composed), "now": to_micros(now)},
+        {**key, "session": session, "body": codec.dumps(composed), "now": to_micros(tx.now)},
     )
 
 
@@ -103,14 +102,14 @@ def get_preferences(tx: Transaction, viewer: Viewer) -> dict[str, str]:
     return {} if row is None else codec.loads(row[0], dict[str, str])
 
 
-def save_preferences(tx: Transaction, viewer: Viewer, values: dict[str, str], *, now: datetime) -> None:
+def save_preferences(tx: Transaction, viewer: Viewer, values: dict[str, str]) -> None:
     """Keep preferences. The first time is the viewer's first visit."""
     tx.run(
         """
         insert into preferences (profile, principal, body, since) values (:profile, :principal, :body, :now)
         on conflict (profile, principal) do update set body = excluded.body
         """,
-        {**_viewer_key(viewer), "body": codec.dumps(values), "now": to_micros(now)},
+        {**_viewer_key(viewer), "body": codec.dumps(values), "now": to_micros(tx.now)},
     )
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self, TypeVar
 
+from keryx.core.clock import Clock
 from keryx.core.errors import Retryable
 from keryx.store.db.database import Database, Work
 
@@ -66,6 +67,14 @@ class CrashingDatabase:
         self.wake = inner.wake
         self.faults = list(faults)
         self.labels: list[str] = []
+
+    @property
+    def clock(self) -> Clock:
+        return self._inner.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._inner.clock = clock
 
     async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         self.labels.append(label)

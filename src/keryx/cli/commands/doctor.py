@@ -175,7 +175,7 @@ async def _check_store(chosen: Settings) -> list[Finding]:
         async with app.hub() as hub:
             found = await app.database.read(
                 "doctor",
-                lambda tx: stats.read_stuck_work(tx, now=now, patience=_WAIT_LIMIT, slack=_CLOCK_TOLERANCE),
+                lambda tx: stats.read_stuck_work(tx, patience=_WAIT_LIMIT, slack=_CLOCK_TOLERANCE),
             )
             nodes = await hub.list_nodes()
             doorway = await hub.people.list_pairings(app.viewer)

@@ -69,7 +69,7 @@ class CommandCall:
     def configure(self, settings: SessionSettings) -> SessionId:
         """Keep other settings for the conversation."""
         session = self.ensure_session()
-        sessions.set_settings(self.tx, session, settings, now=self.now)
+        sessions.set_settings(self.tx, session, settings)
         return session.id
 
     @property

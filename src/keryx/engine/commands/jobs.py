@@ -42,7 +42,7 @@ def _add(call: CommandCall, text: str) -> CommandResult:
     reply = call.inbound.reply
     place = jobs.JobOrigin(origin=reply, source=find_author(call.inbound))
     wanted = jobs.JobRequest(schedule="", prompt=prompt, to="origin" if reply else "")
-    job = jobs.create(call.tx, call.viewer, schedule, wanted, place, policy=call.policy, now=call.now)
+    job = jobs.create(call.tx, call.viewer, schedule, wanted, place, policy=call.policy)
     first = "" if isinstance(job.schedule.rule, OnceRule) else _render_next_time("first", job)
     where = "" if job.targets else " Read its answers in the conversations of its runs."
     return CommandResult(
@@ -55,25 +55,25 @@ def _render_next_time(word: str, job: Job) -> str:
 
 
 def _pause(call: CommandCall, name: str) -> CommandResult:
-    job = jobs.pause(call.tx, _find_job(call, name), call.now)
+    job = jobs.pause(call.tx, _find_job(call, name))
     return CommandResult(f"“{job.name}” waits until /jobs resume {job.name}.")
 
 
 def _resume(call: CommandCall, name: str) -> CommandResult:
-    job = jobs.resume(call.tx, _find_job(call, name), call.now)
+    job = jobs.resume(call.tx, _find_job(call, name))
     return CommandResult(f"“{job.name}” goes on{_render_next_time('next', job)}.")
 
 
 def _run(call: CommandCall, name: str) -> CommandResult:
     job = _find_job(call, name)
-    begun = jobs.run_now(call.tx, job, policy=call.policy, now=call.now)
+    begun = jobs.run_now(call.tx, job, policy=call.policy)
     return CommandResult(
         begun.error or f"“{job.name}” runs now. /jobs runs {job.name} says what becomes of it."
     )
 
 
 def _remove(call: CommandCall, name: str) -> CommandResult:
-    job = jobs.remove(call.tx, _find_job(call, name), call.now)
+    job = jobs.remove(call.tx, _find_job(call, name))
     return CommandResult(f"“{job.name}” is removed. The conversations of its runs stay.")
 
 
@@ -100,7 +100,7 @@ def _continue(call: CommandCall, name: str) -> CommandResult:
     """Let this chat go on with the conversation of a run: the last one of a job, or the last one that was sent here."""
     wanted = _find_last_run(call, name) if name else _find_last_run_here(call)
     session = sessions.get(call.tx, wanted, viewer=call.viewer)
-    control.switch(call.tx, call.current_lane, session, why="a scheduled run", now=call.now)
+    control.switch(call.tx, call.current_lane, session, why="a scheduled run")
     return CommandResult(
         f"Now in {quote_title(session)}: {session.messages} messages. Say something.", session.id
     )

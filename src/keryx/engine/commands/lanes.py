@@ -21,9 +21,7 @@ def _home(call: CommandCall) -> CommandResult:
         there = platforms.remove_home(call.tx, reply.platform, profile=call.viewer.profile)
         return CommandResult(f"{reply.platform} has no home channel now." if there else "There was none.")
     name = source.chat_name or source.user_name or ""
-    platforms.set_home(
-        call.tx, reply, profile=call.viewer.profile, name=name, by=call.viewer.principal, now=call.now
-    )
+    platforms.set_home(call.tx, reply, profile=call.viewer.profile, name=name, by=call.viewer.principal)
     return CommandResult(f"This is the home channel of {reply.platform} now. /home off takes that back.")
 
 
@@ -59,9 +57,9 @@ def _handoff(call: CommandCall) -> CommandResult:
     target = _parse_single_target(call)
     there = _find_lane(call, target)
     came_from = call.inbound.source.platform
-    control.switch(call.tx, there, session, why=f"handed over from {came_from}", now=call.now)
+    control.switch(call.tx, there, session, why=f"handed over from {came_from}")
     if call.lane is not None:
-        lane_store.move(call.tx, call.lane, None, why=f"handed over to {there.source.platform}", now=call.now)
+        lane_store.move(call.tx, call.lane, None, why=f"handed over to {there.source.platform}")
     deliveries.enqueue(
         call.tx,
         there.target,
@@ -69,7 +67,6 @@ def _handoff(call: CommandCall) -> CommandResult:
         profile=session.profile,
         owner=session.owner,
         session=session.id,
-        now=call.now,
     )
     return CommandResult(f"{quote_title(session)} goes on at {there.target} from now on.", session.id)
 

@@ -50,14 +50,14 @@ def _create_code(call: CommandCall) -> CommandResult:
 def _redeem_code(call: CommandCall) -> CommandResult:
     asker, profile = call.viewer.principal, call.viewer.profile
     key = f"link:{profile}:{asker}"
-    access_units.check_wrong_codes(call.tx, key, now=call.now)
-    other = people.redeem_link_code(call.tx, call.text, profile=profile, now=call.now)
+    access_units.check_wrong_codes(call.tx, key)
+    other = people.redeem_link_code(call.tx, call.text, profile=profile)
     if other is None:
-        access_store.add_failed_attempt(call.tx, key, since=call.now - access_units.LOCKOUT, now=call.now)
+        access_store.add_failed_attempt(call.tx, key, since=call.now - access_units.LOCKOUT)
         raise NotFound("this code is wrong or too old: /link in the other chat gives a new one")
     if other == asker:
         return CommandResult("You are the same person in both chats already.")
-    kept = identities.merge(call.tx, asker, other, profile=profile, now=call.now)
+    kept = identities.merge(call.tx, asker, other, profile=profile)
     session = call.session.id if call.session else None
     return CommandResult(
         "Linked: you are the same person in both chats now. /link list shows it.", session, asker=kept
@@ -75,7 +75,6 @@ def _split_off(call: CommandCall) -> CommandResult:
         profile=call.viewer.profile,
         platform=ids.escape(source.platform),
         handle=handle,
-        now=call.now,
     )
     return CommandResult("Cut: this chat stands alone now. What was begun here stays here.", asker=new)
 

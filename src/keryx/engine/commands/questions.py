@@ -56,7 +56,7 @@ def _require_one(found: Sequence[AskedQuestion]) -> AskedQuestion:
 
 
 def _record_answer(call: CommandCall, asked: AskedQuestion, text: str) -> CommandResult:
-    closed = record_answer(call.tx, asked, call.viewer, text, now=call.now)
+    closed = record_answer(call.tx, asked, call.viewer, text)
     return CommandResult(core.format_confirmation(closed), closed.session)
 
 

@@ -25,7 +25,7 @@ SEARCH_LIMIT = 5
 
 
 def _new(call: CommandCall) -> CommandResult:
-    old = control.start_new_session(call.tx, call.current_lane, now=call.now)
+    old = control.start_new_session(call.tx, call.current_lane)
     if old is None:
         return CommandResult("This is a new conversation already. Say something.")
     return CommandResult(f"New conversation. /resume {old.title or old.id} brings the last one back.")
@@ -35,7 +35,7 @@ def _resume(call: CommandCall) -> CommandResult:
     if not call.text:
         return _sessions(call)
     wanted = sessions.resolve(call.tx, call.viewer, call.text)
-    control.switch(call.tx, call.current_lane, wanted, why="resume", now=call.now)
+    control.switch(call.tx, call.current_lane, wanted, why="resume")
     return CommandResult(
         f"Back in {quote_title(wanted)}: {pluralize(wanted.messages, 'message')}.", wanted.id
     )
@@ -54,7 +54,7 @@ def _undo_reset(call: CommandCall) -> CommandResult:
     if before is None:
         raise NotFound("this chat had no other conversation before")
     wanted = sessions.get(call.tx, before)
-    control.switch(call.tx, lane, wanted, why="undo-reset", now=call.now)
+    control.switch(call.tx, lane, wanted, why="undo-reset")
     return CommandResult(
         f"Back in {quote_title(wanted)}: {pluralize(wanted.messages, 'message')}.", wanted.id
     )
@@ -80,7 +80,7 @@ def _title(call: CommandCall) -> CommandResult:
     if call.session is None:
         sessions.validate_title(call.tx, call.owner, call.text)
     named = call.ensure_session()
-    title = sessions.rename(call.tx, named, call.text, by=TitleBy.PERSON, now=call.now)
+    title = sessions.rename(call.tx, named, call.text, by=TitleBy.PERSON)
     return CommandResult(f"Now called “{title}”.", named.id)
 
 
@@ -90,10 +90,9 @@ def _fork(call: CommandCall) -> CommandResult:
         call.current_session,
         viewer=call.viewer,
         surface=call.inbound.surface,
-        now=call.now,
     )
     if call.lane:
-        control.switch(call.tx, call.lane, child, why="fork", now=call.now)
+        control.switch(call.tx, call.lane, child, why="fork")
     refusal = _try_title(call, child) if call.text else ""
     return CommandResult(
         f"You are in a copy now: {quote_title(sessions.get(call.tx, child.id))}.{refusal}", child.id
@@ -103,19 +102,19 @@ def _fork(call: CommandCall) -> CommandResult:
 def _try_title(call: CommandCall, child: Session) -> str:
     """The copy is made whatever becomes of its title; gives why the title was refused."""
     try:
-        sessions.rename(call.tx, child, call.text, by=TitleBy.PERSON, now=call.now)
+        sessions.rename(call.tx, child, call.text, by=TitleBy.PERSON)
     except Invalid as exc:
         return f" {format_sentence(str(exc))}"
     return ""
 
 
 def _pin(call: CommandCall) -> CommandResult:
-    sessions.set_pinned(call.tx, call.current_session, not call.current_session.pinned, now=call.now)
+    sessions.set_pinned(call.tx, call.current_session, not call.current_session.pinned)
     return CommandResult("Unpinned." if call.current_session.pinned else "Pinned.", call.current_session.id)
 
 
 def _archive(call: CommandCall) -> CommandResult:
-    sessions.set_archived(call.tx, call.current_session, not call.current_session.archived, now=call.now)
+    sessions.set_archived(call.tx, call.current_session, not call.current_session.archived)
     return CommandResult(
         "Back from the archive." if call.current_session.archived else "Archived.", call.current_session.id
     )
@@ -132,13 +131,13 @@ def _project(call: CommandCall) -> CommandResult:
         )
     chosen = None if call.text == "none" else projects.find(call.tx, call.owner, call.text)
     put = call.ensure_session()
-    sessions.set_project(call.tx, put, chosen.id if chosen else None, now=call.now)
+    sessions.set_project(call.tx, put, chosen.id if chosen else None)
     return CommandResult(f"Now in {chosen.name}." if chosen else "In no project now.", put.id)
 
 
 def _delete(call: CommandCall) -> CommandResult:
     session = call.current_session
-    control.delete(call.tx, session, grace=call.policy.keep.erase, now=call.now)
+    control.delete(call.tx, session, grace=call.policy.keep.erase)
     return CommandResult(
         f"Deleted {quote_title(session)}. It is erased in {call.policy.keep.erase.days} days.", session.id
     )

@@ -12,14 +12,14 @@ from keryx.store import messages, turns
 
 
 def _undo(call: CommandCall) -> CommandResult:
-    text = revisions.undo(call.tx, call.current_session, _parse_count(call.text, 1), now=call.now)
+    text = revisions.undo(call.tx, call.current_session, _parse_count(call.text, 1))
     return CommandResult(
         f"Undone; /redo brings it back. It began with: {text[:300]}", call.current_session.id
     )
 
 
 def _redo(call: CommandCall) -> CommandResult:
-    count = revisions.redo(call.tx, call.current_session, now=call.now)
+    count = revisions.redo(call.tx, call.current_session)
     return CommandResult(f"{pluralize(count, 'message')} back.", call.current_session.id)
 
 
@@ -31,20 +31,19 @@ def _retry(call: CommandCall) -> CommandResult:
         surface=call.inbound.surface,
         pin=call.inbound.pin,
         source=find_author(call.inbound),
-        now=call.now,
     )
     return CommandResult("", call.current_session.id, receipt.turn, receipt.seq)
 
 
 def _compact(call: CommandCall) -> CommandResult:
     receipt = compaction.request(
-        call.tx, call.current_session, _build_message(call, BusyMode.QUEUE), call.text, now=call.now
+        call.tx, call.current_session, _build_message(call, BusyMode.QUEUE), call.text
     )
     return CommandResult("", call.current_session.id, receipt.turn, receipt.seq)
 
 
 def _stop(call: CommandCall) -> CommandResult:
-    stopped = control.stop(call.tx, call.current_session.id, now=call.now)
+    stopped = control.stop(call.tx, call.current_session.id)
     waiting = len(turns.list_queued(call.tx, call.current_session.id))
     left = (
         f" {pluralize(waiting, 'question')} left in the queue: /queue clear drops what waits."
@@ -56,7 +55,7 @@ def _stop(call: CommandCall) -> CommandResult:
 
 def _queue(call: CommandCall) -> CommandResult:
     if call.text == "clear":
-        dropped = control.clear_queue(call.tx, call.current_session.id, now=call.now)
+        dropped = control.clear_queue(call.tx, call.current_session.id)
         return CommandResult(
             f"Dropped {dropped} waiting." if dropped else "Nothing waits.", call.current_session.id
         )
@@ -78,7 +77,7 @@ def _steer(call: CommandCall) -> CommandResult:
 
 
 def _submit_text(call: CommandCall, mode: BusyMode) -> CommandResult:
-    receipt = submit(call.tx, call.ensure_session(), _build_message(call, mode), now=call.now)
+    receipt = submit(call.tx, call.ensure_session(), _build_message(call, mode))
     return CommandResult("", receipt.session, receipt.turn, receipt.seq)
 
 

@@ -28,10 +28,9 @@ class HubDeliveries:
 
     async def decide(self, viewer: Viewer, delivery: DeliveryId, state: DeliveryState) -> Delivery:
         """Retry (`READY`) or discard (`DISCARDED`) a delivery that failed, died or is in doubt; gives it as it is then."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> Delivery:
-            deliveries.override_state(tx, deliveries.get(tx, delivery, viewer=viewer), state, now=now)
+            deliveries.override_state(tx, deliveries.get(tx, delivery, viewer=viewer), state)
             return deliveries.get(tx, delivery, viewer=viewer)
 
         return await self._database.write("delivery.decide", work)
@@ -57,10 +56,9 @@ class HubDeliveries:
     ) -> list[Target]:
         """Send a text in the name of a running turn; gives where it goes. `Invalid` for a place that is not the viewer's;
         without `alone`, only the place that asked is allowed."""
-        now = self._clock.now()
         return await self._database.write(
             "post",
             lambda tx: targets.post(
-                tx, turns.get(tx, turn), viewer, target, text, reach=self._policy.reach, alone=alone, now=now
+                tx, turns.get(tx, turn), viewer, target, text, reach=self._policy.reach, alone=alone
             ),
         )

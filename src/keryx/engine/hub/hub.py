@@ -86,20 +86,19 @@ class Hub:
 
     async def receive(self, inbound: InboundMessage) -> Receipt:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""
-        now = self._clock.now()
         if inbound.principal is None:
             inbound = msgspec.structs.replace(inbound, source=self._policy.assign_profile(inbound.source))
         sought = commands.parse_search(inbound)
         found = await self._search_for_command(inbound, sought) if sought else None
         return await self._database.write(
             "receive",
-            partial(receive.receive, inbound=inbound, policy=self._policy, now=now, found=found),
+            partial(receive.receive, inbound=inbound, policy=self._policy, found=found),
             place=_find_contention_key(inbound),
         )
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
         """What the viewer may see of messages and titles that fit, best first. Any text is a query."""
-        return await self._index.search(viewer, text, limit=limit, offset=offset, now=self._clock.now())
+        return await self._index.search(viewer, text, limit=limit, offset=offset)
 
     async def catch_up_index(self) -> None:
         """Bring the search index up to date ahead of the next search, so that it need not wait. After much work, let go
@@ -139,11 +138,10 @@ class Hub:
 
     async def init_cursor(self, name: str, value: str) -> None:
         """Store where a platform begins; once it has a position, that stays."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> None:
             if inbox.get_cursor(tx, name) is None:
-                inbox.set_cursor(tx, name, value, now=now)
+                inbox.set_cursor(tx, name, value)
 
         await self._database.write("cursor.begin", work)
 
@@ -170,41 +168,31 @@ class Hub:
         )
 
     async def rename(self, viewer: Viewer, session: SessionId, title: str) -> str:
-        now = self._clock.now()
-        return await self._write_session(
-            "rename", viewer, session, sessions.rename, title, by=TitleBy.PERSON, now=now
-        )
+        return await self._write_session("rename", viewer, session, sessions.rename, title, by=TitleBy.PERSON)
 
     async def pin(self, viewer: Viewer, session: SessionId, pinned: bool) -> None:
-        await self._write_session("pin", viewer, session, sessions.set_pinned, pinned, now=self._clock.now())
+        await self._write_session("pin", viewer, session, sessions.set_pinned, pinned)
 
     async def archive(self, viewer: Viewer, session: SessionId, archived: bool) -> None:
-        await self._write_session(
-            "archive", viewer, session, sessions.set_archived, archived, now=self._clock.now()
-        )
+        await self._write_session("archive", viewer, session, sessions.set_archived, archived)
 
     async def end(self, viewer: Viewer, session: SessionId, reason: EndReason | None) -> None:
         """End a session with a reason, or reopen it with `None`."""
-        await self._write_session("end", viewer, session, sessions.end, reason, now=self._clock.now())
+        await self._write_session("end", viewer, session, sessions.end, reason)
 
     async def configure(self, viewer: Viewer, session: SessionId, settings: SessionSettings) -> None:
-        await self._write_session(
-            "configure", viewer, session, sessions.set_settings, settings, now=self._clock.now()
-        )
+        await self._write_session("configure", viewer, session, sessions.set_settings, settings)
 
     async def delete(self, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:
         """Hide a session now and erase it after the grace period; with `erase`, erase it at once."""
-        now, grace = self._clock.now(), self._policy.keep.erase
-        await self._write_session(
-            "delete", viewer, session, control.delete, grace=grace, now=now, erase=erase
-        )
+        grace = self._policy.keep.erase
+        await self._write_session("delete", viewer, session, control.delete, grace=grace, erase=erase)
 
     async def undelete(self, viewer: Viewer, session: SessionId) -> None:
-        now = self._clock.now()
 
         def work(tx: Transaction) -> None:
             found = sessions.get(tx, session, viewer=viewer, deleted=True)
-            sessions.undelete(tx, found, now=now)
+            sessions.undelete(tx, found)
 
         await self._database.write("undelete", work)
 
@@ -220,7 +208,7 @@ class Hub:
     ) -> Session:
         """An independent copy up to a message, by default up to the last complete turn, in the same folder or another."""
         copy = partial(revisions.fork, viewer=viewer, surface=surface, through=through, title=title, cwd=cwd)
-        return await self._write_session("fork", viewer, session, copy, now=self._clock.now())
+        return await self._write_session("fork", viewer, session, copy)
 
     async def branch(
         self,
@@ -234,10 +222,7 @@ class Hub:
     ) -> Receipt:
         """Fork, and say something to the copy, all or nothing; a repeated event gives the first receipt."""
         copy = partial(receive.receive_in_fork, viewer=viewer, surface=surface, through=through, title=title)
-        now = self._clock.now()
-        return await self._write_session(
-            "branch", viewer, session, copy, inbound, policy=self._policy, now=now
-        )
+        return await self._write_session("branch", viewer, session, copy, inbound, policy=self._policy)
 
     async def export(self, viewer: Viewer, session: SessionId, exporter: SessionExporter) -> None:
         """Give a session to `exchange.export`, bound to a format, which only those load who ask for it."""
@@ -245,51 +230,45 @@ class Hub:
         await exporter(self._database, viewer, [session])
 
     async def undo(self, viewer: Viewer, session: SessionId, count: int = 1) -> str:
-        return await self._write_session(
-            "undo", viewer, session, revisions.undo, count, now=self._clock.now()
-        )
+        return await self._write_session("undo", viewer, session, revisions.undo, count)
 
     async def redo(self, viewer: Viewer, session: SessionId) -> int:
-        return await self._write_session("redo", viewer, session, revisions.redo, now=self._clock.now())
+        return await self._write_session("redo", viewer, session, revisions.redo)
 
     async def retry(self, viewer: Viewer, session: SessionId, *, surface: str) -> Receipt:
         retry = partial(revisions.retry, asker=viewer.principal, surface=surface)
-        return await self._write_session("retry", viewer, session, retry, now=self._clock.now())
+        return await self._write_session("retry", viewer, session, retry)
 
     async def stop(self, viewer: Viewer, session: SessionId, *, queue: bool = False) -> Turn | None:
         """Ask the running turn to stop; with `queue`, drop what waits too. With nothing running, nothing happens."""
-        now = self._clock.now()
         return await self._write_session(
-            "stop", viewer, session, lambda tx, s: control.stop(tx, s.id, now=now, queue=queue)
+            "stop", viewer, session, lambda tx, s: control.stop(tx, s.id, queue=queue)
         )
 
     async def cancel(self, viewer: Viewer, turn: TurnId) -> Turn:
         """Stop one turn, whether it waits or runs; gives it as it was. One that has ended stays as it is."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> Turn:
             sessions.get(tx, turns.get(tx, turn).session, viewer=viewer, deleted=True)
-            return control.cancel(tx, turn, now=now)
+            return control.cancel(tx, turn)
 
         return await self._database.write("cancel", work)
 
     async def drop(self, viewer: Viewer, turn: TurnId) -> None:
         """Take one waiting turn out of the queue."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> None:
             found = turns.get(tx, turn)
             sessions.get(tx, found.session, viewer=viewer)
-            control.drop(tx, turn, now=now)
+            control.drop(tx, turn)
 
         await self._database.write("drop", work)
 
     async def rewrite(self, viewer: Viewer, message: str, parts: Parts) -> None:
         """Change a message whose turn still waits. `Conflict` once an agent has begun to answer it."""
         session, seq = parse_id(message)
-        now = self._clock.now()
         await self._write_session(
-            "rewrite", viewer, session, lambda tx, s: control.rewrite(tx, s.id, seq, parts, now=now)
+            "rewrite", viewer, session, lambda tx, s: control.rewrite(tx, s.id, seq, parts)
         )
 
     async def turn(self, viewer: Viewer, turn: TurnId) -> Turn:
@@ -327,8 +306,7 @@ class Hub:
 
     async def closed_gates(self) -> list[ClosedGate]:
         """The chats and accounts that nothing is sent to now, and until when."""
-        now = self._clock.now()
-        return await self._database.read("gates", lambda tx: platforms.list_closed_gates(tx, now=now))
+        return await self._database.read("gates", lambda tx: platforms.list_closed_gates(tx))
 
     async def gauges(self) -> StoreGauges:
         """How much there is and how much of it waits, over all profiles and owners."""

@@ -1,7 +1,6 @@
 """Scheduled jobs as people manage them: list, add, pause, resume, run and remove."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -53,20 +52,18 @@ class HubJobs:
 
     async def add(self, viewer: Viewer, wanted: JobRequest, place: JobOrigin = JobOrigin()) -> Job:
         """Make a job. `Invalid` says what is wrong with its schedule, its prompt or its targets."""
-        now = self._clock.now()
         return await self._database.write(
-            "job.add", lambda tx: add.add(tx, viewer, wanted, place, policy=self._policy, now=now)
+            "job.add", lambda tx: add.add(tx, viewer, wanted, place, policy=self._policy)
         )
 
     async def add_from_turn(self, viewer: Viewer, turn: TurnId, wanted: JobRequest, *, alone: bool) -> Job:
         """Make a job for whoever asked for a running turn, who keeps the rights that they have."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> Job:
             asking = turns.get(tx, turn)
             place = JobOrigin(origin=asking.reply, source=turns.get_author(tx, turn), alone=alone)
             named = wanted if wanted.to or not asking.reply else msgspec.structs.replace(wanted, to="origin")
-            return add.add(tx, viewer, named, place, policy=self._policy, now=now)
+            return add.add(tx, viewer, named, place, policy=self._policy)
 
         return await self._database.write("job.add", work)
 
@@ -79,8 +76,8 @@ class HubJobs:
     async def run(self, viewer: Viewer, job: str) -> JobRun:
         """Begin a run now, beside those of the schedule; gives it."""
 
-        def work(tx: Transaction, found: Job, now: datetime) -> JobRun:
-            return add.run_now(tx, found, policy=self._policy, now=now)
+        def work(tx: Transaction, found: Job) -> JobRun:
+            return add.run_now(tx, found, policy=self._policy)
 
         return await self._change("job.run", viewer, job, work)
 
@@ -88,10 +85,7 @@ class HubJobs:
         """Remove a job; the conversations of its runs stay."""
         return await self._change("job.remove", viewer, job, add.remove)
 
-    async def _change(
-        self, label: str, viewer: Viewer, job: str, work: Callable[[Transaction, Job, datetime], T]
-    ) -> T:
-        now = self._clock.now()
+    async def _change(self, label: str, viewer: Viewer, job: str, work: Callable[[Transaction, Job], T]) -> T:
         return await self._database.write(
-            label, lambda tx: work(tx, jobs.lock(tx, jobs.find(tx, viewer, job)), now)
+            label, lambda tx: work(tx, jobs.lock(tx, jobs.find(tx, viewer, job)))
         )

@@ -38,9 +38,8 @@ class HubLanes:
 
     async def reset(self, viewer: Viewer, key: str) -> None:
         """Let the next message in a lane start a new session."""
-        now = self._clock.now()
         await self._database.write(
-            "lane.reset", lambda tx: control.start_new_session(tx, lanes.get(tx, key, viewer=viewer), now=now)
+            "lane.reset", lambda tx: control.start_new_session(tx, lanes.get(tx, key, viewer=viewer))
         )
 
     async def move_chat(self, platform: str, account: str, old: str, new: str) -> None:
@@ -54,24 +53,21 @@ class HubLanes:
                 old=old,
                 new=new,
                 sharing=self._policy.sharing,
-                now=self._clock.now(),
             ),
         )
 
     async def suspend(self, viewer: Viewer, key: str, suspended: bool) -> None:
-        now = self._clock.now()
         await self._database.write(
             "lane.suspend",
-            lambda tx: lanes.set_suspended(tx, lanes.get(tx, key, viewer=viewer), suspended, now=now),
+            lambda tx: lanes.set_suspended(tx, lanes.get(tx, key, viewer=viewer), suspended),
         )
 
     async def switch(self, viewer: Viewer, inbound: InboundMessage, session: SessionId) -> None:
         """Let the lane of a source go on with a session of the same owner."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> None:
-            lane = receive.ensure_lane(tx, inbound, self._policy, viewer.principal, now)
-            control.switch(tx, lane, sessions.get(tx, session, viewer=viewer), why="resume", now=now)
+            lane = receive.ensure_lane(tx, inbound, self._policy, viewer.principal)
+            control.switch(tx, lane, sessions.get(tx, session, viewer=viewer), why="resume")
 
         await self._database.write("lane.switch", work)
 

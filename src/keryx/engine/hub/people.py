@@ -57,17 +57,15 @@ class HubPeople:
 
     async def list_pairings(self, viewer: Viewer) -> PairingOverview:
         """Open requests, oldest first, and everybody who was let in by pairing."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> PairingOverview:
-            waiting = access.list_open_pairings(tx, profile=viewer.profile, now=now)
+            waiting = access.list_open_pairings(tx, profile=viewer.profile)
             return PairingOverview(waiting=waiting, granted=access.list_grants(tx, viewer.profile))
 
         return await self._read("people.doorway", viewer, work)
 
     async def approve(self, viewer: Viewer, platform: str, code: str, *, operator: bool = False) -> Grant:
         """Let in whoever was told this code. `NotFound` for a wrong one, `Forbidden` after too many of them."""
-        now = self._clock.now()
         grant = await self._write(
             "people.approve",
             viewer,
@@ -78,7 +76,6 @@ class HubPeople:
                 platform=platform,
                 operator=operator,
                 by=viewer.principal,
-                now=now,
             ),
         )
         if grant is None:
@@ -87,32 +84,29 @@ class HubPeople:
 
     async def deny(self, viewer: Viewer, platform: str, person: str) -> None:
         """Forget a stranger's request."""
-        now = self._clock.now()
         await self._write(
             "people.deny",
             viewer,
             lambda tx: pairing.deny_pairing(
-                tx, profile=viewer.profile, platform=platform, person=source.parse_handle(person), now=now
+                tx, profile=viewer.profile, platform=platform, person=source.parse_handle(person)
             ),
         )
 
     async def clear_pairings(self, viewer: Viewer, platform: str | None) -> int:
         """Forget the request of every stranger who waits, on one platform or on all; gives how many there were."""
-        now = self._clock.now()
         return await self._write(
             "people.clear",
             viewer,
-            lambda tx: pairing.clear_pairings(tx, profile=viewer.profile, platform=platform, now=now),
+            lambda tx: pairing.clear_pairings(tx, profile=viewer.profile, platform=platform),
         )
 
     async def revoke(self, viewer: Viewer, platform: str, person: str) -> None:
         """Take back what an approval gave."""
-        now = self._clock.now()
         await self._write(
             "people.revoke",
             viewer,
             lambda tx: pairing.revoke_grant(
-                tx, profile=viewer.profile, platform=platform, person=source.parse_handle(person), now=now
+                tx, profile=viewer.profile, platform=platform, person=source.parse_handle(person)
             ),
         )
 
@@ -135,23 +129,21 @@ class HubPeople:
 
     async def link(self, viewer: Viewer, one: PersonHandle, other: PersonHandle | None) -> PrincipalId:
         """Let two people be one; without `other`, let one be the operator. Gives who they are from now on."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> PrincipalId:
             first = _find_principal(tx, viewer.profile, *one)
             second = OPERATOR if other is None else _find_principal(tx, viewer.profile, *other)
-            return identities.merge(tx, first, second, profile=viewer.profile, now=now)
+            return identities.merge(tx, first, second, profile=viewer.profile)
 
         return await self._write("people.link", viewer, work)
 
     async def unlink(self, viewer: Viewer, platform: str, handle: str) -> PrincipalId:
         """Let one way in which a person is known stand alone, with what began there."""
-        now = self._clock.now()
         return await self._write(
             "people.unlink",
             viewer,
             lambda tx: identities.split(
-                tx, profile=viewer.profile, platform=platform, handle=source.parse_handle(handle), now=now
+                tx, profile=viewer.profile, platform=platform, handle=source.parse_handle(handle)
             ),
         )
 
@@ -165,7 +157,6 @@ class HubPeople:
 
     async def learn_alias(self, viewer: Viewer, platform: str, one: str, other: str) -> None:
         """Two ids of a platform mean one person: everything of the two becomes one, and nothing is lost."""
-        now = self._clock.now()
         await self._write(
             "people.alias",
             viewer,
@@ -176,7 +167,6 @@ class HubPeople:
                 profile=viewer.profile,
                 platform=platform,
                 sharing=self._policy.sharing,
-                now=now,
             ),
         )
 
@@ -187,9 +177,8 @@ class HubPeople:
 
     async def erase(self, viewer: Viewer, principal: PrincipalId) -> None:
         """Remove everything of a person for good. What they said in conversations of others is blanked."""
-        now = self._clock.now()
         await self._write(
-            "people.erase", viewer, lambda tx: privacy.erase(tx, principal, profile=viewer.profile, now=now)
+            "people.erase", viewer, lambda tx: privacy.erase(tx, principal, profile=viewer.profile)
         )
 
     async def _read(self, label: str, viewer: Viewer, work: Callable[[Transaction], T]) -> T:

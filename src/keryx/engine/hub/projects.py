@@ -22,13 +22,11 @@ class HubProjects:
         return await self._database.read("project", lambda tx: projects.find(tx, viewer, name))
 
     async def add(self, viewer: Viewer, name: str, *, colour: str = "") -> Project:
-        now = self._clock.now()
         return await self._database.write(
-            "project.add", lambda tx: projects.add(tx, viewer, name=name, colour=colour, now=now)
+            "project.add", lambda tx: projects.add(tx, viewer, name=name, colour=colour)
         )
 
     async def change(self, viewer: Viewer, name: str, *, new_name: str | None, colour: str | None) -> Project:
-        now = self._clock.now()
 
         def work(tx: Transaction) -> Project:
             found = projects.find(tx, viewer, name)
@@ -38,34 +36,30 @@ class HubProjects:
                 found,
                 name=new_name or found.name,
                 colour=found.colour if colour is None else colour,
-                now=now,
             )
 
         return await self._database.write("project.change", work)
 
     async def set_instructions(self, viewer: Viewer, name: str, text: str) -> Project:
         """Set what every session of a project is told at its start; an empty text takes it away."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> Project:
-            projects.set_instructions(tx, viewer, projects.find(tx, viewer, name), text, now=now)
+            projects.set_instructions(tx, viewer, projects.find(tx, viewer, name), text)
             return projects.find(tx, viewer, name)
 
         return await self._database.write("project.instruct", work)
 
     async def remove(self, viewer: Viewer, name: str) -> None:
-        now = self._clock.now()
         await self._database.write(
-            "project.remove", lambda tx: projects.remove(tx, viewer, projects.find(tx, viewer, name), now=now)
+            "project.remove", lambda tx: projects.remove(tx, viewer, projects.find(tx, viewer, name))
         )
 
     async def assign(self, viewer: Viewer, session: SessionId, name: str | None) -> None:
         """Put a session into a project, or into none."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> None:
             project = projects.find(tx, viewer, name) if name else None
             found = sessions.get(tx, session, viewer=viewer)
-            sessions.set_project(tx, found, project.id if project else None, now=now)
+            sessions.set_project(tx, found, project.id if project else None)
 
         await self._database.write("project.assign", work)

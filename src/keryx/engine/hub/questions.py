@@ -36,10 +36,9 @@ class HubQuestions:
         """Answer with an option (its id, number, label or meaning) or, where there are none, in words.
 
         `Forbidden` for who may only look on, `Conflict` if it does not wait any more, `Invalid` if it is no answer."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> AskedQuestion:
-            return answered.record_answer(tx, store.get(tx, question, viewer=viewer), viewer, answer, now=now)
+            return answered.record_answer(tx, store.get(tx, question, viewer=viewer), viewer, answer)
 
         return await self._database.write("question.answer", work)
 

@@ -41,16 +41,15 @@ class HubSignIns:
     async def check(self, id_: str, secret: str) -> Viewer | None:
         """Who a sign-in stands for, `None` if it has ended or the secret is wrong."""
         now = self._clock.now()
-        found = await self._database.read("sign_in.check", lambda tx: access.find_sign_in(tx, id_, now=now))
+        found = await self._database.read("sign_in.check", lambda tx: access.find_sign_in(tx, id_))
         if found is None or not hmac.compare_digest(found.digest, _hash_secret(secret)):
             return None
         if now - found.seen_at > _SEEN_INTERVAL:
-            await self._database.write("sign_in.see", lambda tx: access.touch_sign_in(tx, id_, now=now))
+            await self._database.write("sign_in.see", lambda tx: access.touch_sign_in(tx, id_))
         return found.viewer
 
     async def list_all(self, viewer: Viewer) -> list[SignIn]:
-        now = self._clock.now()
-        return await self._database.read("sign_ins", lambda tx: access.list_sign_ins(tx, viewer, now=now))
+        return await self._database.read("sign_ins", lambda tx: access.list_sign_ins(tx, viewer))
 
     async def end(self, viewer: Viewer, id_: str) -> None:
         await self._database.write("sign_in.end", lambda tx: access.remove_sign_in(tx, viewer, id_))

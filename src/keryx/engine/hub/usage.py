@@ -37,8 +37,6 @@ class HubUsage:
             active = usage_store.list_askers(tx, profile=viewer.profile, since=usage.month_period(now).since)
             known = dict.fromkeys([*active, *map(PrincipalId, self._budgets.people)])
             mine = [p for p in known if viewer.owner is None or p == viewer.owner]
-            return [
-                _account.load_budget(tx, viewer.profile, p, self._budgets.for_principal(p), now) for p in mine
-            ]
+            return [_account.load_budget(tx, viewer.profile, p, self._budgets.for_principal(p)) for p in mine]
 
         return await self._database.read("usage.accounts", work)

@@ -17,10 +17,9 @@ class HubViewerState:
 
     async def mark_read(self, viewer: Viewer, session: SessionId, seq: int) -> None:
         """The viewer has seen a session up to a message; a mark never goes back."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> None:
-            viewer_state.mark_read(tx, viewer, sessions.get(tx, session, viewer=viewer), seq, now=now)
+            viewer_state.mark_read(tx, viewer, sessions.get(tx, session, viewer=viewer), seq)
 
         await self._database.write("desk.read", work)
 
@@ -34,12 +33,9 @@ class HubViewerState:
         return await self._database.read("desk.composed", work)
 
     async def save_unsent_text(self, viewer: Viewer, place: str, composed: UnsentMessage) -> None:
-        now = self._clock.now()
 
         def work(tx: Transaction) -> None:
-            viewer_state.save_unsent(
-                tx, viewer, place, composed, session=_find_session(tx, viewer, place), now=now
-            )
+            viewer_state.save_unsent(tx, viewer, place, composed, session=_find_session(tx, viewer, place))
 
         await self._database.write("desk.compose", work)
 
@@ -50,11 +46,10 @@ class HubViewerState:
 
     async def change_preferences(self, viewer: Viewer, changed: dict[str, str]) -> dict[str, str]:
         """Change some preferences; gives all of them."""
-        now = self._clock.now()
 
         def work(tx: Transaction) -> dict[str, str]:
             values = {**viewer_state.get_preferences(tx, viewer), **changed}
-            viewer_state.save_preferences(tx, viewer, values, now=now)
+            viewer_state.save_preferences(tx, viewer, values)
             return values
 
         return await self._database.write("desk.prefer", work)

@@ -143,18 +143,16 @@ class Dispatcher:
     def _claim_all(
         self, tx: Transaction, *, most: int
     ) -> tuple[list[ClaimedDelivery], bool, datetime | None]:
-        now = self._clock.now()
         found = deliveries.claim(
             tx,
             most=most,
             platform=self._adapter.platform,
             account=self._adapter.account,
             worker=self._worker,
-            now=now,
             lease=self._policy.limits.lease,
             after=self._last,
         )
-        at = _find_next_time(tx, now) if found.waiting and len(found.leased) < most else None
+        at = _find_next_time(tx) if found.waiting and len(found.leased) < most else None
         return [self._load_claimed(tx, *held) for held in found.leased], found.waiting, at
 
     def _load_claimed(self, tx: Transaction, delivery: Delivery, lease: LeaseToken) -> ClaimedDelivery:
@@ -261,7 +259,7 @@ class Dispatcher:
     async def _settle(self, delivery: Delivery, lease: LeaseToken, step: send_outcomes.SendOutcome) -> None:
         await self._database.write(
             "delivery.settle",
-            partial(send_outcomes.settle, delivery=delivery, lease=lease, step=step, now=self._clock.now()),
+            partial(send_outcomes.settle, delivery=delivery, lease=lease, step=step),
         )
 
     def _judge_failure(
@@ -292,13 +290,13 @@ class Dispatcher:
     def _record_sent(
         self, tx: Transaction, *, claimed: ClaimedDelivery, receipt: str, offered: tuple[Button, ...] = ()
     ) -> None:
-        delivery, now = claimed.delivery, self._clock.now()
+        delivery = claimed.delivery
         if offered:
             questions.lock_session(tx, delivery)
-        deliveries.record_all_sent(tx, delivery, claimed.lease, receipt=receipt, now=now)
+        deliveries.record_all_sent(tx, delivery, claimed.lease, receipt=receipt)
         self._record_arrival(tx, claimed)
         if offered:
-            questions.record_buttons(tx, delivery, receipt, now=now)
+            questions.record_buttons(tx, delivery, receipt)
 
     def _record_arrival(self, tx: Transaction, claimed: ClaimedDelivery) -> None:
         """The first part has taken the place of the preview. Where the platform has a rate, gates close for a moment."""
@@ -328,10 +326,6 @@ def _build_part(delivery: Delivery, number: int, piece: DeliveryPart) -> Outgoin
     )
 
 
-def _find_next_time(tx: Transaction, now: datetime) -> datetime | None:
-    moments = [
-        m
-        for m in (deliveries.get_next_ready_at(tx, now=now), platforms.get_next_gate_opening(tx, now=now))
-        if m
-    ]
+def _find_next_time(tx: Transaction) -> datetime | None:
+    moments = [m for m in (deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)) if m]
     return min(moments, default=None)

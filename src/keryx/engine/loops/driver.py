@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
-from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -141,8 +140,7 @@ async def request_title(database: Database, unnamed: UntitledSession, turn: Turn
         with guard_cancellation():
             made = await agent.title(context, answer)
         if made is not None:
-            now = context.clock.now()
-            entitle = partial(turn_writes.set_title, turn=turn, title=made[0], used=made[1], now=now)
+            entitle = partial(turn_writes.set_title, turn=turn, title=made[0], used=made[1])
             await database.write("title.write", entitle)
     except KeryxError as exc:
         log.info("session %s keeps its title by rule: %s", turn.session, exc)
@@ -244,9 +242,8 @@ class Driver:
             raise Forbidden(f"It cannot be told now who may talk here: {exc}. /retry asks again.") from exc
 
     def _load_input(self, tx: Transaction, *, turn: Turn, asked: TurnAuthors) -> TurnInput:
-        now = self._clock.now()
-        usage.check_budget(tx, turn, self._budgets, now=now)
-        return turn_writes.load(tx, turn, now=now, rules=self._rules, asked=asked)
+        usage.check_budget(tx, turn, self._budgets)
+        return turn_writes.load(tx, turn, rules=self._rules, asked=asked)
 
     async def _follow_agent(
         self, turn: Turn, mailbox: Mailbox, pulse: Watchdog, written: TurnProgress
@@ -266,35 +263,34 @@ class Driver:
         self, turn: Turn, events: list[RecordableEvent], end: TurnEnd | None, before: TurnProgress
     ) -> None:
         """Record what has happened to a turn since the last time, its end included, in one unit of work."""
-        now = self._clock.now()
-        label, work = self._choose_write(turn, events, end, now)
+        label, work = self._choose_write(turn, events, end)
         again = partial(turn_writes.write_once, turn=turn, before=before, work=work)
         try:
             await self._run_unit(turn, label, work, again=again)
         except LeaseLost:
             if events:
                 await self._run_unit(
-                    turn, "turn.late", partial(turn_writes.append_late, turn=turn, events=events, now=now)
+                    turn, "turn.late", partial(turn_writes.append_late, turn=turn, events=events)
                 )
             raise
 
     def _choose_write(
-        self, turn: Turn, events: list[RecordableEvent], end: TurnEnd | None, now: datetime
+        self, turn: Turn, events: list[RecordableEvent], end: TurnEnd | None
     ) -> tuple[str, Work[None]]:
         match end:
             case None:
-                return "turn.progress", partial(turn_writes.append_events, turn=turn, events=events, now=now)
+                return "turn.progress", partial(turn_writes.append_events, turn=turn, events=events)
             case AgentExit(error):
                 if error is None:
-                    return "turn.finish", partial(turn_writes.finish, turn=turn, events=events, now=now)
+                    return "turn.finish", partial(turn_writes.finish, turn=turn, events=events)
                 text = _describe_error(turn, error)
-                return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=text, now=now)
+                return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=text)
             case TurnTimeout(reason):
-                return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=reason, now=now)
+                return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=reason)
             case CancelRequest():
-                return "turn.cancel", partial(turn_writes.cancel, turn=turn, events=events, now=now)
+                return "turn.cancel", partial(turn_writes.cancel, turn=turn, events=events)
             case HandBack():
-                return "turn.hand_back", partial(turn_writes.hand_back, turn=turn, events=events, now=now)
+                return "turn.hand_back", partial(turn_writes.hand_back, turn=turn, events=events)
 
     async def _pull_events(
         self, turn: Turn, mailbox: Mailbox, begun: AsyncGenerator[AgentEvent, None]
@@ -332,13 +328,11 @@ class Driver:
             except Forbidden as exc:
                 log.info("nothing is given to turn %s now: %s", turn.id, exc)
                 return ()
-            now = self._clock.now()
-            work = partial(turn_writes.steer, turn=turn, now=now, rules=self._rules, asked=asked)
+            work = partial(turn_writes.steer, turn=turn, rules=self._rules, asked=asked)
             again = partial(
                 turn_writes.steer_idempotent,
                 turn=turn,
                 known=frozenset(known),
-                now=now,
                 rules=self._rules,
                 asked=asked,
             )

@@ -135,10 +135,10 @@ class Leases:
             self._capping_until = self._clock.monotonic() + _MAX_WAIT.total_seconds()
         # Work that was under way at the jump may still write a moment of the old time: cap for a while.
         if self._clock.monotonic() < self._capping_until:
-            await self._database.write("waits.cap", partial(_cap_waits, now=now))
+            await self._database.write("waits.cap", partial(_cap_waits))
             self._look_again()
         await self._database.write(
-            "leases.renew", partial(_renew, me=self._me, held=self._held(), now=now, lease=lease)
+            "leases.renew", partial(_renew, me=self._me, held=self._held(), lease=lease)
         )
 
     def _clock_went_back(self, now: datetime) -> bool:
@@ -154,23 +154,23 @@ class Leases:
         self._database.wake.signal()
         gone = await self._database.read("leases.gone", _find_dead_workers)
         held = await self._database.read(
-            "leases.abandoned", lambda tx: turns.list_abandoned(tx, now=now, workers=gone)
+            "leases.abandoned", lambda tx: turns.list_abandoned(tx, workers=gone)
         )
         limits = self._policy.limits
         for ran in self._group_by_worker(held):
             await self._write_if_current(
                 "turn.recover",
-                partial(turn_writes.recover, ran=ran, now=now, fresh=limits.fresh, lease=limits.lease),
+                partial(turn_writes.recover, ran=ran, fresh=limits.fresh, lease=limits.lease),
             )
         orphans = await self._database.read("leases.orphans", _find_orphans)
         for turn in orphans:
-            await self._write_if_current("turn.orphan", partial(turn_writes.close_orphan, turn=turn, now=now))
+            await self._write_if_current("turn.orphan", partial(turn_writes.close_orphan, turn=turn))
         for asked in await self._database.read(
-            "questions.overdue", lambda tx: questions.list_orphaned_overdue(tx, now=now)
+            "questions.overdue", lambda tx: questions.list_orphaned_overdue(tx)
         ):
-            await self._write_if_current("question.expire", partial(_expire_question, asked=asked, now=now))
+            await self._write_if_current("question.expire", partial(_expire_question, asked=asked))
         sending = await self._database.read(
-            "leases.sending", lambda tx: _find_abandoned_deliveries(tx, now=now, gone=gone)
+            "leases.sending", lambda tx: _find_abandoned_deliveries(tx, gone=gone)
         )
         for delivery, lease, edited in sending:
             if delivery.id in self._held().deliveries:
@@ -180,7 +180,7 @@ class Leases:
             step = send_outcomes.judge_orphan(delivery, known, self._policy.doubt, now=now)
             await self._write_if_current(
                 "delivery.recover",
-                partial(send_outcomes.settle, delivery=delivery, lease=lease, step=step, now=now),
+                partial(send_outcomes.settle, delivery=delivery, lease=lease, step=step),
             )
         await self._database.write(
             "workers.forget", partial(_remove_workers, before=now - _FORGET_WORKERS_AFTER, gone=gone)
@@ -210,18 +210,18 @@ class Leases:
             log.warning("this worker leaves without a word: %s", exc)
 
 
-def _renew(tx: Transaction, *, me: Worker, held: ActiveWork, now: datetime, lease: timedelta) -> None:
-    workers.heartbeat(tx, msgspec.structs.replace(me, seen_at=now))
-    turns.renew_leases(tx, me.id, held.turns, until=now + lease)
-    deliveries.renew_leases(tx, me.id, held.deliveries, until=now + lease)
+def _renew(tx: Transaction, *, me: Worker, held: ActiveWork, lease: timedelta) -> None:
+    workers.heartbeat(tx, msgspec.structs.replace(me, seen_at=tx.now))
+    turns.renew_leases(tx, me.id, held.turns, until=tx.now + lease)
+    deliveries.renew_leases(tx, me.id, held.deliveries, until=tx.now + lease)
 
 
-def _cap_waits(tx: Transaction, *, now: datetime) -> None:
-    until = now + _MAX_WAIT
+def _cap_waits(tx: Transaction) -> None:
+    until = tx.now + _MAX_WAIT
     turns.cap_delays(tx, until=until)
     deliveries.cap_delays(tx, until=until)
     platforms.cap_gates(tx, until=until)
-    jobs.bring_forward(tx, now=now)
+    jobs.bring_forward(tx)
 
 
 def _find_dead_workers(tx: Transaction) -> list[WorkerId]:
@@ -234,17 +234,17 @@ def _find_orphans(tx: Transaction) -> list[Turn]:
     return [t for t in turns.list_pinned(tx) if t.pin not in alive]
 
 
-def _expire_question(tx: Transaction, *, asked: AskedQuestion, now: datetime) -> None:
+def _expire_question(tx: Transaction, *, asked: AskedQuestion) -> None:
     """A question that was left has run out, which is no consent."""
     sessions.lock(tx, asked.session)
-    questions.close(tx, asked, QuestionState.EXPIRED, now=now)
+    questions.close(tx, asked, QuestionState.EXPIRED)
 
 
 def _find_abandoned_deliveries(
-    tx: Transaction, *, now: datetime, gone: list[WorkerId]
+    tx: Transaction, *, gone: list[WorkerId]
 ) -> list[tuple[Delivery, LeaseToken, bool]]:
     """Deliveries whose sender is gone, and whether what they were doing was an edit, which may be repeated."""
-    found = deliveries.list_abandoned(tx, now=now, workers=gone)
+    found = deliveries.list_abandoned(tx, workers=gone)
     return [(d, lease, _is_edit(deliveries.find_replaced_preview(tx, d))) for d, lease in found]
 
 

@@ -175,7 +175,7 @@ class Previews:
         watch.typing_at = now + TYPING_INTERVAL if adapter.capabilities.typing else None
         try:
             if await self._database.read(
-                "preview.gate", partial(platforms.get_gates_open_at, target=watch.target, now=now)
+                "preview.gate", partial(platforms.get_gates_open_at, target=watch.target)
             ):
                 return
             with anyio.fail_after(_TYPING_TIMEOUT_SECONDS), plugins.guard_cancellation():
@@ -270,14 +270,14 @@ class Previews:
         """Reserve the chat for one send: a preview to send or to edit, a moment to try again, or `None` for never."""
         turns.lock(tx, watch.turn)
         now = self._clock.now()
-        held = platforms.get_gates_open_at(tx, watch.target, now=now)
+        held = platforms.get_gates_open_at(tx, watch.target)
         if held is not None or deliveries_store.has_waiting(tx, watch.target):
             return held or now + watch.edit_interval
         found = deliveries_store.find_preview(tx, watch.turn.id)
         if found is not None and found.state is PreviewState.SHOWN:
             begun = deliveries_store.revise_preview(tx, watch.turn)
         elif found is None or self._is_idempotent(watch):
-            begun = deliveries_store.begin_preview(tx, watch.turn, watch.target, worker=self._worker, now=now)
+            begun = deliveries_store.begin_preview(tx, watch.turn, watch.target, worker=self._worker)
         else:
             deliveries_store.record_preview(tx, found, PreviewState.LOST)
             return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -83,7 +83,7 @@ class TurnQuestions:
             if known.state is QuestionState.OPEN:
                 store.set_expiry(tx, known, now + self._limit)
             return
-        self._cancel_earlier(tx, question, now)
+        self._cancel_earlier(tx, question)
         given = self._find_consent(tx, question)
         answer = (
             core.find_remembered_answer(question, given) if given else self._take_earlier_answer(tx, question)
@@ -95,7 +95,6 @@ class TurnQuestions:
             shared=self._shared,
             expires_at=now + self._limit,
             answer=answer,
-            now=now,
         )
         if self._turn.reply and answer is None:
             deliveries.enqueue(
@@ -107,7 +106,6 @@ class TurnQuestions:
                 owner=self._turn.owner,
                 session=self._turn.session,
                 turn=self._turn.id,
-                now=now,
             )
 
     def _render_question(self, question: Question) -> str:
@@ -136,11 +134,11 @@ class TurnQuestions:
                 return asked.answer
         return None
 
-    def _cancel_earlier(self, tx: Transaction, question: Question, now: datetime) -> None:
+    def _cancel_earlier(self, tx: Transaction, question: Question) -> None:
         """What was left open, and is asked again now, is to be answered here."""
         for asked in store.list_open(tx, self._turn.session):
             if asked.left and core.is_same(asked.question, question):
-                store.close(tx, asked, QuestionState.CANCELLED, now=now)
+                store.close(tx, asked, QuestionState.CANCELLED)
 
     def _take_answer(self, tx: Transaction, *, question: Question, expired: bool) -> AskedQuestion:
         """What became of the question. From the moment it is known here, the agent may act on it."""
@@ -148,7 +146,7 @@ class TurnQuestions:
         asked = store.find_by_key(tx, self._turn.id, question.key)
         assert asked is not None
         if asked.state is QuestionState.OPEN and expired:
-            store.close(tx, asked, QuestionState.EXPIRED, now=self._clock.now())
+            store.close(tx, asked, QuestionState.EXPIRED)
             asked = store.get(tx, asked.id)
         if asked.state is not QuestionState.OPEN:
             store.mark_taken(tx, asked)

@@ -160,7 +160,6 @@ class Runner:
             tx,
             most=most,
             worker=self._worker,
-            now=now,
             lease=self._limits.lease,
             per_principal=self._limits.per_principal,
             scoped=self._scoped,
@@ -169,7 +168,7 @@ class Runner:
         )
         if not claimed.waiting or len(claimed.turns) == most:
             return claimed, None
-        moments = [m for m in (turns.get_next_ready_at(tx, now=now), settled) if m and m > now]
+        moments = [m for m in (turns.get_next_ready_at(tx), settled) if m and m > now]
         return claimed, min(moments, default=None)
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:

@@ -56,9 +56,7 @@ class Scheduler:
                 now = self._clock.now()
                 if at is None or at > now:
                     return at
-                await self._database.write(
-                    "job.begin", partial(jobs.begin_due_run, policy=self._policy, now=now)
-                )
+                await self._database.write("job.begin", partial(jobs.begin_due_run, policy=self._policy))
         except KeryxError as exc:
             log.warning("no job can begin now: %s", exc)
             return self._clock.now() + _RETRY_DELAY

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from keryx.core import resets
@@ -45,11 +45,8 @@ class ExpirySweep:
 
     async def sweep(self) -> None:
         """End what is due, then finalise what has ended. Safe on any number of nodes."""
-        now = self._clock.now()
-        for lane in await self._database.read("lanes.expired", lambda tx: lanes.list_expired(tx, now=now)):
-            await self._database.write(
-                "lane.expire", partial(_expire_lane, lane=lane, policy=self._policy, now=now)
-            )
+        for lane in await self._database.read("lanes.expired", lambda tx: lanes.list_expired(tx)):
+            await self._database.write("lane.expire", partial(_expire_lane, lane=lane, policy=self._policy))
         while final := await self._claim_ended():
             await self._run_hooks(final)
 
@@ -58,7 +55,7 @@ class ExpirySweep:
         return await self._database.write(
             "final.take",
             lambda tx: sessions.claim_end_hook(
-                tx, now=now, retry_at=now + _HOOK_RETRY_DELAY, most=self._policy.final_tries
+                tx, retry_at=now + _HOOK_RETRY_DELAY, most=self._policy.final_tries
             ),
         )
 
@@ -80,11 +77,11 @@ class ExpirySweep:
             await self._database.write("final.remove", lambda tx: sessions.remove_end_hook(tx, final.session))
 
 
-def _expire_lane(tx: Transaction, *, lane: Lane, policy: Policy, now: datetime) -> None:
+def _expire_lane(tx: Transaction, *, lane: Lane, policy: Policy) -> None:
     """End the lane's session if it is due. The lane moves, and the person is told, with the next message."""
     address = LaneAddress(key=lane.key, shared=lane.shared)
-    current = lanes.ensure(tx, address, lane.source, owner=lane.owner, now=now)
-    reason = receive.find_reset_reason(tx, current, policy, now)
+    current = lanes.ensure(tx, address, lane.source, owner=lane.owner)
+    reason = receive.find_reset_reason(tx, current, policy)
     if reason is None:
         running = turns.find_running(tx, current.session) if current.session else None
         rule = policy.resets.for_source(current.source.platform, current.source.chat_type)
@@ -100,8 +97,8 @@ def _expire_lane(tx: Transaction, *, lane: Lane, policy: Policy, now: datetime) 
     sessions.lock(tx, current.session)
     session = sessions.get(tx, current.session, deleted=True)
     if session.ended_at is None:
-        sessions.end(tx, session, EndReason(reason.value), now=now)
-        sessions.add_end_hook(tx, session.id, reason.value, now=now)
+        sessions.end(tx, session, EndReason(reason.value))
+        sessions.add_end_hook(tx, session.id, reason.value)
     lanes.set_expiry(tx, current, None)
 
 
@@ -117,19 +114,17 @@ class RetentionSweep:
         await self._database.write("inbox.trim", lambda tx: inbox.trim(tx, before=now - keep.inbox))
         while await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed)):
             pass
-        await self._database.write("gates.trim", lambda tx: platforms.trim_gates(tx, now=now))
+        await self._database.write("gates.trim", lambda tx: platforms.trim_gates(tx))
         await self._database.write(
             "previews.trim", lambda tx: deliveries.trim_previews(tx, before=now - keep.feed)
         )
-        await self._database.write("sign_ins.trim", lambda tx: access.trim_sign_ins(tx, now=now))
-        await self._database.write("codes.trim", lambda tx: _trim_codes(tx, now))
+        await self._database.write("sign_ins.trim", lambda tx: access.trim_sign_ins(tx))
+        await self._database.write("codes.trim", lambda tx: _trim_codes(tx))
         await self._database.write("runs.trim", lambda tx: jobs.trim_runs(tx, before=now - keep.runs))
         await self._database.write("lanes.drop", lambda tx: lanes.delete_idle(tx, before=now - keep.lanes))
-        due = await self._database.read("sessions.due", lambda tx: sessions.list_due_for_erasure(tx, now=now))
+        due = await self._database.read("sessions.due", lambda tx: sessions.list_due_for_erasure(tx))
         for session in due:
-            await self._database.write(
-                "session.erase", lambda tx, gone=session: sessions.erase(tx, gone, now=now)
-            )
+            await self._database.write("session.erase", lambda tx, gone=session: sessions.erase(tx, gone))
         await self._remove_files()
 
     async def _remove_files(self) -> None:
@@ -143,7 +138,7 @@ class RetentionSweep:
                 await self._database.write("media.remove", lambda tx, id_=id_: media.remove_unused(tx, id_))
 
 
-def _trim_codes(tx: Transaction, now: datetime) -> None:
-    access.trim_pairings(tx, before=now - _CODE_RETENTION)
-    people.trim_link_codes(tx, before=now - _CODE_RETENTION)
-    access.trim_attempts(tx, before=now - _CODE_RETENTION)
+def _trim_codes(tx: Transaction) -> None:
+    access.trim_pairings(tx, before=tx.now - _CODE_RETENTION)
+    people.trim_link_codes(tx, before=tx.now - _CODE_RETENTION)
+    access.trim_attempts(tx, before=tx.now - _CODE_RETENTION)

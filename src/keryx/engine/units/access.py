@@ -1,6 +1,6 @@
 """Who may talk: rules, grants and pairing codes. Checked before a lane exists, and again before a waiting turn runs."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from keryx.core import access, ids
 from keryx.core import source as sources
@@ -32,7 +32,7 @@ WELCOME = "You are in. Say something, or /help lists the commands."
 """How long a request is safe from being replaced by a newer one, where as many wait as may."""
 
 
-def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules, *, now: datetime) -> bool:
+def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules) -> bool:
     """Whether an event may come in. A stranger in a direct chat is told how to be let in; nothing else is kept.
 
     Local transports know who they speak for and are always let in."""
@@ -40,7 +40,7 @@ def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules, *, now: 
         return True
     verdict = judge(tx, inbound.source, rules)
     if verdict is Verdict.STRANGER and inbound.reply is not None and inbound.edits is None:
-        _offer_code(tx, inbound.source, inbound.reply, now=now)
+        _offer_code(tx, inbound.source, inbound.reply)
     return verdict is Verdict.ALLOWED
 
 
@@ -66,10 +66,10 @@ def recheck(tx: Transaction, source: Source | None, rules: AccessRules) -> None:
         raise Forbidden(REVOKED_NOTICE)
 
 
-def discard_pairing(tx: Transaction, pairing: Pairing, *, now: datetime) -> None:
+def discard_pairing(tx: Transaction, pairing: Pairing) -> None:
     """Take an open request away: its code is worth nothing any more."""
     access_store.remove_pairing(tx, profile=pairing.profile, platform=pairing.platform, person=pairing.person)
-    access_store.note_change(tx, pairing.profile, pairing.platform, pairing.person, "denied", now)
+    access_store.note_change(tx, pairing.profile, pairing.platform, pairing.person, "denied")
 
 
 def build_lock_key(profile: ProfileId, platform: str) -> str:
@@ -121,22 +121,22 @@ def _find_grant(tx: Transaction, source: Source) -> access.Grant | None:
     )
 
 
-def _offer_code(tx: Transaction, source: Source, reply: Target, *, now: datetime) -> None:
+def _offer_code(tx: Transaction, source: Source, reply: Target) -> None:
     """Tell a stranger a code, unless one was told a moment ago or too many wait already. Who asks again gets another
     code and no more time, so that nobody keeps a place by asking: the oldest request makes room for a new one."""
     platform, person = ids.escape(source.platform), _find_handle(tx, source)
     if not person:
         return
-    access_store.lock_attempts(tx, build_lock_key(source.profile, platform), now=now)
+    access_store.lock_attempts(tx, build_lock_key(source.profile, platform))
     known = access_store.find_pairing(tx, profile=source.profile, platform=platform, person=person)
-    if known is not None and known.told_at > now - CODE_INTERVAL:
+    if known is not None and known.told_at > tx.now - CODE_INTERVAL:
         return
-    waiting = access_store.list_open_pairings(tx, profile=source.profile, now=now, platform=platform)
-    until = known.expires_at if known in waiting and known else now + PAIRING_LIFETIME
+    waiting = access_store.list_open_pairings(tx, profile=source.profile, platform=platform)
+    until = known.expires_at if known in waiting and known else tx.now + PAIRING_LIFETIME
     if known not in waiting and len(waiting) >= MAX_OPEN_PAIRINGS:
-        if waiting[0].expires_at > now + PAIRING_LIFETIME - MIN_PAIRING_AGE:
+        if waiting[0].expires_at > tx.now + PAIRING_LIFETIME - MIN_PAIRING_AGE:
             return
-        discard_pairing(tx, waiting[0], now=now)
+        discard_pairing(tx, waiting[0])
     code = access.generate_code()
     pairing = Pairing(
         profile=source.profile,
@@ -144,27 +144,26 @@ def _offer_code(tx: Transaction, source: Source, reply: Target, *, now: datetime
         person=person,
         name=source.user_name or "",
         target=reply,
-        told_at=now,
+        told_at=tx.now,
         expires_at=until,
     )
     access_store.save_pairing(tx, pairing, access.hash_code(code))
-    access_store.note_change(tx, source.profile, platform, person, "asked", now)
+    access_store.note_change(tx, source.profile, platform, person, "asked")
     deliveries.enqueue(
         tx,
         reply,
         _PAIRING_HELP.format(
-            platform=platform, code=code, minutes=max(1, (until - now) // timedelta(minutes=1))
+            platform=platform, code=code, minutes=max(1, (until - tx.now) // timedelta(minutes=1))
         ),
         profile=source.profile,
         owner=OPERATOR,
-        now=now,
         secret=True,
     )
 
 
-def check_wrong_codes(tx: Transaction, key: str, *, now: datetime) -> None:
+def check_wrong_codes(tx: Transaction, key: str) -> None:
     """Raise `Forbidden` while too many wrong codes were tried."""
-    if access_store.count_failed_attempts(tx, key, since=now - LOCKOUT) >= MAX_WRONG_CODES:
+    if access_store.count_failed_attempts(tx, key, since=tx.now - LOCKOUT) >= MAX_WRONG_CODES:
         raise Forbidden(
             f"{MAX_WRONG_CODES} wrong codes were tried, so no code is taken for an hour: wait, then ask for a new code"
         )
@@ -178,15 +177,14 @@ def approve_pairing(
     platform: str,
     operator: bool,
     by: PrincipalId,
-    now: datetime,
 ) -> Grant | None:
     """Let in whoever was told this code, and tell them. `None` for a wrong code, which is counted."""
-    access_store.lock_attempts(tx, build_lock_key(profile, platform), now=now)
+    access_store.lock_attempts(tx, build_lock_key(profile, platform))
     key = f"pairing:{profile}:{platform}"
-    check_wrong_codes(tx, key, now=now)
-    pairing = access_store.find_pairing_by_code(tx, code, profile=profile, platform=platform, now=now)
+    check_wrong_codes(tx, key)
+    pairing = access_store.find_pairing_by_code(tx, code, profile=profile, platform=platform)
     if pairing is None:
-        access_store.add_failed_attempt(tx, key, since=now - LOCKOUT, now=now)
+        access_store.add_failed_attempt(tx, key, since=tx.now - LOCKOUT)
         return None
     access_store.clear_attempts(tx, key)
     access_store.remove_pairing(tx, profile=profile, platform=platform, person=pairing.person)
@@ -198,9 +196,8 @@ def approve_pairing(
         name=pairing.name,
         operator=operator,
         by=by,
-        now=now,
     )
-    deliveries.enqueue(tx, pairing.target, WELCOME, profile=profile, owner=OPERATOR, now=now)
+    deliveries.enqueue(tx, pairing.target, WELCOME, profile=profile, owner=OPERATOR)
     return grant
 
 
@@ -210,24 +207,24 @@ def build_wrong_code_error(platform: str) -> NotFound:
     )
 
 
-def deny_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now: datetime) -> None:
+def deny_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> None:
     """Forget a stranger's request. They are not told."""
     if not access_store.remove_pairing(tx, profile=profile, platform=platform, person=person):
         raise NotFound(f"{person} on {platform} has no open request: `keryx pairing list` shows them")
-    access_store.note_change(tx, profile, platform, person, "denied", now)
+    access_store.note_change(tx, profile, platform, person, "denied")
 
 
-def clear_pairings(tx: Transaction, *, profile: ProfileId, platform: str | None, now: datetime) -> int:
+def clear_pairings(tx: Transaction, *, profile: ProfileId, platform: str | None) -> int:
     """Forget every open request, on one platform or on all; gives how many there were."""
-    found = access_store.list_open_pairings(tx, profile=profile, now=now, platform=platform)
+    found = access_store.list_open_pairings(tx, profile=profile, platform=platform)
     for pairing in found:
-        discard_pairing(tx, pairing, now=now)
+        discard_pairing(tx, pairing)
     return len(found)
 
 
-def revoke_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str, now: datetime) -> None:
+def revoke_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> None:
     """Take back what an approval gave. What waits of this person is not answered any more."""
-    if not access_store.remove_grant(tx, profile=profile, platform=platform, person=person, now=now):
+    if not access_store.remove_grant(tx, profile=profile, platform=platform, person=person):
         raise NotFound(
             f"{person} on {platform} was not let in by pairing: `keryx pairing list` shows who was, and"
             f" [access.{platform}] in keryx.toml lists others"

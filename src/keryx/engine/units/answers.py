@@ -1,7 +1,6 @@
 """Answers of turns: collected from messages, sent to the chat that asked, and mirrored to other chats of the session."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -58,10 +57,10 @@ def is_silent(turn: Turn, answer: TurnAnswer) -> bool:
     return turn.surface == JOB_SURFACE and not answer.media and jobs.is_silent(answer.text)
 
 
-def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer, *, now: datetime) -> None:
+def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
     """Send an answer to the place that asked, if there is one, to where else it is wanted, and to the chats that mirror
     the session."""
-    mirror_answer(tx, turn, answer.text, media=answer.media, now=now)
+    mirror_answer(tx, turn, answer.text, media=answer.media)
     for target in turn.also:
         deliveries.enqueue(
             tx,
@@ -72,7 +71,6 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer, *, now: datetime) -
             owner=turn.owner,
             session=turn.session,
             turn=turn.id,
-            now=now,
         )
     if turn.reply is None:
         return
@@ -87,13 +85,12 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer, *, now: datetime) -
         owner=turn.owner,
         session=turn.session,
         turn=turn.id,
-        now=now,
     )
     if shown:
         deliveries.set_preview_delivery(tx, turn.id, delivery)
 
 
-def send_aside(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+def send_aside(tx: Transaction, turn: Turn, text: str) -> None:
     """Send something beside the answer to the place that asked, if there is one."""
     if turn.reply:
         deliveries.enqueue(
@@ -104,22 +101,21 @@ def send_aside(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None
             owner=turn.owner,
             session=turn.session,
             turn=turn.id,
-            now=now,
         )
 
 
-def send_notice(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+def send_notice(tx: Transaction, turn: Turn, text: str) -> None:
     """Send a notice to the place that asked. Where the turn was shown it stands below what it had said."""
     shown = deliveries.find_preview(tx, turn.id) if turn.reply else None
     said = _load_partial_text(tx, turn) if shown else ""
-    deliver(tx, turn, TurnAnswer(_join_texts([said, text])), now=now)
+    deliver(tx, turn, TurnAnswer(_join_texts([said, text])))
 
 
-def mark_stopped(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+def mark_stopped(tx: Transaction, turn: Turn) -> None:
     """A turn was stopped: where it was shown, that is marked. Where it was not, whoever stopped it knows."""
     shown = deliveries.find_preview(tx, turn.id) if turn.reply else None
     if shown is not None and shown.state is not PreviewState.LOST:
-        send_notice(tx, turn, STOPPED_MARK, now=now)
+        send_notice(tx, turn, STOPPED_MARK)
 
 
 def _load_partial_text(tx: Transaction, turn: Turn) -> str:
@@ -151,7 +147,6 @@ def mirror_message(
     surface: str,
     reply: Target | None,
     turn: TurnId | None,
-    now: datetime,
 ) -> None:
     """Show what a person said in every other chat that mirrors the session. Part of the unit that stores it."""
     if text:
@@ -164,13 +159,10 @@ def mirror_message(
             session.profile,
             session.owner,
             turn,
-            now,
         )
 
 
-def mirror_answer(
-    tx: Transaction, turn: Turn, text: str, *, now: datetime, media: Sequence[Media] = ()
-) -> None:
+def mirror_answer(tx: Transaction, turn: Turn, text: str, *, media: Sequence[Media] = ()) -> None:
     """Show an answer, or why there is none, in every chat that mirrors the session and did not ask."""
     mark = f"[{_name_origin(turn.reply, turn.surface)}]"
     _enqueue_mirrors(
@@ -181,14 +173,13 @@ def mirror_answer(
         turn.profile,
         turn.owner,
         turn.id,
-        now,
         media,
     )
 
 
-def mirror_notice(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+def mirror_notice(tx: Transaction, turn: Turn, text: str) -> None:
     """Show what became of the conversation itself, wherever it was said, in every chat that mirrors it and did not ask."""
-    _enqueue_mirrors(tx, turn.session, text, turn.reply, turn.profile, turn.owner, turn.id, now)
+    _enqueue_mirrors(tx, turn.session, text, turn.reply, turn.profile, turn.owner, turn.id)
 
 
 def _name_origin(reply: Target | None, surface: str) -> str:
@@ -203,7 +194,6 @@ def _enqueue_mirrors(
     profile: str,
     owner: str,
     turn: TurnId | None,
-    now: datetime,
     media: Sequence[Media] = (),
 ) -> None:
     shown = {asked.key} if asked else set[str]()
@@ -219,5 +209,4 @@ def _enqueue_mirrors(
                 session=session,
                 turn=turn,
                 media=media,
-                now=now,
             )

@@ -1,7 +1,5 @@
 """Request a compaction, open the new epoch with its summary, or record the failure."""
 
-from datetime import datetime
-
 from keryx.core import ids
 from keryx.core.compaction import DONE_KIND, FAILED_KIND, REQUEST_KIND, format_marker
 from keryx.core.ids import TurnId
@@ -16,21 +14,20 @@ from keryx.store import epochs, messages
 from keryx.store.db.database import Transaction
 
 
-def request(tx: Transaction, session: Session, asked: UserMessage, focus: str, *, now: datetime) -> Receipt:
+def request(tx: Transaction, session: Session, asked: UserMessage, focus: str) -> Receipt:
     """Queue a turn that compacts a conversation. People see that it was asked for; the model does not."""
-    turn = TurnId(ids.new(now))
+    turn = TurnId(ids.new(tx.now))
     seq = messages.append(
         tx,
         session.id,
         Role.NOTICE,
         (Notice(focus, REQUEST_KIND),),
-        now=now,
         turn=turn,
         author=asked.author,
         surface=asked.surface,
         said_by=asked.asker,
     )
-    queue_turn(tx, session, asked, turn, seq, now)
+    queue_turn(tx, session, asked, turn, seq)
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
 
 
@@ -40,27 +37,27 @@ def find_focus(asked: Message) -> str | None:
     return next((p.text for p in asked.parts if isinstance(p, Notice) and p.kind == REQUEST_KIND), None)
 
 
-def begin(tx: Transaction, turn: Turn, event: CompactionEvent, *, now: datetime) -> None:
+def begin(tx: Transaction, turn: Turn, event: CompactionEvent) -> None:
     """Open the epoch, and show where and with which summary: in the conversation, and where somebody asked for something
     else. The same event changes nothing the second time."""
     current = epochs.find_current(tx, turn.session)
     if current is not None and current.first_seq >= event.first:
         return
-    epochs.begin(tx, turn.session, first_seq=event.first, summary=event.summary, now=now)
-    messages.append(tx, turn.session, Role.NOTICE, (Notice(event.summary, DONE_KIND),), now=now, turn=turn.id)
+    epochs.begin(tx, turn.session, first_seq=event.first, summary=event.summary)
+    messages.append(tx, turn.session, Role.NOTICE, (Notice(event.summary, DONE_KIND),), turn=turn.id)
     if event.tell and find_focus(messages.get(tx, turn.session, turn.input_seq)) is None:
-        _notify(tx, turn, format_marker(event.summary), now=now)
+        _notify(tx, turn, format_marker(event.summary))
 
 
-def fail(tx: Transaction, turn: Turn, event: CompactionFailedEvent, *, now: datetime) -> None:
+def fail(tx: Transaction, turn: Turn, event: CompactionFailedEvent) -> None:
     """Show why, and let the next try wait. While one waits, a failure is not told again."""
-    if not epochs.can_begin(tx, turn.session, now=now):
+    if not epochs.can_begin(tx, turn.session):
         return
-    epochs.record_failure(tx, turn.session, now=now)
+    epochs.record_failure(tx, turn.session)
     text = f"The conversation could not be compacted: {event.reason}"
-    messages.append(tx, turn.session, Role.NOTICE, (Notice(text, FAILED_KIND),), now=now, turn=turn.id)
+    messages.append(tx, turn.session, Role.NOTICE, (Notice(text, FAILED_KIND),), turn=turn.id)
     if event.tell:
-        _notify(tx, turn, text, now=now)
+        _notify(tx, turn, text)
 
 
 def render_result(tx: Transaction, turn: Turn) -> str:
@@ -70,7 +67,7 @@ def render_result(tx: Transaction, turn: Turn) -> str:
     return f"Compacted. You still see everything; the model goes on from this summary:{summary}"
 
 
-def _notify(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+def _notify(tx: Transaction, turn: Turn, text: str) -> None:
     """To the place that asked, and to the chats that mirror the conversation."""
-    answers.send_aside(tx, turn, text, now=now)
-    answers.mirror_notice(tx, turn, text, now=now)
+    answers.send_aside(tx, turn, text)
+    answers.mirror_notice(tx, turn, text)

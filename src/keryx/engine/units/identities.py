@@ -1,6 +1,5 @@
 """Merge and split people, learn aliases, and move a chat to a new id. No message is lost."""
 
-from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -23,22 +22,20 @@ P = TypeVar("P", Source, Target)
 _MOVE_REASON = "the chat has a new id"
 
 
-def merge(
-    tx: Transaction, one: PrincipalId, other: PrincipalId, *, profile: ProfileId, now: datetime
-) -> PrincipalId:
+def merge(tx: Transaction, one: PrincipalId, other: PrincipalId, *, profile: ProfileId) -> PrincipalId:
     """Let two people be one. The operator stays the operator; of others, the one who came first stays."""
     if one == other:
         return one
     if OPERATOR in (one, other):
-        people.ensure_operator(tx, profile=profile, now=now)
+        people.ensure_operator(tx, profile=profile)
     kept, gone = (one, other) if other != OPERATOR and (one == OPERATOR or one < other) else (other, one)
-    people.transfer_ownership(tx, profile=profile, old=gone, new=kept, now=now)
+    people.transfer_ownership(tx, profile=profile, old=gone, new=kept)
     people.remove_link_code(tx, gone, profile=profile)
     people.remove(tx, gone)
     return kept
 
 
-def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str, now: datetime) -> PrincipalId:
+def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) -> PrincipalId:
     """Let one way in which a person is known stand alone, with the chats, conversations and jobs that began
     there."""
     old = people.find_by_handle(tx, profile=profile, platform=platform, handle=handle)
@@ -48,20 +45,20 @@ def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str, no
     if len(known) < 2 and old != OPERATOR:
         raise Conflict(f"{handle} on {platform} is linked with nobody: there is nothing to cut")
     name = next((i.name for i in known if (i.platform, i.person) == (platform, handle)), "")
-    new = people.add(tx, profile=profile, name=name, now=now)
+    new = people.add(tx, profile=profile, name=name)
     people.reassign_identity(tx, profile=profile, platform=platform, handle=handle, principal=new)
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):
         session = sessions.get(tx, id_, deleted=True)
         if session.origin and _is_author(tx, session.origin, platform, handle):
-            sessions.change_owner(tx, session, new, now=now)
+            sessions.change_owner(tx, session, new)
     for lane in lane_store.list_for_owner(tx, profile=profile, owner=old):
         if _is_author(tx, lane.source, platform, handle):
             lane_store.change_owner(tx, lane, new)
     for job in jobs.list_for_owner(tx, profile=profile, owner=old):
         if job.source and _is_author(tx, job.source, platform, handle):
-            jobs.change_owner(tx, job, new, now=now)
+            jobs.change_owner(tx, job, new)
     for owner in (old, new):
-        _leave_foreign_sessions(tx, owner, profile=profile, now=now)
+        _leave_foreign_sessions(tx, owner, profile=profile)
     return new
 
 
@@ -73,7 +70,6 @@ def learn_alias(
     profile: ProfileId,
     platform: str,
     sharing: LaneSharing,
-    now: datetime,
 ) -> None:
     """Two ids of a platform mean one person: their people, grants and lanes become one, and keep both histories."""
     if not sources.supports_aliases(platform):
@@ -81,22 +77,20 @@ def learn_alias(
     first, second = (sources.normalize_user(platform, user) for user in (one, other))
     if not first or not second or max(len(first), len(second)) > _MAX_ID_LENGTH:
         raise Invalid(f"ids of people have 1 to {_MAX_ID_LENGTH} characters")
-    _, person, old = people.link_aliases(
-        tx, profile=profile, platform=platform, one=first, other=second, now=now
-    )
+    _, person, old = people.link_aliases(tx, profile=profile, platform=platform, one=first, other=second)
     if person == old:
         return
     place, known, former = ids.escape(platform), ids.escape(person), ids.escape(old)
-    owner = _merge_identities(tx, profile, place, known, former, now)
+    owner = _merge_identities(tx, profile, place, known, former)
     access_store.rename_grant(tx, profile=profile, platform=place, old=former, new=known)
     access_store.remove_pairing(tx, profile=profile, platform=place, person=former)
     if owner is not None:
         for lane in lane_store.list_for_owner(tx, profile=profile, owner=owner):
-            _readdress(tx, lane, sharing, now)
+            _readdress(tx, lane, sharing)
 
 
 def _merge_identities(
-    tx: Transaction, profile: ProfileId, platform: str, known: str, former: str, now: datetime
+    tx: Transaction, profile: ProfileId, platform: str, known: str, former: str
 ) -> PrincipalId | None:
     """Let two identities be one, under the first; gives whose it is, `None` if neither has talked yet."""
     kept = people.find_by_handle(tx, profile=profile, platform=platform, handle=known)
@@ -106,12 +100,12 @@ def _merge_identities(
     if kept is None:
         people.rename_identity(tx, profile=profile, platform=platform, old=former, new=known)
         return gone
-    owner = merge(tx, kept, gone, profile=profile, now=now)
+    owner = merge(tx, kept, gone, profile=profile)
     people.remove_identity(tx, profile=profile, platform=platform, handle=former)
     return owner
 
 
-def _readdress(tx: Transaction, lane: Lane, sharing: LaneSharing, now: datetime) -> None:
+def _readdress(tx: Transaction, lane: Lane, sharing: LaneSharing) -> None:
     """Bring a lane to the address that its source has now, joining it with the lane that is there."""
     known = access.find_aliases(tx, lane.source)
     key = lanes.build_address(lane.source, sharing=sharing, aliases=known).key
@@ -123,18 +117,16 @@ def _readdress(tx: Transaction, lane: Lane, sharing: LaneSharing, now: datetime)
         return
     lane_store.merge_history(tx, there, lane)
     newer = lane if there.session is None or (lane.session and lane.active_at > there.active_at) else there
-    moved = lane_store.move(tx, there, newer.session, why=f"joined with {lane.key}", now=now)
+    moved = lane_store.move(tx, there, newer.session, why=f"joined with {lane.key}")
     if newer is lane:
-        lane_store.touch(tx, moved, now=lane.active_at, expires_at=lane.expires_at)
+        lane_store.touch(tx, moved, active_at=lane.active_at, expires_at=lane.expires_at)
 
 
-def _leave_foreign_sessions(
-    tx: Transaction, owner: PrincipalId, *, profile: ProfileId, now: datetime
-) -> None:
+def _leave_foreign_sessions(tx: Transaction, owner: PrincipalId, *, profile: ProfileId) -> None:
     """Let no lane of a person be in a session of somebody else."""
     for lane in lane_store.list_for_owner(tx, profile=profile, owner=owner):
         if lane.session and sessions.get(tx, lane.session, deleted=True).owner != owner:
-            lane_store.move(tx, lane, None, why="unlinked", now=now)
+            lane_store.move(tx, lane, None, why="unlinked")
 
 
 def _is_author(tx: Transaction, source: Source, platform: str, handle: str) -> bool:
@@ -145,13 +137,13 @@ def _is_author(tx: Transaction, source: Source, platform: str, handle: str) -> b
 
 
 def move_chat(
-    tx: Transaction, *, platform: str, account: str, old: str, new: str, sharing: LaneSharing, now: datetime
+    tx: Transaction, *, platform: str, account: str, old: str, new: str, sharing: LaneSharing
 ) -> None:
     """Let every lane, every job and the home channel of a chat go on under the chat's new id. A lane that has begun there
     already stays as it is; doing it twice changes nothing."""
     for lane in lane_store.list_for_chat(tx, platform=platform, account=account, chat=old):
         if lane.session is not None:
-            _move_lane(tx, lane, new, sharing, now)
+            _move_lane(tx, lane, new, sharing)
 
     def moved(place: P) -> P:
         here = (place.platform, place.account, place.chat) == (platform, account, old)
@@ -166,15 +158,15 @@ def move_chat(
             platforms.move_home(tx, home, target)
 
 
-def _move_lane(tx: Transaction, lane: Lane, new: str, sharing: LaneSharing, now: datetime) -> None:
+def _move_lane(tx: Transaction, lane: Lane, new: str, sharing: LaneSharing) -> None:
     source = msgspec.structs.replace(lane.source, chat=new)
     address = lanes.build_address(source, sharing=sharing)
-    there = lane_store.ensure(tx, address, source, owner=lane.owner, now=now)
+    there = lane_store.ensure(tx, address, source, owner=lane.owner)
     if there.session is not None:
         return
-    lane_store.move(tx, there, lane.session, why=_MOVE_REASON, now=now)
+    lane_store.move(tx, there, lane.session, why=_MOVE_REASON)
     lane_store.set_mirror(tx, there, lane.mirror)
     lane_store.set_instructions(tx, there, lane.instructions)
-    lane_store.touch(tx, there, now=lane.active_at, expires_at=lane.expires_at)
-    lane_store.move(tx, lane, None, why=_MOVE_REASON, now=now)
+    lane_store.touch(tx, there, active_at=lane.active_at, expires_at=lane.expires_at)
+    lane_store.move(tx, lane, None, why=_MOVE_REASON)
     lane_store.set_expiry(tx, lane, None)

@@ -49,12 +49,10 @@ class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
     accounts: Mapping[str, PlatformReach] | None = None
 
 
-def add(
-    tx: Transaction, viewer: Viewer, wanted: JobRequest, place: JobOrigin, *, policy: Policy, now: datetime
-) -> Job:
+def add(tx: Transaction, viewer: Viewer, wanted: JobRequest, place: JobOrigin, *, policy: Policy) -> Job:
     zone = wanted.zone or policy.jobs.zone
-    schedule = schedules.parse(wanted.schedule, zone=zone, now=now)
-    return create(tx, viewer, schedule, wanted, place, policy=policy, now=now)
+    schedule = schedules.parse(wanted.schedule, zone=zone, now=tx.now)
+    return create(tx, viewer, schedule, wanted, place, policy=policy)
 
 
 def create(
@@ -65,7 +63,6 @@ def create(
     place: JobOrigin,
     *,
     policy: Policy,
-    now: datetime,
 ) -> Job:
     """Make a job of a schedule that was read already."""
     prompt = wanted.prompt.strip()
@@ -76,7 +73,7 @@ def create(
     if jobs.count_open(tx, profile=viewer.profile, owner=viewer.principal) >= policy.jobs.most:
         raise Forbidden(f"there are {policy.jobs.most} jobs already: remove one first, or raise jobs.most")
     job = Job(
-        id=JobId(ids.new(now)),
+        id=JobId(ids.new(tx.now)),
         profile=viewer.profile,
         owner=viewer.principal,
         name=sessions.clean_title(wanted.name) if wanted.name else sessions.derive_title(prompt),
@@ -87,8 +84,8 @@ def create(
         project=None,
         state=JobState.ACTIVE,
         why="",
-        next_at=schedules.find_next(schedule, now),
-        created_at=now,
+        next_at=schedules.find_next(schedule, tx.now),
+        created_at=tx.now,
     )
     return jobs.add(tx, job)
 
@@ -101,29 +98,29 @@ def render_line(job: Job, last: Sequence[JobRun] = ()) -> str:
     return f"{job.name} · {job.schedule} · {when} · to {to}{past} · {job.id}"
 
 
-def pause(tx: Transaction, job: Job, now: datetime) -> Job:
+def pause(tx: Transaction, job: Job) -> Job:
     """Let a job wait until it is resumed."""
     _check_not_done(job)
-    return jobs.set_state(tx, job, JobState.PAUSED, next_at=None, now=now)
+    return jobs.set_state(tx, job, JobState.PAUSED, next_at=None)
 
 
-def resume(tx: Transaction, job: Job, now: datetime) -> Job:
+def resume(tx: Transaction, job: Job) -> Job:
     """Let a job go on with its next moment from now on; what came meanwhile is not made up for."""
     _check_not_done(job)
-    following = job.next_at or schedules.find_next(job.schedule, now)
+    following = job.next_at or schedules.find_next(job.schedule, tx.now)
     if following is None:
         raise Conflict(f"the time of {job.name!r} has passed: run it now, or make a new job")
-    return jobs.set_state(tx, job, JobState.ACTIVE, next_at=following, now=now)
+    return jobs.set_state(tx, job, JobState.ACTIVE, next_at=following)
 
 
-def run_now(tx: Transaction, job: Job, *, policy: Policy, now: datetime) -> JobRun:
+def run_now(tx: Transaction, job: Job, *, policy: Policy) -> JobRun:
     """Begin a run now."""
-    begin_run(tx, job, due_at=now, rules=policy.access, now=now)
-    return jobs.get_run(tx, job, due_at=now)
+    begin_run(tx, job, due_at=tx.now, rules=policy.access)
+    return jobs.get_run(tx, job, due_at=tx.now)
 
 
-def remove(tx: Transaction, job: Job, now: datetime) -> Job:
-    jobs.remove(tx, job, now=now)
+def remove(tx: Transaction, job: Job) -> Job:
+    jobs.remove(tx, job)
     return job
 
 
@@ -145,50 +142,50 @@ def _check_not_done(job: Job) -> None:
         raise Conflict(f"{job.name!r} is over: make a new job")
 
 
-def begin_due_run(tx: Transaction, *, policy: Policy, now: datetime) -> None:
+def begin_due_run(tx: Transaction, *, policy: Policy) -> None:
     """Begin the run of the job whose time came first, if one is due, and let it wait for its next moment."""
-    job = jobs.find_due(tx, now=now)
+    job = jobs.find_due(tx)
     if job is None or job.next_at is None:
         return
     try:
-        plan = schedules.find_due(job.schedule, at=job.next_at, now=now, window=policy.jobs.window)
+        plan = schedules.find_due(job.schedule, at=job.next_at, now=tx.now, window=policy.jobs.window)
     except Invalid as exc:
         # A zone that this machine does not know must not hold up the others.
-        jobs.set_state(tx, job, JobState.PAUSED, next_at=None, now=now, why=str(exc))
+        jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=str(exc))
         return
     state = JobState.ACTIVE if plan.following else JobState.DONE
-    moved = jobs.set_state(tx, job, state, next_at=plan.following, now=now)
+    moved = jobs.set_state(tx, job, state, next_at=plan.following)
     if plan.run is not None:
-        begin_run(tx, moved, due_at=plan.run, rules=policy.access, now=now)
+        begin_run(tx, moved, due_at=plan.run, rules=policy.access)
     else:
-        jobs.claim_run(tx, job, due_at=job.next_at, now=now)
+        jobs.claim_run(tx, job, due_at=job.next_at)
 
 
-def begin_run(tx: Transaction, job: Job, *, due_at: datetime, rules: AccessRules, now: datetime) -> None:
+def begin_run(tx: Transaction, job: Job, *, due_at: datetime, rules: AccessRules) -> None:
     """Begin one run. A moment that has had its run gets no other. Whoever made the job must still be allowed to talk."""
-    if not jobs.claim_run(tx, job, due_at=due_at, now=now):
+    if not jobs.claim_run(tx, job, due_at=due_at):
         return
     try:
         access.recheck(tx, job.source, rules)
     except Forbidden as exc:
         jobs.finish_run(tx, job, RunOutcome.REFUSED, due_at=due_at, error=str(exc))
-        jobs.set_state(tx, job, JobState.PAUSED, next_at=None, now=now, why=access.REVOKED_NOTICE)
+        jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=access.REVOKED_NOTICE)
         return
-    _start_session(tx, job, due_at, now)
+    _start_session(tx, job, due_at)
 
 
-def bring_forward(tx: Transaction, *, now: datetime) -> None:
+def bring_forward(tx: Transaction) -> None:
     """After the clock was set back: let no job wait for longer than its schedule says. Moments that come again had
     their run."""
-    for job in jobs.list_due_after(tx, now):
-        sooner = schedules.find_next(job.schedule, now)
+    for job in jobs.list_due_after(tx, tx.now):
+        sooner = schedules.find_next(job.schedule, tx.now)
         if sooner and job.next_at and sooner < job.next_at:
-            jobs.set_state(tx, job, job.state, next_at=sooner, now=now)
+            jobs.set_state(tx, job, job.state, next_at=sooner)
 
 
-def _start_session(tx: Transaction, job: Job, due_at: datetime, now: datetime) -> None:
+def _start_session(tx: Transaction, job: Job, due_at: datetime) -> None:
     made = sessions_store.create(
-        tx, profile=job.profile, owner=job.owner, surface=JOB_SURFACE, origin=job.source, now=now
+        tx, profile=job.profile, owner=job.owner, surface=JOB_SURFACE, origin=job.source
     )
     session = sessions_store.get(tx, made)
     first, *others = job.targets or (None,)
@@ -201,22 +198,22 @@ def _start_session(tx: Transaction, job: Job, due_at: datetime, now: datetime) -
         source=job.source,
         exact=core.build_prompt(job),
     )
-    receipt = submit(tx, session, asked, now=now)
-    _label_session(tx, job, session, due_at, now)
+    receipt = submit(tx, session, asked)
+    _label_session(tx, job, session, due_at)
     jobs.finish_run(tx, job, RunOutcome.STARTED, due_at=due_at, session=session.id, turn=receipt.turn)
-    jobs.note_change(tx, job, "started", now)
+    jobs.note_change(tx, job, "started")
 
 
-def _label_session(tx: Transaction, job: Job, session: Session, due_at: datetime, now: datetime) -> None:
+def _label_session(tx: Transaction, job: Job, session: Session, due_at: datetime) -> None:
     """Name a run by its job and its moment, and put it where the runs of its owner are."""
     title = f"{text.truncate(job.name, _MAX_TITLE)} {job.schedule.format_time(due_at)}"
-    sessions_store.rename(tx, session, title, by=TitleBy.RULE, now=now)
-    sessions_store.set_project(tx, session, _ensure_project(tx, job, now), now=now)
+    sessions_store.rename(tx, session, title, by=TitleBy.RULE)
+    sessions_store.set_project(tx, session, _ensure_project(tx, job))
 
 
-def _ensure_project(tx: Transaction, job: Job, now: datetime) -> ProjectId:
+def _ensure_project(tx: Transaction, job: Job) -> ProjectId:
     if job.project:
         return job.project
-    project = projects.ensure(tx, Viewer(job.profile, job.owner), core.PROJECT_NAME, now=now)
+    project = projects.ensure(tx, Viewer(job.profile, job.owner), core.PROJECT_NAME)
     jobs.set_project(tx, job, project)
     return project

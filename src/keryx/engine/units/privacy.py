@@ -1,7 +1,7 @@
 """Export or erase everything of one person."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from keryx.core import codec, records
 from keryx.core.errors import Forbidden
@@ -43,26 +43,26 @@ def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: LineW
         write(codec.dumps({"record": "said elsewhere", "message": records.from_message(message)}) + "\n")
 
 
-def erase(tx: Transaction, principal: PrincipalId, *, profile: ProfileId, now: datetime) -> None:
+def erase(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> None:
     """Remove a person with everything that is theirs. They are a stranger from then on."""
     if principal == OPERATOR:
         raise Forbidden("the operator is no guest: delete sessions one by one, or the whole store")
     person = people.get(tx, principal, profile=profile)
     for session, seq in people.list_messages_elsewhere(tx, profile=profile, person=principal):
-        _blank_message(tx, session, seq, now)
+        _blank_message(tx, session, seq)
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=principal):
-        control.delete(tx, sessions.get(tx, id_, deleted=True), grace=timedelta(0), now=now, erase=True)
+        control.delete(tx, sessions.get(tx, id_, deleted=True), grace=timedelta(0), erase=True)
     people.remove_owned(tx, profile=profile, owner=principal)
     media.remove_for_owner(tx, profile=profile, owner=principal)
     for known in person.identities:
-        access.remove_grant(tx, profile=profile, platform=known.platform, person=known.person, now=now)
+        access.remove_grant(tx, profile=profile, platform=known.platform, person=known.person)
         access.remove_pairing(tx, profile=profile, platform=known.platform, person=known.person)
     people.remove(tx, principal)
 
 
-def _blank_message(tx: Transaction, session: SessionId, seq: int, now: datetime) -> None:
+def _blank_message(tx: Transaction, session: SessionId, seq: int) -> None:
     """Take the words out of a message that stands in a conversation of somebody else."""
     message = messages.get(tx, session, seq)
     left = (Notice(ERASED),) if message.role is Role.NOTICE else text_parts(ERASED)
-    messages.redact(tx, message, left, now=now)
+    messages.redact(tx, message, left)
     media.unlink(tx, session, message.parts, seq=seq)

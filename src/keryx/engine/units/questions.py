@@ -1,7 +1,5 @@
 """Questions of agents: record an answer, match a message to an open question, forget consents, and the buttons under a question."""
 
-from datetime import datetime
-
 from keryx.core import questions as core
 from keryx.core.deliveries import Delivery
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
@@ -30,9 +28,7 @@ def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
     return gone
 
 
-def record_answer(
-    tx: Transaction, asked: AskedQuestion, viewer: Viewer, answer: str, *, now: datetime
-) -> AskedQuestion:
+def record_answer(tx: Transaction, asked: AskedQuestion, viewer: Viewer, answer: str) -> AskedQuestion:
     """Answer a question in somebody's name; what is to last is remembered. Gives the question as it is now."""
     if not asked.answerable_by(viewer):
         raise Forbidden("only the one who asked may answer this question, or the operator")
@@ -41,13 +37,13 @@ def record_answer(
     current = questions.get(tx, asked.id)
     if current.state is not QuestionState.OPEN:
         raise Conflict(f"the question “{asked.question.title}” does not wait any more: it is {current.state}")
-    if current.left and current.expires_at <= now:
+    if current.left and current.expires_at <= tx.now:
         raise Conflict(f"the question “{asked.question.title}” has run out: ask the agent again")
     chosen = core.parse_answer(asked.question, answer)
-    questions.close(tx, asked, QuestionState.ANSWERED, now=now, answer=chosen, by=viewer.principal)
+    questions.close(tx, asked, QuestionState.ANSWERED, answer=chosen, by=viewer.principal)
     given = core.find_consent(asked.question, chosen)
     if given.lasts and asked.question.tool:
-        questions.set_consent(tx, asked.session, asked.question.tool, given, by=viewer.principal, now=now)
+        questions.set_consent(tx, asked.session, asked.question.tool, given, by=viewer.principal)
     return questions.get(tx, asked.id)
 
 
@@ -87,9 +83,9 @@ def lock_session(tx: Transaction, delivery: Delivery) -> None:
         sessions.lock(tx, delivery.session)
 
 
-def record_buttons(tx: Transaction, delivery: Delivery, receipt: str, *, now: datetime) -> None:
+def record_buttons(tx: Transaction, delivery: Delivery, receipt: str) -> None:
     """A question has arrived with its buttons. One that was closed on the way loses them again."""
     asked = questions.get(tx, QuestionId(delivery.id))
     questions.save_buttons(tx, asked.id, receipt)
     if asked.state is not QuestionState.OPEN:
-        questions.close_buttons(tx, asked, now=now)
+        questions.close_buttons(tx, asked)

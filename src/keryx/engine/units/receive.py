@@ -1,6 +1,5 @@
 """What one inbound event does: dedupe, find the lane, apply its reset policy, append the message and queue its turn, or run its command."""
 
-from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -29,21 +28,19 @@ from keryx.store.db.database import Transaction
 _MAX_OVERHEARD = 20
 
 
-def receive(
-    tx: Transaction, inbound: InboundMessage, *, policy: Policy, now: datetime, found: str | None = None
-) -> Receipt:
+def receive(tx: Transaction, inbound: InboundMessage, *, policy: Policy, found: str | None = None) -> Receipt:
     """Take one event in: once, in its lane, with its turn queued or its command run, and the platform's cursor moved.
 
     A repeated event changes nothing but the cursor and gives the first receipt again. `found` is what a command
     looked up before the transaction."""
     source = inbound.source
     earlier = inbox.find_receipt(tx, platform=source.platform, account=source.account, event=inbound.event)
-    receipt = earlier or _route(tx, inbound, policy, now, found)
+    receipt = earlier or _route(tx, inbound, policy, found)
     if earlier is None:
         kept = msgspec.structs.replace(receipt, reply=None) if commands.is_secret(inbound) else receipt
-        inbox.record(tx, kept, platform=source.platform, account=source.account, event=inbound.event, now=now)
+        inbox.record(tx, kept, platform=source.platform, account=source.account, event=inbound.event)
     if inbound.cursor is not None:
-        inbox.set_cursor(tx, *inbound.cursor, now=now)
+        inbox.set_cursor(tx, *inbound.cursor)
     return (
         receipt
         if earlier is None
@@ -53,28 +50,24 @@ def receive(
     )
 
 
-def _route(
-    tx: Transaction, inbound: InboundMessage, policy: Policy, now: datetime, found: str | None
-) -> Receipt:
-    heard = (
-        _apply_platform_rule(inbound, policy) if access.admit(tx, inbound, policy.access, now=now) else None
-    )
+def _route(tx: Transaction, inbound: InboundMessage, policy: Policy, found: str | None) -> Receipt:
+    heard = _apply_platform_rule(inbound, policy) if access.admit(tx, inbound, policy.access) else None
     if heard is None:
         return Receipt(duplicate=False)
     inbound = heard
-    person = _ensure_principal(tx, inbound, now)
+    person = _ensure_principal(tx, inbound)
     viewer = Viewer(inbound.source.profile, person)
-    lane = None if inbound.session else ensure_lane(tx, inbound, policy, person, now)
+    lane = None if inbound.session else ensure_lane(tx, inbound, policy, person)
     if inbound.edits is not None:
-        return _apply_edit(tx, inbound, lane, viewer, now)
+        return _apply_edit(tx, inbound, lane, viewer)
     command = commands.parse(inbound.parts) if inbound.commands and not inbound.observed else None
     if command is not None:
-        return _run_command(tx, inbound, command, lane, viewer, policy, now, found)
-    answered = _try_answer(tx, inbound, lane, viewer, now)
+        return _run_command(tx, inbound, command, lane, viewer, policy, found)
+    answered = _try_answer(tx, inbound, lane, viewer)
     if answered is not None:
         return answered
-    lane, notice = _reset_if_due(tx, lane, policy, now) if lane else (None, None)
-    session = _ensure_session(tx, inbound, lane, viewer, policy, now)
+    lane, notice = _reset_if_due(tx, lane, policy) if lane else (None, None)
+    session = _ensure_session(tx, inbound, lane, viewer, policy)
     if notice and inbound.reply:
         deliveries.enqueue(
             tx,
@@ -83,11 +76,10 @@ def _route(
             profile=session.profile,
             owner=session.owner,
             session=session.id,
-            now=now,
         )
     mode = _choose_busy_mode(inbound, session, policy)
     asked = build_user_message(inbound, person, mode, exact=_render_for_model(tx, inbound, lane, session))
-    return submit(tx, session, asked, now=now)
+    return submit(tx, session, asked)
 
 
 def find_asker(tx: Transaction, inbound: InboundMessage) -> PrincipalId | None:
@@ -108,7 +100,7 @@ def _apply_platform_rule(inbound: InboundMessage, policy: Policy) -> InboundMess
     return msgspec.structs.replace(inbound, observed=True) if local or rule.observe else None
 
 
-def _ensure_principal(tx: Transaction, inbound: InboundMessage, now: datetime) -> PrincipalId:
+def _ensure_principal(tx: Transaction, inbound: InboundMessage) -> PrincipalId:
     if inbound.principal is not None:
         return inbound.principal
     source, person = inbound.source, access.identify(inbound.source)
@@ -120,26 +112,23 @@ def _ensure_principal(tx: Transaction, inbound: InboundMessage, now: datetime) -
         platform=source.platform,
         person=sources.resolve_user(source.platform, person, aliases=access.find_aliases(tx, source)),
         name=source.user_name or "",
-        now=now,
     )
 
 
-def ensure_lane(
-    tx: Transaction, inbound: InboundMessage, policy: Policy, person: PrincipalId, now: datetime
-) -> Lane:
+def ensure_lane(tx: Transaction, inbound: InboundMessage, policy: Policy, person: PrincipalId) -> Lane:
     """The lane of an event, made at first contact."""
     address = lanes.build_address(
         inbound.source, sharing=policy.sharing, aliases=access.find_aliases(tx, inbound.source)
     )
-    return lane_store.ensure(tx, address, inbound.source, owner=person, target=inbound.reply, now=now)
+    return lane_store.ensure(tx, address, inbound.source, owner=person, target=inbound.reply)
 
 
 def _ensure_session(
-    tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer, policy: Policy, now: datetime
+    tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer, policy: Policy
 ) -> Session:
     """The session that a message belongs to, made with this message if the lane has none."""
     if lane is None:
-        return _find_named_session(tx, inbound, viewer) or _create_session(tx, inbound, viewer, now)
+        return _find_named_session(tx, inbound, viewer) or _create_session(tx, inbound, viewer)
     current = lane.session
     if current is None:
         run = _find_run(tx, inbound, lane, viewer)
@@ -151,13 +140,12 @@ def _ensure_session(
             origin=inbound.source,
             cwd=inbound.cwd,
             settings=inbound.settings or SessionSettings(),
-            now=now,
         )
         why = "a thread of a scheduled run" if run else "first message"
-        lane_store.move(tx, lane, current, why=why, now=now)
+        lane_store.move(tx, lane, current, why=why)
     if not inbound.observed:
-        expires = resets.find_next_due(_find_reset_policy(lane, policy), last_active=now)
-        lane_store.touch(tx, lane, now=now, expires_at=expires)
+        expires = resets.find_next_due(_find_reset_policy(lane, policy), last_active=tx.now)
+        lane_store.touch(tx, lane, expires_at=expires)
     return sessions.get(tx, current)
 
 
@@ -177,7 +165,7 @@ def _find_named_session(tx: Transaction, inbound: InboundMessage, viewer: Viewer
     return sessions.get(tx, inbound.session, viewer=viewer)
 
 
-def _create_session(tx: Transaction, inbound: InboundMessage, viewer: Viewer, now: datetime) -> Session:
+def _create_session(tx: Transaction, inbound: InboundMessage, viewer: Viewer) -> Session:
     made = sessions.create(
         tx,
         id=inbound.session,
@@ -187,7 +175,6 @@ def _create_session(tx: Transaction, inbound: InboundMessage, viewer: Viewer, no
         origin=inbound.source,
         cwd=inbound.cwd,
         settings=inbound.settings or SessionSettings(),
-        now=now,
     )
     return sessions.get(tx, made)
 
@@ -196,7 +183,7 @@ def _find_reset_policy(lane: Lane, policy: Policy) -> resets.ResetPolicy:
     return policy.resets.for_source(lane.source.platform, ChatType(lane.source.chat_type))
 
 
-def find_reset_reason(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> ResetReason | None:
+def find_reset_reason(tx: Transaction, lane: Lane, policy: Policy) -> ResetReason | None:
     """Why a lane must start afresh, by the one rule; the expiry sweep asks the same question."""
     if lane.session is None:
         return None
@@ -204,24 +191,24 @@ def find_reset_reason(tx: Transaction, lane: Lane, policy: Policy, now: datetime
         # What waits is answered first: two conversations at once would answer in one chat out of order.
         return None if turns.has_open(tx, lane.session) else ResetReason.SUSPENDED
     rule = _find_reset_policy(lane, policy)
-    if resets.find_due_reason(rule, last_active=lane.active_at, now=now) is None:
+    if resets.find_due_reason(rule, last_active=lane.active_at, now=tx.now) is None:
         return None
     running = turns.find_running(tx, lane.session)
     return resets.find_due_reason(
         rule,
         last_active=lane.active_at,
-        now=now,
+        now=tx.now,
         busy_since=running.started_at if running else None,
         busy_limit=policy.busy_limit,
     )
 
 
-def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy, now: datetime) -> tuple[Lane, str | None]:
+def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy) -> tuple[Lane, str | None]:
     """Move the lane to a fresh session if its policy says so; gives the lane, and what the person is told."""
-    reason = find_reset_reason(tx, lane, policy, now)
+    reason = find_reset_reason(tx, lane, policy)
     if reason is None or lane.session is None:
         return lane, None
-    return control.reset(tx, lane, reason, now=now)
+    return control.reset(tx, lane, reason)
 
 
 def _choose_busy_mode(inbound: InboundMessage, session: Session, policy: Policy) -> BusyMode:
@@ -255,9 +242,7 @@ def _load_overheard(tx: Transaction, session: SessionId) -> list[tuple[str, str]
     return found[::-1]
 
 
-def _apply_edit(
-    tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer, now: datetime
-) -> Receipt:
+def _apply_edit(tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer) -> Receipt:
     """Take over an edit if its turn still waits; else note it for people."""
     given = sessions.get(tx, inbound.session, viewer=viewer).id if inbound.session else None
     session = given or (lane.session if lane else None)
@@ -267,7 +252,7 @@ def _apply_edit(
     turn = turns.find(tx, original.turn) if original.turn else None
     waiting = turn is not None and turn.state is TurnState.QUEUED
     if waiting:
-        messages.rewrite(tx, original, inbound.parts, now=now)
+        messages.rewrite(tx, original, inbound.parts)
         return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
     text = "".join(p.text for p in inbound.parts if isinstance(p, Text))
     seq = messages.append(
@@ -275,7 +260,6 @@ def _apply_edit(
         session,
         Role.NOTICE,
         (Notice(text, kind=f"edit of {original.seq}"),),
-        now=now,
         mark=Mark.EDITED,
         said_by=viewer.principal,
     )
@@ -283,7 +267,7 @@ def _apply_edit(
 
 
 def _try_answer(
-    tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer, now: datetime
+    tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer
 ) -> Receipt | None:
     """Take a message as the answer to the question that waits here, if it can be one."""
     session = inbound.session or (lane.session if lane else None)
@@ -293,9 +277,9 @@ def _try_answer(
     if found is None:
         return None
     asked, text = found
-    asked = questions.record_answer(tx, asked, viewer, text, now=now)
+    asked = questions.record_answer(tx, asked, viewer, text)
     reply = format_confirmation(asked)
-    _enqueue_reply(tx, inbound, reply, viewer, session, now)
+    _enqueue_reply(tx, inbound, reply, viewer, session)
     return Receipt(duplicate=False, session=session, reply=reply)
 
 
@@ -305,7 +289,6 @@ def _enqueue_reply(
     text: str,
     viewer: Viewer,
     session: SessionId | None,
-    now: datetime,
     *,
     secret: bool = False,
 ) -> None:
@@ -318,7 +301,6 @@ def _enqueue_reply(
             owner=viewer.principal,
             session=session,
             secret=secret,
-            now=now,
         )
 
 
@@ -329,12 +311,11 @@ def _run_command(
     lane: Lane | None,
     viewer: Viewer,
     policy: Policy,
-    now: datetime,
     found: str | None,
 ) -> Receipt:
     notice = None
     if lane and asked.text and asked.command and asked.command.begins:
-        lane, notice = _reset_if_due(tx, lane, policy, now)
+        lane, notice = _reset_if_due(tx, lane, policy)
     session = sessions.get(tx, lane.session) if lane and lane.session else None
     if inbound.session:
         session = _find_named_session(tx, inbound, viewer)
@@ -345,23 +326,23 @@ def _run_command(
         session=session,
         viewer=viewer,
         policy=policy,
-        now=now,
+        now=tx.now,
         text=asked.text,
-        begin=partial(_ensure_session, tx, inbound, lane, viewer, policy, now),
+        begin=partial(_ensure_session, tx, inbound, lane, viewer, policy),
         found=found,
     )
     done = commands.run(asked, call)
     if session is None:
-        done = _append_first_reply(tx, inbound, done, viewer, now)
+        done = _append_first_reply(tx, inbound, done, viewer)
     if notice:
         done = msgspec.structs.replace(done, reply="\n\n".join(filter(None, (notice, done.reply))))
     viewer = Viewer(viewer.profile, done.asker or viewer.principal)
-    _enqueue_reply(tx, inbound, done.reply, viewer, done.session, now, secret=commands.is_secret(inbound))
+    _enqueue_reply(tx, inbound, done.reply, viewer, done.session, secret=commands.is_secret(inbound))
     return Receipt(duplicate=False, session=done.session, turn=done.turn, seq=done.seq, reply=done.reply)
 
 
 def _append_first_reply(
-    tx: Transaction, inbound: InboundMessage, done: commands.CommandResult, viewer: Viewer, now: datetime
+    tx: Transaction, inbound: InboundMessage, done: commands.CommandResult, viewer: Viewer
 ) -> commands.CommandResult:
     """A conversation that a command began, begins with what the command replied: none is ever empty."""
     if done.session is None or sessions.get(tx, done.session, deleted=True).last_seq:
@@ -371,7 +352,6 @@ def _append_first_reply(
         done.session,
         Role.NOTICE,
         (Notice(done.reply),),
-        now=now,
         surface=inbound.surface,
         platform_id=ids.escape(inbound.source.message or ""),
         said_by=viewer.principal,
@@ -389,18 +369,15 @@ def receive_in_fork(
     through: int | None,
     title: str | None,
     policy: Policy,
-    now: datetime,
 ) -> Receipt:
     """Copy a session up to a message and take an event in there. Nothing before the first message is copied: then a
     new session begins with the settings of the old one. A repeated event makes no second copy."""
     source = inbound.source
     if inbox.find_receipt(tx, platform=source.platform, account=source.account, event=inbound.event):
-        return receive(tx, inbound, policy=policy, now=now)
+        return receive(tx, inbound, policy=policy)
     if through == 0:
         said = msgspec.structs.replace(inbound, settings=session.settings, cwd=session.cwd)
     else:
-        copy = revisions.fork(
-            tx, session, viewer=viewer, surface=surface, through=through, title=title, now=now
-        )
+        copy = revisions.fork(tx, session, viewer=viewer, surface=surface, through=through, title=title)
         said = msgspec.structs.replace(inbound, session=copy.id)
-    return receive(tx, said, policy=policy, now=now)
+    return receive(tx, said, policy=policy)

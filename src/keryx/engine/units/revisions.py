@@ -1,7 +1,5 @@
 """Undo, redo, retry and fork. History is kept: messages become inactive or are copied."""
 
-from datetime import datetime
-
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Message, Role
@@ -15,7 +13,7 @@ from keryx.store.db.database import Transaction
 _PAGE = 200
 
 
-def undo(tx: Transaction, session: Session, count: int, *, now: datetime) -> str:
+def undo(tx: Transaction, session: Session, count: int) -> str:
     """Take back the last turns; gives the text of the last undone question, for editing."""
     if count < 1:
         raise Invalid("undo needs a number of turns above zero")
@@ -31,11 +29,11 @@ def undo(tx: Transaction, session: Session, count: int, *, now: datetime) -> str
     for message in inputs:
         assert message.turn is not None
         messages.set_undone(tx, session.id, message.turn, first=message.seq, group=group)
-    sessions.note_revision(tx, session, now=now)
+    sessions.note_revision(tx, session)
     return inputs[-1].text
 
 
-def redo(tx: Transaction, session: Session, *, now: datetime) -> int:
+def redo(tx: Transaction, session: Session) -> int:
     """Bring back what the last undo took; gives how many messages. Not after something new was said."""
     sessions.lock(tx, session.id)
     _refuse_while_busy(tx, session.id, "redo")
@@ -45,7 +43,7 @@ def redo(tx: Transaction, session: Session, *, now: datetime) -> int:
             "there is nothing to redo: the last undo was followed by something new, or there was none"
         )
     brought = messages.restore(tx, session.id, last.group)
-    sessions.note_revision(tx, session, now=now)
+    sessions.note_revision(tx, session)
     return brought
 
 
@@ -55,7 +53,6 @@ def retry(
     *,
     asker: PrincipalId,
     surface: str,
-    now: datetime,
     source: Source | None = None,
     pin: WorkerId | None = None,
 ) -> Receipt:
@@ -68,7 +65,7 @@ def retry(
     question = inputs[0]
     assert question.turn is not None
     before = turns.find(tx, question.turn)
-    undo(tx, session, 1, now=now)
+    undo(tx, session, 1)
     again = UserMessage(
         parts=question.parts,
         asker=asker,
@@ -79,7 +76,7 @@ def retry(
         pin=pin,
         source=source,
     )
-    return submit(tx, session, again, now=now)
+    return submit(tx, session, again)
 
 
 def fork(
@@ -88,7 +85,6 @@ def fork(
     *,
     viewer: Viewer,
     surface: str,
-    now: datetime,
     through: int | None = None,
     title: str | None = None,
     cwd: str | None = None,
@@ -110,7 +106,6 @@ def fork(
         parent_seq=end,
         cwd=session.cwd if cwd is None else cwd,
         settings=session.settings,
-        now=now,
     )
     if not messages.copy(tx, source=session.id, target=child, through=end):
         raise NotFound("there is nothing to fork yet: the first answer is still on its way")
@@ -118,9 +113,9 @@ def fork(
     sessions.copy_counters(tx, source=session.id, target=child)
     made = sessions.get(tx, child)
     if title is not None:
-        sessions.rename(tx, made, title, by=TitleBy.PERSON, now=now)
+        sessions.rename(tx, made, title, by=TitleBy.PERSON)
     elif session.title:
-        sessions.rename(tx, made, sessions.next_title(tx, made, session.title), by=TitleBy.RULE, now=now)
+        sessions.rename(tx, made, sessions.next_title(tx, made, session.title), by=TitleBy.RULE)
     return sessions.get(tx, child)
 
 

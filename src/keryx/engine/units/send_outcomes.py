@@ -86,15 +86,12 @@ def judge_orphan(
     return step if delivery.attempts > _MAX_QUICK_TRIES else msgspec.structs.replace(step, not_before=None)
 
 
-def settle(
-    tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: SendOutcome, now: datetime
-) -> None:
+def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: SendOutcome) -> None:
     deliveries.finish_attempt(
         tx,
         delivery,
         lease,
         step.state,
-        now=now,
         error=step.error,
         not_before=step.not_before,
         again=step.again,

@@ -52,14 +52,14 @@ def _complete_target(
     return home.target
 
 
-def announce_restart(tx: Transaction, *, now: datetime) -> int:
+def announce_restart(tx: Transaction) -> int:
     """Tell every home channel that Keryx is back, at most once in a while; gives how many are told."""
     last, found = inbox.get_cursor(tx, _NOTICE_CURSOR), platforms.list_homes(tx)
-    if not found or (last is not None and datetime.fromisoformat(last) > now - _NOTICE_INTERVAL):
+    if not found or (last is not None and datetime.fromisoformat(last) > tx.now - _NOTICE_INTERVAL):
         return 0
-    inbox.set_cursor(tx, _NOTICE_CURSOR, now.isoformat(), now=now)
+    inbox.set_cursor(tx, _NOTICE_CURSOR, tx.now.isoformat())
     for home in found:
-        deliveries.enqueue(tx, home.target, RESTART_NOTICE, profile=home.profile, owner=OPERATOR, now=now)
+        deliveries.enqueue(tx, home.target, RESTART_NOTICE, profile=home.profile, owner=OPERATOR)
     return len(found)
 
 
@@ -72,7 +72,6 @@ def post(
     *,
     reach: Mapping[str, PlatformReach],
     alone: bool,
-    now: datetime,
 ) -> list[Target]:
     """Write a delivery for each target that `where` names; gives the targets. A platform alone means its home channel.
     `Invalid` for a place that is not the viewer's. Without `alone`, others listen in, and only the place that asked is allowed."""
@@ -88,7 +87,6 @@ def post(
             owner=turn.owner,
             session=turn.session,
             turn=turn.id,
-            now=now,
         )
     return found
 

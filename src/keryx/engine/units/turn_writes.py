@@ -1,7 +1,7 @@
 """The writes of a running turn, each fenced by its lease: events, steering, the end, and recovery after a crash."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -128,7 +128,6 @@ def load(
     tx: Transaction,
     turn: Turn,
     *,
-    now: datetime,
     rules: AccessRules = NO_RULES,
     asked: TurnAuthors = NO_AUTHORS,
 ) -> TurnInput:
@@ -148,7 +147,7 @@ def load(
         _measure_progress(tx, turn) if turn.interrupted_at else TurnProgress(),
         questions.list_taken_keys(tx, turn.id) if turn.interrupted_at else frozenset(),
         compaction.find_focus(entries[0]),
-        epochs.can_begin(tx, turn.session, now=now),
+        epochs.can_begin(tx, turn.session),
         sessions_store.list_bindings(tx, turn.session),
     )
 
@@ -169,19 +168,18 @@ def _measure_progress(tx: Transaction, turn: Turn) -> TurnProgress:
     )
 
 
-def append_events(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent], *, now: datetime) -> None:
+def append_events(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]) -> None:
     """Store a batch of events in order. Text grows the draft; a tool call turns the draft into a message."""
     turns_store.lock(tx, turn)
-    fresh = _append_steps(tx, turn, events, now)
+    fresh = _append_steps(tx, turn, events)
     if fresh:
-        turns_store.append_draft(tx, turn, fresh, now=now)
+        turns_store.append_draft(tx, turn, fresh)
 
 
 def steer(
     tx: Transaction,
     turn: Turn,
     *,
-    now: datetime,
     rules: AccessRules = NO_RULES,
     asked: TurnAuthors = NO_AUTHORS,
 ) -> list[Message]:
@@ -194,9 +192,9 @@ def steer(
         try:
             access.recheck(tx, asked.get(other.id) or turns_store.get_author(tx, other.id), rules)
         except Forbidden as exc:
-            _close_with_notice(tx, other, TurnState.CANCELLED, str(exc), now)
+            _close_with_notice(tx, other, TurnState.CANCELLED, str(exc))
             continue
-        turns_store.merge(tx, other, into=turn, now=now)
+        turns_store.merge(tx, other, into=turn)
         given.append(messages.get(tx, turn.session, other.input_seq))
     return given
 
@@ -206,87 +204,82 @@ def steer_idempotent(
     turn: Turn,
     *,
     known: frozenset[int],
-    now: datetime,
     rules: AccessRules = NO_RULES,
     asked: TurnAuthors = NO_AUTHORS,
 ) -> list[Message]:
     """Steer when nobody knows whether it was done before: gives everything that the turn was not given yet."""
-    steer(tx, turn, now=now, rules=rules, asked=asked)
+    steer(tx, turn, rules=rules, asked=asked)
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     return [m for m in entries if m.role is Role.USER and m.seq not in known]
 
 
-def finish(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[RecordableEvent] = ()) -> None:
+def finish(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = ()) -> None:
     """The last events, the answer, the end of the turn, the delivery and the title: all or nothing."""
     turns_store.lock(tx, turn)
-    _append_draft(tx, turn, None, now, _append_steps(tx, turn, events, now))
+    _append_draft(tx, turn, None, _append_steps(tx, turn, events))
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     compacted = compaction.find_focus(entries[0]) is not None
     answer = answers.TurnAnswer(compaction.render_result(tx, turn)) if compacted else answers.collect(entries)
     if not answers.is_silent(turn, answer):
-        _deliver_answer(tx, turn, answer, now=now)
+        _deliver_answer(tx, turn, answer)
     # Whoever follows the feed takes this entry for the end of the turn: all that belongs to it comes before.
-    turns_store.finish(tx, turn, TurnState.DONE, now=now)
-    _set_default_title(tx, turn, now, entries[0])
+    turns_store.finish(tx, turn, TurnState.DONE)
+    _set_default_title(tx, turn, entries[0])
 
 
-def _deliver_answer(tx: Transaction, turn: Turn, answer: answers.TurnAnswer, *, now: datetime) -> None:
+def _deliver_answer(tx: Transaction, turn: Turn, answer: answers.TurnAnswer) -> None:
     if answer.text or answer.media:
-        answers.deliver(tx, turn, answer, now=now)
+        answers.deliver(tx, turn, answer)
     else:
-        _notify(tx, turn, NO_ANSWER, now=now)
+        _notify(tx, turn, NO_ANSWER)
 
 
-def fail(
-    tx: Transaction, turn: Turn, error: str, *, now: datetime, events: Sequence[RecordableEvent] = ()
-) -> None:
+def fail(tx: Transaction, turn: Turn, error: str, *, events: Sequence[RecordableEvent] = ()) -> None:
     """The turn ends with an error: what was said stays, marked, and the person is told."""
     turns_store.lock(tx, turn)
-    _append_draft(tx, turn, Mark.FAILED, now, _append_steps(tx, turn, events, now))
-    turns_store.finish(tx, turn, TurnState.FAILED, now=now, error=error)
-    _notify(tx, turn, error, now=now)
-    _set_default_title(tx, turn, now)
+    _append_draft(tx, turn, Mark.FAILED, _append_steps(tx, turn, events))
+    turns_store.finish(tx, turn, TurnState.FAILED, error=error)
+    _notify(tx, turn, error)
+    _set_default_title(tx, turn)
 
 
-def cancel(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[RecordableEvent] = ()) -> None:
+def cancel(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = ()) -> None:
     """The turn was stopped by a person: what was said stays, marked."""
     turns_store.lock(tx, turn)
-    _append_draft(tx, turn, Mark.CANCELLED, now, _append_steps(tx, turn, events, now))
-    turns_store.finish(tx, turn, TurnState.CANCELLED, now=now)
-    answers.mark_stopped(tx, turn, now=now)
-    _set_default_title(tx, turn, now)
+    _append_draft(tx, turn, Mark.CANCELLED, _append_steps(tx, turn, events))
+    turns_store.finish(tx, turn, TurnState.CANCELLED)
+    answers.mark_stopped(tx, turn)
+    _set_default_title(tx, turn)
 
 
-def hand_back(tx: Transaction, turn: Turn, *, now: datetime, events: Sequence[RecordableEvent] = ()) -> None:
+def hand_back(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = ()) -> None:
     """The process ends in good order: the turn goes back to the queue and the attempt does not count."""
     turns_store.lock(tx, turn)
-    _append_draft(tx, turn, Mark.INTERRUPTED, now, _append_steps(tx, turn, events, now))
+    _append_draft(tx, turn, Mark.INTERRUPTED, _append_steps(tx, turn, events))
     if turn.pin:
-        turns_store.finish(tx, turn, TurnState.CANCELLED, now=now, left=True)
+        turns_store.finish(tx, turn, TurnState.CANCELLED, left=True)
     else:
-        turns_store.requeue(tx, turn, now=now, attempts=turn.attempts - 1)
+        turns_store.requeue(tx, turn, attempts=turn.attempts - 1)
 
 
-def append_late(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent], *, now: datetime) -> None:
+def append_late(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]) -> None:
     """Keep what came after the turn was lost to somebody else. It is shown with its turn and never sent."""
     said = [_build_late_part(e) for e in events if isinstance(e, TextDelta | StoredFile)]
     if said:
         parts = core_messages.merge_parts(said)
-        messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id, mark=Mark.LATE)
+        messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id, mark=Mark.LATE)
 
 
 def _build_late_part(event: TextDelta | StoredFile) -> Text | Media:
     return Text(event.text) if isinstance(event, TextDelta) else event.part
 
 
-def recover(
-    tx: Transaction, ran: Sequence[Turn], *, now: datetime, fresh: timedelta, lease: timedelta
-) -> list[TurnState]:
+def recover(tx: Transaction, ran: Sequence[Turn], *, fresh: timedelta, lease: timedelta) -> list[TurnState]:
     """All that a worker which is gone was running: each back to the queue while it is fresh and not to blame, else
     closed with a mark. In one unit of work, for who is to blame depends on who else ran."""
     still = [t for t in sorted(ran, key=lambda t: t.session) if _lock_if_leased(tx, t)]
     guilty = turns.find_blamed(still)
-    return [_recover_turn(tx, t, guilty=guilty, now=now, fresh=fresh, lease=lease) for t in still]
+    return [_recover_turn(tx, t, guilty=guilty, fresh=fresh, lease=lease) for t in still]
 
 
 def _lock_if_leased(tx: Transaction, turn: Turn) -> bool:
@@ -300,33 +293,30 @@ def _recover_turn(
     turn: Turn,
     *,
     guilty: frozenset[TurnId],
-    now: datetime,
     fresh: timedelta,
     lease: timedelta,
 ) -> TurnState:
-    _append_draft(tx, turn, Mark.INTERRUPTED, now)
-    seen = (turn.lease_until or now) - lease
+    _append_draft(tx, turn, Mark.INTERRUPTED)
+    seen = (turn.lease_until or tx.now) - lease
     if turn.cancelling:
-        turns_store.close(tx, turn, TurnState.CANCELLED, now=now)
-        answers.mark_stopped(tx, turn, now=now)
+        turns_store.close(tx, turn, TurnState.CANCELLED)
+        answers.mark_stopped(tx, turn)
         return TurnState.CANCELLED
     if turn.pin:
         text = "The program that ran this turn is gone. /retry asks again."
-        return _close_with_notice(tx, turn, TurnState.FAILED, text, now, left=True)
+        return _close_with_notice(tx, turn, TurnState.FAILED, text, left=True)
     blames = 0 if _has_tool_result(tx, turn) else turn.blame + (turn.id in guilty)
     if turns.is_poisonous(turn.attempts, blames):
         for lane in lanes.list_for_session(tx, turn.session):
-            lanes.set_suspended(tx, lane, True, now=now)
+            lanes.set_suspended(tx, lane, True)
         text = f"This message was tried {turn.attempts} times and the process died each time. It is set aside; the next message starts afresh."
-        return _close_with_notice(tx, turn, TurnState.PARKED, text, now)
-    if now - seen > fresh:
+        return _close_with_notice(tx, turn, TurnState.PARKED, text)
+    if tx.now - seen > fresh:
         return _close_with_notice(
-            tx, turn, TurnState.EXPIRED, "This turn was interrupted long ago. /retry asks again.", now
+            tx, turn, TurnState.EXPIRED, "This turn was interrupted long ago. /retry asks again."
         )
     counted = turn.id in guilty or not guilty
-    turns_store.requeue(
-        tx, turn, now=now, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames
-    )
+    turns_store.requeue(tx, turn, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames)
     return TurnState.QUEUED
 
 
@@ -337,10 +327,10 @@ def _has_tool_result(tx: Transaction, turn: Turn) -> bool:
     return any(m.role is Role.TOOL and m.at >= began for m in entries)
 
 
-def close_orphan(tx: Transaction, turn: Turn, *, now: datetime) -> None:
+def close_orphan(tx: Transaction, turn: Turn) -> None:
     """A waiting turn that only a worker which is gone could run."""
     sessions_store.lock(tx, turn.session)
-    _close_with_notice(tx, turn, TurnState.CANCELLED, WORKER_GONE, now)
+    _close_with_notice(tx, turn, TurnState.CANCELLED, WORKER_GONE)
 
 
 def _close_with_notice(
@@ -348,17 +338,16 @@ def _close_with_notice(
     turn: Turn,
     state: TurnState,
     text: str,
-    now: datetime,
     *,
     left: bool = False,
 ) -> TurnState:
-    turns_store.close(tx, turn, state, now=now, error=text, left=left)
-    _notify(tx, turn, text, now=now)
+    turns_store.close(tx, turn, state, error=text, left=left)
+    _notify(tx, turn, text)
     return state
 
 
 def _append_steps(
-    tx: Transaction, turn: Turn, events: Sequence[RecordableEvent], now: datetime
+    tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]
 ) -> list[Text | Reasoning | Media]:
     """Store tool steps and usage; gives the text after the last step, which is to become draft or answer."""
     fresh: list[Text | Reasoning | Media] = []
@@ -372,32 +361,32 @@ def _append_steps(
                 fresh.append(part)
             case ToolCallEvent(calls):
                 parts = (*_take_draft(tx, turn, fresh), *calls)
-                messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id)
+                messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id)
                 fresh.clear()
             case ToolResultEvent(result):
-                messages.append(tx, turn.session, Role.TOOL, (result,), now=now, turn=turn.id)
+                messages.append(tx, turn.session, Role.TOOL, (result,), turn=turn.id)
             case UsageEvent(used, task):
-                usage.add(tx, turn, used, now=now, task=task)
+                usage.add(tx, turn, used, task=task)
             case NoticeEvent(text, kind):
                 if kind in STOP_REASONS:
                     # It stands below what it is about.
-                    _append_draft(tx, turn, None, now, fresh)
+                    _append_draft(tx, turn, None, fresh)
                     fresh.clear()
-                _append_notice(tx, turn, text, kind, now=now)
+                _append_notice(tx, turn, text, kind)
             case BindingEvent(binding):
-                sessions_store.save_binding(tx, turn.session, binding, now=now)
+                sessions_store.save_binding(tx, turn.session, binding)
             case CompactionEvent():
-                compaction.begin(tx, turn, event, now=now)
+                compaction.begin(tx, turn, event)
             case CompactionFailedEvent():
-                compaction.fail(tx, turn, event, now=now)
+                compaction.fail(tx, turn, event)
     return [p for p in core_messages.merge_parts(fresh) if isinstance(p, Text | Reasoning | Media)]
 
 
-def _append_notice(tx: Transaction, turn: Turn, text: str, kind: str, *, now: datetime) -> None:
+def _append_notice(tx: Transaction, turn: Turn, text: str, kind: str) -> None:
     """A notice in the conversation; a warning goes to the place that asked as well."""
-    messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), now=now, turn=turn.id)
+    messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), turn=turn.id)
     if kind == WARNING_KIND:
-        answers.send_aside(tx, turn, text, now=now)
+        answers.send_aside(tx, turn, text)
 
 
 def _take_draft(tx: Transaction, turn: Turn, fresh: Sequence[Text | Reasoning | Media]) -> Parts:
@@ -409,30 +398,29 @@ def _append_draft(
     tx: Transaction,
     turn: Turn,
     mark: Mark | None,
-    now: datetime,
     fresh: Sequence[Text | Reasoning | Media] = (),
 ) -> None:
     parts = _take_draft(tx, turn, fresh)
     if parts:
-        messages.append(tx, turn.session, Role.ASSISTANT, parts, now=now, turn=turn.id, mark=mark)
+        messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id, mark=mark)
 
 
-def _notify(tx: Transaction, turn: Turn, text: str, *, now: datetime) -> None:
+def _notify(tx: Transaction, turn: Turn, text: str) -> None:
     """A notice in the conversation, and to the place that asked."""
-    messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), now=now, turn=turn.id)
-    answers.send_notice(tx, turn, text, now=now)
+    messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), turn=turn.id)
+    answers.send_notice(tx, turn, text)
 
 
-def set_title(tx: Transaction, turn: Turn, title: str, used: Usage, *, now: datetime) -> None:
+def set_title(tx: Transaction, turn: Turn, title: str, used: Usage) -> None:
     """Give a conversation the title that a model found for it, unless a person was faster."""
-    usage.add(tx, turn, used, now=now, task="title")
+    usage.add(tx, turn, used, task="title")
     session = sessions_store.get(tx, turn.session, deleted=True)
     if session.title_by is TitleBy.RULE:
-        sessions_store.rename(tx, session, title, by=TitleBy.MODEL, now=now)
+        sessions_store.rename(tx, session, title, by=TitleBy.MODEL)
 
 
-def _set_default_title(tx: Transaction, turn: Turn, now: datetime, asked: Message | None = None) -> None:
+def _set_default_title(tx: Transaction, turn: Turn, asked: Message | None = None) -> None:
     session = sessions_store.get(tx, turn.session, deleted=True)
     if session.title_by is None:
         question = asked or messages.get(tx, turn.session, turn.input_seq)
-        sessions_store.rename(tx, session, sessions.derive_title(question.text), by=TitleBy.RULE, now=now)
+        sessions_store.rename(tx, session, sessions.derive_title(question.text), by=TitleBy.RULE)

@@ -1,7 +1,5 @@
 """Budgets: load a person's usage, and refuse a turn whose asker has used up a budget."""
 
-from datetime import datetime
-
 import msgspec
 
 from keryx.core import usage
@@ -25,21 +23,19 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str | None
 
 
-def check_budget(tx: Transaction, turn: Turn, limits: Budgets, *, now: datetime) -> None:
+def check_budget(tx: Transaction, turn: Turn, limits: Budgets) -> None:
     """Raise `Forbidden` with a sentence for the person if a turn's asker has used up a budget."""
     if not limits.has_limits:
         return
-    account = load_budget(tx, turn.profile, turn.asker, limits.for_principal(turn.asker), now)
+    account = load_budget(tx, turn.profile, turn.asker, limits.for_principal(turn.asker))
     if account.refusal:
         raise Forbidden(account.refusal)
 
 
-def load_budget(
-    tx: Transaction, profile: str, person: PrincipalId, budget: Budget, now: datetime
-) -> BudgetStatus:
-    today = usage_store.sum_for_asker(tx, profile=profile, asker=person, since=usage.day_period(now).since)
+def load_budget(tx: Transaction, profile: str, person: PrincipalId, budget: Budget) -> BudgetStatus:
+    today = usage_store.sum_for_asker(tx, profile=profile, asker=person, since=usage.day_period(tx.now).since)
     this_month = usage_store.sum_for_asker(
-        tx, profile=profile, asker=person, since=usage.month_period(now).since
+        tx, profile=profile, asker=person, since=usage.month_period(tx.now).since
     )
     return BudgetStatus(
         principal=person,
@@ -47,5 +43,5 @@ def load_budget(
         budget=budget,
         today=today,
         this_month=this_month,
-        refusal=usage.find_refusal(budget, today, this_month, now=now),
+        refusal=usage.find_refusal(budget, today, this_month, now=tx.now),
     )

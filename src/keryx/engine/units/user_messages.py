@@ -1,7 +1,5 @@
 """UserMessage, and its submission: append it to a session and queue the turn that answers it."""
 
-from datetime import datetime
-
 import msgspec
 
 from keryx.core import ids
@@ -58,15 +56,14 @@ def find_author(inbound: InboundMessage) -> Source | None:
     return inbound.source if inbound.principal is None else None
 
 
-def submit(tx: Transaction, session: Session, asked: UserMessage, *, now: datetime) -> Receipt:
+def submit(tx: Transaction, session: Session, asked: UserMessage) -> Receipt:
     """Append what was said to a session and queue the turn that will answer it."""
-    turn = None if asked.observed else TurnId(ids.new(now))
+    turn = None if asked.observed else TurnId(ids.new(tx.now))
     seq = messages.append(
         tx,
         session.id,
         Role.USER,
         asked.parts,
-        now=now,
         turn=turn,
         author=asked.author,
         surface=asked.surface,
@@ -84,15 +81,12 @@ def submit(tx: Transaction, session: Session, asked: UserMessage, *, now: dateti
             surface=asked.surface,
             reply=asked.reply,
             turn=turn,
-            now=now,
         )
-        queue_turn(tx, session, asked, turn, seq, now)
+        queue_turn(tx, session, asked, turn, seq)
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
 
 
-def queue_turn(
-    tx: Transaction, session: Session, asked: UserMessage, turn: TurnId, seq: int, now: datetime
-) -> None:
+def queue_turn(tx: Transaction, session: Session, asked: UserMessage, turn: TurnId, seq: int) -> None:
     """Queue the turn of a message that is stored already."""
     turns.enqueue(
         tx,
@@ -108,8 +102,7 @@ def queue_turn(
         also=asked.also,
         pin=asked.pin,
         source=asked.source,
-        now=now,
     )
     running = turns.find_running(tx, session.id) if asked.mode is BusyMode.INTERRUPT else None
     if running:
-        turns.request_cancel(tx, running, now=now)
+        turns.request_cancel(tx, running)

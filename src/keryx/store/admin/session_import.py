@@ -48,9 +48,7 @@ class ImportCounts(msgspec.Struct, frozen=True, kw_only=True):
     missing: int = 0
 
 
-def begin(
-    tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: PrincipalId, now: datetime
-) -> ImportTarget:
+def begin(tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: PrincipalId) -> ImportTarget:
     """Find the session of a record, or make it. Raises `Conflict` if this store has another one of that id."""
     id_, moved = _choose_id(tx, record.id, profile, owner)
     if tx.row("select 1 from sessions where id = :id", {"id": id_}):
@@ -62,13 +60,13 @@ def begin(
     _create_session(tx, record, id_, profile, owner)
     place = ImportTarget(session=id_, created=True, moved=moved)
     made = sessions.get(tx, id_)
-    _note_change(tx, place, "created", now)
-    title = sessions.import_title(tx, made, record.title, by=record.title_by, now=now) if record.title else ""
+    _note_change(tx, place, "created")
+    title = sessions.import_title(tx, made, record.title, by=record.title_by) if record.title else ""
     notes = [f"its title is taken here: it is called {title!r}"] if title != record.title else []
     notes += _add_aliases(tx, record, place)
     if owner != OPERATOR and not tx.row("select 1 from principals where id = :id", {"id": owner}):
         notes.append(f"its owner {owner!r} is not known here: only the operator sees it")
-    _set_project(tx, record, place, profile, owner, now)
+    _set_project(tx, record, place, profile, owner)
     return msgspec.structs.replace(place, notes=tuple(notes))
 
 
@@ -77,8 +75,6 @@ def add_messages(
     place: ImportTarget,
     record: SessionRecord,
     batch: Sequence[MessageRecord],
-    *,
-    now: datetime,
 ) -> tuple[ImportTarget, ImportCounts]:
     """Compare what is there, append what is not. Raises `Conflict` at the first message that differs."""
     if not batch:
@@ -103,19 +99,19 @@ def add_messages(
         _update_session(tx, place, record)
     if fresh:
         _append_messages(tx, place, fresh)
-        _mark_read(tx, place, now)
+        _mark_read(tx, place)
     missing = _link_media(tx, place, here)
     if fresh or mended:
-        _note_change(tx, place, sessions.MESSAGES_IMPORTED, now)
+        _note_change(tx, place, sessions.MESSAGES_IMPORTED)
     place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
     return place, ImportCounts(messages=len(fresh) + mended, kept=kept, missing=missing)
 
 
-def _mark_read(tx: Transaction, place: ImportTarget, now: datetime) -> None:
+def _mark_read(tx: Transaction, place: ImportTarget) -> None:
     """What was brought along is news to nobody."""
     session = sessions.get(tx, place.session)
     for principal in dict.fromkeys((OPERATOR, session.owner)):
-        viewer_state.mark_read(tx, Viewer(session.profile, principal), session, session.last_seq, now=now)
+        viewer_state.mark_read(tx, Viewer(session.profile, principal), session, session.last_seq)
 
 
 def _link_media(tx: Transaction, place: ImportTarget, batch: Sequence[MessageRecord]) -> int:
@@ -243,7 +239,6 @@ def _set_project(
     place: ImportTarget,
     profile: ProfileId,
     owner: PrincipalId,
-    now: datetime,
 ) -> None:
     if record.project is None:
         return
@@ -260,7 +255,7 @@ def _set_project(
             """,
             {**key, "id": id_, "colour": given.colour, "at": to_micros(given.created_at)},
         )
-        changes.note(tx, ChangeKind.PROJECT, id_, profile=profile, owner=owner, at=now, note="added")
+        changes.note(tx, ChangeKind.PROJECT, id_, profile=profile, owner=owner, at=tx.now, note="added")
     tx.run(
         f"update sessions set project = ({find}) where id = :id",
         {**key, "id": place.session},
@@ -334,7 +329,7 @@ def _message_params(message: MessageRecord) -> dict[str, str | int | None]:
     return {**row, "plain": messages.plain_flag(row)}
 
 
-def _note_change(tx: Transaction, place: ImportTarget, note: str, now: datetime) -> None:
+def _note_change(tx: Transaction, place: ImportTarget, note: str) -> None:
     session = sessions.get(tx, place.session)
     changes.note(
         tx,
@@ -342,7 +337,7 @@ def _note_change(tx: Transaction, place: ImportTarget, note: str, now: datetime)
         session.id,
         profile=session.profile,
         owner=session.owner,
-        at=now,
+        at=tx.now,
         session=session.id,
         note=note,
     )

@@ -174,9 +174,9 @@ class StuckWork(msgspec.Struct, frozen=True, kw_only=True):
     ahead: datetime | None
 
 
-def read_stuck_work(tx: Transaction, *, now: datetime, patience: timedelta, slack: timedelta) -> StuckWork:
+def read_stuck_work(tx: Transaction, *, patience: timedelta, slack: timedelta) -> StuckWork:
     """What waits longer than `patience`, what was given up, and whether clocks agree within `slack`."""
-    since = {"since": to_micros(now - patience)}
+    since = {"since": to_micros(tx.now - patience)}
     waiting = tx.row(
         "select count(*), min(created_at) from turns where state = 'queued' and created_at < :since", since
     )
@@ -194,5 +194,5 @@ def read_stuck_work(tx: Transaction, *, now: datetime, patience: timedelta, slac
         parked=parked[0],
         unsent=unsent[0],
         doubtful=doubtful[0],
-        ahead=ahead if ahead and ahead > now + slack else None,
+        ahead=ahead if ahead and ahead > tx.now + slack else None,
     )

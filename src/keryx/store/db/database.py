@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from keryx.core.clock import from_micros, to_micros
+from keryx.core.clock import Clock, from_micros, to_micros
 from keryx.core.errors import StoreBroken
 from keryx.timing import WakeSignal
 
@@ -55,6 +55,7 @@ class Transaction(Protocol):
     for_update: str
     skip_locked: str
     noted: bool
+    now: datetime  # the time of this unit of work, UTC
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:
         """Execute, at the latest with the next statement, which may be the one that fails then."""
@@ -87,6 +88,14 @@ class Database(Protocol):
 
     engine: Engine
     wake: WakeSignal
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that transactions take their time from."""
+        ...
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None: ...
 
     async def write(self, label: str, work: Work[T], *, place: str = "") -> T: ...
 

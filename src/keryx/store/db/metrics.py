@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
+from keryx.core.clock import Clock
 from keryx.store.db.database import Database, Work
 
 T = TypeVar("T")
@@ -28,6 +29,14 @@ class MeteredDatabase:
         self.engine = inner.engine
         self.wake = inner.wake
         self.meters: dict[str, UnitMeter] = defaultdict(UnitMeter)
+
+    @property
+    def clock(self) -> Clock:
+        return self._inner.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._inner.clock = clock
 
     async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
         return await self._measure(label, lambda: self._inner.write(label, work, place=place))

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from datetime import datetime
 from importlib import resources
 
 import msgspec
@@ -41,7 +40,7 @@ def list_all() -> list[Migration]:
     ]
 
 
-def apply(tx: Transaction, *, now: datetime) -> int:
+def apply(tx: Transaction) -> int:
     """Bring the schema up to date within this transaction; gives the number of migrations applied.
 
     Refuses a store that a newer Keryx has written, or whose history is not ours."""
@@ -65,7 +64,7 @@ def apply(tx: Transaction, *, now: datetime) -> int:
                 "number": migration.number,
                 "name": migration.name,
                 "checksum": migration.checksum,
-                "at": to_micros(now),
+                "at": to_micros(tx.now),
             },
         )
     return len(fresh)

@@ -17,13 +17,14 @@ from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
 from keryx.core.backoff import Backoff
+from keryx.core.clock import Clock
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store.db import migrate, pipeline
 from keryx.store.db.batching import KeyedBatcher, UnitOfWork
 from keryx.store.db.database import NO_PARAMS, Engine, Params, Row, Transaction, Work, report_slow
 from keryx.store.db.notify import Notifier
 from keryx.store.db.threads import ThreadPool
-from keryx.timing import WakeSignal
+from keryx.timing import SystemClock, WakeSignal
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -56,7 +57,10 @@ class PostgresTransaction:
     for_update = " for no key update"
     skip_locked = " for no key update skip locked"
 
-    def __init__(self, connection: psycopg.Connection[Any], begin: bytes = b"begin") -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], now: datetime, *, begin: bytes = b"begin"
+    ) -> None:
+        self.now = now
         self._pipeline = pipeline.get_pipeline(connection)
         self._pipeline.begin(begin)
         self.noted = False
@@ -89,7 +93,15 @@ class PostgresDatabase:
 
     engine = Engine.POSTGRES
 
-    def __init__(self, dsn: str, *, schema: str | None = None, connections: int = CONNECTIONS) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        clock: Clock | None = None,
+        schema: str | None = None,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
         self.wake = WakeSignal()
         self._dsn = dsn
         self._schema = schema
@@ -131,8 +143,8 @@ class PostgresDatabase:
                 connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 if self._schema:
                     connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
-                tx = PostgresTransaction(connection)
-                migrate.apply(tx, now=datetime.now(UTC))
+                tx = PostgresTransaction(connection, datetime.now(UTC))
+                migrate.apply(tx)
                 tx.commit()
         except psycopg.Error as exc:
             raise translate_error(exc) from exc
@@ -201,7 +213,7 @@ class PostgresDatabase:
     def _transact(self, label: str, work: Work[T]) -> T:
         started = time.monotonic()
         with self._pool.connection() as connection:
-            tx = PostgresTransaction(connection)
+            tx = PostgresTransaction(connection, self.clock.now())
             result = work(tx)
             tx.commit()
         if tx.noted:
@@ -213,7 +225,7 @@ class PostgresDatabase:
         started = time.monotonic()
         try:
             with self._pool.connection() as connection:
-                tx = PostgresTransaction(connection, _BEGIN_READ)
+                tx = PostgresTransaction(connection, self.clock.now(), begin=_BEGIN_READ)
                 result = work(tx)
                 tx.commit()
                 return result

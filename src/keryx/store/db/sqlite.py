@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar, cast
 
 import apsw
 
+from keryx.core.clock import Clock
 from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store.db import migrate
 from keryx.store.db.batching import UnitOfWork
@@ -32,7 +33,7 @@ from keryx.store.db.database import (
     report_slow,
 )
 from keryx.store.db.threads import ThreadPool
-from keryx.timing import WakeSignal
+from keryx.timing import SystemClock, WakeSignal
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ class SqliteTransaction:
     for_update = ""
     skip_locked = ""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, now: datetime) -> None:
+        self.now = now
         self._connection = connection
         self._cursor = connection.cursor()
         self.noted = False
@@ -89,8 +91,11 @@ class SqliteDatabase:
 
     engine = Engine.SQLITE
 
-    def __init__(self, path: Path | str, *, fatal: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, path: Path | str, *, clock: Clock | None = None, fatal: Callable[[str], None] | None = None
+    ) -> None:
         self.path = Path(path)
+        self.clock: Clock = clock or SystemClock()
         self.wake = WakeSignal()
         self._fatal = fatal or _exit_process
         self._units: queue.SimpleQueue[UnitOfWork[Any] | None] = queue.SimpleQueue()
@@ -139,7 +144,7 @@ class SqliteDatabase:
             connection = self._get_reader()
             connection.execute("begin")
             try:
-                return work(SqliteTransaction(connection))
+                return work(SqliteTransaction(connection, self.clock.now()))
             finally:
                 connection.execute("rollback")
         except apsw.Error as exc:
@@ -204,7 +209,7 @@ class SqliteDatabase:
 
     def _run_unit(self, unit: UnitOfWork[Any], *, alone: bool) -> bool:
         """Run a unit, in a savepoint unless it has the transaction to itself, which then ends with its failure."""
-        tx = SqliteTransaction(self._writer)
+        tx = SqliteTransaction(self._writer, self.clock.now())
         if not alone:
             self._writer.execute("savepoint unit")
         try:
@@ -267,7 +272,7 @@ def open_store(path: Path) -> apsw.Connection:
         enable_wal(connection)
         connection.execute("begin immediate")
         try:
-            migrate.apply(SqliteTransaction(connection), now=datetime.now(UTC))
+            migrate.apply(SqliteTransaction(connection, datetime.now(UTC)))
             connection.pragma("application_id", APPLICATION_ID)
         except BaseException:
             connection.execute("rollback")

@@ -69,9 +69,7 @@ class SearchIndex:
         )
         self._update_lock = asyncio.Lock()
 
-    async def search(
-        self, viewer: Viewer, text: str, *, now: datetime, limit: int = 20, offset: int = 0
-    ) -> list[SearchHit]:
+    async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
         """What fits the query and the viewer may see, as of this moment. Any text is a query; one without
         words and filters finds nothing. The newest `WINDOW` hits are ranked by relevance and age and come first,
         then the next ones."""
@@ -79,7 +77,7 @@ class SearchIndex:
         if query == Query():
             return []
 
-        asked = partial(_run_query, self._backend, viewer, query, now, limit, offset)
+        asked = partial(_run_query, self._backend, viewer, query, limit, offset)
 
         async def look() -> list[SearchHit]:
             found = await self._database.read(
@@ -181,12 +179,11 @@ def _run_query(
     backend: SearchBackend,
     viewer: Viewer,
     query: Query,
-    now: datetime,
     limit: int,
     offset: int,
     tx: Transaction,
 ) -> list[SearchHit]:
-    asked = _QueryRun(backend, viewer, query, now, tx)
+    asked = _QueryRun(backend, viewer, query, tx)
     chosen = asked.rank(offset + limit)[offset : offset + limit]
     return _build_hits(tx, query, chosen)
 
@@ -194,16 +191,16 @@ def _run_query(
 class _QueryRun:
     """One search within one read of the store."""
 
-    def __init__(
-        self, backend: SearchBackend, viewer: Viewer, query: Query, now: datetime, tx: Transaction
-    ) -> None:
+    def __init__(self, backend: SearchBackend, viewer: Viewer, query: Query, tx: Transaction) -> None:
         filters = query.filters
         self._backend = backend
         self._tx = tx
-        self._now = to_micros(now)
+        self._now = to_micros(tx.now)
         self._query = query
-        before = min((t for t in (filters.before, _subtract_age(now, filters.before_age)) if t), default=None)
-        after = max((t for t in (filters.after, _subtract_age(now, filters.after_age)) if t), default=None)
+        before = min(
+            (t for t in (filters.before, _subtract_age(tx.now, filters.before_age)) if t), default=None
+        )
+        after = max((t for t in (filters.after, _subtract_age(tx.now, filters.after_age)) if t), default=None)
         self._before = _UNBOUNDED if before is None else to_micros(before)
         self._after = -_UNBOUNDED if after is None else to_micros(after)
         self._where, self._params = _build_conditions(tx, viewer, filters)
