@@ -25,7 +25,7 @@ class AgentRegistry:
         self._policy = policy
 
     def choose(self, reading: TurnInput) -> Agent:
-        """The agent that the policy names. `AgentFailed` for one that is no longer configured."""
+        """Return the agent that the policy names. Raise `AgentFailed` if it is not configured any more."""
         name = self._policy.choose_agent(reading.session, reading.place_facts.source)
         if name not in self._agents:
             raise AgentFailed(f"There is no agent {name!r} any more. /agent lists those there are.")
@@ -34,19 +34,19 @@ class AgentRegistry:
 
 @asynccontextmanager
 async def open_agents(
-    settings: Settings, builtin: Toolbox, clock: Clock, lent: EditorTools | None = None
+    settings: Settings, builtin: Toolbox, clock: Clock, editor_tools: EditorTools | None = None
 ) -> AsyncGenerator[AgentRegistry]:
-    """Every agent that the settings name, ready to run, closed at the end. Programs are started when a turn needs them."""
+    """Open every configured agent. Their programs are started when a turn needs them."""
     async with AsyncExitStack() as stack:
         agents: dict[str, Agent] = {}
         for name in settings.agent_names:
-            opening = _open_agent(name, settings, builtin, clock, lent)
+            opening = _open_agent(name, settings, builtin, clock, editor_tools)
             agents[name] = await stack.enter_async_context(opening)
         yield AgentRegistry(agents, settings.policy)
 
 
 def _open_agent(
-    name: str, settings: Settings, builtin: Toolbox, clock: Clock, lent: EditorTools | None
+    name: str, settings: Settings, builtin: Toolbox, clock: Clock, editor_tools: EditorTools | None
 ) -> AbstractAsyncContextManager[Agent]:
     configured = settings.agents.get(name) or _build_default_config(name)
     match configured.kind:
@@ -60,11 +60,11 @@ def _open_agent(
             chosen = msgspec.structs.replace(
                 settings, agent=configured.kind.value, model=configured.model or settings.model
             )
-            return _open_llm_agent(chosen, builtin, clock, lent)
+            return _open_llm_agent(chosen, builtin, clock, editor_tools)
 
 
 def _build_default_config(name: str) -> AgentConfig:
-    """An agent that needs no table: a kind, or the path of an object."""
+    """Build the configuration of an agent without a table: a kind, or the path of an object."""
     if ":" in name:
         return AgentConfig(kind=AgentKind.PYTHON, path=name)
     if name in (AgentKind.ECHO, AgentKind.LLM, AgentKind.LOCAL):
@@ -81,11 +81,11 @@ async def _wrap_agent(agent: Agent) -> AsyncGenerator[Agent]:
 
 @asynccontextmanager
 async def _open_llm_agent(
-    settings: Settings, builtin: Toolbox, clock: Clock, lent: EditorTools | None
+    settings: Settings, builtin: Toolbox, clock: Clock, editor_tools: EditorTools | None
 ) -> AsyncGenerator[Agent]:
     try:
         from keryx.llm_factory import open_llm_agent as opened  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
         raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
-    async with opened(settings, builtin, clock, lent) as agent:
+    async with opened(settings, builtin, clock, editor_tools) as agent:
         yield agent

@@ -24,7 +24,7 @@ _SALT_KEY = "prompt:salt"
 
 
 class App(BaseApp):
-    """Keryx with its parts put together by the settings."""
+    """Keryx, built from the settings."""
 
     def __init__(
         self, settings: Settings, *, adapters: Sequence[Adapter] = (), database: Database | None = None
@@ -34,15 +34,20 @@ class App(BaseApp):
 
     @asynccontextmanager
     async def service(
-        self, kind: str, *, everything: bool = False, drain: float = 0, lent: EditorTools | None = None
+        self,
+        kind: str,
+        *,
+        everything: bool = False,
+        drain: float = 0,
+        editor_tools: EditorTools | None = None,
     ) -> AsyncGenerator[Service]:
-        """The engine at work in this process. Only a node does `everything`. `lent` is what an editor lends to turns."""
+        """Run the engine in this process. Only a node does `everything`. `editor_tools` are those that an editor provides."""
         adapters = self.all_adapters if everything else self.usable_adapters
         policy = msgspec.structs.replace(self.settings.policy, reach=map_reach(adapters))
         async with (
             self.database,
             self.open_hub(policy) as hub,
-            agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, lent) as agents,
+            agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, editor_tools) as agents,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             service = Service(
@@ -51,7 +56,9 @@ class App(BaseApp):
                 policy=policy,
                 choose=agents.choose,
                 place=self._describe_place,
-                folder=lambda session: (lent.find_cwd(session.id) if lent else None) or session.cwd,
+                folder=lambda session: (
+                    (editor_tools.find_cwd(session.id) if editor_tools else None) or session.cwd
+                ),
                 adapters=adapters,
                 kind=kind,
                 everything=everything,
@@ -60,13 +67,13 @@ class App(BaseApp):
                 yield service
 
     def _describe_place(self, reading: TurnInput, turn: Turn) -> str:
-        """What the agent is told about its place; the same bytes for every turn of a lane."""
+        """Describe the chat for the prompt. The same lane gives the same bytes for every turn."""
         return place.describe(
             reading.place_facts, self.usable_adapters, self.settings.profiles, salt=self._salt
         )
 
     def _read_salt(self, tx: Transaction) -> str:
-        """The salt of hashes in prompts: made once per store, so that they stay the same."""
+        """Return the salt of hashes in prompts. It is created once per store, so that hashes are stable."""
         salt = inbox.get_cursor(tx, _SALT_KEY)
         if salt is None:
             salt = ids.new_token() + ids.new_token()

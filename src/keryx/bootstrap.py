@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class BaseApp:
-    """A store as the settings describe it, the platforms that something can be sent to, and the hub over both."""
+    """The store, the platforms that can be sent to, and the hub over both, built from the settings."""
 
     def __init__(
         self, settings: Settings, *, adapters: Sequence[Adapter] = (), database: Database | None = None
@@ -40,54 +40,54 @@ class BaseApp:
         self.clock = SystemClock()
         self.viewer = Viewer(_parse_profile(settings.profile), OPERATOR)
         self._adapters = adapters
-        self._given_database = database
+        self._database = database
 
     @cached_property
     def database(self) -> MeteredDatabase:
-        return MeteredDatabase(self._given_database or open_database(self.settings, self.clock))
+        return MeteredDatabase(self._database or open_database(self.settings, self.clock))
 
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
-        """The verbs alone: nothing runs in the background."""
+        """Open the store and the hub, without background tasks."""
         async with self.database, self.open_hub(self.settings.policy) as hub:
             yield hub
 
     @asynccontextmanager
     async def open_hub(self, policy: Policy) -> AsyncGenerator[Hub]:
-        """The verbs over a store that is open."""
+        """Open the hub over an open store."""
         feed = Feed(self.database, self.clock)
         with closing(Hub(self.database, self.clock, policy=policy, feed=feed)) as hub:
             yield hub
 
     @cached_property
     def all_adapters(self) -> list[Adapter]:
-        """The adapter of each platform. `Invalid` if they cannot be served as they are set up."""
+        """The adapter of each platform. Raise `Invalid` if their settings are wrong."""
         local = LocalAdapter(self.settings.folder / "outbox")
-        found = [local, *self._adapters, *load_adapters(self.settings)]
-        check_access(self.settings.access, found)
-        return found
+        adapters = [local, *self._adapters, *load_adapters(self.settings)]
+        check_access(self.settings.access, adapters)
+        return adapters
 
     @property
     def usable_adapters(self) -> list[Adapter]:
-        """All adapters; in a terminal that lacks a platform's secret, those that need none."""
+        """All adapters, or those that need no secret if one is missing, as in a terminal."""
         try:
             return self.all_adapters
         except Invalid as exc:
-            log.info("platforms are left out here: %s", exc)
+            log.info("platforms are not available in this process: %s", exc)
             return [LocalAdapter(self.settings.folder / "outbox"), *self._adapters]
 
     @property
     def reachable_platforms(self) -> dict[str, PlatformReach]:
-        """The platforms that something can be sent to."""
+        """The platforms that can be sent to."""
         return map_reach(self.usable_adapters)
 
 
 def load_adapters(settings: Settings) -> list[Adapter]:
-    """The adapters of every platform that the settings speak of. `Invalid` when the settings of one are wrong; one that
-    fails otherwise harms no other."""
+    """Load the adapter of each configured platform. Raise `Invalid` if the settings of one are wrong; an adapter that
+    fails to load otherwise does not affect the others."""
     factories = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    found = [_load_adapter(factories[setup.platform], setup) for setup in config.list_setups(settings)]
-    return [adapter for adapter in found if adapter is not None]
+    adapters = [_load_adapter(factories[setup.platform], setup) for setup in config.list_setups(settings)]
+    return [adapter for adapter in adapters if adapter is not None]
 
 
 def _load_adapter(factory: EntryPoint, setup: AdapterSetup) -> Adapter | None:
@@ -96,7 +96,7 @@ def _load_adapter(factory: EntryPoint, setup: AdapterSetup) -> Adapter | None:
     except KeryxError:
         raise
     except Exception as exc:
-        log.exception("the adapter of %s cannot be used", setup.platform)
+        log.exception("the adapter of %s failed to load", setup.platform)
         return BrokenAdapter(
             setup.platform,
             f"the adapter, {factory.value}, cannot be used ({type(exc).__name__}): the log has the details",
@@ -114,7 +114,7 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
 
 
 def configure_logging(settings: Settings) -> None:
-    """Logs go to stderr and hold no message text and no secrets."""
+    """Log to stderr. Log lines contain no message text and no secrets."""
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
         raise Invalid(f"log_level = {settings.log_level!r} is not a level: use debug, info, warning or error")

@@ -34,8 +34,7 @@ from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSe
 from keryx.surfaces.web.settings import WebSettings
 
 PREFIX = "KERYX_"
-INLINE_AGENT = "agent"
-"""The name of an agent that is written in place."""
+INLINE_AGENT = "agent"  # the name of an agent that is written as `agent = { kind = ... }`
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
 ALLOW_VARIABLE = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
 _SECRET_NAME = re.compile(r"token|secret|password|key\Z")
@@ -48,21 +47,18 @@ class LogFormat(StrEnum):
 
 
 class EditorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How `keryx acp` serves an editor. `limit` is the longest message in bytes; `login` a command to log in with."""
+    """How `keryx acp` serves an editor."""
 
-    limit: int = 32_000_000
-    login: tuple[str, ...] = ()
+    limit: int = 32_000_000  # bytes of the longest message
+    login: tuple[str, ...] = ()  # the command that logs a user in
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set. `platforms` holds the tables of adapters by platform, as they are written;
-    each adapter reads its own. `agent` is `auto`, `echo`, `llm`, `local`, a `package.module:object`, or a name from `agents`. `database` is a file or a postgresql:// address; empty means a file in `home`."""
-
     home: str = ""
-    database: str = ""
+    database: str = ""  # a file or a postgresql:// address; empty means a file in `home`
     host: str = "127.0.0.1"
     port: int = 7337
-    agent: str = "auto"
+    agent: str = "auto"  # or echo, llm, local, a package.module:object, or a name in `agents`
     agents: dict[str, AgentConfig] = {}
     model: str = ""
     models: tuple[Model, ...] = ()
@@ -84,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep: Retention = Retention()
     notices: Notices = Notices()
     acp: EditorSettings = EditorSettings()
-    platforms: dict[str, dict[str, Any]] = {}
+    platforms: dict[str, dict[str, Any]] = {}  # the tables of the adapters, which each adapter reads itself
     media: MediaLimits = MediaLimits()
     web: WebSettings = WebSettings()
     compaction: CompactionPolicy = CompactionPolicy()
@@ -111,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def store(self) -> str:
-        """The database to open: a PostgreSQL address, or the path of a file."""
+        """Return the database to open: a PostgreSQL address, or the path of a file."""
         return self.database or str(self.folder / "keryx.db")
 
     @property
@@ -120,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def named_models(self) -> tuple[Model, ...]:
-        """The configured models; the one that variables name comes first."""
+        """Return the configured models, the one from the environment first."""
         if not (self.llm_base_url or self.llm_model):
             return self.models
         key = f"env:{LLM_KEY}" if os.environ.get(LLM_KEY) else ""
@@ -129,7 +125,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def active_agent(self) -> str:
-        """The agent in force. `auto` takes the configured models, else the local one if it is installed, else echo."""
+        """Return the agent in force. `auto` means the configured models, else the local model if installed, else echo."""
         if self.agent != "auto":
             return self.agent
         if self.named_models:
@@ -138,12 +134,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def agent_names(self) -> tuple[str, ...]:
-        """The agents that a conversation may have; the one in force comes first."""
+        """Return the agents that a session may choose from, the one in force first."""
         return tuple(dict.fromkeys((self.active_agent, *self.agents)))
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The names of the models that a session may choose from."""
+        """Return the models that a session may choose from."""
         found = tuple(m.name for m in self.named_models)
         return (
             (*found, local_model.MODEL.name)
@@ -174,20 +170,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SettingOrigin(msgspec.Struct, frozen=True):
-    """A value as it is in force, and where it comes from: `default`, `keryx.toml` or a variable's name."""
-
     value: Any
-    source: str
+    source: str  # `default`, `keryx.toml` or the name of a variable
 
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings in force. Raises `Invalid` with the name of the wrong one and what it may be."""
+    """Read the settings. Raise `Invalid` with the name of a wrong one and its possible values."""
     environ = os.environ if environ is None else environ
     return _convert(_merge_sources(environ))
 
 
 def list_setups(settings: Settings, environ: Mapping[str, str] | None = None) -> list[AdapterSetup]:
-    """What is said about each installed platform that anything is said about, in the order of their names."""
+    """Return the settings of each installed platform that has any, sorted by name."""
     environ = os.environ if environ is None else environ
     found: list[AdapterSetup] = []
     for name in sorted(set(settings.platforms) | set(_find_platform_variables(environ))):
@@ -197,17 +191,17 @@ def list_setups(settings: Settings, environ: Mapping[str, str] | None = None) ->
 
 
 def list_platforms() -> list[str]:
-    """The platforms that an adapter is installed for."""
+    """Return the platforms that have an installed adapter."""
     return sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
 
 
 def explain(environ: Mapping[str, str] | None = None) -> dict[str, SettingOrigin]:
-    """Every setting by its dotted name, with its value and where that comes from."""
+    """Return every setting by its dotted name, with its value and where it comes from."""
     environ = os.environ if environ is None else environ
     settings = read(environ)
     file = _flatten(_read_file(_find_home(environ)))
     variables = _read_variables(environ)
-    shown: dict[str, SettingOrigin] = {}
+    origins: dict[str, SettingOrigin] = {}
     values = msgspec.to_builtins(settings, builtin_types=(timedelta,))
     tables = values.pop("platforms")
     for name, value in _flatten(values | tables).items():
@@ -216,12 +210,14 @@ def explain(environ: Mapping[str, str] | None = None) -> dict[str, SettingOrigin
             source = "keryx.toml"
         if name in variables:
             source = variables[name][0]
-        shown[name] = SettingOrigin(format_duration(value) if isinstance(value, timedelta) else value, source)
+        origins[name] = SettingOrigin(
+            format_duration(value) if isinstance(value, timedelta) else value, source
+        )
     for platform, names in _find_platform_variables(environ).items():
         for key in names:
             name = key.removeprefix(_variable_prefix(platform)).lower()
-            shown[f"{platform}.{name}"] = SettingOrigin(f"env:{key}", key)
-    return shown
+            origins[f"{platform}.{name}"] = SettingOrigin(f"env:{key}", key)
+    return origins
 
 
 def _find_home(environ: Mapping[str, str]) -> Path:
@@ -238,12 +234,13 @@ def _merge_sources(environ: Mapping[str, str]) -> dict[str, Any]:
         *path, last = name.split(".")
         for part in path:
             target = target.setdefault(part, {})
-        target[last] = _split_list(text) if path[:1] == ["access"] else text
+        is_list = path[:1] == ["access"]
+        target[last] = [item.strip() for item in text.split(",") if item.strip()] if is_list else text
     return values
 
 
 def _move_inline_agent(values: dict[str, Any]) -> dict[str, Any]:
-    """The file with an agent that is written in place, as `agent = { kind = ... }`, moved under `agents`."""
+    """Move an agent that is written as `agent = { kind = ... }` to `agents`."""
     inline = values.get("agent")
     if not isinstance(inline, dict):
         return values
@@ -252,7 +249,7 @@ def _move_inline_agent(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _move_platform_tables(values: dict[str, Any]) -> dict[str, Any]:
-    """The file with the tables of adapters moved under `platforms`; a table of nobody stays, and is refused later."""
+    """Move the tables of adapters to `platforms`. Unknown tables stay and are refused later."""
     known = get_type_hints(Settings)
     foreign = [name for name in values if name not in known or name == "platforms"]
     if not foreign:
@@ -267,7 +264,7 @@ def _move_platform_tables(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_secrets(platform: str, table: object) -> None:
-    """A secret in the settings file would be shown by `keryx config` and copied with the file."""
+    """Raise `Invalid` for a secret in the file: `keryx config` would show it, and copies of the file contain it."""
     if not isinstance(table, dict):
         raise Invalid(f"the configuration is wrong: write [{platform}] and its settings below it")
     for key, value in table.items():  # pyright: ignore[reportUnknownVariableType]
@@ -278,7 +275,7 @@ def _refuse_secrets(platform: str, table: object) -> None:
 
 
 def _find_platform_variables(environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """The variables of installed platforms, by platform."""
+    """Return the environment variables of installed platforms, by platform."""
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _list_names(Settings)}
     foreign = sorted(
         k
@@ -287,8 +284,8 @@ def _find_platform_variables(environ: Mapping[str, str]) -> dict[str, list[str]]
     )
     found: dict[str, list[str]] = {}
     for platform in list_platforms() if foreign else ():
-        if mine := [key for key in foreign if key.startswith(_variable_prefix(platform))]:
-            found[platform] = mine
+        if keys := [key for key in foreign if key.startswith(_variable_prefix(platform))]:
+            found[platform] = keys
     return found
 
 
@@ -307,16 +304,12 @@ def _read_file(home: Path) -> dict[str, Any]:
 
 
 def _read_variables(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The settings that variables give, by dotted name: KERYX_LIMITS_AT_ONCE is limits.at_once."""
+    """Return the variable and value of each setting from the environment: KERYX_LIMITS_AT_ONCE is limits.at_once."""
     names = {f"{PREFIX}{name.replace('.', '_').upper()}": name for name in _list_names(Settings)}
     for key in environ:
         if (match := ALLOW_VARIABLE.match(key)) and key not in names:
             names[key] = f"access.{match[1].lower()}.allow"
     return {names[key]: (key, value) for key, value in environ.items() if key in names and value}
-
-
-def _split_list(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _list_names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
@@ -336,13 +329,14 @@ def _convert(values: dict[str, Any]) -> Settings:
             source.parse_profile_name(name)
         return settings
     except msgspec.ValidationError as exc:
-        raise Invalid(
-            f"the configuration is wrong: {_format_error(str(exc))}. `keryx config` shows every setting"
-        ) from exc
+        # "Expected ... - at `$.limits.at_once`": put the path first.
+        what, _, where = str(exc).partition(" - at `$.")
+        error = f"{where.rstrip('`')}: {what}" if where else what
+        raise Invalid(f"the configuration is wrong: {error}. `keryx config` shows every setting") from exc
 
 
 def _convert_ids(value: Any, *, here: bool = False) -> Any:
-    """Ids of people and chats may be written as numbers, as most platforms show them."""
+    """Convert ids of people and chats that are written as numbers, as most platforms show them."""
     if isinstance(value, list):
         return [_convert_ids(item, here=here) for item in cast(list[Any], value)]
     if isinstance(value, dict):
@@ -352,7 +346,7 @@ def _convert_ids(value: Any, *, here: bool = False) -> Any:
 
 
 def _parse_spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Durations written as `10m`, or as a number of seconds, become time spans."""
+    """Parse durations: `10m`, or a number of seconds."""
     hints = get_type_hints(kind)
     out: dict[str, Any] = {}
     for key, value in values.items():
@@ -376,12 +370,6 @@ def _parse_span(key: str, value: object) -> timedelta:
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return timedelta(seconds=value)
     raise Invalid(f"{key} = {value!r} is not a duration: write 30s, 10m, 2h or 7d")
-
-
-def _format_error(text: str) -> str:
-    """`Expected ... - at $.limits.at_once` with the place first."""
-    what, _, where = text.partition(" - at `$.")
-    return f"{where.rstrip('`')}: {what}" if where else text
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

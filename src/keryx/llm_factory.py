@@ -18,10 +18,9 @@ from keryx.engine.policy import BUILTIN_TOOLS
 
 @asynccontextmanager
 async def open_llm_agent(
-    settings: Settings, builtin: Toolbox, clock: Clock, lent: EditorTools | None = None
+    settings: Settings, builtin: Toolbox, clock: Clock, editor_tools: EditorTools | None = None
 ) -> AsyncGenerator[Agent]:
-    """Answers with the configured models; `local` is one of them wherever it is installed. `lent` are the tools of an
-    editor."""
+    """Open the agent with the configured models, and the local model if it is installed."""
     if settings.active_agent == "local" and not local_model.is_installed():
         raise Invalid(local_model.NOT_INSTALLED)
     models = settings.named_models
@@ -29,32 +28,37 @@ async def open_llm_agent(
         raise Invalid(
             "agent = 'llm' has no model: set KERYX_LLM_BASE_URL and KERYX_LLM_MODEL, or add [[models]] to keryx.toml"
         )
-    small = LocalModel()
+    local = LocalModel()
     default = local_model.MODEL.name if settings.active_agent == "local" else settings.model
-    every = Models((*models, local_model.MODEL) if local_model.is_installed() else models, default=default)
+    all_models = Models(
+        (*models, local_model.MODEL) if local_model.is_installed() else models, default=default
+    )
     async with (
-        open_tools(settings, builtin, clock, lent) as toolbox,
-        LlmAgent(every, toolbox=toolbox, local=small.endpoint, compaction=settings.compaction) as agent,
+        open_tools(settings, builtin, clock, editor_tools) as toolbox,
+        LlmAgent(all_models, toolbox=toolbox, local=local.endpoint, compaction=settings.compaction) as agent,
     ):
         try:
             yield agent
         finally:
-            await small.aclose()
+            await local.aclose()
 
 
 @asynccontextmanager
 async def open_tools(
-    settings: Settings, builtin: Toolbox, clock: Clock, lent: EditorTools | None = None
+    settings: Settings, builtin: Toolbox, clock: Clock, editor_tools: EditorTools | None = None
 ) -> AsyncGenerator[ToolSets]:
-    """The built-in tools, those of the configured servers, and what an editor lends. A server is started when a turn
-    needs it."""
+    """Open the built-in tools, those of the configured servers, and those of an editor. Servers are started when a turn
+    needs them."""
     logs = settings.folder / "tools"
-    if lent is None:
-        async with _open_servers(settings, clock) as found:
-            yield ToolSets({BUILTIN_TOOLS: builtin, **found}, rules=settings.permissions)
+    if editor_tools is None:
+        async with _open_servers(settings, clock) as servers:
+            yield ToolSets({BUILTIN_TOOLS: builtin, **servers}, rules=settings.permissions)
     else:
-        async with _open_servers(settings, clock) as found, lent.running(clock, logs=logs / "editor"):
-            yield ToolSets({BUILTIN_TOOLS: builtin, **found, "": lent}, rules=settings.permissions)
+        async with (
+            _open_servers(settings, clock) as servers,
+            editor_tools.running(clock, logs=logs / "editor"),
+        ):
+            yield ToolSets({BUILTIN_TOOLS: builtin, **servers, "": editor_tools}, rules=settings.permissions)
 
 
 @asynccontextmanager
@@ -68,5 +72,7 @@ async def _open_servers(settings: Settings, clock: Clock) -> AsyncGenerator[Mapp
         raise Invalid(
             f"[[tools]] needs an extra ({exc.name} is missing): pip install 'keryx[tools]'"
         ) from exc
-    async with servers.open_toolboxes(settings.tools, clock=clock, logs=settings.folder / "tools") as found:
-        yield found
+    async with servers.open_toolboxes(
+        settings.tools, clock=clock, logs=settings.folder / "tools"
+    ) as toolboxes:
+        yield toolboxes

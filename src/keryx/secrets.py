@@ -10,36 +10,35 @@ _PREFIXES = ("env:", "file:", "text:")
 
 
 def check_reference(reference: str, what: str) -> None:
-    """Refuse what is no reference, so that nobody writes a secret where a reference belongs."""
+    """Raise `ValueError` for a text that is not a reference: it may be the secret itself."""
     if not reference.startswith(_PREFIXES):
         raise ValueError(f"{what}: write {' or '.join(f'{k}…' for k in _PREFIXES)}, not the value itself")
 
 
 def read(reference: str, what: str, environ: Mapping[str, str] | None = None) -> str:
-    """The value of `env:NAME`, `file:PATH` or `text:VALUE`. Blocks for as long as it takes to read a small file."""
+    """Return the value of `env:NAME`, `file:PATH` or `text:VALUE`. Blocks while a small file is read."""
     environ = os.environ if environ is None else environ
-    kind, _, place = reference.partition(":")
+    kind, _, location = reference.partition(":")
     if kind == "text":
-        return place
+        return location
     if kind == "env":
-        if not (value := environ.get(place, "").strip()):
-            raise Invalid(f"{what} is missing: set the variable {place}.")
+        if not (value := environ.get(location, "").strip()):
+            raise Invalid(f"{what} is missing: set the variable {location}.")
         return value
     try:
-        value = Path(place).expanduser().read_text(encoding="utf-8").strip()
+        value = Path(location).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as exc:
-        raise Invalid(f"{what} cannot be read from {place}: {_describe_error(exc)}.") from exc
+        reason = (
+            (exc.strerror or type(exc).__name__).lower() if isinstance(exc, OSError) else "it is not text"
+        )
+        raise Invalid(f"{what} cannot be read from {location}: {reason}.") from exc
     if not value:
-        raise Invalid(f"{what} is missing: {place} is empty.")
+        raise Invalid(f"{what} is missing: {location} is empty.")
     return value
 
 
-def _describe_error(exc: OSError | ValueError) -> str:
-    return (exc.strerror or type(exc).__name__).lower() if isinstance(exc, OSError) else "it is not text"
-
-
 class Secret:
-    """A secret by reference: `env:NAME` or `file:PATH`, or nothing. Only `reveal` gives its value."""
+    """A secret by reference: `env:NAME`, `file:PATH` or empty. Only `reveal` returns its value."""
 
     __slots__ = ("reference",)
 
@@ -55,8 +54,8 @@ class Secret:
         return f"Secret({self.reference!r})"
 
     def reveal(self, environ: Mapping[str, str] | None = None, *, what: str = "a secret") -> str:
-        """The value, without blanks around it. `Invalid` when it is missing, in which it is called `what`. Blocks while
-        a small file is read."""
+        """Return the value, stripped. Raise `Invalid`, with `what` as its name, if it is missing. Blocks while a small
+        file is read."""
         if not self.reference:
             raise Invalid(f"{what} is missing: no reference to it is given")
         return read(self.reference, what, environ)

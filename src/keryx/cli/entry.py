@@ -4,14 +4,14 @@ import gc
 import os
 import sys
 
-# How many new objects make Python look for cycles. Its own 700 costs a long read an eighth of its time.
+# The default of 700 new objects before a garbage collection costs a long read an eighth of its time.
 GC_THRESHOLDS = (20_000, 20, 20)
 
 _saved_stdout: list[int] = []
 
 
 def redirect_stdout() -> int:
-    """A descriptor for what stdout was. From the first call on, everything else that is printed goes to stderr."""
+    """Return a descriptor of the original stdout. From the first call on, all other output goes to stderr."""
     if not _saved_stdout:
         sys.stdout.flush()
         _saved_stdout.append(os.dup(1))
@@ -23,6 +23,6 @@ def main() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     if sys.argv[1:2] == ["acp"] and not {"--help", "-h"} & set(sys.argv):
         redirect_stdout()
-    from keryx.cli.main import main as run  # noqa: PLC0415 a library may print while it is loaded
+    from keryx.cli.main import main as run  # noqa: PLC0415 libraries may print while they are imported
 
     run()

@@ -33,7 +33,7 @@ OTHER_CODES = (
 
 
 def run_guarded(work: Callable[[], int | None]) -> int:
-    """Run a command and give its exit code. No error passes, and no traceback is shown unless asked for."""
+    """Run a command and return its exit code. Every error is reported; tracebacks are shown at log level debug only."""
     try:
         code = work() or 0
         sys.stdout.flush()
@@ -43,14 +43,15 @@ def run_guarded(work: Callable[[], int | None]) -> int:
         exc.verbose = False
         return report(Invalid(_describe_usage_error(exc)))
     except BaseExceptionGroup as exc:
-        return _report_any(_pick_error(exc))
-    except Exception as exc:  # noqa: BLE001 the door of the process
+        leaves = _flatten(exc)
+        return _report_any(next((leaf for leaf in leaves if isinstance(leaf, KeryxError)), leaves[0]))
+    except Exception as exc:  # noqa: BLE001 the outermost handler of the process
         return _report_any(exc)
     return code
 
 
 def report(exc: KeryxError) -> int:
-    """Say what is wrong on stderr; gives the exit code of the error's type."""
+    """Print the error on stderr and return the exit code of its type."""
     _print_traceback(exc)
     output.warn(f"keryx: {exc}")
     return next(code for kind, code, _ in CODES if isinstance(exc, kind))
@@ -63,22 +64,14 @@ def _report_any(exc: BaseException) -> int:
         case KeyboardInterrupt() | asyncio.CancelledError():
             return INTERRUPTED
         case BrokenPipeError():
-            return _discard_output()
+            # Nothing reads the rest of the output: without this, the interpreter complains at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
         case _:
-            return _report_unexpected(exc)
-
-
-def _discard_output() -> int:
-    # What is still buffered has no reader: without this, the interpreter complains about it at its end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
-
-
-def _report_unexpected(exc: BaseException) -> int:
-    _print_traceback(exc)
-    hint = "" if _debug_enabled() else "; KERYX_LOG_LEVEL=debug shows the details"
-    output.warn(f"keryx: an unexpected error: {type(exc).__name__}: {exc}{hint}")
-    return UNEXPECTED
+            _print_traceback(exc)
+            hint = "" if _debug_enabled() else "; KERYX_LOG_LEVEL=debug shows the details"
+            output.warn(f"keryx: an unexpected error: {type(exc).__name__}: {exc}{hint}")
+            return UNEXPECTED
 
 
 def _print_traceback(exc: BaseException) -> None:
@@ -89,12 +82,6 @@ def _print_traceback(exc: BaseException) -> None:
 
 def _debug_enabled() -> bool:
     return os.environ.get("KERYX_LOG_LEVEL", "").lower() == "debug"
-
-
-def _pick_error(exc: BaseException) -> BaseException:
-    """The one error that a group of tasks ended with: ours before any other, the first before the rest."""
-    leaves = _flatten(exc)
-    return next((leaf for leaf in leaves if isinstance(leaf, KeryxError)), leaves[0])
 
 
 def _flatten(exc: BaseException) -> list[BaseException]:

@@ -25,6 +25,7 @@ Json: TypeAlias = Annotated[
 SessionRef: TypeAlias = Annotated[
     str, Parameter(help="A session: its id, the beginning of its id, its title, or an old id.")
 ]
+FLAG = Parameter(negative="", show_default=False)
 Yes: TypeAlias = Annotated[
     bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")
 ]
@@ -32,7 +33,7 @@ Yes: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class HubAccess:
-    """The hub, and in whose name it is asked."""
+    """The hub, and the viewer on whose behalf a command calls it."""
 
     hub: Hub
     viewer: Viewer
@@ -45,23 +46,23 @@ class HubAccess:
 
 
 def load_settings() -> Settings:
-    """What the file and the environment say, with the log set up."""
-    found = config.read()
-    configure_logging(found)
-    return found
+    """Read the settings and configure logging."""
+    settings = config.read()
+    configure_logging(settings)
+    return settings
 
 
 def load_base() -> BaseApp:
-    """Keryx without its agents, as the settings describe it."""
+    """Build Keryx without its agents from the settings."""
     return BaseApp(load_settings())
 
 
 @asynccontextmanager
 async def open_hub() -> AsyncGenerator[HubAccess]:
-    """The hub, for a command that asks one thing."""
-    below = load_base()
-    async with below.hub() as found:
-        yield HubAccess(found, below.viewer)
+    """Open the hub for one command. Nothing runs in the background."""
+    app = load_base()
+    async with app.hub() as hub:
+        yield HubAccess(hub, app.viewer)
 
 
 def parse_since(text: str) -> datetime:
@@ -81,13 +82,13 @@ def check_positive(number: int, name: str) -> int:
     return number
 
 
-def report_session(session: str, text: str, json: bool) -> None:
-    """Say what became of a session."""
-    output.write_result(text, {"session": session, "result": text}, json)
+def report(text: str, json: bool, **subject: str) -> None:
+    """Print the result of a command; as JSON together with its subject, such as `session=`."""
+    output.write_result(text, {**subject, "result": text}, json)
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Return if the person says yes, there or beforehand."""
+    """Ask the user. Return if the answer is yes, or if `yes` was given as an option; raise `Conflict` otherwise."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -99,6 +100,6 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def warn_without_node(nodes: Sequence[object]) -> None:
-    """Say that a message will wait if no node runs."""
+    """Warn that a message waits in the queue if no node runs."""
     if not nodes:
         output.warn("keryx: it waits in the queue: no node runs now, `keryx serve` will answer it")

@@ -36,25 +36,25 @@ def write(text: str, *, end: str = "\n") -> None:
 
 
 def warn(text: str) -> None:
-    """One line on stderr, however many the text has."""
+    """Print the text on stderr as one line."""
     sys.stdout.flush()
     sys.stderr.write(" ".join(sanitize(text, one_line=True).split(" ")) + "\n")
     sys.stderr.flush()
 
 
 def hint(text: str) -> None:
-    """A hint for a person at a terminal, on stderr; kept out of pipes and scripts."""
+    """Print a hint on stderr if that is a terminal."""
     if sys.stderr.isatty():
         warn(style_text(text, "dim", stream=sys.stderr))
 
 
 def write_json(value: object) -> None:
-    """One JSON document on one line."""
+    """Print a value as JSON on one line."""
     write(codec.dumps(value))
 
 
 def write_result(text: str, value: object, json: bool) -> None:
-    """What became of a command: a text for people, or a value for programs."""
+    """Print the result of a command: the text, or with `json` the value."""
     write(codec.dumps(value) if json else sanitize(text))
 
 
@@ -67,7 +67,7 @@ def supports_colour(stream: TextIO) -> bool:
 
 
 def sanitize(text: str, *, one_line: bool = False) -> str:
-    """Foreign text that is safe on a terminal. In a pipe it stays as it is, but for line breaks."""
+    """Replace control characters if stdout is a terminal. `one_line` joins the lines in any case."""
     if one_line:
         text = re.sub(r"\s+", " ", text).strip()
     return replace_for_terminal(text) if sys.stdout.isatty() else text
@@ -78,7 +78,7 @@ def terminal_width() -> int:
 
 
 def wrap(text: str) -> str:
-    """On a terminal, broken between words where a line does not fit; what goes on stands a little to the right."""
+    """Wrap long lines between words if stdout is a terminal, with continuation lines indented."""
     if not sys.stdout.isatty():
         return text
     size = shutil.get_terminal_size((80, 24)).columns
@@ -100,13 +100,13 @@ def _wrap_line(line: str, size: int) -> list[str]:
 
 
 def truncate(text: str, size: int) -> str:
-    """One line of at most `size` columns."""
+    """Cut a text to one line of at most `size` columns."""
     line = sanitize(text, one_line=True)
     return line if cell_len(line) <= size else set_cell_size(line, size - 1).rstrip() + "…"
 
 
 def format_time(moment: datetime | None, *, now: datetime | None = None) -> str:
-    """A time as a person says it: today the hour, this year the day and hour, else the date. In the local zone."""
+    """Format a time in the local zone: of today the hour, of this year the day and hour, else the date."""
     if moment is None:
         return ""
     local, today = moment.astimezone(), (now or datetime.now(UTC)).astimezone()
@@ -118,7 +118,7 @@ def format_time(moment: datetime | None, *, now: datetime | None = None) -> str:
 def write_table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int, right: Sequence[int] = ()
 ) -> None:
-    """Aligned columns. On a terminal the flexible column is cut so that each row fits on its line."""
+    """Print aligned columns. On a terminal the flexible column is cut so that each row fits on a line."""
     cells = [[sanitize(cell, one_line=True) for cell in row] for row in rows]
     sizes = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
     if sys.stdout.isatty():
@@ -135,11 +135,31 @@ def write_table(
         )
 
 
+def write_list(
+    name: str,
+    items: Sequence[object],
+    json: bool,
+    *,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    flexible: int,
+    right: Sequence[int] = (),
+    empty: str,
+) -> None:
+    """Print the items as a table, as a JSON object with one list called `name`, or `empty` if there are none."""
+    if json:
+        write_json({name: items})
+    elif items:
+        write_table(heads, rows, flexible=flexible, right=right)
+    else:
+        write(empty)
+
+
 def write_fields(pairs: Iterable[tuple[str, str]]) -> None:
-    """Names and values, one pair a line; empty values are left out."""
-    shown = [(name, sanitize(value, one_line=True)) for name, value in pairs if value]
-    size = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
+    """Print names and values, one pair per line, without empty values."""
+    lines = [(name, sanitize(value, one_line=True)) for name, value in pairs if value]
+    size = max((len(name) for name, _ in lines), default=0)
+    for name, value in lines:
         write(f"{style_text(name.ljust(size), 'dim')}{_GAP}{value}")
 
 
@@ -148,13 +168,11 @@ def indent(text: str, by: int) -> str:
 
 
 def _format_row(cells: Sequence[str], sizes: Sequence[int], right: Sequence[int]) -> str:
-    padded = [_pad(cell, size, n in right) for n, (cell, size) in enumerate(zip(cells, sizes, strict=True))]
+    padded: list[str] = []
+    for n, (cell, size) in enumerate(zip(cells, sizes, strict=True)):
+        blank = " " * max(0, size - cell_len(cell))
+        padded.append(blank + cell if n in right else cell + blank)
     return _GAP.join(padded).rstrip()
-
-
-def _pad(cell: str, size: int, right: bool) -> str:
-    blank = " " * max(0, size - cell_len(cell))
-    return blank + cell if right else cell + blank
 
 
 def format_count(number: int, noun: str) -> str:
@@ -163,7 +181,7 @@ def format_count(number: int, noun: str) -> str:
 
 @contextmanager
 def open_writer(name: str) -> Generator[Callable[[str], object]]:
-    """Writes to stdout, or to a file that appears under its name when it is complete."""
+    """Open stdout, or a file that gets its name only when it is complete."""
     if name == STDIO:
         yield sys.stdout.write
         return
@@ -182,7 +200,7 @@ def open_writer(name: str) -> Generator[Callable[[str], object]]:
 
 
 def format_size(count: int) -> str:
-    """A number of bytes as a person says it."""
+    """Format a number of bytes in decimal units."""
     if count < 1000:
         return f"{count} bytes"
     power = min(4, (len(str(count)) - 1) // 3)

@@ -13,7 +13,7 @@ from keryx.core.records import Progress, ignore_progress
 
 @contextmanager
 def show_progress() -> Generator[Progress]:
-    """A progress that is shown to a person, and gone when the work is done."""
+    """Show a progress bar that disappears when the work is done."""
     if not sys.stderr.isatty():
         yield ignore_progress
         return
@@ -21,9 +21,9 @@ def show_progress() -> Generator[Progress]:
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def tell(stage: str, done: int, total: int, /) -> None:
+        def update(stage: str, done: int, total: int, /) -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage)
             bars.update(tasks[stage], completed=done, total=total or None)
 
-        yield tell
+        yield update

@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,8 +16,8 @@ _TABLE_HEADER = re.compile(r"\s*\[")
 
 
 def update(home: Path, table: str, values: Mapping[str, Value]) -> Path:
-    """Set values of `[table]` in keryx.toml; gives the file's path. `Invalid`, and nothing is changed, if the
-    file is written in a way that does not allow it."""
+    """Set values of `[table]` in keryx.toml and return its path. Raise `Invalid`, without a change, if the format of
+    the file does not allow it."""
     path = home / "keryx.toml"
     try:
         old = path.read_text(encoding="utf-8")
@@ -32,8 +32,11 @@ def update(home: Path, table: str, values: Mapping[str, Value]) -> Path:
 
 
 def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
-    """The text of a settings file with these values in this table."""
-    wanted = _parse(text)
+    """Return the text of a settings file with these values set in the table."""
+    try:
+        wanted = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise Invalid(f"keryx.toml cannot be read: {exc}. Mend it first") from exc
     inner = wanted
     for name in table.split("."):
         inner = inner.setdefault(name, {})
@@ -50,19 +53,12 @@ def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
 
 
 def write_secret(home: Path, name: str, value: str) -> str:
-    """Write a secret into a file that its owner alone may read; gives the reference to it."""
+    """Write a secret to a file that only its owner can read, and return the reference to it."""
     folder = home / "secrets"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / name
     _write_atomically(path, f"{value}\n".encode(), mode=0o600)
     return f"file:{path.absolute()}"
-
-
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        raise Invalid(f"keryx.toml cannot be read: {exc}. Mend it first") from exc
 
 
 def _edit_lines(lines: list[str], table: str, values: Mapping[str, Value]) -> str:
@@ -90,7 +86,7 @@ def _format_value(value: Value) -> str:
 
 
 def _write_atomically(path: Path, body: bytes, *, mode: int) -> None:
-    """The whole file or none of it, readable by its owner alone from the first moment."""
+    """Write the whole file or nothing. The file has its mode from the start."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")

@@ -20,7 +20,7 @@ _PROC = Path("/proc")
 
 @asynccontextmanager
 async def open_service(app: App, kind: str) -> AsyncGenerator[Service]:
-    """The engine for one session. At the end an agent that does not listen is not waited for."""
+    """Run the engine for one session. At the end, exit without waiting for an agent that does not stop."""
     limits: list[threading.Timer] = []
     try:
         async with app.service(kind) as running:
@@ -35,7 +35,7 @@ async def open_service(app: App, kind: str) -> AsyncGenerator[Service]:
 
 
 def exit_after(seconds: float, reason: str, *, code: int) -> threading.Timer:
-    """End the process after a time, unless it has ended by then or the timer is cancelled."""
+    """Exit the process after a delay, unless the timer is cancelled."""
     timer = threading.Timer(seconds, exit_now, [reason], {"code": code})
     timer.daemon = True
     timer.start()
@@ -49,25 +49,22 @@ def exit_now(reason: str, *, code: int) -> None:
 
 
 def kill_children() -> None:
-    """Kill every process below this one. Where the system does not list processes, nothing is done."""
+    """Kill all descendants of this process. Does nothing without /proc."""
     for pid in list_descendants(os.getpid()):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
 def list_descendants(root: int) -> list[int]:
-    """The processes below one, parents before their children."""
-    below: dict[int, list[int]] = {}
-    for pid in _list_pids():
-        below.setdefault(_parent_pid(pid), []).append(pid)
-    found = list(below.get(root, ()))
+    """Return the descendants of a process, parents before their children."""
+    pids = [int(p.name) for p in _PROC.iterdir() if p.name.isdigit()] if _PROC.is_dir() else []
+    children: dict[int, list[int]] = {}
+    for pid in pids:
+        children.setdefault(_parent_pid(pid), []).append(pid)
+    found = list(children.get(root, ()))
     for pid in found:
-        found += below.get(pid, ())
+        found += children.get(pid, ())
     return found
-
-
-def _list_pids() -> list[int]:
-    return [int(p.name) for p in _PROC.iterdir() if p.name.isdigit()] if _PROC.is_dir() else []
 
 
 def _parent_pid(pid: int) -> int:

@@ -53,20 +53,28 @@ async def acp() -> int:
 
 
 async def _serve_until_closed(app: App, target: int) -> None:
-    lent = EditorTools()
-    async with app.service(KIND, lent=lent) as service:
+    editor_tools = EditorTools()
+    settings = app.settings
+    setup = EditorServerSettings(
+        version=__version__,
+        choices=ModelChoices(models=settings.model_names, model=settings.model),
+        person=transcript.login_name(),
+        max_line_bytes=settings.acp.limit,
+        login_command=settings.acp.login,
+    )
+    async with app.service(KIND, editor_tools=editor_tools) as service:
         with anyio.CancelScope() as scope, _handle_signals(scope):
             await serve(
                 service.hub,
                 app.viewer,
                 app.clock,
                 pin=service.worker.id,
-                lender=lent,
-                setup=_build_setup(app),
+                lender=editor_tools,
+                setup=setup,
                 source=sys.stdin.fileno(),
                 target=target,
             )
-        # What an agent or a tool still does is not waited for: all that was said is stored.
+        # Do not wait for agents or tools that are still running: all messages are stored.
         limit = threading.Timer(_STOP_LIMIT_SECONDS, _kill_and_exit)
         limit.daemon = True
         limit.start()
@@ -77,20 +85,9 @@ def _kill_and_exit() -> None:
     exit_now("some part did not end by itself; everything is recorded", code=0)
 
 
-def _build_setup(app: App) -> EditorServerSettings:
-    settings = app.settings
-    return EditorServerSettings(
-        version=__version__,
-        choices=ModelChoices(models=settings.model_names, model=settings.model),
-        person=transcript.login_name(),
-        max_line_bytes=settings.acp.limit,
-        login_command=settings.acp.login,
-    )
-
-
 @contextmanager
 def _handle_signals(scope: anyio.CancelScope) -> Generator[None]:
-    """A signal ends the process in good order, as the end of the stream does."""
+    """Make a signal stop the process normally, as the end of the stream does."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, scope.cancel)

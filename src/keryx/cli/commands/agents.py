@@ -8,7 +8,6 @@ import msgspec
 from cyclopts import App, Parameter
 
 from keryx import config
-from keryx.agents.acp.capabilities import AgentCapabilities
 from keryx.agents.acp.probe import ProbeResult, probe
 from keryx.agents.agent_config import AgentKind
 from keryx.cli import output
@@ -108,8 +107,17 @@ def _list_agents(settings: Settings) -> list[AgentReport]:
 
 
 def _print_probe(found: ProbeResult) -> None:
-    if found.abilities:
-        for label, value in _build_rows(found, found.abilities):
+    if can := found.abilities:
+        flags = msgspec.structs.asdict(can)
+        abilities = [text for flag, text in _ABILITY_TEXTS.items() if flags[flag]]
+        for label, value in (
+            ("agent", f"{can.name or found.name} {can.version}".strip()),
+            ("protocol", str(can.protocol)),
+            ("can", ", ".join(abilities) or "nothing beyond the least"),
+            ("logins", ", ".join(f"{way.id} ({way.name})" for way in can.logins) or "none needed"),
+            ("models", ", ".join(found.models) or "none to choose from"),
+            ("modes", ", ".join(found.modes) or "none to choose from"),
+        ):
             output.write(f"{label:<10} {output.sanitize(value, one_line=True)}")
     if found.noise:
         output.write(f"{'noise':<10} {found.noise} lines on its output are no message")
@@ -117,19 +125,3 @@ def _print_probe(found: ProbeResult) -> None:
         output.write(output.style_text(output.sanitize(found.error, one_line=True), "bad"))
     for row in found.log.splitlines()[-5:]:
         output.write("  " + output.style_text(output.truncate(row, output.terminal_width() - 2), "dim"))
-
-
-def _build_rows(found: ProbeResult, can: AgentCapabilities) -> list[tuple[str, str]]:
-    flags = msgspec.structs.asdict(can)
-    return [
-        ("agent", f"{can.name or found.name} {can.version}".strip()),
-        ("protocol", str(can.protocol)),
-        (
-            "can",
-            ", ".join(text for flag, text in _ABILITY_TEXTS.items() if flags[flag])
-            or "nothing beyond the least",
-        ),
-        ("logins", ", ".join(f"{way.id} ({way.name})" for way in can.logins) or "none needed"),
-        ("models", ", ".join(found.models) or "none to choose from"),
-        ("modes", ", ".join(found.modes) or "none to choose from"),
-    ]

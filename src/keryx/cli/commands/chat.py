@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
 from typing import Annotated
 
 import anyio
@@ -13,23 +14,23 @@ from cyclopts import Parameter
 from keryx.app import App
 from keryx.cli import output
 from keryx.cli.exit_codes import INTERRUPTED
-from keryx.cli.options import HubAccess, load_settings
+from keryx.cli.options import FLAG, HubAccess, load_settings
 from keryx.cli.terminal.line_editor import LineEditor, disable_echo, pick_session
 from keryx.cli.terminal.stream_printer import StreamPrinter
 from keryx.cli.terminal.terminal_chat import TerminalChat, open_chat
 from keryx.core.errors import Invalid, NotFound
-from keryx.core.ids import OPERATOR, SessionId, TurnId
-from keryx.core.sessions import Session, SessionFilter
+from keryx.core.ids import OPERATOR, SessionId
+from keryx.core.sessions import SessionFilter
 from keryx.core.turns import TurnState
 
 _CHUNK_BYTES = 65_536
 LEAVE_COMMANDS = ("/quit", "/exit")
 _MAX_CHOICES = 200
-_FLAG = Parameter(negative="", show_default=False)
+_NO_SESSION = "there is no conversation to go on with yet: `keryx chat` starts one"
 
 
 async def read_stdin_lines() -> AsyncIterator[str]:
-    """Each line of the input as it arrives, without its end. Bytes that are no UTF-8 survive as surrogates."""
+    """Yield each line of stdin as it arrives, without its end. Bytes that are not UTF-8 become surrogates."""
     rest = b""
     while chunk := await _read_chunk():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -43,24 +44,18 @@ async def _read_chunk() -> bytes:
     try:
         source = sys.stdin.fileno()
     except OSError:
-        # Not a file of the system, as in a test or a notebook: it never blocks.
+        # Not an operating system file, as in a test or a notebook: it never blocks.
         return sys.stdin.buffer.read(_CHUNK_BYTES)
-    await _wait_readable(source)
-    return os.read(source, _CHUNK_BYTES)
-
-
-async def _wait_readable(source: int) -> None:
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    try:
+    # The selector refuses a plain file, which can always be read.
+    with suppress(PermissionError):
         loop.add_reader(source, ready.set)
-    except PermissionError:
-        # A plain file can always be read.
-        return
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(source)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(source)
+    return os.read(source, _CHUNK_BYTES)
 
 
 def _decode_line(line: bytes) -> str:
@@ -69,9 +64,9 @@ def _decode_line(line: bytes) -> str:
 
 async def chat(
     *message: Annotated[str, Parameter(help="What to say first.")],
-    new: Annotated[bool, _FLAG, Parameter(help="Start a new conversation, as without any option.")] = False,
+    new: Annotated[bool, FLAG, Parameter(help="Start a new conversation, as without any option.")] = False,
     continue_: Annotated[
-        bool, _FLAG, Parameter(name=["--continue", "-c"], help="Go on with the last one held in a terminal.")
+        bool, FLAG, Parameter(name=["--continue", "-c"], help="Go on with the last one held in a terminal.")
     ] = False,
     resume: Annotated[
         list[str] | None,
@@ -101,7 +96,7 @@ async def chat(
     first = " ".join([*rest, *message])
     app = App(load_settings())
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    async with open_chat(app, StreamPrinter(bare=not terminal), kind="chat") as talk:
+    async with open_chat(app, StreamPrinter(piped=not terminal), kind="chat") as talk:
         access = HubAccess(talk.hub, app.viewer)
         session = await _choose_session(
             access, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal
@@ -116,11 +111,11 @@ async def chat(
 async def _choose_session(
     access: HubAccess, *, continue_: bool, choose: bool, ref: str | None, terminal: bool
 ) -> SessionId | None:
-    """The session to go on with, `None` for a new one."""
+    """Return the session to continue, `None` for a new one."""
     if continue_:
         found, _ = await access.hub.sessions(access.viewer, SessionFilter(surface="cli", limit=1))
         if not found:
-            raise NotFound("there is no conversation to go on with yet: `keryx chat` starts one")
+            raise NotFound(_NO_SESSION)
         return found[0].session.id
     if ref is not None:
         return await access.find_id(ref)
@@ -128,18 +123,14 @@ async def _choose_session(
         return None
     if not terminal:
         raise Invalid("--resume needs the name of a session where there is no terminal to choose one in")
-    chosen = await pick_session(await _list_own_sessions(access))
+    found, _ = await access.hub.sessions(access.viewer, SessionFilter(limit=_MAX_CHOICES))
+    own = [entry.session for entry in found if entry.session.owner == OPERATOR]
+    if not own:
+        raise NotFound(_NO_SESSION)
+    chosen = await pick_session(own)
     if chosen is None:
         raise KeyboardInterrupt
     return chosen.id
-
-
-async def _list_own_sessions(access: HubAccess) -> list[Session]:
-    found, _ = await access.hub.sessions(access.viewer, SessionFilter(limit=_MAX_CHOICES))
-    mine = [entry.session for entry in found if entry.session.owner == OPERATOR]
-    if not mine:
-        raise NotFound("there is no conversation to go on with yet: `keryx chat` starts one")
-    return mine
 
 
 async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
@@ -188,23 +179,19 @@ async def _send_and_wait(talk: TerminalChat, watch: "_InterruptHandler", text: s
 
 
 async def _run_pipe(talk: TerminalChat, first: str) -> int:
-    """Each line is a message, answered before the next is read. Gives 1 if any turn did not end well."""
+    """Send each line as a message and wait for its answer before the next. Return 1 if any turn failed."""
     failed = False
     async for text in _read_messages(first):
         answering = talk.asking_turn
         receipt = await talk.send(text)
         if turn := receipt.turn or answering:
-            failed |= await _wait_for_turn(talk, turn) not in (TurnState.DONE, None)
+            state = await talk.wait_for_end_or_question(turn)
+            talk.stream.close_line()
+            failed |= state not in (TurnState.DONE, None)
     while talk.asking_turn:
         failed |= await talk.wait_for_end(talk.asking_turn) is not TurnState.DONE
     await talk.wait_for_unfinished()
     return int(failed)
-
-
-async def _wait_for_turn(talk: TerminalChat, turn: TurnId) -> TurnState | None:
-    state = await talk.wait_for_end_or_question(turn)
-    talk.stream.close_line()
-    return state
 
 
 async def _read_messages(first: str) -> AsyncIterator[str]:
@@ -220,7 +207,7 @@ async def _read_messages(first: str) -> AsyncIterator[str]:
 
 
 class _InterruptHandler:
-    """Ctrl-C while an answer comes: once stops the turn, twice leaves."""
+    """Handles Ctrl-C during an answer: the first stops the turn, the second leaves the chat."""
 
     def __init__(self, talk: TerminalChat) -> None:
         self.leaving = False
@@ -235,7 +222,7 @@ class _InterruptHandler:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     async def wait_for(self, end: Awaitable[object]) -> None:
-        """Wait for the end of a turn, which a person may bring about."""
+        """Wait for the end of a turn, which Ctrl-C may stop."""
         self._pressed = anyio.Event()
         with anyio.CancelScope() as self._scope:
             async with anyio.create_task_group() as group:

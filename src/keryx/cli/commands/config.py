@@ -88,22 +88,24 @@ _INLINE_SECRET = re.compile(r"^(text:|https?://[^?]*\?).+", re.S)
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting: its dotted name, what it may be, its default, its variable if it has one, and its meaning."""
-
-    name: str
+    name: str  # dotted, as in `limits.lease`
     kind: str
     default: Any
-    variable: str
+    variable: str  # empty if it has none
     meaning: str
 
 
 def list_settings() -> list[SettingRow]:
-    """Every setting, in the order of the settings file; those of platforms are told with their adapters."""
+    """Return all settings in the order of the settings file, without those of the platforms."""
     return [
         SettingRow(
             name=name,
             kind=_describe_type(hint),
-            default="~/.keryx" if name == "home" else _format_default(value),
+            default="~/.keryx"
+            if name == "home"
+            else format_duration(value)
+            if isinstance(value, timedelta)
+            else value,
             variable="" if get_args(hint) else PREFIX + name.replace(".", "_").upper(),
             meaning=MEANINGS[name],
         )
@@ -113,7 +115,7 @@ def list_settings() -> list[SettingRow]:
 
 
 def render_example() -> str:
-    """A settings file that changes nothing: every setting with its default, commented out."""
+    """Render a settings file that has every setting with its default, commented out."""
     lines = [
         "# Keryx reads this file from its home folder: `keryx config path` says where. Remove a # to change a value."
     ]
@@ -138,13 +140,13 @@ def format_json(value: object) -> str:
 
 
 def mask_secrets(text: str) -> str:
-    """A text without the password and the query of an address, and without a value that was given in place of a reference."""
+    """Mask the password and the query of an address, and a secret written in place of a reference."""
     text = _URL_PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] else f"{found[2]}***", text)
     return _INLINE_SECRET.sub(r"\1***", text)
 
 
 def explain_settings() -> dict[str, config.SettingOrigin]:
-    """The settings in force and where each comes from, without secrets."""
+    """Return the settings in force and where each comes from, with secrets masked."""
     return {
         name: msgspec.structs.replace(origin, value=_mask_value(origin.value))
         for name, origin in config.explain().items()
@@ -179,12 +181,6 @@ def _describe_type(hint: Any) -> str:
     if issubclass(hint, StrEnum):
         return " | ".join(item.value for item in hint)
     return {timedelta: "duration", bool: "true | false", int: "number", float: "number", str: "text"}[hint]
-
-
-def _format_default(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    return value
 
 
 app = App(name="config", help="The settings in force, and where each comes from.")
@@ -242,5 +238,5 @@ def password(*, json: Json = False) -> None:
         keryx config password > ~/.keryx/web.password
     """
     typed = getpass.getpass("Password (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
-    kept = settings.hash_password(typed.strip())
-    output.write_result(kept, {"password": kept}, json)
+    hashed = settings.hash_password(typed.strip())
+    output.write_result(hashed, {"password": hashed}, json)

@@ -5,8 +5,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from keryx.cli import output
-from keryx.cli.options import Json, open_hub
-from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.cli.options import Json, open_hub, report
+from keryx.core.deliveries import DeliveryState
 from keryx.core.ids import DeliveryId
 
 app = App(name="deliveries", help="Answers on their way, and those that did not arrive.")
@@ -38,12 +38,26 @@ async def list_(
         found = await access.hub.deliveries.page(
             access.viewer, states=state or _UNSENT_STATES, limit=max(1, limit)
         )
-    if json:
-        output.write_json({"deliveries": found})
-    elif found:
-        _print_list(found)
-    else:
-        output.write("Nothing waits." if not state else "There are none.")
+    output.write_list(
+        "deliveries",
+        found,
+        json,
+        heads=("id", "to", "state", "tries", "written", "error or text"),
+        rows=(
+            (
+                d.id,
+                str(d.target),
+                d.state.value,
+                str(d.attempts),
+                output.format_time(d.created_at),
+                d.error or d.text,
+            )
+            for d in found
+        ),
+        flexible=5,
+        right=(3,),
+        empty="There are none." if state else "Nothing waits.",
+    )
 
 
 @app.command
@@ -56,7 +70,7 @@ async def retry(delivery: _DeliveryRef, /, *, json: Json = False) -> None:
     """
     async with open_hub() as access:
         await access.hub.deliveries.decide(access.viewer, DeliveryId(delivery), DeliveryState.READY)
-    _report(delivery, "It will be sent again.", json)
+    report("It will be sent again.", json, delivery=delivery)
 
 
 @app.command
@@ -69,25 +83,4 @@ async def discard(delivery: _DeliveryRef, /, *, json: Json = False) -> None:
     """
     async with open_hub() as access:
         await access.hub.deliveries.decide(access.viewer, DeliveryId(delivery), DeliveryState.DISCARDED)
-    _report(delivery, "Discarded.", json)
-
-
-def _print_list(found: list[Delivery]) -> None:
-    rows = [
-        (
-            d.id,
-            str(d.target),
-            d.state.value,
-            str(d.attempts),
-            output.format_time(d.created_at),
-            d.error or d.text,
-        )
-        for d in found
-    ]
-    output.write_table(
-        ("id", "to", "state", "tries", "written", "error or text"), rows, flexible=5, right=(3,)
-    )
-
-
-def _report(delivery: str, text: str, json: bool) -> None:
-    output.write_result(text, {"delivery": delivery, "result": text}, json)
+    report("Discarded.", json, delivery=delivery)

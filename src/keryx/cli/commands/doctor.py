@@ -76,8 +76,8 @@ async def doctor(*, json: Json = False) -> int:
 
 
 async def examine() -> list[Finding]:
-    """Everything that was looked at, in order of what depends on what."""
-    found = [_check_python(), _check_sqlite()]
+    """Run all checks, each after those that it depends on."""
+    found = [_ok("python", f"Python {platform.python_version()}"), _check_sqlite()]
     try:
         chosen = keryx_config.read()
     except Invalid as exc:
@@ -85,23 +85,19 @@ async def examine() -> list[Finding]:
     return [
         *found,
         *_check_variables(os.environ),
-        *_check_platforms(chosen),
+        *_check_adapters(chosen),
         *_check_home(chosen.folder),
         *await _check_store(chosen),
     ]
 
 
-def _check_platforms(chosen: Settings) -> Iterator[Finding]:
+def _check_adapters(chosen: Settings) -> Iterator[Finding]:
     try:
         _ = BaseApp(chosen).all_adapters
     except KeryxError as exc:
         yield _problem(
             "platforms", str(exc), "mend keryx.toml or the variables; `keryx serve` says no as well"
         )
-
-
-def _check_python() -> Finding:
-    return _ok("python", f"Python {platform.python_version()}")
 
 
 def _check_sqlite() -> Finding:
@@ -136,9 +132,13 @@ def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _check_home(home: Path) -> Iterator[Finding]:
-    place = next(p for p in (home, *home.parents) if p.exists())
-    if not _writable(place):
-        yield _problem("home", f"{home} cannot be written", f"check the rights of {place}, or set KERYX_HOME")
+    folder = next(p for p in (home, *home.parents) if p.exists())
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        yield _problem(
+            "home", f"{home} cannot be written", f"check the rights of {folder}, or set KERYX_HOME"
+        )
         return
     yield _ok("home", f"{home} can be written")
     if home.exists():
@@ -147,7 +147,7 @@ def _check_home(home: Path) -> Iterator[Finding]:
             yield _warning("rights", f"others may look into {home}", f"chmod 700 {home}")
         else:
             yield _ok("rights", "nobody else may look into it")
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(folder).free
     if free < _MIN_DISK_BYTES:
         yield _problem(
             "disk", f"only {format_size(free)} are free", "free some space: nothing can be taken in soon"
@@ -156,14 +156,6 @@ def _check_home(home: Path) -> Iterator[Finding]:
         yield _warning("disk", f"only {format_size(free)} are free", "free some space soon")
     else:
         yield _ok("disk", f"{format_size(free)} are free")
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
 
 
 async def _check_store(chosen: Settings) -> list[Finding]:
@@ -178,11 +170,11 @@ async def _check_store(chosen: Settings) -> list[Finding]:
                 lambda tx: stats.read_stuck_work(tx, patience=_WAIT_LIMIT, slack=_CLOCK_TOLERANCE),
             )
             nodes = await hub.list_nodes()
-            doorway = await hub.people.list_pairings(app.viewer)
+            pairings = await hub.people.list_pairings(app.viewer)
     except KeryxError as exc:
         return [_problem("store", str(exc), "`keryx verify` tells more")]
     opens = _ok("store", f"{config.mask_secrets(chosen.store)} opens, schema {migrate.list_all()[-1].number}")
-    return [opens, _check_nodes(nodes, found), *_check_access(chosen, doorway), *_check_work(found, now)]
+    return [opens, _check_nodes(nodes, found), *_check_access(chosen, pairings), *_check_work(found, now)]
 
 
 def _store_missing(chosen: Settings) -> bool:
@@ -197,24 +189,24 @@ def _check_nodes(nodes: list[Worker], found: StuckWork) -> Finding:
     return _warning("node", "no `keryx serve` runs: chat platforms get no answer", "start `keryx serve`")
 
 
-def _check_access(chosen: Settings, doorway: PairingOverview) -> Iterator[Finding]:
-    """Who may talk, platform by platform."""
-    platforms = {*chosen.access, *(g.platform for g in doorway.granted)}
-    for place in sorted(platforms):
-        rule = chosen.access.get(place, CLOSED)
-        paired = sum(g.platform == place for g in doorway.granted)
+def _check_access(chosen: Settings, pairings: PairingOverview) -> Iterator[Finding]:
+    """Report who may talk on each platform."""
+    platforms = {*chosen.access, *(g.platform for g in pairings.granted)}
+    for name in sorted(platforms):
+        rule = chosen.access.get(name, CLOSED)
+        paired = sum(g.platform == name for g in pairings.granted)
         parts = [
             "everybody" if EVERYBODY in rule.allow else f"{len({*rule.allow, *rule.operators})} listed",
             f"{paired} by pairing",
             f"groups: {', '.join(rule.groups)}" if rule.groups else "no groups for everybody",
         ]
-        yield _ok("access", f"{place}: {', '.join(parts)}")
+        yield _ok("access", f"{name}: {', '.join(parts)}")
     if not platforms:
         yield _ok("access", "closed: whoever writes to a bot is told a pairing code")
-    if doorway.waiting:
+    if pairings.waiting:
         yield _warning(
             "access",
-            f"{len(doorway.waiting)} people wait to be let in",
+            f"{len(pairings.waiting)} people wait to be let in",
             "`keryx pairing list` shows them",
         )
 

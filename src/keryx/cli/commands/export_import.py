@@ -11,16 +11,21 @@ import msgspec
 from cyclopts import Parameter
 
 from keryx.cli import output
-from keryx.cli.options import Json, load_base
-from keryx.cli.output import STDIO
+from keryx.cli.options import FLAG, Json, load_base
+from keryx.cli.output import STDIO, format_count
 from keryx.cli.progress_bar import show_progress
 from keryx.core.errors import Invalid
 from keryx.engine import importer
 from keryx.engine.export import exporter
-from keryx.engine.export.exporter import ExportFormat, ExportSummary
+from keryx.engine.export.exporter import ExportFormat
 from keryx.store import sessions
 
-_FLAG = Parameter(negative="", show_default=False)
+_FORMATS = {
+    "md": ExportFormat.MD,
+    "markdown": ExportFormat.MD,
+    "html": ExportFormat.HTML,
+    "htm": ExportFormat.HTML,
+}
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +39,7 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 async def export(
     *refs: Annotated[str, Parameter(help="Conversations: ids, beginnings of ids, titles, or old ids.")],
     all_: Annotated[
-        bool, _FLAG, Parameter(name="--all", help="Every conversation, archived ones too.")
+        bool, FLAG, Parameter(name="--all", help="Every conversation, archived ones too.")
     ] = False,
     format: Annotated[
         ExportFormat | None,
@@ -47,7 +52,7 @@ async def export(
         ),
     ] = STDIO,
     redact: Annotated[
-        bool, _FLAG, Parameter(help="Hide e-mail addresses, phone numbers, ids of people, and secrets.")
+        bool, FLAG, Parameter(help="Hide e-mail addresses, phone numbers, ids of people, and secrets.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -63,10 +68,10 @@ async def export(
         raise Invalid("name the conversations to export, or give --all")
     if json and output_ == STDIO:
         raise Invalid("--json tells about a file: give its name with --output")
-    chosen_format = format or _format_by_suffix(output_)
+    chosen_format = format or _FORMATS.get(Path(output_).suffix.lower().lstrip("."), ExportFormat.JSONL)
     app = load_base()
     async with app.database as database:
-        found = [
+        chosen = [
             await database.read("resolve", lambda tx, ref=ref: sessions.resolve(tx, app.viewer, ref))
             for ref in refs
         ]
@@ -74,14 +79,24 @@ async def export(
             done = await exporter.export(
                 database,
                 app.viewer,
-                None if all_ else [session.id for session in found],
+                None if all_ else [session.id for session in chosen],
                 chosen_format,
                 write,
                 redact=redact,
                 progress=progress,
             )
     if output_ != STDIO:
-        _report_export(output_, chosen_format, done, redact, json)
+        report = ExportReport(
+            file=output_,
+            format=chosen_format,
+            sessions=done.sessions,
+            messages=done.messages,
+            redacted=redact,
+        )
+        contents = (
+            f"{format_count(done.sessions, 'conversation')} with {format_count(done.messages, 'message')}"
+        )
+        output.write_result(f"{contents} written to {output_}.", report, json)
 
 
 async def import_(
@@ -107,19 +122,21 @@ async def import_(
     if json:
         output.write_json(report)
     else:
-        _print_report(report)
+        output.write_fields(
+            [
+                ("new", str(report.created)),
+                ("longer now", str(report.extended)),
+                ("unchanged", str(report.unchanged)),
+                ("left out", str(report.skipped)),
+                ("messages added", str(report.messages)),
+            ]
+        )
+        for trouble in report.troubles:
+            about = f" ({trouble.session})" if trouble.session else ""
+            output.warn(f"line {trouble.line}{about}: {trouble.text}")
+        if report.untold:
+            output.warn(f"and {report.untold} more of these")
     return 1 if report.damage else 0
-
-
-def _format_by_suffix(name: str) -> ExportFormat:
-    suffix = Path(name).suffix.lower().lstrip(".")
-    names = {
-        "md": ExportFormat.MD,
-        "markdown": ExportFormat.MD,
-        "html": ExportFormat.HTML,
-        "htm": ExportFormat.HTML,
-    }
-    return names.get(suffix, ExportFormat.JSONL)
 
 
 @contextmanager
@@ -133,37 +150,3 @@ def _open_input(name: str) -> Generator[tuple[BinaryIO, int]]:
         raise Invalid(f"{name} cannot be read ({exc.strerror}): give the name of an export") from exc
     with os.fdopen(handle, "rb") as stream:
         yield stream, os.fstat(handle).st_size
-
-
-def _report_export(name: str, format: ExportFormat, done: ExportSummary, redacted: bool, json: bool) -> None:
-    written = ExportReport(
-        file=name, format=format, sessions=done.sessions, messages=done.messages, redacted=redacted
-    )
-    if json:
-        output.write_json(written)
-    else:
-        said = (
-            f"{_format_number(done.sessions, 'conversation')} with {_format_number(done.messages, 'message')}"
-        )
-        output.write(f"{said} written to {output.sanitize(name)}.")
-
-
-def _format_number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _print_report(report: importer.ImportReport) -> None:
-    output.write_fields(
-        [
-            ("new", str(report.created)),
-            ("longer now", str(report.extended)),
-            ("unchanged", str(report.unchanged)),
-            ("left out", str(report.skipped)),
-            ("messages added", str(report.messages)),
-        ]
-    )
-    for trouble in report.troubles:
-        about = f" ({trouble.session})" if trouble.session else ""
-        output.warn(f"line {trouble.line}{about}: {trouble.text}")
-    if report.untold:
-        output.warn(f"and {report.untold} more of these")

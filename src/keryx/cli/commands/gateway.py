@@ -4,7 +4,7 @@ from cyclopts import App
 
 from keryx.cli import output
 from keryx.cli.options import Json, open_hub
-from keryx.core.ports.adapter import ClosedGate, LinkState, PlatformStatus
+from keryx.core.ports.adapter import LinkState, PlatformStatus
 
 app = App(name="gateway", help="The chat platforms: how they are connected.")
 app.command("keryx.cli.commands.gateway_setup:app", name="setup")
@@ -35,32 +35,25 @@ async def status(*, json: Json = False) -> None:
         output.write("No platform has reported yet: ask again in a moment.")
     if found:
         output.write_table(_HEADINGS, map(_format_row, found), flexible=8, right=(4, 5, 6, 7))
-    _print_hints(found)
-    _print_gates(gates)
-
-
-def _format_row(connection: PlatformStatus) -> tuple[str, ...]:
-    counts = (connection.received, connection.sent, connection.failed, connection.throttled)
-    return (
-        connection.platform,
-        connection.account,
-        connection.link.value,
-        output.format_time(connection.since),
-        *map(str, counts),
-        connection.detail,
-    )
-
-
-def _print_hints(found: list[PlatformStatus]) -> None:
     for platform in dict.fromkeys(c.platform for c in found if c.link is LinkState.REFUSED):
+        name = output.sanitize(platform, one_line=True)
         output.write(
-            f"{output.sanitize(platform, one_line=True)} refuses the credentials: "
-            f"`keryx gateway setup {output.sanitize(platform, one_line=True)}` asks for new ones; then restart the node."
+            f"{name} refuses the credentials: "
+            f"`keryx gateway setup {name}` asks for new ones; then restart the node."
         )
-
-
-def _print_gates(gates: list[ClosedGate]) -> None:
     for gate in gates:
         why = f" ({output.sanitize(gate.reason, one_line=True)})" if gate.reason else ""
-        place, until = output.sanitize(gate.key.rstrip(":"), one_line=True), gate.until.astimezone()
-        output.write(f"Nothing is sent to {place} until {until:%H:%M:%S}{why}.")
+        target, until = output.sanitize(gate.key.rstrip(":"), one_line=True), gate.until.astimezone()
+        output.write(f"Nothing is sent to {target} until {until:%H:%M:%S}{why}.")
+
+
+def _format_row(status: PlatformStatus) -> tuple[str, ...]:
+    counts = (status.received, status.sent, status.failed, status.throttled)
+    return (
+        status.platform,
+        status.account,
+        status.link.value,
+        output.format_time(status.since),
+        *map(str, counts),
+        status.detail,
+    )

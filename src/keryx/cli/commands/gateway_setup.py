@@ -6,14 +6,14 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from cyclopts import App, Parameter
 
 from keryx import config
 from keryx.cli import output, settings_file
-from keryx.cli.options import Json
+from keryx.cli.options import FLAG, Json
 from keryx.core.errors import Conflict, Forbidden, Invalid, Unavailable
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, discover_url
@@ -29,7 +29,6 @@ from keryx.surfaces.gateway.telegram.bot_api import (
 from keryx.surfaces.gateway.telegram.update_parser import PLATFORM
 
 TELEGRAM_VARIABLE = "KERYX_TELEGRAM_TOKEN"
-_FLAG = Parameter(negative="", show_default=False)
 _BOTFATHER_STEPS = """\
 Keryx needs a bot of its own:
   1. in Telegram, open a chat with @BotFather and send /newbot
@@ -42,6 +41,8 @@ there, send /setprivacy to @BotFather, choose Disable, and add the bot to the gr
 _PRIVACY_OFF = "In a group the bot hears everything that is said; it answers what is meant for it."
 MATRIX_VARIABLE = "KERYX_MATRIX_TOKEN"
 DEVICE_NAME = "Keryx"
+ClientT = TypeVar("ClientT", TelegramApi, Homeserver)
+_WHO_MAY_TALK = "Who may talk to it? (such as @you:example.org; empty for nobody yet): "
 
 app = App(name="setup", help="Connect a chat platform.")
 app.command("keryx.cli.commands.gateway_setup:telegram")
@@ -64,7 +65,7 @@ async def telegram(
         Parameter(help=f"A file with the token; without it {TELEGRAM_VARIABLE}, or you are asked."),
     ] = None,
     take_over: Annotated[
-        bool, _FLAG, Parameter(help="Remove a webhook that another program has set for the bot.")
+        bool, FLAG, Parameter(help="Remove a webhook that another program has set for the bot.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -79,7 +80,11 @@ async def telegram(
     settings = config.read()
     token = _read_bot_token(token_file)
     check_token(token)
-    async with _open_api(token, _read_base_url(settings)) as api:
+    table = settings.platforms.get(PLATFORM, {})
+    setup = AdapterSetup(platform=PLATFORM, home=settings.folder, table=table, environ=os.environ)
+    configured = setup.read(TelegramSettings)
+    base_url = check_url("base_url", configured.base_url if configured else DEFAULT_URL)
+    async with _closing(TelegramApi(token, base_url)) as api:
         bot = await _check_bot(api, take_over=take_over)
     reference = settings_file.write_secret(settings.folder, "telegram-token", token)
     path = settings_file.update(settings.folder, PLATFORM, {"token": reference})
@@ -93,39 +98,25 @@ async def telegram(
 
 def _read_bot_token(file: Path | None) -> str:
     if file is not None:
-        return _read_token_file(file)
-    if given := os.environ.get(TELEGRAM_VARIABLE, "").strip():
-        return given
+        return _read_secret_file(file)
+    if token := os.environ.get(TELEGRAM_VARIABLE, "").strip():
+        return token
     if not sys.stdin.isatty():
         raise Invalid(f"nobody can be asked here: give --token-file, or set {TELEGRAM_VARIABLE}")
     output.write(_BOTFATHER_STEPS)
     return getpass.getpass("Token (not shown): ").strip()
 
 
-def _read_token_file(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as exc:
-        raise Invalid(f"{path} cannot be read: {exc}") from exc
-
-
-def _read_base_url(settings: config.Settings) -> str:
-    table = settings.platforms.get(PLATFORM, {})
-    setup = AdapterSetup(platform=PLATFORM, home=settings.folder, table=table, environ=os.environ)
-    found = setup.read(TelegramSettings)
-    return check_url("base_url", found.base_url if found else DEFAULT_URL)
-
-
 async def _check_bot(api: TelegramApi, *, take_over: bool) -> BotInfo:
-    """The bot that the token belongs to, with nobody else listening by a webhook."""
+    """Return the bot of the token. Raise `Conflict` if it has a webhook, or remove that with `take_over`."""
     try:
         bot = msgspec.convert(await api.call("getMe"), BotInfo)
-        hooked = msgspec.convert(await api.call("getWebhookInfo"), dict[str, object]).get("url")
-        if hooked and not take_over:
+        webhook = msgspec.convert(await api.call("getWebhookInfo"), dict[str, object]).get("url")
+        if webhook and not take_over:
             raise Conflict(
                 f"another program gets the messages of @{bot.username} by a webhook: --take-over removes that"
             )
-        if hooked:
+        if webhook:
             await api.call("deleteWebhook", drop_pending_updates=False)
     except TelegramApiError as exc:
         if exc.code in (401, 404):
@@ -146,15 +137,6 @@ def _print_bot_steps(bot: BotInfo, reference: str, path: Path) -> None:
         "  3. it answers with a code; let yourself in: keryx pairing approve telegram CODE --operator"
     )
     output.write(f"\n{_PRIVACY_OFF if bot.can_read_all_group_messages else _PRIVACY_ON}")
-
-
-@asynccontextmanager
-async def _open_api(token: str, base_url: str) -> AsyncGenerator[TelegramApi]:
-    api = TelegramApi(token, base_url)
-    try:
-        yield api
-    finally:
-        await api.close()
 
 
 async def matrix(
@@ -188,9 +170,11 @@ async def matrix(
     home = config.read().folder
     address = await discover_url(homeserver or _ask("Homeserver (such as example.org): "))
     token = _read_secret_file(token_file) if token_file else os.environ.get(MATRIX_VARIABLE, "")
-    async with _open_homeserver(address) as server:
+    async with _closing(Homeserver(address, "")) as server:
         account, token = await _find_account(server, address, token, user, password_file)
-    people = allow if allow is not None else _ask_people()
+    people = allow or []
+    if allow is None and sys.stdin.isatty():
+        people = _ask(_WHO_MAY_TALK, empty=True).replace(",", " ").split()
     reference = settings_file.write_secret(home, "matrix-token", token)
     path = settings_file.update(home, "matrix", {"homeserver": address, "user": account, "token": reference})
     if people:
@@ -204,7 +188,7 @@ async def matrix(
 async def _find_account(
     server: Homeserver, address: str, token: str, user: str, password_file: Path | None
 ) -> tuple[str, str]:
-    """The account's full name and its access token, checked with the homeserver."""
+    """Return the full name of the account and its access token, checked with the homeserver."""
     if not token and password_file is None:
         user = user or _ask("Account (such as @keryx:example.org): ")
         password = _ask("Password (not shown and not kept; empty to give an access token): ", hidden=True)
@@ -216,18 +200,11 @@ async def _find_account(
             raise Invalid("a password needs --user, the account that it belongs to")
         login = await server.login(user, password, device=DEVICE_NAME)
         return login.user_id, login.access_token
-    async with _open_homeserver(address, token) as mine:
-        account = await mine.whoami()
+    async with _closing(Homeserver(address, token)) as signed_in:
+        account = await signed_in.whoami()
     if user and account.removeprefix("@").partition(":")[0] != user.removeprefix("@").partition(":")[0]:
         raise Forbidden(f"the access token belongs to {account}, not to {user}")
     return account, token
-
-
-def _ask_people() -> list[str]:
-    if not sys.stdin.isatty():
-        return []
-    said = _ask("Who may talk to it? (such as @you:example.org; empty for nobody yet): ", empty=True)
-    return [name for name in said.replace(",", " ").split() if name]
 
 
 def _print_account_steps(account: str, reference: str, path: Path, people: list[str]) -> None:
@@ -246,14 +223,14 @@ def _print_account_steps(account: str, reference: str, path: Path, people: list[
 
 
 def _ask(question: str, *, hidden: bool = False, empty: bool = False) -> str:
-    """What the person types. `Invalid` where nobody can be asked, or nothing is said."""
+    """Ask the user for a line. Raise `Invalid` without a terminal, or if the line is empty."""
     if not sys.stdin.isatty():
         raise Invalid("nobody can be asked here: give what is needed as options, as `--help` shows")
     ask: Callable[[str], str] = getpass.getpass if hidden else input
-    said = ask(question).strip()
-    if not said and not empty and not hidden:
+    line = ask(question).strip()
+    if not line and not empty and not hidden:
         raise Invalid("nothing was said: start again when you have it")
-    return said
+    return line
 
 
 def _read_secret_file(path: Path) -> str:
@@ -267,9 +244,8 @@ def _read_secret_file(path: Path) -> str:
 
 
 @asynccontextmanager
-async def _open_homeserver(url: str, token: str = "") -> AsyncGenerator[Homeserver]:
-    server = Homeserver(url, token)
+async def _closing(client: ClientT) -> AsyncGenerator[ClientT]:
     try:
-        yield server
+        yield client
     finally:
-        await server.close()
+        await client.close()

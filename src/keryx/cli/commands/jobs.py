@@ -6,7 +6,7 @@ from cyclopts import App, Parameter
 
 from keryx.cli import output
 from keryx.cli.options import (
-    HubAccess,
+    FLAG,
     Json,
     Yes,
     check_positive,
@@ -27,7 +27,7 @@ _Limit = Annotated[int, Parameter(help="How many runs at most.")]
 @app.command(name="list")
 async def list_(
     *,
-    all: Annotated[bool, Parameter(negative="", show_default=False, help="Those that are over too.")] = False,
+    all: Annotated[bool, FLAG, Parameter(help="Those that are over too.")] = False,
     json: Json = False,
 ) -> None:
     """List jobs, and when each runs next.
@@ -39,16 +39,18 @@ async def list_(
     """
     async with open_hub() as access:
         found = await access.hub.jobs.list_all(access.viewer, done=all)
-    if json:
-        output.write_json({"jobs": found})
-    elif found:
-        rows = [
+    output.write_list(
+        "jobs",
+        found,
+        json,
+        heads=("id", "name", "schedule", "state", "next", "to"),
+        rows=(
             (j.id, j.name, str(j.schedule), j.state.value, output.format_time(j.next_at), _format_targets(j))
             for j in found
-        ]
-        output.write_table(("id", "name", "schedule", "state", "next", "to"), rows, flexible=1)
-    else:
-        output.write('No jobs yet. `keryx jobs add "every 2h" "Check the news"` makes one.')
+        ),
+        flexible=1,
+        empty='No jobs yet. `keryx jobs add "every 2h" "Check the news"` makes one.',
+    )
 
 
 @app.command
@@ -107,13 +109,13 @@ async def add(
         keryx jobs add "0 9 * * mon-fri" "Plan my day" --zone Europe/Oslo
         keryx jobs add 30m "Remind me of the tea" --to local:tea
     """
-    below = load_base()
-    place = JobOrigin(accounts=below.reachable_platforms if to else None)
-    async with below.hub() as found:
-        job = await found.jobs.add(
-            below.viewer, JobRequest(schedule=schedule, prompt=prompt, to=to, name=name, zone=zone), place
+    app = load_base()
+    origin = JobOrigin(accounts=app.reachable_platforms if to else None)
+    async with app.hub() as hub:
+        job = await hub.jobs.add(
+            app.viewer, JobRequest(schedule=schedule, prompt=prompt, to=to, name=name, zone=zone), origin
         )
-        nodes = await found.list_nodes()
+        nodes = await hub.list_nodes()
     output.write_result(f"{job.name} runs {job.schedule}, next {output.format_time(job.next_at)}.", job, json)
     if not nodes:
         output.warn("keryx: jobs run while a node does, and none runs now: start `keryx serve`")
@@ -187,14 +189,10 @@ async def remove(job: _JobRef, /, *, yes: Yes = False, json: Json = False) -> No
         keryx jobs remove news --yes
     """
     async with open_hub() as access:
-        found = await _find_job(access, job)
+        found, _ = await access.hub.jobs.get(access.viewer, job, limit=1)
         confirm(f"Remove {found.name}? The conversations of its runs stay.", yes)
         await access.hub.jobs.remove(access.viewer, found.id)
     output.write_result(f"Removed {found.name}.", found, json)
-
-
-async def _find_job(access: HubAccess, job: str) -> Job:
-    return (await access.hub.jobs.get(access.viewer, job, limit=1))[0]
 
 
 def _format_targets(job: Job) -> str:
@@ -202,7 +200,7 @@ def _format_targets(job: Job) -> str:
 
 
 def _report_run(run: JobRun) -> dict[str, object]:
-    """A run for programs: its state in a word, and each delivery with its own."""
+    """Build the JSON form of a run, with the state of each delivery."""
     return {
         "due_at": run.due_at,
         "at": run.at,

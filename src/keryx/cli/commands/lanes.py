@@ -6,7 +6,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from keryx.cli import output
-from keryx.cli.options import Json, open_hub, parse_since
+from keryx.cli.options import Json, open_hub, parse_since, report
 from keryx.core.lanes import Lane, LaneMove
 
 app = App(name="lanes", help="The places people talk from, and the session each is in.")
@@ -37,16 +37,18 @@ async def list_(
     async with open_hub() as access:
         moment = parse_since(since_) if since_ else None
         found = await access.hub.lanes.page(access.viewer, since=moment, limit=max(1, limit))
-    if json:
-        output.write_json({"lanes": found})
-    elif found:
-        rows = [
+    output.write_list(
+        "lanes",
+        found,
+        json,
+        heads=("lane", "session", "last", "state"),
+        rows=(
             (x.key, x.session or "-", output.format_time(x.active_at), "suspended" if x.suspended else "")
             for x in found
-        ]
-        output.write_table(("lane", "session", "last", "state"), rows, flexible=0)
-    else:
-        output.write("No lanes yet: each place that somebody talks from becomes one.")
+        ),
+        flexible=0,
+        empty="No lanes yet: each place that somebody talks from becomes one.",
+    )
 
 
 @app.command
@@ -62,7 +64,21 @@ async def show(key: _LaneKey, /, *, json: Json = False) -> None:
     if json:
         output.write_json(LaneReport(lane=lane, moves=moves))
         return
-    _print_lane(lane)
+    source = lane.source
+    output.write_fields(
+        [
+            ("lane", output.style_text(lane.key, "bold")),
+            ("place", " ".join(x for x in (source.platform, source.chat_type.value, source.chat_name) if x)),
+            ("person", source.user_name or source.user or ""),
+            ("shared", "by several people" if lane.shared else ""),
+            ("session", lane.session or "none until the next message"),
+            ("last message", output.format_time(lane.active_at)),
+            ("looked at again", output.format_time(lane.expires_at)),
+            ("state", "suspended" if lane.suspended else ""),
+            ("mirror", "shows what is said elsewhere" if lane.mirror else ""),
+            ("instructions", lane.instructions),
+        ]
+    )
     for move in moves:
         output.write(
             f"  {output.format_time(move.at):>12}  {move.session or 'no session'}  {output.sanitize(move.why)}"
@@ -79,7 +95,7 @@ async def reset(key: _LaneKey, /, *, json: Json = False) -> None:
     """
     async with open_hub() as access:
         await access.hub.lanes.reset(access.viewer, key)
-    _report(key, "The next message starts a new conversation.", json)
+    report("The next message starts a new conversation.", json, lane=key)
 
 
 @app.command
@@ -92,7 +108,7 @@ async def suspend(key: _LaneKey, /, *, json: Json = False) -> None:
     """
     async with open_hub() as access:
         await access.hub.lanes.suspend(access.viewer, key, True)
-    _report(key, "Suspended: the next message starts afresh.", json)
+    report("Suspended: the next message starts afresh.", json, lane=key)
 
 
 @app.command
@@ -105,7 +121,7 @@ async def free(key: _LaneKey, /, *, json: Json = False) -> None:
     """
     async with open_hub() as access:
         await access.hub.lanes.suspend(access.viewer, key, False)
-    _report(key, "Free: it goes on with its session.", json)
+    report("Free: it goes on with its session.", json, lane=key)
 
 
 @app.command
@@ -124,26 +140,4 @@ async def instruct(
     """
     async with open_hub() as access:
         await access.hub.lanes.set_instructions(access.viewer, key, text)
-    _report(key, "Told from the next message on." if text else "No instructions any more.", json)
-
-
-def _print_lane(lane: Lane) -> None:
-    source = lane.source
-    output.write_fields(
-        [
-            ("lane", output.style_text(lane.key, "bold")),
-            ("place", " ".join(x for x in (source.platform, source.chat_type.value, source.chat_name) if x)),
-            ("person", source.user_name or source.user or ""),
-            ("shared", "by several people" if lane.shared else ""),
-            ("session", lane.session or "none until the next message"),
-            ("last message", output.format_time(lane.active_at)),
-            ("looked at again", output.format_time(lane.expires_at)),
-            ("state", "suspended" if lane.suspended else ""),
-            ("mirror", "shows what is said elsewhere" if lane.mirror else ""),
-            ("instructions", lane.instructions),
-        ]
-    )
-
-
-def _report(key: str, text: str, json: bool) -> None:
-    output.write_result(text, {"lane": key, "result": text}, json)
+    report("Told from the next message on." if text else "No instructions any more.", json, lane=key)

@@ -5,14 +5,12 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from keryx.cli import output
-from keryx.cli.options import Json, open_hub
-from keryx.engine.hub.people import PairingOverview
+from keryx.cli.options import FLAG, Json, open_hub, report
 
 app = App(name="pairing", help="Let people in who write to a bot, or take that back.")
 
 _Platform = Annotated[str, Parameter(help="The platform, such as telegram.")]
 _Person = Annotated[str, Parameter(help="The id of a person, as `keryx pairing list` shows it.")]
-_FLAG = Parameter(negative="", show_default=False)
 
 
 @app.command(name="list")
@@ -28,8 +26,24 @@ async def list_(*, json: Json = False) -> None:
         found = await access.hub.people.list_pairings(access.viewer)
     if json:
         output.write_json({"waiting": found.waiting, "let_in": found.granted})
+        return
+    waiting = [
+        (p.platform, p.person, p.name, f"waits, until {output.format_time(p.expires_at)}")
+        for p in found.waiting
+    ]
+    granted = [
+        (
+            g.platform,
+            g.person,
+            g.name,
+            f"in since {output.format_time(g.at)}{', operator' if g.operator else ''}",
+        )
+        for g in found.granted
+    ]
+    if waiting or granted:
+        output.write_table(("platform", "person", "name", "state"), waiting + granted, flexible=2)
     else:
-        _print_pairings(found)
+        output.write("Nobody waits, and nobody was let in by pairing.")
 
 
 @app.command
@@ -38,7 +52,7 @@ async def approve(
     code: Annotated[str, Parameter(help="The code that the person was told.")],
     /,
     *,
-    operator: Annotated[bool, _FLAG, Parameter(help="Give them the commands of operators too.")] = False,
+    operator: Annotated[bool, FLAG, Parameter(help="Give them the commands of operators too.")] = False,
     json: Json = False,
 ) -> None:
     """Let a person in by the code they were told. They are told that they are in.
@@ -64,7 +78,7 @@ async def deny(platform: _Platform, person: _Person, /, *, json: Json = False) -
     """
     async with open_hub() as access:
         await access.hub.people.deny(access.viewer, platform, person)
-    _report(platform, person, "Forgotten.", json)
+    report("Forgotten.", json, platform=platform, person=person)
 
 
 @app.command
@@ -95,28 +109,4 @@ async def revoke(platform: _Platform, person: _Person, /, *, json: Json = False)
     """
     async with open_hub() as access:
         await access.hub.people.revoke(access.viewer, platform, person)
-    _report(platform, person, f"{person} may no longer talk on {platform}.", json)
-
-
-def _print_pairings(found: PairingOverview) -> None:
-    if not (found.waiting or found.granted):
-        output.write("Nobody waits, and nobody was let in by pairing.")
-        return
-    waiting = [
-        (p.platform, p.person, p.name, f"waits, until {output.format_time(p.expires_at)}")
-        for p in found.waiting
-    ]
-    inside = [
-        (
-            g.platform,
-            g.person,
-            g.name,
-            f"in since {output.format_time(g.at)}{', operator' if g.operator else ''}",
-        )
-        for g in found.granted
-    ]
-    output.write_table(("platform", "person", "name", "state"), waiting + inside, flexible=2)
-
-
-def _report(platform: str, person: str, text: str, json: bool) -> None:
-    output.write_result(text, {"platform": platform, "person": person, "result": text}, json)
+    report(f"{person} may no longer talk on {platform}.", json, platform=platform, person=person)

@@ -5,15 +5,14 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from keryx.cli import output
-from keryx.cli.options import Json, Yes, confirm, open_hub
-from keryx.cli.output import format_count
+from keryx.cli.options import Json, Yes, confirm, open_hub, report
+from keryx.cli.output import STDIO, format_count
 from keryx.core.errors import Invalid
 from keryx.engine.hub.people import PersonHandle, PersonSummary
 
 app = App(name="people", help="Who has talked, in which ways each is known, and all that is theirs.")
 
 _OPERATOR = "operator"
-_STDOUT = "-"
 _PersonRef = Annotated[str, Parameter(help="A person as PLATFORM:ID, such as telegram:4711.")]
 
 
@@ -28,16 +27,19 @@ async def list_(*, json: Json = False) -> None:
     """
     async with open_hub() as access:
         found = await access.hub.people.list_all(access.viewer)
-    if json:
-        output.write_json({"people": found})
-    elif found:
-        rows = [
+    output.write_list(
+        "people",
+        found,
+        json,
+        heads=("name", "known as", "sessions", "since"),
+        rows=(
             (p.principal.name, _format_identities(p), str(p.sessions), output.format_time(p.principal.at))
             for p in found
-        ]
-        output.write_table(("name", "known as", "sessions", "since"), rows, flexible=1, right=(2,))
-    else:
-        output.write("Nobody has talked yet, but for the operator.")
+        ),
+        flexible=1,
+        right=(2,),
+        empty="Nobody has talked yet, but for the operator.",
+    )
 
 
 @app.command
@@ -77,7 +79,7 @@ async def export(
         Parameter(
             name=["--output", "-o"], allow_leading_hyphen=True, help="The file to write, - for stdout."
         ),
-    ] = _STDOUT,
+    ] = STDIO,
     json: Json = False,
 ) -> None:
     """Write everything of a person as lines of JSON: who they are, their conversations, and what they said in
@@ -87,7 +89,7 @@ async def export(
 
         keryx people export telegram:4711 --output ann.jsonl
     """
-    if json and output_ == _STDOUT:
+    if json and output_ == STDIO:
         raise Invalid("--json tells about a file: give its name with --output")
     async with open_hub() as access:
         person = await access.hub.people.find(access.viewer, *parse_person(who))
@@ -113,7 +115,7 @@ async def erase(who: _PersonRef, /, *, yes: Yes = False, json: Json = False) -> 
         )
         await access.hub.people.erase(access.viewer, person.principal.id)
         await access.hub.catch_up_index()
-    _report(who, "Erased.", json)
+    report("Erased.", json, person=who)
 
 
 @app.command
@@ -134,7 +136,7 @@ async def link(
     async with open_hub() as access:
         second = None if other == _OPERATOR else parse_person(other)
         await access.hub.people.link(access.viewer, parse_person(who), second)
-    _report(who, f"{who} and {other} are one person now.", json)
+    report(f"{who} and {other} are one person now.", json, person=who)
 
 
 @app.command
@@ -147,11 +149,11 @@ async def unlink(who: _PersonRef, /, *, json: Json = False) -> None:
     """
     async with open_hub() as access:
         await access.hub.people.unlink(access.viewer, *parse_person(who))
-    _report(who, f"{who} stands alone now.", json)
+    report(f"{who} stands alone now.", json, person=who)
 
 
 def parse_person(text: str) -> PersonHandle:
-    """A platform and an id, written as PLATFORM:ID."""
+    """Parse PLATFORM:ID."""
     platform, colon, person = text.partition(":")
     if not (platform and colon and person):
         raise Invalid(f"{text[:80]!r} is nobody: write PLATFORM:ID, as `keryx people list` shows it")
@@ -160,7 +162,3 @@ def parse_person(text: str) -> PersonHandle:
 
 def _format_identities(person: PersonSummary) -> str:
     return ", ".join(f"{i.platform}:{i.person}" for i in person.principal.identities) or "nothing"
-
-
-def _report(who: str, text: str, json: bool) -> None:
-    output.write_result(text, {"person": who, "result": text}, json)

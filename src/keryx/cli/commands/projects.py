@@ -23,13 +23,16 @@ async def list_(*, json: Json = False) -> None:
     """
     async with open_hub() as access:
         found = await access.hub.projects.list_all(access.viewer)
-    if json:
-        output.write_json({"projects": found})
-    elif found:
-        rows = [(p.name, p.colour, str(p.sessions), output.format_time(p.created_at)) for p in found]
-        output.write_table(("name", "colour", "sessions", "made"), rows, flexible=0, right=(2,))
-    else:
-        output.write("No projects yet. `keryx projects add NAME` makes one.")
+    output.write_list(
+        "projects",
+        found,
+        json,
+        heads=("name", "colour", "sessions", "made"),
+        rows=((p.name, p.colour, str(p.sessions), output.format_time(p.created_at)) for p in found),
+        flexible=0,
+        right=(2,),
+        empty="No projects yet. `keryx projects add NAME` makes one.",
+    )
 
 
 @app.command

@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 from keryx.cli import output
 from keryx.cli.options import Json, open_hub
 from keryx.core.ids import QuestionId
-from keryx.core.questions import AskedQuestion, ToolConsent, format_answer, format_confirmation
+from keryx.core.questions import format_answer, format_confirmation
 
 app = App(name="questions", help="What agents ask before they go on.")
 
@@ -32,12 +32,24 @@ async def list_(
             found = await access.hub.questions.list_open(access.viewer)
         else:
             found = await access.hub.questions.list_for_session(access.viewer, await access.find_id(session))
-    if json:
-        output.write_json({"questions": found})
-    elif found:
-        _print_questions(found)
-    else:
-        output.write("Nobody asks anything.")
+    output.write_list(
+        "questions",
+        found,
+        json,
+        heads=("id", "state", "asked", "options", "question"),
+        rows=(
+            (
+                a.id,
+                a.state.value if a.answer is None else format_answer(a.question, a.answer),
+                output.format_time(a.created_at),
+                " / ".join(o.id for o in a.question.options) or "free text",
+                " ".join(filter(None, (a.question.title, a.question.detail, a.note))),
+            )
+            for a in found
+        ),
+        flexible=4,
+        empty="Nobody asks anything.",
+    )
 
 
 @app.command
@@ -61,20 +73,6 @@ async def answer(
     output.write_result(output.sanitize(format_confirmation(asked), one_line=True), asked, json)
 
 
-def _print_questions(found: list[AskedQuestion]) -> None:
-    rows = [
-        (
-            a.id,
-            a.state.value if a.answer is None else format_answer(a.question, a.answer),
-            output.format_time(a.created_at),
-            " / ".join(o.id for o in a.question.options) or "free text",
-            " ".join(filter(None, (a.question.title, a.question.detail, a.note))),
-        )
-        for a in found
-    ]
-    output.write_table(("id", "state", "asked", "options", "question"), rows, flexible=4)
-
-
 permissions_app = App(name="permissions", help="What was allowed or denied for good in a conversation.")
 
 _SessionRef = Annotated[str, Parameter(help="A session by id, unique prefix or title.")]
@@ -96,12 +94,15 @@ async def list_permissions(
     async with open_hub() as access:
         chosen = await access.find_id(session) if session else None
         found = await access.hub.questions.list_consents(access.viewer, chosen)
-    if json:
-        output.write_json({"permissions": found})
-    elif found:
-        _print_permissions(found)
-    else:
-        output.write("Nothing was allowed or denied for good.")
+    output.write_list(
+        "permissions",
+        found,
+        json,
+        heads=("tool", "always", "since", "session", "title"),
+        rows=((p.tool, p.label, output.format_time(p.given_at), p.session, p.title) for p in found),
+        flexible=4,
+        empty="Nothing was allowed or denied for good.",
+    )
 
 
 @permissions_app.command
@@ -124,8 +125,3 @@ async def forget(
     async with open_hub() as access:
         gone = await access.hub.questions.forget_consents(access.viewer, await access.find_id(session), tool)
     output.write_result(f"The agent asks again for {', '.join(gone)}.", {"forgotten": gone}, json)
-
-
-def _print_permissions(found: list[ToolConsent]) -> None:
-    rows = [(p.tool, p.label, output.format_time(p.given_at), p.session, p.title) for p in found]
-    output.write_table(("tool", "always", "since", "session", "title"), rows, flexible=4)

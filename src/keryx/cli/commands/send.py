@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from keryx.app import App
 from keryx.cli import output, shutdown
-from keryx.cli.options import HubAccess, Json, load_settings, warn_without_node
+from keryx.cli.options import FLAG, HubAccess, Json, load_settings, warn_without_node
 from keryx.cli.terminal.terminal_chat import build_source, new_id
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import Invalid, Unavailable
@@ -23,16 +23,14 @@ from keryx.core.questions import QuestionState
 from keryx.core.turns import Turn, TurnState
 
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z")
-_FLAG = Parameter(negative="", show_default=False)
 
 
 class SendReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a message. `answer`, `state` and `error` are null until its turn has ended."""
-
     session: SessionId | None
     turn: TurnId | None
     message: str | None
     duplicate: bool
+    # Null until the turn has ended.
     state: TurnState | None = None
     answer: str | None = None
     error: str | None = None
@@ -45,7 +43,7 @@ def send(
     session: Annotated[
         str | None, Parameter(help="The session to send to; without it a new one begins.")
     ] = None,
-    wait: Annotated[bool, _FLAG, Parameter(help="Wait for the answer and print it.")] = False,
+    wait: Annotated[bool, FLAG, Parameter(help="Wait for the answer and print it.")] = False,
     timeout: Annotated[float, Parameter(help="How many seconds to wait at most.")] = 300,
     target: Annotated[
         str | None,
@@ -67,13 +65,13 @@ def send(
         git diff | keryx send --wait --session review -
         keryx send --event backup-2026-03-01 --target local:reports "sum up the night"
     """
-    # Read before any loop runs, so that Ctrl-C ends the reading.
-    said = text_parts(_read_text(text))
+    # Read before the event loop runs, so that Ctrl-C interrupts the read.
+    parts = text_parts(_read_text(text))
     app = App(load_settings())
     inbound = InboundMessage(
         event=event or new_id(),
         source=build_source(app),
-        parts=said,
+        parts=parts,
         surface="cli",
         principal=OPERATOR,
         cwd=os.getcwd(),
@@ -89,7 +87,18 @@ async def _send(app: App, inbound: InboundMessage, ref: str | None, to: str | No
         access = HubAccess(hub, app.viewer)
         inbound = await _set_reply_target(app, access, inbound, to)
         receipt = await hub.receive(await _set_session(access, inbound, ref))
-        _print_report(_build_report(receipt), json)
+        sent = _build_report(receipt)
+        if json:
+            output.write_json(sent)
+        else:
+            output.write_fields(
+                [
+                    ("session", sent.session or ""),
+                    ("turn", sent.turn or ""),
+                    ("message", sent.message or ""),
+                    ("repeated", "yes: it was taken in before" if sent.duplicate else ""),
+                ]
+            )
         warn_without_node(await hub.list_nodes())
     return 0
 
@@ -105,11 +114,17 @@ async def _send_and_wait(
         assert receipt.session is not None and receipt.turn is not None
         service.runner.serve(receipt.session)
         turn = await _wait_for_end(access, receipt.session, receipt.turn, cursor, timeout)
-        answer = await _read_answer(access, turn)
+        found = await access.hub.messages(access.viewer, turn.session, after=turn.input_seq)
+        answer = "\n\n".join(m.text for m in found if m.turn == turn.id and _is_answer(m))
         sent = msgspec.structs.replace(
             _build_report(receipt), state=turn.state, answer=answer, error=turn.error
         )
-        _print_answer(sent, json)
+        if json:
+            output.write_json(sent)
+        elif turn.state is TurnState.DONE:
+            output.write(output.sanitize(answer))
+        else:
+            output.warn(f"keryx: the turn ended as {turn.state}{f': {turn.error}' if turn.error else ''}")
     return 0 if turn.state is TurnState.DONE else 1
 
 
@@ -120,7 +135,7 @@ async def _set_session(access: HubAccess, inbound: InboundMessage, ref: str | No
 async def _set_reply_target(
     app: App, access: HubAccess, inbound: InboundMessage, to: str | None
 ) -> InboundMessage:
-    """The message with the place that its answer is sent to, checked before anything is said."""
+    """Add the target of the answer, checked before the message is sent."""
     if to is None:
         return inbound
     targets = await access.hub.deliveries.resolve_targets(access.viewer, to, accounts=app.reachable_platforms)
@@ -147,7 +162,7 @@ async def _wait_for_end(
 
 
 async def _report_question(access: HubAccess, change: Change) -> None:
-    """Say that somebody must answer before the turn can go on."""
+    """Warn if the change is a question that blocks the turn."""
     if change.kind is ChangeKind.QUESTION and change.note == QuestionState.OPEN.value:
         asked = (await access.hub.questions.get(access.viewer, QuestionId(change.subject))).question
         options = "|".join(o.id for o in asked.options) or "TEXT"
@@ -156,13 +171,8 @@ async def _report_question(access: HubAccess, change: Change) -> None:
         )
 
 
-async def _read_answer(access: HubAccess, turn: Turn) -> str:
-    """The words of every step of the answer, without what an interrupted attempt had begun."""
-    found = await access.hub.messages(access.viewer, turn.session, after=turn.input_seq)
-    return "\n\n".join(m.text for m in found if m.turn == turn.id and _is_answer(m))
-
-
 def _is_answer(message: Message) -> bool:
+    """Return whether this is text of the agent, and not of an interrupted attempt."""
     return message.role is Role.ASSISTANT and message.mark is None and bool(message.text)
 
 
@@ -175,40 +185,16 @@ def _build_report(receipt: Receipt) -> SendReport:
     )
 
 
-def _print_report(sent: SendReport, json: bool) -> None:
-    if json:
-        output.write_json(sent)
-        return
-    again = "yes: it was taken in before" if sent.duplicate else ""
-    output.write_fields(
-        [
-            ("session", sent.session or ""),
-            ("turn", sent.turn or ""),
-            ("message", sent.message or ""),
-            ("repeated", again),
-        ]
-    )
-
-
-def _print_answer(sent: SendReport, json: bool) -> None:
-    if json:
-        output.write_json(sent)
-    elif sent.state is TurnState.DONE:
-        output.write(output.sanitize(sent.answer or ""))
-    else:
-        output.warn(f"keryx: the turn ended as {sent.state}{f': {sent.error}' if sent.error else ''}")
-
-
-def _read_text(given: tuple[str, ...]) -> str:
-    """The message, from the words given or from the input."""
-    stray = next((word for word in given if _OPTION.match(word)), None)
+def _read_text(words: tuple[str, ...]) -> str:
+    """Join the words, or read stdin for `-` and in a pipe."""
+    stray = next((word for word in words if _OPTION.match(word)), None)
     if stray:
         raise Invalid(f"unknown option {stray}: `keryx send --help` lists them; send such a text through `-`")
-    if given == ("-",) or (not given and not sys.stdin.isatty()):
+    if words == ("-",) or (not words and not sys.stdin.isatty()):
         text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
         text = text.removesuffix("\n")
     else:
-        text = " ".join(given)
+        text = " ".join(words)
     if not text.strip():
         raise Invalid("there is nothing to send: give a text, or `-` and something on the input")
     return text

@@ -31,7 +31,6 @@ from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ports.adapter import PlatformReach
 from keryx.engine.hub.hub import NODE_KIND, Hub
-from keryx.engine.loops.runner import Runner
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
 from keryx.surfaces.web.health import build_health_routes
@@ -62,7 +61,7 @@ def build_web_app(app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = ())
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise `Invalid` if other machines could reach a place that asks nobody for a password or a token."""
+    """Raise `Invalid` if other machines can reach the server without a password or a token."""
     if (
         not is_loopback(settings.host)
         and not read_token(settings.web)
@@ -84,7 +83,6 @@ def is_loopback(host: str) -> bool:
 def _describe_installation(settings: Settings, accounts: Mapping[str, PlatformReach]) -> Installation:
     models = settings.named_models
     default = settings.model or (models[0].name if models else "")
-    shown = config.explain_settings().items()
     return Installation(
         version=version("keryx"),
         agent=settings.active_agent,
@@ -97,7 +95,7 @@ def _describe_installation(settings: Settings, accounts: Mapping[str, PlatformRe
         ),
         settings=tuple(
             schema.Setting(name=name, value=config.format_json(origin.value), source=origin.source)
-            for name, origin in shown
+            for name, origin in config.explain_settings().items()
         ),
     )
 
@@ -130,7 +128,10 @@ async def serve(
         keryx serve --port 8000
         KERYX_LOG_FORMAT=json keryx serve
     """
-    settings = _override_settings(keryx_config.read(), host=host, port=port, agent=agent)
+    options = {"host": host, "port": port, "agent": agent}
+    settings = msgspec.structs.replace(
+        keryx_config.read(), **{name: value for name, value in options.items() if value is not None}
+    )
     configure_logging(settings)
     check_exposure(settings)
     with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
@@ -149,29 +150,18 @@ async def _run(app: App, listener: socket.socket, json: bool) -> None:
             connections=lambda: service.platform_status.statuses,
         )
         pages += hooks.build_hook_routes(service.adapters, listening=service.is_listening)
-        made = build_web_app(app, service.hub, extra_routes=pages)
+        web = build_web_app(app, service.hub, extra_routes=pages)
         with _handle_signals(stopping, drain):
-            async with made.lifespan() as site, _serve_http(site, listener):
+            async with web.lifespan() as site, _serve_http(site, listener):
                 _announce(app.settings, listener, json)
                 await stopping.wait()
-                made.close()
-                await _drain(service.runner, drain)
-
-
-async def _drain(runner: Runner, seconds: float) -> None:
-    if runner.busy:
-        running = format_count(runner.busy, "running turn")
-        output.warn(f"keryx: stopping; {running} may go on for {seconds:g} s, then back to the queue")
-    await runner.drain(seconds)
-    # All is recorded now. An agent or a task that does not end is not waited for.
-    exit_after(_GRACE_SECONDS, "some part did not end by itself; everything is recorded", code=0)
-
-
-def _override_settings(
-    settings: Settings, *, host: str | None, port: int | None, agent: str | None
-) -> Settings:
-    given = {"host": host, "port": port, "agent": agent}
-    return msgspec.structs.replace(settings, **{k: v for k, v in given.items() if v is not None})
+                web.close()
+                if busy := service.runner.busy:
+                    turns = format_count(busy, "running turn")
+                    output.warn(f"keryx: stopping; {turns} may go on for {drain:g} s, then back to the queue")
+                await service.runner.drain(drain)
+                # Everything is recorded now: do not wait for an agent or a task that does not stop.
+                exit_after(_GRACE_SECONDS, "some part did not end by itself; everything is recorded", code=0)
 
 
 @contextmanager
@@ -180,7 +170,7 @@ def _bind(host: str, port: int) -> Generator[socket.socket]:
         raise Invalid(f"{port} is not a port: give one from 1 to 65535, or 0 for any")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # With the protocol named, asyncio sends small answers at once instead of waiting for an acknowledgement.
+        # asyncio sets TCP_NODELAY only if the socket names its protocol.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as exc:
         raise Invalid(f"cannot listen on {host}:{port}: {exc.strerror}") from exc
@@ -198,7 +188,7 @@ def _bind(host: str, port: int) -> Generator[socket.socket]:
 
 @contextmanager
 def _handle_signals(stopping: anyio.Event, drain: float) -> Generator[None]:
-    """The first signal asks to stop, and sets a limit for it; the second ends the process at once."""
+    """Stop at the first signal, within a time limit; end the process at once at the second."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -219,7 +209,7 @@ def _handle_signals(stopping: anyio.Event, drain: float) -> Generator[None]:
 class _HttpServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Signals are for the whole process, not for its HTTP server."""
+        """Leave signals to the process: the HTTP server must not handle them."""
         yield
 
 

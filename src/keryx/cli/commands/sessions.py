@@ -1,13 +1,14 @@
 """`keryx sessions`: list, show, search and change conversations."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 from cyclopts import App, Parameter
 
 from keryx.cli import output
 from keryx.cli.options import (
+    FLAG,
     HubAccess,
     Json,
     SessionRef,
@@ -16,7 +17,7 @@ from keryx.cli.options import (
     confirm,
     open_hub,
     parse_since,
-    report_session,
+    report,
     warn_without_node,
 )
 from keryx.cli.terminal import transcript
@@ -26,35 +27,9 @@ from keryx.core.search.snippets import Snippet
 from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, SessionListItem
 from keryx.store.search.index import SearchHit
 
-_FLAG = Parameter(negative="", show_default=False)
 _PAGE_SIZE = 500
-_REVISION_FLAG = Parameter(negative="", show_default=False)
-_STATE_FLAG = Parameter(negative="", show_default=False)
 
 app = App(name="sessions", help="List, read, search and change conversations.")
-for path in (
-    "sessions:search",
-    "sessions:rename",
-    "sessions:fork",
-    "sessions:undo",
-    "sessions:redo",
-    "sessions:retry",
-    "sessions:stop",
-    "sessions:model",
-    "sessions:pin",
-    "sessions:unpin",
-    "sessions:archive",
-    "sessions:unarchive",
-    "sessions:delete",
-    "sessions:undelete",
-    "sessions:end",
-    "sessions:reopen",
-    "sessions:move_to_project",
-    "export_import:export",
-    "export_import:import_",
-    "store:stats",
-):
-    app.command(f"keryx.cli.commands.{path}", name=path.partition(":")[2].rstrip("_").replace("_", "-"))
 
 
 class SessionListReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,17 +43,16 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     earlier: bool
 
 
-@app.command(name="list")
 async def list_(
     *,
     surface: Annotated[
         str | None, Parameter(help="Only those that began here: cli, gateway, web, acp, api, job.")
     ] = None,
     project: Annotated[str | None, Parameter(help="Only those of this project.")] = None,
-    pinned: Annotated[bool, _FLAG, Parameter(help="Only pinned ones.")] = False,
-    archived: Annotated[bool, _FLAG, Parameter(help="Only archived ones.")] = False,
+    pinned: Annotated[bool, FLAG, Parameter(help="Only pinned ones.")] = False,
+    archived: Annotated[bool, FLAG, Parameter(help="Only archived ones.")] = False,
     all_: Annotated[
-        bool, _FLAG, Parameter(name="--all", help="Archived ones and scheduled runs too.")
+        bool, FLAG, Parameter(name="--all", help="Archived ones and scheduled runs too.")
     ] = False,
     state: Annotated[Activity | None, Parameter(help="Only those in this state.")] = None,
     cwd: Annotated[str | None, Parameter(help="Only those of this directory.")] = None,
@@ -119,13 +93,12 @@ async def list_(
         output.write("No conversations here. `keryx chat` starts one.")
 
 
-@app.command
 async def show(
     ref: SessionRef,
     /,
     *,
     limit: Annotated[int, Parameter(help="How many of the last messages.")] = 50,
-    all_: Annotated[bool, _FLAG, Parameter(name="--all", help="Every message.")] = False,
+    all_: Annotated[bool, FLAG, Parameter(name="--all", help="Every message.")] = False,
     json: Json = False,
 ) -> None:
     """Show a conversation with everything in it, undone and interrupted messages marked.
@@ -174,14 +147,12 @@ def _print_list(found: list[SessionListItem], more: str | None) -> None:
 
 
 class SearchHitReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`message` is null for a session that was found by its title. `spans` are the hits within `snippet`."""
-
     session: SessionId
     title: str
-    message: str | None
+    message: str | None  # null if the title matched
     role: str | None
     snippet: str
-    spans: list[tuple[int, int]]
+    spans: list[tuple[int, int]]  # the matches within `snippet`
     before: str | None
     after: str | None
     score: float
@@ -205,7 +176,21 @@ async def search(
             access.viewer, " ".join(words), limit=check_positive(limit, "--limit"), offset=max(0, skip)
         )
     if json:
-        output.write_json({"hits": [_build_hit(hit) for hit in hits]})
+        reports = [
+            SearchHitReport(
+                session=hit.session.id,
+                title=hit.session.title,
+                message=hit.message.id if hit.message else None,
+                role=hit.message.role.value if hit.message else None,
+                snippet=hit.snippet.text,
+                spans=list(hit.snippet.spans),
+                before=hit.before.text if hit.before else None,
+                after=hit.after.text if hit.after else None,
+                score=hit.score,
+            )
+            for hit in hits
+        ]
+        output.write_json({"hits": reports})
         return
     for hit in hits:
         _print_hit(hit)
@@ -222,20 +207,6 @@ def _print_hit(hit: SearchHit) -> None:
     output.write(f"  {_highlight(hit.snippet)}")
 
 
-def _build_hit(hit: SearchHit) -> SearchHitReport:
-    return SearchHitReport(
-        session=hit.session.id,
-        title=hit.session.title,
-        message=hit.message.id if hit.message else None,
-        role=hit.message.role.value if hit.message else None,
-        snippet=hit.snippet.text,
-        spans=list(hit.snippet.spans),
-        before=_text_or_none(hit.before),
-        after=_text_or_none(hit.after),
-        score=hit.score,
-    )
-
-
 def _highlight(snippet: Snippet) -> str:
     text, at = "", 0
     for begin, end in snippet.spans:
@@ -244,10 +215,6 @@ def _highlight(snippet: Snippet) -> str:
         )
         at = end
     return text + output.sanitize(snippet.text[at:])
-
-
-def _text_or_none(message: Message | None) -> str | None:
-    return message.text if message else None
 
 
 async def rename(
@@ -261,8 +228,8 @@ async def rename(
     """
     async with open_hub() as access:
         id_ = await access.find_id(ref)
-        given = await access.hub.rename(access.viewer, id_, title)
-    report_session(id_, f"Now called “{given}”.", json)
+        new_title = await access.hub.rename(access.viewer, id_, title)
+    report(f"Now called “{new_title}”.", json, session=id_)
 
 
 async def fork(
@@ -283,10 +250,10 @@ async def fork(
         child = await access.hub.fork(
             access.viewer, await access.find_id(ref), surface="cli", through=at, title=title
         )
-    report_session(
-        child.id,
+    report(
         f"Copied to {child.id}, called “{child.title}”. `keryx chat --resume {child.id}` goes on there.",
         json,
+        session=child.id,
     )
 
 
@@ -307,7 +274,7 @@ async def undo(
     async with open_hub() as access:
         id_ = await access.find_id(ref)
         text = await access.hub.undo(access.viewer, id_, turns)
-    report_session(id_, f"Undone. The question was: {output.truncate(text, 200)}", json)
+    report(f"Undone. The question was: {output.truncate(text, 200)}", json, session=id_)
 
 
 async def redo(ref: SessionRef, /, *, json: Json = False) -> None:
@@ -320,7 +287,7 @@ async def redo(ref: SessionRef, /, *, json: Json = False) -> None:
     async with open_hub() as access:
         id_ = await access.find_id(ref)
         count = await access.hub.redo(access.viewer, id_)
-    report_session(id_, f"{output.format_count(count, 'message')} back.", json)
+    report(f"{output.format_count(count, 'message')} back.", json, session=id_)
 
 
 async def retry(ref: SessionRef, /, *, json: Json = False) -> None:
@@ -334,7 +301,7 @@ async def retry(ref: SessionRef, /, *, json: Json = False) -> None:
         id_ = await access.find_id(ref)
         receipt = await access.hub.retry(access.viewer, id_, surface="cli")
         nodes = await access.hub.list_nodes()
-    report_session(id_, f"Asked again as turn {receipt.turn}.", json)
+    report(f"Asked again as turn {receipt.turn}.", json, session=id_)
     warn_without_node(nodes)
 
 
@@ -342,7 +309,7 @@ async def stop(
     ref: SessionRef,
     /,
     *,
-    queue: Annotated[bool, _REVISION_FLAG, Parameter(help="Drop what waits too.")] = False,
+    queue: Annotated[bool, FLAG, Parameter(help="Drop what waits too.")] = False,
     json: Json = False,
 ) -> None:
     """Stop the running turn; what was said so far stays.
@@ -354,7 +321,7 @@ async def stop(
     async with open_hub() as access:
         id_ = await access.find_id(ref)
         turn = await access.hub.stop(access.viewer, id_, queue=queue)
-    report_session(id_, "Stopping." if turn else "Nothing is running.", json)
+    report("Stopping." if turn else "Nothing is running.", json, session=id_)
 
 
 async def model(
@@ -383,53 +350,11 @@ async def model(
     )
 
 
-async def pin(ref: SessionRef, /, *, json: Json = False) -> None:
-    """Keep a conversation at the top of every list.
-
-    For example:
-
-        keryx sessions pin oslo
-    """
-    await _change_session(ref, "Pinned.", json, lambda a, id_: a.hub.pin(a.viewer, id_, True))
-
-
-async def unpin(ref: SessionRef, /, *, json: Json = False) -> None:
-    """Let a conversation take its place in the list again.
-
-    For example:
-
-        keryx sessions unpin oslo
-    """
-    await _change_session(ref, "Unpinned.", json, lambda a, id_: a.hub.pin(a.viewer, id_, False))
-
-
-async def archive(ref: SessionRef, /, *, json: Json = False) -> None:
-    """Take a conversation out of the list; it is kept and found.
-
-    For example:
-
-        keryx sessions archive oslo
-    """
-    await _change_session(ref, "Archived.", json, lambda a, id_: a.hub.archive(a.viewer, id_, True))
-
-
-async def unarchive(ref: SessionRef, /, *, json: Json = False) -> None:
-    """Bring a conversation back into the list.
-
-    For example:
-
-        keryx sessions unarchive oslo
-    """
-    await _change_session(
-        ref, "Back from the archive.", json, lambda a, id_: a.hub.archive(a.viewer, id_, False)
-    )
-
-
 async def delete(
     ref: SessionRef,
     /,
     *,
-    now: Annotated[bool, _STATE_FLAG, Parameter(help="Erase it at once and for good.")] = False,
+    now: Annotated[bool, FLAG, Parameter(help="Erase it at once and for good.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -448,10 +373,10 @@ async def delete(
             yes,
         )
         await access.hub.delete(access.viewer, session.id, erase=now)
-    report_session(
-        session.id,
+    report(
         "Erased." if now else f"Deleted. `keryx sessions undelete {session.id}` brings it back.",
         json,
+        session=session.id,
     )
 
 
@@ -466,27 +391,7 @@ async def undelete(
     """
     async with open_hub() as access:
         await access.hub.undelete(access.viewer, SessionId(session))
-    report_session(session, "It is back.", json)
-
-
-async def end(ref: SessionRef, /, *, json: Json = False) -> None:
-    """Mark a conversation as ended.
-
-    For example:
-
-        keryx sessions end oslo
-    """
-    await _change_session(ref, "Ended.", json, lambda a, id_: a.hub.end(a.viewer, id_, EndReason.PERSON))
-
-
-async def reopen(ref: SessionRef, /, *, json: Json = False) -> None:
-    """Open an ended conversation again.
-
-    For example:
-
-        keryx sessions reopen oslo
-    """
-    await _change_session(ref, "Open again.", json, lambda a, id_: a.hub.end(a.viewer, id_, None))
+    report("It is back.", json, session=session)
 
 
 async def move_to_project(
@@ -503,19 +408,93 @@ async def move_to_project(
         keryx sessions move-to-project oslo travel
         keryx sessions move-to-project oslo none
     """
+    result = "In no project now." if project == "none" else f"Now in {project}."
     await _change_session(
         ref,
-        "In no project now." if project == "none" else f"Now in {project}.",
+        result,
         json,
         lambda a, id_: a.hub.projects.assign(a.viewer, id_, None if project == "none" else project),
     )
 
 
-async def _change_session(
-    ref: str, told: str, json: bool, work: Callable[[HubAccess, SessionId], Awaitable[object]]
-) -> None:
-    """Change the conversation that is meant, and tell."""
+_Change: TypeAlias = Callable[[HubAccess, SessionId], Awaitable[object]]
+
+
+# Commands that only set one state of a session: the help, the text when it is done, and the change.
+_SWITCHES: dict[str, tuple[str, str, _Change]] = {
+    "pin": (
+        "Keep a conversation at the top of every list.",
+        "Pinned.",
+        lambda a, id_: a.hub.pin(a.viewer, id_, True),
+    ),
+    "unpin": (
+        "Let a conversation take its place in the list again.",
+        "Unpinned.",
+        lambda a, id_: a.hub.pin(a.viewer, id_, False),
+    ),
+    "archive": (
+        "Take a conversation out of the list; it is kept and found.",
+        "Archived.",
+        lambda a, id_: a.hub.archive(a.viewer, id_, True),
+    ),
+    "unarchive": (
+        "Bring a conversation back into the list.",
+        "Back from the archive.",
+        lambda a, id_: a.hub.archive(a.viewer, id_, False),
+    ),
+    "end": (
+        "Mark a conversation as ended.",
+        "Ended.",
+        lambda a, id_: a.hub.end(a.viewer, id_, EndReason.PERSON),
+    ),
+    "reopen": (
+        "Open an ended conversation again.",
+        "Open again.",
+        lambda a, id_: a.hub.end(a.viewer, id_, None),
+    ),
+}
+
+
+def _build_switch(name: str) -> Callable[..., Awaitable[None]]:
+    about, result, change = _SWITCHES[name]
+
+    async def command(ref: SessionRef, /, *, json: Json = False) -> None:
+        await _change_session(ref, result, json, change)
+
+    command.__doc__ = f"{about}\n\nFor example:\n\n    keryx sessions {name} oslo\n"
+    return command
+
+
+async def _change_session(ref: str, result: str, json: bool, change: _Change) -> None:
     async with open_hub() as access:
         id_ = await access.find_id(ref)
-        await work(access, id_)
-    report_session(id_, told, json)
+        await change(access, id_)
+    report(result, json, session=id_)
+
+
+# In the order of the reference. Commands of other modules are imported when they are used.
+for name, command in {
+    "search": search,
+    "rename": rename,
+    "fork": fork,
+    "undo": undo,
+    "redo": redo,
+    "retry": retry,
+    "stop": stop,
+    "model": model,
+    "pin": _build_switch("pin"),
+    "unpin": _build_switch("unpin"),
+    "archive": _build_switch("archive"),
+    "unarchive": _build_switch("unarchive"),
+    "delete": delete,
+    "undelete": undelete,
+    "end": _build_switch("end"),
+    "reopen": _build_switch("reopen"),
+    "move-to-project": move_to_project,
+    "export": "keryx.cli.commands.export_import:export",
+    "import": "keryx.cli.commands.export_import:import_",
+    "stats": "keryx.cli.commands.store:stats",
+    "list": list_,
+    "show": show,
+}.items():
+    app.command(command, name=name)

@@ -16,7 +16,7 @@ from keryx import config
 from keryx.bootstrap import open_database
 from keryx.cli import output
 from keryx.cli.commands.config import mask_secrets
-from keryx.cli.options import Json, load_base
+from keryx.cli.options import FLAG, Json, load_base
 from keryx.cli.progress_bar import show_progress
 from keryx.config import Settings
 from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound, StoreBroken
@@ -24,20 +24,17 @@ from keryx.core.records import Progress
 from keryx.store.admin import backup as backups
 from keryx.store.admin import copy as store_copy
 from keryx.store.admin import stats as statistics
-from keryx.store.admin.stats import StoreStats
 from keryx.store.admin.verify import SEARCH_INDEX_CHECK, StoreProblem
 from keryx.store.admin.verify import verify as check_all
 from keryx.store.search.index import SearchIndex
 from keryx.timing import SystemClock
 
-_FLAG = Parameter(negative="", show_default=False)
-
 
 @contextmanager
 def hold_store_lock(settings: Settings) -> Generator[None]:
-    """Hold the store as a node does. The operating system lets the lock go however this process ends.
+    """Lock the store as a node does. The operating system releases the lock however this process ends.
 
-    Raises `Conflict` if a node has it. A store on PostgreSQL is made for several nodes and has no lock."""
+    Raise `Conflict` if a node holds it. A PostgreSQL store supports several nodes and has no lock."""
     if settings.on_postgres:
         yield
         return
@@ -65,7 +62,7 @@ def hold_store_lock(settings: Settings) -> Generator[None]:
 
 
 def store_locked(settings: Settings) -> bool:
-    """Whether a node of this machine works on the store now."""
+    """Return whether a node on this machine uses the store now."""
     try:
         with hold_store_lock(settings):
             return False
@@ -157,7 +154,7 @@ async def restore(
     file: Annotated[Path, Parameter(help="The backup to restore.")],
     /,
     *,
-    force: Annotated[bool, _FLAG, Parameter(help="Put the store that is there aside first.")] = False,
+    force: Annotated[bool, FLAG, Parameter(help="Put the store that is there aside first.")] = False,
     json: Json = False,
 ) -> None:
     """Put a backup in the place of the store. The backup is checked first, and the old store is kept aside.
@@ -177,11 +174,11 @@ async def restore(
             aside = await asyncio.to_thread(
                 backups.restore, file, Path(settings.store), now=now, force=force, progress=progress
             )
-    told = f"Restored {mask_secrets(settings.store)} from {file}."
+    text = f"Restored {mask_secrets(settings.store)} from {file}."
     if aside:
-        told += f"\nThe old store is {aside}; delete it when you no longer need it."
+        text += f"\nThe old store is {aside}; delete it when you no longer need it."
     output.write_result(
-        told, RestoreReport(store=mask_secrets(settings.store), aside=aside and str(aside)), json
+        text, RestoreReport(store=mask_secrets(settings.store), aside=aside and str(aside)), json
     )
 
 
@@ -252,8 +249,25 @@ async def stats(*, json: Json = False) -> None:
         found = await database.read("stats", lambda tx: statistics.read_stats(tx, app.viewer))
     if json:
         output.write_json(found)
-    else:
-        _print_stats(found)
+        return
+    tokens = msgspec.structs.asdict(found.tokens)
+    output.write_fields(
+        [
+            ("conversations", f"{found.sessions:,} ({found.archived:,} archived, {found.deleted:,} deleted)"),
+            ("from", _format_counts(found.by_surface)),
+            ("messages", f"{found.messages:,} ({_format_counts(found.by_role)})" if found.messages else "0"),
+            ("turns", _format_counts(found.turns)),
+            ("deliveries", _format_counts(found.deliveries)),
+            ("lanes", f"{found.lanes:,}"),
+            ("tokens", _format_counts({name: count for name, count in tokens.items() if count})),
+            ("cost", "" if found.cost is None else f"{found.cost / 1e6:.2f}"),
+            ("on disk", output.format_size(found.size)),
+        ]
+    )
+    if found.busiest:
+        output.write("")
+        rows = [(b.id, b.title or "untitled", f"{b.messages:,}", f"{b.tokens:,}") for b in found.busiest]
+        output.write_table(("id", "title", "messages", "tokens"), rows, flexible=1, right=(2, 3))
 
 
 async def _find_problems(settings: Settings, progress: Progress) -> list[StoreProblem]:
@@ -302,27 +316,6 @@ def _print_problems(problems: list[StoreProblem]) -> None:
         output.warn(f"keryx: {len(problems)} problems found: restore a backup, or export what can be read")
     elif not problems:
         output.write("Everything is in order.")
-
-
-def _print_stats(found: StoreStats) -> None:
-    tokens = msgspec.structs.asdict(found.tokens)
-    output.write_fields(
-        [
-            ("conversations", f"{found.sessions:,} ({found.archived:,} archived, {found.deleted:,} deleted)"),
-            ("from", _format_counts(found.by_surface)),
-            ("messages", f"{found.messages:,} ({_format_counts(found.by_role)})" if found.messages else "0"),
-            ("turns", _format_counts(found.turns)),
-            ("deliveries", _format_counts(found.deliveries)),
-            ("lanes", f"{found.lanes:,}"),
-            ("tokens", _format_counts({name: count for name, count in tokens.items() if count})),
-            ("cost", "" if found.cost is None else f"{found.cost / 1e6:.2f}"),
-            ("on disk", output.format_size(found.size)),
-        ]
-    )
-    if found.busiest:
-        output.write("")
-        rows = [(b.id, b.title or "untitled", f"{b.messages:,}", f"{b.tokens:,}") for b in found.busiest]
-        output.write_table(("id", "title", "messages", "tokens"), rows, flexible=1, right=(2, 3))
 
 
 def _format_counts(counts: dict[str, int]) -> str:

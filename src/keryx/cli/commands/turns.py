@@ -19,17 +19,16 @@ async def turns(*, json: Json = False) -> None:
     """
     async with open_hub() as access:
         found = await access.hub.list_active_turns(access.viewer)
-    if json:
-        output.write_json({"turns": found})
-    elif found:
-        output.write_table(
-            ("turn", "session", "state", "try", "since", "where"),
-            map(_format_row, found),
-            flexible=5,
-            right=(3,),
-        )
-    else:
-        output.write("Nothing runs and nothing waits.")
+    output.write_list(
+        "turns",
+        found,
+        json,
+        heads=("turn", "session", "state", "try", "since", "where"),
+        rows=map(_format_row, found),
+        flexible=5,
+        right=(3,),
+        empty="Nothing runs and nothing waits.",
+    )
 
 
 async def why(
@@ -48,19 +47,19 @@ async def why(
         keryx why 01jd0abcdefghjkmnp.3
     """
     async with open_hub() as access:
-        story = await access.hub.trace(access.viewer, message)
+        trace = await access.hub.trace(access.viewer, message)
     if json:
-        output.write_json(story)
+        output.write_json(trace)
         return
     output.write(
         output.style_text(
-            output.truncate(story.message.text or story.message.role.value, output.terminal_width()), "bold"
+            output.truncate(trace.message.text or trace.message.role.value, output.terminal_width()), "bold"
         )
     )
-    for event in story.events:
+    for event in trace.events:
         moment = f"{event.at.astimezone():%d %b %H:%M:%S}"
         output.write(f"{output.style_text(moment, 'dim')}  {output.sanitize(event.what, one_line=True)}")
-    output.write(f"So: {output.sanitize(story.outcome, one_line=True)}.")
+    output.write(f"So: {output.sanitize(trace.outcome, one_line=True)}.")
 
 
 def _format_row(turn: Turn) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from cyclopts import Parameter
 from keryx.cli import output
 from keryx.cli.options import Json, open_hub, parse_since
 from keryx.core.usage import MILLION, UsageGrouping, UsageTotal
-from keryx.engine.units.usage import BudgetStatus
 
 _BAR_COLUMNS = 24
 
@@ -30,19 +29,33 @@ async def usage(
     async with open_hub() as access:
         if budgets:
             accounts = await access.hub.usage.list_budgets(access.viewer)
-            _print_accounts(accounts, json)
+            output.write_list(
+                "people",
+                accounts,
+                json,
+                heads=("person", "today", "this month", "tokens today", ""),
+                rows=(
+                    (
+                        output.sanitize(a.name or a.principal),
+                        f"{a.today.cost / MILLION:.2f} / {_format_cost_limit(a.budget.day)}",
+                        f"{a.this_month.cost / MILLION:.2f} / {_format_cost_limit(a.budget.month)}",
+                        f"{a.today.tokens} / {a.budget.day_tokens or '∞'}",
+                        "used up" if a.refusal else "",
+                    )
+                    for a in accounts
+                ),
+                flexible=0,
+                empty="Nobody has used anything this month. Budgets are set under [budgets] in keryx.toml.",
+            )
             return
         lines = await access.hub.usage.report(access.viewer, by=by, since=parse_since(since_))
     if json:
         output.write_json({"by": by, "lines": lines})
-    elif lines:
-        _print_usage(by, lines)
-    else:
+        return
+    if not lines:
         output.write("Nothing was used yet: usage is recorded with each answer of a model.")
-
-
-def _print_usage(by: UsageGrouping, lines: list[UsageTotal]) -> None:
-    most = max((_sum_tokens(line) for line in lines), default=0) or 1
+        return
+    most = max(map(_sum_tokens, lines)) or 1
     rows = [
         (
             output.sanitize(line.label),
@@ -57,32 +70,13 @@ def _print_usage(by: UsageGrouping, lines: list[UsageTotal]) -> None:
     output.write_table((by.value, "calls", "tokens in", "tokens out", "cost", ""), rows, flexible=0)
 
 
-def _print_accounts(accounts: list[BudgetStatus], json: bool) -> None:
-    if json:
-        output.write_json({"people": accounts})
-    elif accounts:
-        rows = [
-            (
-                output.sanitize(a.name or a.principal),
-                f"{a.today.cost / MILLION:.2f} / {_format_cost_limit(a.budget.day)}",
-                f"{a.this_month.cost / MILLION:.2f} / {_format_cost_limit(a.budget.month)}",
-                f"{a.today.tokens} / {_format_token_limit(a.budget.day_tokens)}",
-                "used up" if a.refusal else "",
-            )
-            for a in accounts
-        ]
-        output.write_table(("person", "today", "this month", "tokens today", ""), rows, flexible=0)
-    else:
-        output.write("Nobody has used anything this month. Budgets are set under [budgets] in keryx.toml.")
-
-
 def _sum_tokens(line: UsageTotal) -> int:
     t = line.tokens
     return t.input + t.output + t.reasoning + t.cache_read + t.cache_write
 
 
 def _format_cost(line: UsageTotal) -> str:
-    """Estimated where prices come from the configuration; unknown where a call had none."""
+    """Format the cost, with a mark if it is estimated from configured prices or incomplete."""
     if line.unpriced == line.calls:
         return "unknown"
     about = "~" if line.estimated else ""
@@ -92,7 +86,3 @@ def _format_cost(line: UsageTotal) -> str:
 
 def _format_cost_limit(value: float) -> str:
     return f"{value:.2f}" if value else "∞"
-
-
-def _format_token_limit(value: int) -> str:
-    return str(value) if value else "∞"

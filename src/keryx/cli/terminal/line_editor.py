@@ -32,7 +32,7 @@ _PICKER_ROWS = 12
 
 
 class LineEditor:
-    """Reads one line, or several with Alt-Enter. What was typed is remembered over runs, for this person alone."""
+    """Reads one line, or several with Alt-Enter. The history is kept between runs, readable by this user only."""
 
     def __init__(self, history: Path) -> None:
         _create_private_file(history)
@@ -48,7 +48,7 @@ class LineEditor:
         )
 
     async def read(self) -> str | None:
-        """What was typed; `None` if the person leaves. Output of others appears above the line."""
+        """Read a line; return `None` if the user leaves. Other output appears above the line."""
         self._hinted = False
         with patch_stdout(raw=True):
             try:
@@ -79,7 +79,7 @@ class LineEditor:
 
 @contextmanager
 def disable_echo() -> Generator[None]:
-    """What is typed while an answer comes is not echoed into it: the next prompt gets it. Ctrl-C stays a signal."""
+    """Turn off echo during an answer; the next prompt gets what is typed. Ctrl-C stays a signal."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     quiet = termios.tcgetattr(keyboard)
@@ -92,7 +92,7 @@ def disable_echo() -> Generator[None]:
 
 
 async def pick_session(sessions: Sequence[Session]) -> Session | None:
-    """Let a person choose: typing filters, a number or the arrows choose, Enter takes, Escape leaves."""
+    """Let the user pick a session: typing filters, arrows or a number select, Enter accepts, Escape cancels."""
     return await _SessionPicker(sessions).run()
 
 
@@ -127,7 +127,7 @@ class _SessionPicker:
 
     @property
     def _matches(self) -> list[tuple[int, Session]]:
-        """The sessions that fit what was typed: by number, or by every word in the title or id."""
+        """Return the sessions that match the filter: by number, or by all words in the title or id."""
         wanted = self._filter.text.casefold().split()
         numbered = list(enumerate(self._all, start=1))
         if len(wanted) == 1 and wanted[0].isdigit() and 1 <= int(wanted[0]) <= len(numbered):
@@ -141,9 +141,9 @@ class _SessionPicker:
         found = self._matches
         first = max(0, min(self._selected - _PICKER_ROWS // 2, len(found) - _PICKER_ROWS))
         lines: StyleAndTextTuples = []
-        for place, (number, session) in enumerate(found[first : first + _PICKER_ROWS], start=first):
+        for row, (number, session) in enumerate(found[first : first + _PICKER_ROWS], start=first):
             line = _format_choice(number, session)
-            lines.append(("reverse" if place == self._selected else "", f"{line}\n"))
+            lines.append(("reverse" if row == self._selected else "", f"{line}\n"))
         hint = "Enter takes it, arrows move, typing filters, Escape leaves." if found else "Nothing fits."
         return [*lines, ("italic", hint)]
 

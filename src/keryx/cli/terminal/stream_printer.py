@@ -15,13 +15,13 @@ _Segment = tuple[str, bool]
 
 
 class StreamPrinter:
-    """Writes answers while they grow, each character once, whether it is seen first in a draft or in a message.
+    """Prints answers while they grow, each character once, whether it comes first in a draft or in a message.
 
-    While `live` is off, as at a prompt, drafts are kept back and a message appears when it is whole. A `bare`
-    stream is for pipes: stdout gets the words of answers and nothing else, notices go to stderr."""
+    While `live` is off, as at a prompt, drafts are held back and messages are printed when they are complete. With
+    `piped`, stdout gets only the text of answers, and notices go to stderr."""
 
-    def __init__(self, *, bare: bool) -> None:
-        self._piped = bare
+    def __init__(self, *, piped: bool) -> None:
+        self._piped = piped
         self._live = True
         self._own_messages: set[int] = set()
         self._drafts: dict[TurnId, list[DraftChunk]] = {}
@@ -41,14 +41,14 @@ class StreamPrinter:
                 self._catch_up(turn)
 
     def reset(self) -> None:
-        """Another session is shown from now on."""
+        """Forget the session, before another one is shown."""
         self.close_line()
         self._own_messages.clear()
         self._drafts.clear()
         self._written.clear()
 
     def print_snapshot(self, snapshot: SessionSnapshot) -> None:
-        """Begin with a session as it is: its last messages, and what its running turn has said so far."""
+        """Print the current state of a session: its last messages, and the draft of its running turn."""
         if not self._piped:
             self.close_line()
             output.write(transcript.format_heading(snapshot.session))
@@ -59,11 +59,11 @@ class StreamPrinter:
             self.print_draft(snapshot.running.id, snapshot.draft)
 
     def skip_message(self, seq: int) -> None:
-        """The person typed this message here: it is on the screen already."""
+        """Do not print this message: the user typed it here, so it is on the screen already."""
         self._own_messages.add(seq)
 
     def print_draft(self, turn: TurnId, pieces: Sequence[DraftChunk]) -> None:
-        """Text of a running turn that was there before the stream began."""
+        """Print text of a running turn."""
         self._drafts.setdefault(turn, []).extend(pieces)
         if self._live:
             self._catch_up(turn)
@@ -75,13 +75,13 @@ class StreamPrinter:
             self._print_message(change.message)
 
     def print_reply(self, text: str) -> None:
-        """A line of Keryx itself."""
+        """Print a line of Keryx itself."""
         self.close_line()
         output.write(output.wrap(output.sanitize(text)))
         sys.stdout.flush()
 
     def print_notice(self, text: str) -> None:
-        """Something that a person must know beside the conversation."""
+        """Print a notice that is not part of the conversation."""
         self.close_line()
         if self._piped:
             output.warn(text)
@@ -122,11 +122,11 @@ class StreamPrinter:
 
     def _print_notice_message(self, message: Message) -> None:
         if message.seq not in self._own_messages:
-            told = (
+            notices = (
                 compaction.describe_notice(p) if isinstance(p, Notice) else message.text
                 for p in message.parts
             )
-            self.print_notice("\n\n".join(told))
+            self.print_notice("\n\n".join(notices))
 
     def _print_answer(self, message: Message) -> None:
         segments = [
@@ -148,7 +148,7 @@ class StreamPrinter:
         self._written[turn] = sum(len(text) for text, _ in segments)
 
     def _write_segments(self, segments: list[_Segment], done: int) -> None:
-        """Write what comes after the first `done` characters."""
+        """Write everything after the first `done` characters."""
         for text, thought in segments:
             fresh = text[done:]
             done = max(0, done - len(text))

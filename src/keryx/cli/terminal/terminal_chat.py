@@ -29,8 +29,7 @@ SESSION_DELETED = "This conversation was deleted. The next message starts a new 
 
 
 class TerminalChat:
-    """A lane of its own, the session that the lane is in, and a stream that shows it. `asking` is the turn whose agent
-    waits for an answer."""
+    """A chat with a lane of its own, the current session of the lane, and the printer that shows it."""
 
     def __init__(self, app: App, service: Service, stream: StreamPrinter, group: TaskGroup) -> None:
         self.hub = service.hub
@@ -48,15 +47,16 @@ class TerminalChat:
         self._unfinished: list[TurnId] = []
         self._printed_questions: set[QuestionId] = set()
         self._question_open = anyio.Event()
+        # The turn whose agent waits for an answer.
         self.asking_turn: TurnId | None = None
 
     async def resume(self, session: SessionId) -> None:
-        """Take up a session in this lane: show its last messages, and what happens from there on."""
+        """Switch the lane to a session: print its last messages, and follow its changes."""
         await self.hub.lanes.switch(self.viewer, self._build_inbound(""), session)
         await self._open_session(session)
 
     async def send(self, text: str) -> Receipt:
-        """Give the hub what was typed. A command may lead the lane elsewhere; the stream goes along."""
+        """Send a line to the hub. If a command switches the lane to another session, follow that one."""
         async with self._print_lock:
             cursor = await self.hub.head_cursor()
             receipt = await self.hub.receive(self._build_inbound(text))
@@ -76,7 +76,7 @@ class TerminalChat:
         return receipt
 
     async def wait_for_end(self, turn: TurnId) -> TurnState:
-        """Wait until a turn has ended, and for the one that it was merged into."""
+        """Wait for the end of a turn, or of the turn that it was merged into."""
         await self._end_event(turn).wait()
         state = self._states[turn]
         if state is TurnState.MERGED:
@@ -85,21 +85,21 @@ class TerminalChat:
         return state
 
     async def wait_for_end_or_question(self, turn: TurnId) -> TurnState | None:
-        """Wait until a turn has ended, or until something is asked here: then `None`."""
+        """Wait for the end of a turn. Return `None` if an agent asks a question before that."""
         state: TurnState | None = None
         async with anyio.create_task_group() as group:
 
-            async def asked() -> None:
+            async def cancel_when_asked() -> None:
                 await self._question_open.wait()
                 group.cancel_scope.cancel()
 
-            group.start_soon(asked)
+            group.start_soon(cancel_when_asked)
             state = await self.wait_for_end(turn)
             group.cancel_scope.cancel()
         return state
 
     async def wait_for_unfinished(self) -> None:
-        """Wait for the turns that ran or waited when the session was entered, or until something is asked."""
+        """Wait for the turns that were unfinished when the session was opened, or until a question is asked."""
         while self._unfinished:
             if await self.wait_for_end_or_question(self._unfinished[0]) is None:
                 return
@@ -124,7 +124,7 @@ class TerminalChat:
     async def _open_session(self, session: SessionId, *, known: SessionId | None = None) -> None:
         snapshot = await self.hub.open(self.viewer, session, limit=SHOWN_MESSAGES)
         if known and snapshot.session.parent == known:
-            # The words of a copy are on the screen already.
+            # The messages of a fork are on the screen already.
             snapshot = msgspec.structs.replace(snapshot, messages=[])
         self.stream.print_snapshot(snapshot)
         self._unfinished = [t.id for t in (snapshot.running, *snapshot.queue) if t]
@@ -160,7 +160,7 @@ class TerminalChat:
                 await self._print_questions()
 
     async def _reload(self, session: SessionId) -> Cursor:
-        """This process slept for so long that nobody tells any more what happened: show the session as it is now."""
+        """Print the current state of the session, after the feed was trimmed beyond our cursor."""
         snapshot = await self.hub.open(self.viewer, session, limit=SHOWN_MESSAGES)
         async with self._print_lock:
             self.stream.reset()
@@ -171,7 +171,7 @@ class TerminalChat:
         return snapshot.cursor
 
     async def _print_questions(self) -> None:
-        """Show what is asked in this session and was not shown yet."""
+        """Print the open questions of this session that were not printed yet."""
         found = [a for a in await self.hub.questions.list_open(self.viewer) if a.session == self.session]
         for asked in found:
             if asked.id not in self._printed_questions:
@@ -195,7 +195,7 @@ class TerminalChat:
             self._close_session()
 
     def _record_end(self, turn: TurnId, state: TurnState) -> None:
-        """Tell whoever waits for a turn, if it has ended."""
+        """Wake up those who wait for the turn, if it has ended."""
         if state.finished:
             self._states[turn] = state
             self._end_event(turn).set()
@@ -216,19 +216,18 @@ class TerminalChat:
 
 @asynccontextmanager
 async def open_chat(app: App, stream: StreamPrinter, *, kind: str) -> AsyncGenerator[TerminalChat]:
-    """A conversation with the engine at work for it: its turns are run here unless a node is faster."""
+    """Open a chat with the engine: its turns run in this process unless a node claims them first."""
     async with shutdown.open_service(app, kind) as service, anyio.create_task_group() as group:
         yield TerminalChat(app, service, stream, group)
         group.cancel_scope.cancel()
 
 
 def new_id() -> str:
-    """An id that nothing else has."""
     return ids.new(datetime.now(UTC))
 
 
 def build_source(app: App) -> Source:
-    """A place of its own for each run of a command."""
+    """Build a source with a chat of its own for each run of a command."""
     return Source(
         platform="cli",
         chat=new_id(),

@@ -32,7 +32,7 @@ _MAX_TOOL_COLUMNS = 100
 
 
 def login_name() -> str:
-    """The name of the person at this terminal."""
+    """Return the login name of the user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -40,7 +40,7 @@ def login_name() -> str:
 
 
 def format_heading(session: Session) -> str:
-    """A session on one line: what it is called, where it began, how much it holds."""
+    """Format a session on one line: its title, id, surface and number of messages."""
     name = output.style_text(output.sanitize(session.title, one_line=True) or "untitled", "bold")
     ended = f" · ended ({session.end_reason})" if session.end_reason else ""
     facts = f" · {session.id} · {session.surface} · {output.format_count(session.messages, 'message')}{ended}"
@@ -48,10 +48,11 @@ def format_heading(session: Session) -> str:
 
 
 def print_message(message: Message) -> None:
-    """Print a message: who and when, then what, then its marks. Each question stands apart from what was before."""
+    """Print a message: author and time, parts, marks. A user message follows an empty line."""
     if message.role is Role.USER:
         output.write("")
-    output.write(_format_header(message))
+    speaker = output.style_text(format_speaker(message), "name" if message.role is Role.USER else "bold")
+    output.write(speaker + output.style_text(f" · {output.format_time(message.at)} · #{message.seq}", "dim"))
     for line in format_parts(message.parts):
         output.write(output.indent(line, 2))
     for mark in format_marks(message):
@@ -66,7 +67,7 @@ def format_parts(parts: tuple[Part, ...]) -> Iterator[str]:
 
 
 def format_part(part: Part) -> str:
-    """One part of a message; everything but text stands on one line."""
+    """Format one part of a message; all but text and reasoning on one line."""
     match part:
         case Text(text):
             return output.sanitize(text).rstrip("\n")
@@ -103,7 +104,7 @@ def format_marks(message: Message) -> Iterator[str]:
 
 
 def format_speaker(message: Message) -> str:
-    """Who speaks: the person by name and place, the agent, a tool, or Keryx itself."""
+    """Return the speaker: the user by name and surface, the agent, a tool, or Keryx itself."""
     match message.role:
         case Role.USER:
             name = output.sanitize(message.author, one_line=True) or "person"
@@ -114,11 +115,6 @@ def format_speaker(message: Message) -> str:
             return "tool"
         case Role.NOTICE:
             return "keryx"
-
-
-def _format_header(message: Message) -> str:
-    who = output.style_text(format_speaker(message), "name" if message.role is Role.USER else "bold")
-    return who + output.style_text(f" · {output.format_time(message.at)} · #{message.seq}", "dim")
 
 
 def _tool_columns() -> int:
