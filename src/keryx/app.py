@@ -67,7 +67,7 @@ class App(BaseApp):
                 yield service
 
     def _describe_place(self, reading: TurnInput, turn: Turn) -> str:
-        """Describe the chat for the prompt. The same lane gives the same bytes for every turn."""
+        """Describe the chat for the prompt. The text is the same for every turn of a lane."""
         return place.describe(
             reading.place_facts, self.usable_adapters, self.settings.profiles, salt=self._salt
         )

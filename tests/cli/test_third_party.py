@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.messages import words
-from keryx.core.ports.adapter import Capabilities, Inbound, Link
+from keryx.core.messages import text_parts
+from keryx.core.ports.adapter import Capabilities, InboundMessage, LinkState
 from keryx.core.source import ChatType, Source
 
 
@@ -34,12 +34,12 @@ class Pigeon:
     def __init__(self, loft):
         self.loft = loft
 
-    async def listen(self, door):
-        door.report(Link.CONNECTED)
+    async def listen(self, context):
+        context.report(LinkState.CONNECTED)
         source = Source(platform="carrier", account="grey", chat="1", chat_type=ChatType.DM, user="ann")
         reply = Target("carrier", "grey", "1")
-        said = words((self.loft / "said").read_text())
-        await door.receive(Inbound(event="1", source=source, parts=said, surface="carrier", reply=reply))
+        parts = text_parts((self.loft / "said").read_text())
+        await context.receive(InboundMessage(event="1", source=source, parts=parts, surface="carrier", reply=reply))
         await asyncio.Event().wait()
 
     async def typing(self, target):
@@ -48,9 +48,9 @@ class Pigeon:
     def parts(self, text):
         return [text]
 
-    async def send(self, parcel):
-        (self.loft / "answer").write_text(parcel.text)
-        return parcel.key
+    async def send(self, part):
+        (self.loft / "answer").write_text(part.text)
+        return part.key
 '''
 
 

@@ -98,7 +98,7 @@ async def telegram(
 
 def _read_bot_token(file: Path | None) -> str:
     if file is not None:
-        return _read_secret_file(file)
+        return _read_secret_file(file, required=False)
     if token := os.environ.get(TELEGRAM_VARIABLE, "").strip():
         return token
     if not sys.stdin.isatty():
@@ -233,12 +233,12 @@ def _ask(question: str, *, hidden: bool = False, empty: bool = False) -> str:
     return line
 
 
-def _read_secret_file(path: Path) -> str:
+def _read_secret_file(path: Path, *, required: bool = True) -> str:
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as exc:
         raise Invalid(f"{path} cannot be read: {exc}") from exc
-    if not text:
+    if required and not text:
         raise Invalid(f"{path} is empty")
     return text
 

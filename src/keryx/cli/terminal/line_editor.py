@@ -92,7 +92,7 @@ def disable_echo() -> Generator[None]:
 
 
 async def pick_session(sessions: Sequence[Session]) -> Session | None:
-    """Let the user pick a session: typing filters, arrows or a number select, Enter accepts, Escape cancels."""
+    """Show a list to pick a session from: typing filters, arrows or a number select, Enter accepts, Escape cancels."""
     return await _SessionPicker(sessions).run()
 
 
