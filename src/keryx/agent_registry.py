@@ -55,7 +55,7 @@ def _open_agent(
         case AgentKind.PYTHON:
             return _wrap_agent(python.load(configured.path))
         case AgentKind.ACP:
-            return AcpAgent(name, configured, work=settings.folder / "work", clock=clock)
+            return AcpAgent(name, configured, work_folder=settings.folder / "work", clock=clock)
         case AgentKind.LLM | AgentKind.LOCAL:
             chosen = msgspec.structs.replace(
                 settings, agent=configured.kind.value, model=configured.model or settings.model

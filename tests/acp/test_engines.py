@@ -107,8 +107,8 @@ async def editor(database: Database, name: str) -> AsyncGenerator[Editor]:
                 OPERATORS,
                 clock,
                 pin=service.worker.id,
-                lender=EditorTools(),
-                setup=EditorServerSettings(version="0"),
+                workspaces=EditorTools(),
+                settings=EditorServerSettings(version="0"),
                 source=ours,
                 target=out,
             )

@@ -27,18 +27,18 @@ _TOOLS = {
 
 
 async def serve(hub: Hub, viewer: Viewer, *, version: str) -> None:
-    """Answer what comes on stdin until it ends. Everything is found and read in the name of `viewer`; nothing is changed."""
+    """Serve requests on stdin until it ends. All reads are those of `viewer`; nothing is written."""
 
-    async def listed(_: object, __: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(_: object, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=_list_tools())
 
-    async def called(_: object, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(_: object, params: CallToolRequestParams) -> CallToolResult:
         try:
             return _build_result(await _call_tool(hub, viewer, params.name, params.arguments or {}))
         except KeryxError as exc:
             return _build_result(str(exc), failed=True)
 
-    server = Server("keryx", version=version, on_list_tools=listed, on_call_tool=called)
+    server = Server("keryx", version=version, on_list_tools=list_tools, on_call_tool=call_tool)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
@@ -59,6 +59,6 @@ def _list_tools() -> list[Tool]:
 
 
 def _build_result(text: str, *, failed: bool = False) -> CallToolResult:
-    # Any text may be stored, and JSON takes no half characters.
+    # Stored text may contain lone surrogates, which JSON cannot encode.
     clean = text.encode("utf-8", "replace").decode()
     return CallToolResult(content=[TextContent(text=clean)], is_error=failed)

@@ -34,14 +34,14 @@ def player(
     folder: Path,
     *options: str,
     clock: Clock | None = None,
-    patience: AgentTimeouts = DEFAULT_TIMEOUTS,
+    timeouts: AgentTimeouts = DEFAULT_TIMEOUTS,
     **fields: Any,
 ) -> AcpAgent:
     """The player as an agent; `fields` are those of its configuration."""
     (folder / "store").mkdir(exist_ok=True)
     configured = AgentConfig(kind=AgentKind.ACP, command=command(folder, *options), **fields)
     return AcpAgent(
-        "player", configured, work=folder / "work", clock=clock or SystemClock(), patience=patience
+        "player", configured, work_folder=folder / "work", clock=clock or SystemClock(), timeouts=timeouts
     )
 
 

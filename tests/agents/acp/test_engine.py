@@ -115,7 +115,7 @@ async def test_keryx_itself_can_be_the_agent(database: Database, tmp_path: Path)
         env={"KERYX_HOME": f"text:{home}", "KERYX_AGENT": "text:echo"},
     )
     for question in ("hello there", "!tool grep x"):
-        agent = AcpAgent("inner", inner, work=tmp_path / "work", clock=SystemClock())
+        agent = AcpAgent("inner", inner, work_folder=tmp_path / "work", clock=SystemClock())
         async with world_of(database, agent) as world:
             turn = await world.ask(question)
             shown = await world.transcript(turn.session)

@@ -66,7 +66,7 @@ async def test_a_cancel_is_obeyed_and_the_same_process_goes_on(tmp_path: Path) -
 
 async def test_an_ignored_cancel_ends_the_process_and_the_next_turn_resumes(tmp_path: Path) -> None:
     talk = Talk()
-    async with player(tmp_path, "bad=deaf", patience=HASTY) as agent:
+    async with player(tmp_path, "bad=deaf", timeouts=HASTY) as agent:
         session, pid = (await talk.say(agent, "session")).split()
         await leave(agent, talk, "silence")
         again, other = (await talk.say(agent, "session")).split()
@@ -103,7 +103,7 @@ async def test_silence_is_told_once_and_offers_a_way_out(tmp_path: Path) -> None
 
 
 async def test_an_agent_that_says_nothing_at_all_is_given_up(tmp_path: Path) -> None:
-    async with player(tmp_path, "bad=mute", patience=AgentTimeouts(open=timedelta(seconds=0.2))) as agent:
+    async with player(tmp_path, "bad=mute", timeouts=AgentTimeouts(open=timedelta(seconds=0.2))) as agent:
         with pytest.raises(AgentFailed, match=r"did not answer session/new within 0\.2 s"):
             await Talk().events(agent, "hello")
 
@@ -111,7 +111,7 @@ async def test_an_agent_that_says_nothing_at_all_is_given_up(tmp_path: Path) -> 
 async def test_a_program_that_does_not_speak_the_protocol_is_given_up(tmp_path: Path) -> None:
     mute = AgentConfig(kind=AgentKind.ACP, command=(sys.executable, "-c", "import time; time.sleep(600)"))
     hasty = AgentTimeouts(start=timedelta(seconds=0.2))
-    async with AcpAgent("mute", mute, work=tmp_path, clock=SystemClock(), patience=hasty) as agent:
+    async with AcpAgent("mute", mute, work_folder=tmp_path, clock=SystemClock(), timeouts=hasty) as agent:
         with pytest.raises(AgentFailed, match=r"did not answer initialize within 0\.2 s"):
             await Talk().events(agent, "hello")
 
@@ -186,7 +186,7 @@ async def test_another_version_of_the_protocol_is_told(tmp_path: Path) -> None:
 
 async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
     missing = AgentConfig(kind=AgentKind.ACP, command=("no-such-agent",))
-    async with AcpAgent("gone", missing, work=tmp_path, clock=SystemClock()) as agent:
+    async with AcpAgent("gone", missing, work_folder=tmp_path, clock=SystemClock()) as agent:
         with pytest.raises(AgentFailed, match="there is no program 'no-such-agent'"):
             await Talk().events(agent, "hello")
 
@@ -200,7 +200,7 @@ async def test_a_deaf_turn_in_a_shared_process_does_not_harm_the_others(tmp_path
         return "allow"
 
     other.ask = ask
-    async with player(tmp_path, "bad=deaf", patience=HASTY, shared=True) as agent:
+    async with player(tmp_path, "bad=deaf", timeouts=HASTY, shared=True) as agent:
         await deaf.say(agent, "hello")
         asking = asyncio.create_task(other.say(agent, "ask"))
         await leave(agent, deaf, "silence")
@@ -214,7 +214,7 @@ async def test_whatever_the_agent_started_ends_with_it(tmp_path: Path) -> None:
     script.write_text(f"sleep 600 & echo $! > {tmp_path}/pid\nexec {' '.join(command(tmp_path))}\n")
     (tmp_path / "store").mkdir()
     wrapped = AgentConfig(kind=AgentKind.ACP, command=("/bin/sh", str(script)))
-    async with AcpAgent("wrapped", wrapped, work=tmp_path / "work", clock=SystemClock()) as agent:
+    async with AcpAgent("wrapped", wrapped, work_folder=tmp_path / "work", clock=SystemClock()) as agent:
         assert await Talk().say(agent, "hello") == "Hello."
         pid = (tmp_path / "pid").read_text()
         assert alive(pid)

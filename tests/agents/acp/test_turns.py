@@ -311,5 +311,5 @@ async def test_idle_processes_are_ended_when_there_are_too_many(tmp_path: Path) 
 async def test_an_agent_on_the_python_library_answers(tmp_path: Path) -> None:
     program = Path(__file__).with_name("library_agent.py")
     configured = AgentConfig(kind=AgentKind.ACP, command=(sys.executable, str(program)))
-    async with AcpAgent("library", configured, work=tmp_path, clock=SystemClock()) as agent:
+    async with AcpAgent("library", configured, work_folder=tmp_path, clock=SystemClock()) as agent:
         assert await Talk().say(agent, "hello") == "hello"

@@ -29,23 +29,22 @@ from keryx.jsonrpc.values import Json
 
 
 class AcpAgent:
-    """Runs turns in processes of the configured program: one for each session, or one for all. Nothing is started
-    before a turn needs it, and everything has ended when the block ends."""
+    """Use it as a context manager: processes start when a turn needs them, and all have ended after the block."""
 
     def __init__(
         self,
         name: str,
-        configured: AgentConfig,
+        config: AgentConfig,
         *,
-        work: Path,
+        work_folder: Path,
         clock: Clock,
-        patience: AgentTimeouts = DEFAULT_TIMEOUTS,
+        timeouts: AgentTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self.name = name
-        self._config = configured
-        self._work_folder = work
+        self._config = config
+        self._work_folder = work_folder
         self._clock = clock
-        self._timeouts = patience
+        self._timeouts = timeouts
         self._group: TaskGroup | None = None
         self._processes: dict[str, AgentProcess] = {}
         self._start_locks: dict[str, asyncio.Lock] = {}
@@ -62,174 +61,178 @@ class AcpAgent:
         assert self._group is not None
         group, self._group = self._group, None
         group.cancel_scope.cancel()
-        # What ended the block is no failure of the group, and must not come out as one.
+        # An exception that ends the block is not one of the group: do not wrap it in an exception group.
         await group.__aexit__(None, None, None)
 
     async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
-        while settling := self._cancelling.get(context.session):
-            await settling.wait()
-        line: AgentProcess | None = None
+        while cancelling := self._cancelling.get(context.session):
+            await cancelling.wait()
+        process: AgentProcess | None = None
         try:
             cwd = agent_process.prepare_folder(self._config, context.cwd, self._work_folder / context.session)
-            line = await self._get_process(context.session, cwd)
-            line.running_turns += 1
-            async with aclosing(self._run_turn(line, context, cwd)) as events:
+            process = await self._get_process(context.session, cwd)
+            process.running_turns += 1
+            async with aclosing(self._run_turn(process, context, cwd)) as events:
                 async for event in events:
                     yield event
         except (RpcError, AgentUnavailable) as exc:
-            raise agent_process.build_failure(self.name, self._config, line, exc) from exc
+            raise agent_process.build_failure(self.name, self._config, process, exc) from exc
         finally:
-            if line:
-                line.running_turns -= 1
-                line.used_at = self._clock.monotonic()
-                if line.stopping and not line.running_turns:
-                    self._stop_soon(line)
+            if process:
+                process.running_turns -= 1
+                process.used_at = self._clock.monotonic()
+                if process.stopping and not process.running_turns:
+                    self._stop_soon(process)
 
     async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None:
-        """The title that the agent gave to its session, if it gave one."""
-        found = self._titles.pop(context.session, "")
-        return (found, Usage()) if found else None
+        """Return the title that the agent gave to its session, if any."""
+        title = self._titles.pop(context.session, "")
+        return (title, Usage()) if title else None
 
     async def _run_turn(
-        self, line: AgentProcess, context: TurnContext, cwd: str
+        self, process: AgentProcess, context: TurnContext, cwd: str
     ) -> AsyncGenerator[AgentEvent, None]:
         stored = context.bindings.get(self.name)
-        attached = await self._open_session(line, context, stored, cwd)
-        held = attached.session
-        if attached.warning:
-            yield NoticeEvent(attached.warning, WARNING_KIND)
-        known = None if attached.is_new else stored
-        past = await context.history()
-        asked = await prompt_run.build_prompt(
-            context, past, line.capabilities, known, place=held.place_digest
+        opened = await self._open_session(process, context, stored, cwd)
+        session = opened.session
+        if opened.warning:
+            yield NoticeEvent(opened.warning, WARNING_KIND)
+        history = await context.history()
+        blocks = await prompt_run.build_prompt(
+            context,
+            history,
+            process.capabilities,
+            None if opened.is_new else stored,
+            place_digest=session.place_digest,
         )
-        held.place_digest, held.turn = prompt_run.digest_place(context.place), context.turn
-        yield BindingEvent(self._build_binding(held, context, past))
-        for told in await self._apply_settings(line, held, context, stored):
-            yield NoticeEvent(told)
-        while asked:
-            async with aclosing(self._run_prompt(line, held, context, past, asked)) as events:
+        session.place_digest, session.turn = prompt_run.digest_place(context.place), context.turn
+        yield BindingEvent(self._build_binding(session, context, history))
+        for notice in await self._apply_settings(process, session, context, stored):
+            yield NoticeEvent(notice)
+        while blocks:
+            async with aclosing(self._run_prompt(process, session, context, history, blocks)) as events:
                 async for event in events:
                     yield event
-            steered = await context.fetch_new_messages()
-            asked = await prompt_run.build_blocks(context, line.capabilities, steered) if steered else []
-        yield BindingEvent(self._build_binding(held, context, past))
-        if held.title:
-            self._titles[context.session] = held.title
+            new = await context.fetch_new_messages()
+            blocks = await prompt_run.build_blocks(context, process.capabilities, new) if new else []
+        yield BindingEvent(self._build_binding(session, context, history))
+        if session.title:
+            self._titles[context.session] = session.title
 
     async def _run_prompt(
         self,
-        line: AgentProcess,
-        held: AgentSession,
+        process: AgentProcess,
+        session: AgentSession,
         context: TurnContext,
-        past: Sequence[Message],
-        asked: list[Json],
+        history: Sequence[Message],
+        blocks: list[Json],
     ) -> AsyncGenerator[AgentEvent, None]:
-        roots = AllowedFolders([held.cwd, *self._folders])
+        folders = AllowedFolders([session.cwd, *self._folders])
         # Commands see no variable that was configured for the agent alone.
-        terminals = Terminals(roots, child_process.build_environment({}), held.cwd)
-        telling = UpdateTranslator(
+        terminals = Terminals(folders, child_process.build_environment({}), session.cwd)
+        translator = UpdateTranslator(
             self.name,
-            held,
-            replay=ReplayFilter(held.known_ids, past, context.turn),
-            terminal=terminals.get_output,
+            session,
+            replay=ReplayFilter(session.known_ids, history, context.turn),
+            read_terminal=terminals.get_output,
         )
-        desk = ClientServices(
-            line.connection,
+        services = ClientServices(
+            process.connection,
             context,
-            roots=roots,
+            folders=folders,
             terminals=terminals,
             files=self._config.files,
             terminal=self._config.terminal,
-            known=telling.tool_calls.find,
+            find_tool_call=translator.tool_calls.find,
         )
-        talk = PromptRun(
-            line.connection,
-            held.id,
-            telling=telling,
-            desk=desk,
+        run = PromptRun(
+            process.connection,
+            session.id,
+            translator=translator,
+            services=services,
             clock=self._clock,
-            stall=self._config.stall,
+            stall_after=self._config.stall,
         )
-        ended = False
+        completed = False
         try:
-            async with aclosing(talk.events(asked)) as events:
+            async with aclosing(run.events(blocks)) as events:
                 async for event in events:
                     yield event
-            ended = True
+            completed = True
         finally:
-            if ended or not talk.open:
-                await talk.close()
+            if completed or not run.open:
+                await run.close()
             elif self._group:
-                settled = self._cancelling[context.session] = asyncio.Event()
-                self._group.start_soon(self._cancel_prompt, line, talk, context.session, settled)
+                done = self._cancelling[context.session] = asyncio.Event()
+                self._group.start_soon(self._cancel_prompt, process, run, context.session, done)
 
     async def _cancel_prompt(
-        self, line: AgentProcess, talk: PromptRun, session: SessionId, settled: asyncio.Event
+        self, process: AgentProcess, run: PromptRun, session: SessionId, done: asyncio.Event
     ) -> None:
-        """Bring an agent that was left in the middle to rest; one that does not react is killed, and started again when
-        it is needed. Other turns in the same process are let to their end first."""
+        """Cancel a prompt whose turn was left early. If the agent does not react, its process is stopped as soon as no
+        other turn runs in it; the next turn starts a new one."""
         try:
-            if not await talk.cancel(self._timeouts.cancel.total_seconds()):
-                line.stopping = True
-                if not line.running_turns:
-                    await line.connection.process.stop()
+            if not await run.cancel(self._timeouts.cancel.total_seconds()):
+                process.stopping = True
+                if not process.running_turns:
+                    await process.connection.process.stop()
         finally:
             self._cancelling.pop(session, None)
-            settled.set()
+            done.set()
 
     async def _open_session(
-        self, line: AgentProcess, context: TurnContext, stored: Binding | None, cwd: str
+        self, process: AgentProcess, context: TurnContext, stored: Binding | None, cwd: str
     ) -> OpenResult:
-        """The session that continues this conversation. One that somebody else has driven since is opened anew."""
-        held = line.sessions.get(stored.id) if stored else None
-        if held and stored and held.turn == stored.turn:
-            return OpenResult(held)
-        where = agent_process.find_folder(stored, cwd)
-        found = await open_session(
-            line.connection,
-            line.capabilities,
+        """Return the agent's session for this conversation. One that another process has used since is opened again."""
+        session = process.sessions.get(stored.id) if stored else None
+        if session and stored and session.turn == stored.turn:
+            return OpenResult(session)
+        opened = await open_session(
+            process.connection,
+            process.capabilities,
             stored,
-            cwd=where,
+            cwd=agent_process.find_folder(stored, cwd),
             folders=self._folders,
             seconds=self._timeouts.open.total_seconds(),
         )
-        line.sessions[found.session.id] = found.session
-        return found
+        process.sessions[opened.session.id] = opened.session
+        return opened
 
     async def _apply_settings(
-        self, line: AgentProcess, held: AgentSession, context: TurnContext, stored: Binding | None
+        self, process: AgentProcess, session: AgentSession, context: TurnContext, stored: Binding | None
     ) -> list[str]:
-        """Set what is wanted and not in force; gives a sentence for each wish that the agent does not know."""
-        wishes = (
+        """Apply the wanted model, mode and effort; return a sentence for each value that the agent does not offer."""
+        settings = (
             (MODEL, context.settings.model or self._config.model, stored.model if stored else ""),
             (MODE, self._config.mode, stored.mode if stored else ""),
             (EFFORT, context.settings.effort, ""),
         )
-        told: list[str] = []
-        for what, asked, before in wishes:
-            wanted = asked or before
-            if not wanted or await held.select(line.connection, what, wanted) or not asked:
+        notices: list[str] = []
+        for what, requested, before in settings:
+            wanted = requested or before
+            if not wanted or await session.select(process.connection, what, wanted) or not requested:
                 continue
-            if (what, wanted) not in held.reported_unknown:
-                held.reported_unknown.add((what, wanted))
-                offered = ", ".join(held.list_choices(what)[:20]) or "none to choose from"
-                told.append(
+            if (what, wanted) not in session.reported_unknown:
+                session.reported_unknown.add((what, wanted))
+                offered = ", ".join(session.list_choices(what)[:20]) or "none to choose from"
+                notices.append(
                     f"The agent {self.name} has no {what.replace('_', ' ')} {wanted!r}. It has: {offered}."
                 )
-        return told
+        return notices
 
-    def _build_binding(self, held: AgentSession, context: TurnContext, past: Sequence[Message]) -> Binding:
+    def _build_binding(
+        self, session: AgentSession, context: TurnContext, history: Sequence[Message]
+    ) -> Binding:
         return Binding(
             agent=self.name,
-            id=held.id,
-            cwd=held.cwd,
+            id=session.id,
+            cwd=session.cwd,
             turn=context.turn,
-            seq=max((m.seq for m in past), default=0),
-            place=held.place_digest,
-            model=held.get_current(MODEL),
-            mode=held.get_current(MODE),
-            meter=held.meter,
+            seq=max((m.seq for m in history), default=0),
+            place=session.place_digest,
+            model=session.get_current(MODEL),
+            mode=session.get_current(MODE),
+            meter=session.meter,
         )
 
     @property
@@ -237,17 +240,17 @@ class AcpAgent:
         return [str(Path(folder).expanduser()) for folder in self._config.folders]
 
     async def _get_process(self, session: SessionId, cwd: str) -> AgentProcess:
-        """A process for the session, started if there is none."""
+        """Return the process for the session; start it if there is none."""
         key = "" if self._config.shared else str(session)
         async with self._start_locks.setdefault(key, asyncio.Lock()):
-            found = self._processes.get(key)
-            if found and found.usable:
-                return found
+            process = self._processes.get(key)
+            if process and process.usable:
+                return process
             self._evict_idle()
             return await self._start_process(key, cwd)
 
     def _evict_idle(self) -> None:
-        """End the process that was idle for longest when there are as many as may be."""
+        """Stop the process that was idle for longest if the maximum number runs."""
         idle = sorted(
             (entry for entry in self._processes.values() if not entry.running_turns),
             key=lambda entry: entry.used_at,
@@ -257,44 +260,46 @@ class AcpAgent:
             self._stop_soon(idle[0])
 
     async def _start_process(self, key: str, cwd: str) -> AgentProcess:
-        line = await agent_process.start(self.name, self._config, cwd=cwd, began=self._clock.monotonic())
+        process = await agent_process.start(
+            self.name, self._config, cwd=cwd, started_at=self._clock.monotonic()
+        )
         if self._group is None:
-            await line.connection.process.stop()
+            await process.connection.process.stop()
             raise AgentUnavailable("Keryx is ending")
-        self._processes[key] = line
-        self._group.start_soon(self._supervise, key, line)
+        self._processes[key] = process
+        self._group.start_soon(self._supervise, key, process)
         try:
             await agent_process.initialize_process(
-                line, self._config, seconds=self._timeouts.start.total_seconds()
+                process, self._config, seconds=self._timeouts.start.total_seconds()
             )
         except BaseException:
-            line.stopping = True
-            self._stop_soon(line)
+            process.stopping = True
+            self._stop_soon(process)
             raise
-        return line
+        return process
 
-    async def _supervise(self, key: str, line: AgentProcess) -> None:
-        """Hold a process until it ends, by itself or because nobody needs it."""
+    async def _supervise(self, key: str, process: AgentProcess) -> None:
+        """Read from a process until it ends, by itself or because it is idle."""
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._stop_when_idle, line)
-                await line.connection.run()
+                group.start_soon(self._stop_when_idle, process)
+                await process.connection.run()
                 group.cancel_scope.cancel()
         finally:
-            if self._processes.get(key) is line:
+            if self._processes.get(key) is process:
                 del self._processes[key]
                 self._titles.pop(SessionId(key), None)
-            await line.connection.process.stop()
+            await process.connection.process.stop()
 
-    async def _stop_when_idle(self, line: AgentProcess) -> None:
+    async def _stop_when_idle(self, process: AgentProcess) -> None:
         idle = self._config.idle.total_seconds()
         while True:
-            await self._clock.sleep(max(1.0, line.used_at + idle - self._clock.monotonic()))
-            if not line.running_turns and self._clock.monotonic() - line.used_at >= idle:
-                line.stopping = True
-                await line.connection.process.stop()
+            await self._clock.sleep(max(1.0, process.used_at + idle - self._clock.monotonic()))
+            if not process.running_turns and self._clock.monotonic() - process.used_at >= idle:
+                process.stopping = True
+                await process.connection.process.stop()
                 return
 
-    def _stop_soon(self, line: AgentProcess) -> None:
+    def _stop_soon(self, process: AgentProcess) -> None:
         if self._group:
-            self._group.start_soon(line.connection.process.stop)
+            self._group.start_soon(process.connection.process.stop)

@@ -23,10 +23,11 @@ _LOGIN_TIMEOUT_SECONDS = 60.0
 
 
 class AgentTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """`start` is for the first answer of a process, `open` for a session, `cancel` for the end of a cancelled turn."""
-
+    # Until a new process answers `initialize`.
     start: timedelta = timedelta(seconds=60)
+    # Until a session is open.
     open: timedelta = timedelta(seconds=120)
+    # Until a cancelled prompt has ended; then the process is killed.
     cancel: timedelta = timedelta(seconds=10)
 
 
@@ -34,90 +35,88 @@ DEFAULT_TIMEOUTS = AgentTimeouts()
 
 
 class AgentProcess:
-    """`busy` are the agent's sessions at work; `doomed`: it takes no new ones and ends with the last of them."""
-
-    def __init__(self, connection: AgentConnection, *, began: float) -> None:
+    def __init__(self, connection: AgentConnection, *, started_at: float) -> None:
         self.connection = connection
         self.capabilities = AgentCapabilities(protocol=0)
         self.sessions: dict[str, AgentSession] = {}
         self.running_turns = 0
+        # It takes no new turns, and is stopped when the last one has ended.
         self.stopping = False
-        self.used_at = began
+        # The monotonic time at which its last turn ended.
+        self.used_at = started_at
 
     @property
     def usable(self) -> bool:
         return not self.stopping and not self.connection.closed.is_set()
 
 
-async def start(name: str, configured: AgentConfig, *, cwd: str, began: float) -> AgentProcess:
-    """Start the program. Raises `AgentFailed` if it cannot be started."""
-    program = configured.command[0]
+async def start(name: str, config: AgentConfig, *, cwd: str, started_at: float) -> AgentProcess:
+    """Start the program. Raise `AgentFailed` if that is not possible."""
+    program = config.command[0]
     env = child_process.build_environment(
-        await anyio.to_thread.run_sync(partial(_read_secrets, name, configured))
+        await anyio.to_thread.run_sync(partial(_read_secrets, name, config))
     )
     if shutil.which(program, path=env.get("PATH")) is None:
         raise AgentFailed(f"The agent {name} cannot be started: there is no program {program!r} here.")
     try:
-        running = await child_process.start(configured.command, env=env, cwd=cwd)
+        process = await child_process.start(config.command, env=env, cwd=cwd)
     except OSError as exc:
         raise AgentFailed(f"The agent {name} cannot be started: {exc.strerror} ({exc.filename}).") from exc
-    return AgentProcess(AgentConnection(running, name=name), began=began)
+    return AgentProcess(AgentConnection(process, name=name), started_at=started_at)
 
 
-async def initialize_process(line: AgentProcess, configured: AgentConfig, *, seconds: float) -> None:
-    """Begin the protocol, and log in if a way to is configured. The line's reader must run."""
-    connection = line.connection
-    line.capabilities = await capabilities.initialize(
-        connection, files=configured.files, terminal=configured.terminal, seconds=seconds
+async def initialize_process(process: AgentProcess, config: AgentConfig, *, seconds: float) -> None:
+    """Start the protocol, and log in if a method is config. `connection.run` must be running."""
+    connection = process.connection
+    process.capabilities = await capabilities.initialize(
+        connection, files=config.files, terminal=config.terminal, seconds=seconds
     )
-    if configured.login:
-        await connection.request(
-            "authenticate", {"methodId": configured.login}, seconds=_LOGIN_TIMEOUT_SECONDS
-        )
+    if config.login:
+        await connection.request("authenticate", {"methodId": config.login}, seconds=_LOGIN_TIMEOUT_SECONDS)
 
 
 def build_failure(
-    name: str, configured: AgentConfig, line: AgentProcess | None, error: RpcError | AgentUnavailable
+    name: str, config: AgentConfig, process: AgentProcess | None, error: RpcError | AgentUnavailable
 ) -> AgentFailed:
-    """What a person is told of an agent that does not work."""
+    """Describe the failure to the user."""
     if isinstance(error, RpcError) and error.code == AUTH_REQUIRED:
-        return AgentFailed(format_login_help(name, configured, line.capabilities.logins if line else ()))
+        return AgentFailed(format_login_help(name, config, process.capabilities.logins if process else ()))
     if isinstance(error, RpcError):
         return AgentFailed(f"The agent {name} refused: {str(error).rstrip('.')}. /retry asks again.")
     return AgentFailed(f"The agent {name} does not work: {str(error).rstrip('.')}. /retry asks again.")
 
 
-def format_login_help(name: str, configured: AgentConfig, logins: Sequence[LoginMethod]) -> str:
-    """How to log in, by what the agent says of itself."""
-    ways = [_format_login_method(configured, login) for login in logins]
-    told = f" Ways to: {'; '.join(ways)}." if ways else ""
-    return f"The agent {name} needs a login.{told} Log in on the machine that runs Keryx, then ask again with /retry."
+def format_login_help(name: str, config: AgentConfig, logins: Sequence[LoginMethod]) -> str:
+    """Explain how to log in, with the methods that the agent offers."""
+    methods = [_format_login_method(config, login) for login in logins]
+    offered = f" Ways to: {'; '.join(methods)}." if methods else ""
+    return f"The agent {name} needs a login.{offered} Log in on the machine that runs Keryx, then ask again with /retry."
 
 
-def _format_login_method(configured: AgentConfig, login: LoginMethod) -> str:
+def _format_login_method(config: AgentConfig, login: LoginMethod) -> str:
     if login.command:
-        return f"{login.name}: run `{' '.join((*configured.command, *login.command))}`"
+        return f"{login.name}: run `{' '.join((*config.command, *login.command))}`"
     note = f" ({login.description})" if login.description else ""
     return f"{login.name}{note}: set login = {login.id!r} for this agent"
 
 
-def _read_secrets(name: str, configured: AgentConfig) -> dict[str, str]:
+def _read_secrets(name: str, config: AgentConfig) -> dict[str, str]:
     try:
-        return {key: secrets.read(ref, f"{key} of the agent {name}") for key, ref in configured.env.items()}
+        return {key: secrets.read(ref, f"{key} of the agent {name}") for key, ref in config.env.items()}
     except Invalid as exc:
         raise AgentFailed(str(exc)) from exc
 
 
 def find_folder(stored: Binding | None, cwd: str) -> str:
-    """The folder that a conversation began in while it is there, else the one that it would begin in now."""
+    """Return the folder in which the conversation started if it still exists, else the given one."""
     return stored.cwd if stored and Path(stored.cwd).is_dir() else cwd
 
 
-def prepare_folder(configured: AgentConfig, given: str, own: Path) -> str:
-    """Where a conversation works: the configured folder, else that of its session, else one of its own, made here."""
-    if configured.cwd:
-        return str(Path(configured.cwd).expanduser())
-    if given and Path(given).is_dir():
-        return given
+def prepare_folder(config: AgentConfig, session_cwd: str, own: Path) -> str:
+    """Return the folder of a conversation: the config one, else that of its session, else its own, created here."""
+    if config.cwd:
+        return str(Path(config.cwd).expanduser())
+    if session_cwd and Path(session_cwd).is_dir():
+        return session_cwd
     own.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(own)

@@ -27,13 +27,12 @@ _DRAIN_SECONDS = 10.0
 
 
 class AgentSession:
-    """`turn` is the last one that was put to the agent from here. `known` are the ids of messages and tool calls that
-    came before the running turn."""
-
     def __init__(self, id_: str, cwd: str) -> None:
         self.id = id_
         self.cwd = cwd
+        # The last turn that this process sent to the agent.
         self.turn: TurnId | None = None
+        # Ids of messages and tool calls from before the running turn.
         self.known_ids: set[str] = set()
         self.meter = UsageTotals()
         self.place_digest = ""
@@ -43,21 +42,21 @@ class AgentSession:
         self._modes: Json = {}
         self._models: Json = {}
 
-    def update(self, told: Json) -> None:
-        """Take over the settings from an answer or an update; what it does not speak of stays."""
-        if isinstance(told.get("configOptions"), list):
-            self._options = as_objects(told["configOptions"])
-        if modes := as_object(told.get("modes")):
+    def update(self, fields: Json) -> None:
+        """Take over the settings that a response or an update contains."""
+        if isinstance(fields.get("configOptions"), list):
+            self._options = as_objects(fields["configOptions"])
+        if modes := as_object(fields.get("modes")):
             self._modes = modes
-        if models := as_object(told.get("models")):
+        if models := as_object(fields.get("models")):
             self._models = models
-        if mode := as_text(told.get("currentModeId")):
+        if mode := as_text(fields.get("currentModeId")):
             self._modes = {**self._modes, "currentModeId": mode}
-        if title := as_text(told.get("title")):
+        if title := as_text(fields.get("title")):
             self.title = title
 
     def get_current(self, what: str) -> str:
-        """The model or mode in force; empty if the agent does not tell."""
+        """Return the current model, mode or effort; empty if the agent does not report it."""
         if option := self._find_option(what):
             return as_text(option.get("currentValue"))
         if what == MODE:
@@ -65,7 +64,7 @@ class AgentSession:
         return as_text(self._models.get("currentModelId")) if what == MODEL else ""
 
     def list_choices(self, what: str) -> list[str]:
-        """What may be chosen, in the agent's order."""
+        """Return the values on offer, in the order of the agent."""
         if option := self._find_option(what):
             return [as_text(o.get("value")) for o in _flatten_values(option)]
         if what == MODE:
@@ -75,7 +74,7 @@ class AgentSession:
         return []
 
     async def select(self, connection: AgentConnection, what: str, wanted: str) -> bool:
-        """Set the model, mode or effort unless it is set already. `False` if the agent does not offer it or refuses."""
+        """Set the model, mode or effort unless it is set already. Return `False` if the agent does not offer it or refuses."""
         if wanted == self.get_current(what):
             return True
         if wanted not in self.list_choices(what):
@@ -106,12 +105,11 @@ class AgentSession:
             self._models = {**self._models, "currentModelId": value}
 
     def _find_option(self, what: str) -> Json | None:
-        fitting = (o for o in self._options if what in (o.get("category"), o.get("id")))
-        return next(fitting, None)
+        return next((o for o in self._options if what in (o.get("category"), o.get("id"))), None)
 
 
 def _flatten_values(option: Json) -> Iterator[Json]:
-    """The values of an option, those of groups included."""
+    """Yield the values of an option, including those in groups."""
     for entry in as_objects(option.get("options")):
         if "options" in entry:
             yield from as_objects(entry["options"])
@@ -120,29 +118,30 @@ def _flatten_values(option: Json) -> Iterator[Json]:
 
 
 class OpenResult(msgspec.Struct, frozen=True):
-    """`fresh`: the agent knows nothing of the conversation yet. `warning` says why, where it should have known."""
-
     session: AgentSession
+    # The agent does not know the conversation yet.
     is_new: bool = False
+    # Why it does not, although it had a session for it.
     warning: str = ""
 
 
 async def open_session(
     connection: AgentConnection,
-    abilities: AgentCapabilities,
+    capabilities: AgentCapabilities,
     binding: Binding | None,
     *,
     cwd: str,
     folders: Sequence[str],
     seconds: float,
 ) -> OpenResult:
-    """Resume if the agent can, else load, else begin a new session. Raises `Gone`, and `Fault` if a login is needed."""
+    """Resume the session if the agent can, else load it, else create a new one. Raise `AgentUnavailable`, and `RpcError` if a
+    login is needed."""
     where: Json = {"cwd": cwd, "mcpServers": []}
-    if folders and abilities.folders:
+    if folders and capabilities.folders:
         where["additionalDirectories"] = list(folders)
     if binding is None:
         return OpenResult(await _create_session(connection, where, seconds), is_new=True)
-    method = "session/resume" if abilities.resume else "session/load" if abilities.load else ""
+    method = "session/resume" if capabilities.resume else "session/load" if capabilities.load else ""
     if not method:
         why = "it cannot go on with an earlier conversation"
     else:
@@ -161,35 +160,35 @@ async def _create_session(connection: AgentConnection, where: Json, seconds: flo
     id_ = as_text(answer.get("sessionId"))
     if not id_:
         raise AgentUnavailable("it opened a session and gave no id for it")
-    held = AgentSession(id_, str(where["cwd"]))
-    held.update(answer)
-    return held
+    session = AgentSession(id_, str(where["cwd"]))
+    session.update(answer)
+    return session
 
 
 async def _resume_session(
     connection: AgentConnection, method: str, binding: Binding, where: Json, seconds: float
 ) -> AgentSession:
-    """Whatever the agent replays is dropped, until its answer has come and it has been quiet for a moment."""
-    held = AgentSession(binding.id, binding.cwd)
-    held.meter, held.place_digest = binding.meter, binding.place
-    replay = _ReplayCollector(held)
-    connection.listeners[held.id] = replay.collect
+    """Resume or load a session, and ignore the replayed messages until the agent has responded and stays quiet."""
+    session = AgentSession(binding.id, binding.cwd)
+    session.meter, session.place_digest = binding.meter, binding.place
+    replay = _ReplayCollector(session)
+    connection.listeners[session.id] = replay.collect
     try:
-        answer = await connection.request(method, {**where, "sessionId": held.id}, seconds=seconds)
-        held.update(answer)
+        answer = await connection.request(method, {**where, "sessionId": session.id}, seconds=seconds)
+        session.update(answer)
         await replay.wait_until_quiet(
             first=_FIRST_UPDATE_SECONDS if method == "session/load" else _QUIET_SECONDS
         )
     finally:
-        del connection.listeners[held.id]
-    return held
+        del connection.listeners[session.id]
+    return session
 
 
 class _ReplayCollector:
-    """Takes what comes while a session is opened: settings are learned, the ids of old messages are remembered."""
+    """Listens while a session is opened: takes over its settings and the ids of old messages."""
 
-    def __init__(self, held: AgentSession) -> None:
-        self._session = held
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
         self._received = asyncio.Event()
         self._has_updates = False
         self._closed = False
@@ -206,7 +205,7 @@ class _ReplayCollector:
             } - {""}
 
     async def wait_until_quiet(self, *, first: float) -> None:
-        """Wait until nothing has come for a moment; longer for the first, if nothing has come at all."""
+        """Wait until no update has arrived for a moment, and up to `first` seconds for the first one."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _DRAIN_SECONDS
         while not self._closed and loop.time() < until:

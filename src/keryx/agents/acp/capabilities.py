@@ -6,27 +6,25 @@ import msgspec
 
 from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
 from keryx.core.text import to_single_line
+from keryx.jsonrpc.acp import PROTOCOL_VERSION
 from keryx.jsonrpc.values import Json, as_count, as_object, as_objects, as_text
-
-PROTOCOL_VERSION = 1
 
 
 class LoginMethod(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to log in. `command` are the arguments with which the agent's own program is run for it, if it is so done."""
-
     id: str
     name: str
     description: str = ""
+    # Arguments to the program of the agent that start the login; empty for a login by `authenticate`.
     command: tuple[str, ...] = ()
 
 
 class AgentCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """`load` and `resume` are the two ways to go on with a session: with a replay and without one."""
-
     protocol: int
     name: str = ""
     version: str = ""
+    # Continue a session with a replay of its messages.
     load: bool = False
+    # Continue a session without a replay.
     resume: bool = False
     close: bool = False
     list: bool = False
@@ -41,7 +39,7 @@ class AgentCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 async def initialize(
     connection: AgentConnection, *, files: bool, terminal: bool, seconds: float
 ) -> AgentCapabilities:
-    """Begin the protocol. Raises `Gone` for an agent that does not speak a version that Keryx speaks."""
+    """Start the protocol. Raise `AgentUnavailable` for an agent that speaks another version."""
     offered: Json = {
         "fs": {"readTextFile": files, "writeTextFile": files},
         "terminal": terminal,
@@ -87,16 +85,16 @@ def _parse_capabilities(answer: Json) -> AgentCapabilities:
 
 
 def _has_capability(flags: Json, name: str) -> bool:
-    """An object means yes, even an empty one; null and nothing mean no."""
+    # An object means yes, even an empty one; null and a missing key mean no.
     return flags.get(name) is not None and flags.get(name) is not False
 
 
 def _parse_login_method(method: Json) -> LoginMethod:
     arguments = method.get("args")
-    given: list[object] = arguments if isinstance(arguments, list) else []  # pyright: ignore[reportUnknownVariableType]
+    values: list[object] = arguments if isinstance(arguments, list) else []  # pyright: ignore[reportUnknownVariableType]
     return LoginMethod(
         id=to_single_line(as_text(method.get("id")))[:80],
         name=to_single_line(as_text(method.get("name")) or as_text(method.get("id")))[:80],
         description=to_single_line(as_text(method.get("description")))[:300],
-        command=tuple(str(a) for a in given) if method.get("type") == "terminal" else (),
+        command=tuple(str(a) for a in values) if method.get("type") == "terminal" else (),
     )

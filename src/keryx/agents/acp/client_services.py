@@ -23,7 +23,7 @@ from keryx.jsonrpc.errors import (
     RpcError,
 )
 from keryx.jsonrpc.peer import IncomingRequest
-from keryx.jsonrpc.values import Json, as_count, as_objects, as_text
+from keryx.jsonrpc.values import Json, as_count, as_object, as_objects, as_text
 
 MAX_FILE_BYTES = 20_000_000
 MAX_TERMINALS = 16
@@ -45,43 +45,43 @@ class AllowedFolders:
         self._folders = [Path(folder).resolve() for folder in folders]
 
     def resolve(self, path: str) -> Path:
-        """A path with all its links resolved. Raises `Fault` if it is not absolute or leads out of the folders."""
+        """Resolve all links in a path. Raise `RpcError` if it is not absolute or leads out of the folders."""
         if not path or "\0" in path or not Path(path).is_absolute():
             raise RpcError(INVALID_PARAMS, f"{path[:200]!r} is no absolute path")
-        found = Path(path).resolve()
-        if not any(found.is_relative_to(folder) for folder in self._folders):
+        resolved = Path(path).resolve()
+        if not any(resolved.is_relative_to(folder) for folder in self._folders):
             raise RpcError(INVALID_PARAMS, f"{path[:200]!r} is outside of the folders of this conversation")
-        return found
+        return resolved
 
     def read(self, path: str, *, line: int, limit: int | None) -> str:
-        """The text of a file, from a line that is counted from 1. Blocks while it reads."""
-        found = self.resolve(path)
+        """Return the text of a file from a line on, counted from 1. Blocking."""
+        file = self.resolve(path)
         try:
-            if not found.is_file():
+            if not file.is_file():
                 raise RpcError(INVALID_PARAMS, f"there is no file {path[:200]!r}")
-            if found.stat().st_size > MAX_FILE_BYTES:
+            if file.stat().st_size > MAX_FILE_BYTES:
                 raise RpcError(INVALID_PARAMS, f"{path[:200]!r} is larger than {MAX_FILE_BYTES} bytes")
-            text = found.read_text(encoding="utf-8", errors="replace")
+            text = file.read_text(encoding="utf-8", errors="replace")
         except OSError as exc:
             raise RpcError(INVALID_PARAMS, f"{path[:200]!r} cannot be read: {exc.strerror}") from exc
         if line <= 1 and limit is None:
             return text
-        rows = text.splitlines(keepends=True)[max(0, line - 1) :]
-        return "".join(rows if limit is None else rows[:limit])
+        lines = text.splitlines(keepends=True)[max(0, line - 1) :]
+        return "".join(lines if limit is None else lines[:limit])
 
     def write(self, path: str, content: str) -> None:
-        """Write the whole of a file. Blocks while it writes."""
-        found = self.resolve(path)
+        """Replace the content of a file. Blocking."""
+        file = self.resolve(path)
         try:
-            found.parent.mkdir(parents=True, exist_ok=True)
-            found.write_text(content, encoding="utf-8", errors="replace")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8", errors="replace")
         except OSError as exc:
             raise RpcError(INVALID_PARAMS, f"{path[:200]!r} cannot be written: {exc.strerror}") from exc
 
 
 class _Terminal:
-    def __init__(self, running: ChildProcess, limit: int) -> None:
-        self._process = running
+    def __init__(self, process: ChildProcess, limit: int) -> None:
+        self._process = process
         self._limit = limit
         self._output = bytearray()
         self.truncated = False
@@ -114,10 +114,10 @@ class _Terminal:
 
 
 class Terminals:
-    """All of them end with `close`; their output can be read until then."""
+    """The terminals of one turn. `close` ends them all; their output can be read until then, also of released ones."""
 
-    def __init__(self, roots: AllowedFolders, env: Mapping[str, str], cwd: str) -> None:
-        self._folders = roots
+    def __init__(self, folders: AllowedFolders, env: Mapping[str, str], cwd: str) -> None:
+        self._folders = folders
         self._env = env
         self._cwd = cwd
         self._terminals: dict[str, _Terminal] = {}
@@ -128,22 +128,22 @@ class Terminals:
         if len(self._terminals) >= MAX_TERMINALS:
             raise RpcError(INVALID_PARAMS, f"{MAX_TERMINALS} terminals are open: release some first")
         cwd = self._folders.resolve(as_text(params.get("cwd")) or self._cwd)
-        given = {as_text(e.get("name")): as_text(e.get("value")) for e in as_objects(params.get("env"))}
+        variables = {as_text(e.get("name")): as_text(e.get("value")) for e in as_objects(params.get("env"))}
         limit = min(as_count(params.get("outputByteLimit")) or _MAX_OUTPUT_BYTES, _MAX_OUTPUT_BYTES)
         try:
-            running = await child_process.start(
-                _build_command(params), env={**self._env, **given}, cwd=str(cwd), merged=True
+            process = await child_process.start(
+                _build_command(params), env={**self._env, **variables}, cwd=str(cwd), merged=True
             )
         except (OSError, ValueError) as exc:
             raise RpcError(INVALID_PARAMS, f"the command cannot be run: {exc}") from exc
         self._created_count += 1
         name = f"terminal-{self._created_count}"
-        self._terminals[name] = _Terminal(running, limit)
+        self._terminals[name] = _Terminal(process, limit)
         return {"terminalId": name}
 
     def output(self, params: Json) -> Json:
-        found = self._find(params)
-        return {"output": found.output, "truncated": found.truncated, "exitStatus": found.status()}
+        terminal = self._find(params)
+        return {"output": terminal.output, "truncated": terminal.truncated, "exitStatus": terminal.status()}
 
     async def wait_for_exit(self, params: Json) -> Json:
         return await self._find(params).wait_for_exit()
@@ -153,17 +153,17 @@ class Terminals:
         return {}
 
     async def release(self, params: Json) -> Json:
-        found = self._find(params)
+        terminal = self._find(params)
         name = as_text(params.get("terminalId"))
-        self._released_output[name] = found.output
+        self._released_output[name] = terminal.output
         del self._terminals[name]
-        await found.kill()
+        await terminal.kill()
         return {}
 
     def get_output(self, name: str) -> str:
-        """The output of a terminal of this turn, open or released; empty for any other."""
-        found = self._terminals.get(name)
-        return found.output if found else self._released_output.get(name, "")
+        """Return the output of a terminal, open or released; empty if there is none."""
+        terminal = self._terminals.get(name)
+        return terminal.output if terminal else self._released_output.get(name, "")
 
     async def close(self) -> None:
         await asyncio.gather(*(terminal.kill() for terminal in self._terminals.values()))
@@ -171,17 +171,17 @@ class Terminals:
 
     def _find(self, params: Json) -> _Terminal:
         name = as_text(params.get("terminalId"))
-        found = self._terminals.get(name)
-        if found is None:
+        terminal = self._terminals.get(name)
+        if terminal is None:
             raise RpcError(RESOURCE_NOT_FOUND, f"there is no terminal {name[:80]!r}")
-        return found
+        return terminal
 
 
 def _build_command(params: Json) -> list[str]:
-    """A program with its arguments; a line of a shell where no arguments are given apart."""
+    """Return a program with its arguments, or a shell that runs the command if it has none."""
     program = as_text(params.get("command"))
-    given = params.get("args")
-    arguments = [str(a) for a in given] if isinstance(given, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    values = params.get("args")
+    arguments = [str(a) for a in values] if isinstance(values, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if not program:
         raise RpcError(INVALID_PARAMS, "a terminal needs a command")
     if not arguments and shutil.which(program) is None:
@@ -193,24 +193,24 @@ ServiceMethod = Callable[[Json], Awaitable[Json]]
 
 
 class ClientServices:
-    """Serves one turn. `known` gives what was told of a tool call. People are asked one thing at a time."""
+    """Serves the requests of an agent during one turn. The user is asked one question at a time."""
 
     def __init__(
         self,
         connection: AgentConnection,
         context: TurnContext,
         *,
-        roots: AllowedFolders,
+        folders: AllowedFolders,
         terminals: Terminals,
         files: bool,
         terminal: bool,
-        known: Callable[[str], Json],
+        find_tool_call: Callable[[str], Json],
     ) -> None:
         self._connection = connection
         self._context = context
-        self._folders = roots
+        self._folders = folders
         self._terminals = terminals
-        self._find_tool_call = known
+        self._find_tool_call = find_tool_call
         self._question_lock = asyncio.Lock()
         self._question_count = 0
         self._tasks: dict[asyncio.Task[None], IncomingRequest] = {}
@@ -219,7 +219,6 @@ class ClientServices:
 
     @property
     def waiting_for_person(self) -> bool:
-        """Whether somebody is asked something now."""
         return self._question_lock.locked()
 
     async def handle(self, request: IncomingRequest) -> None:
@@ -248,21 +247,21 @@ class ClientServices:
         await self._terminals.close()
 
     def _build_methods(self, *, files: bool, terminal: bool) -> Mapping[str, ServiceMethod]:
-        found: dict[str, ServiceMethod] = {
+        methods: dict[str, ServiceMethod] = {
             "session/request_permission": self._request_permission,
             "elicitation/create": self._request_form,
         }
         if files:
-            found |= {"fs/read_text_file": self._read_file, "fs/write_text_file": self._write_file}
+            methods |= {"fs/read_text_file": self._read_file, "fs/write_text_file": self._write_file}
         if terminal:
-            found |= {
+            methods |= {
                 "terminal/create": self._create_terminal,
                 "terminal/output": self._read_terminal,
                 "terminal/wait_for_exit": self._terminals.wait_for_exit,
                 "terminal/kill": self._terminals.kill,
                 "terminal/release": self._terminals.release,
             }
-        return found
+        return methods
 
     async def _run(self, request: IncomingRequest) -> None:
         with self._connection.ignore_unavailable():
@@ -275,15 +274,15 @@ class ClientServices:
         return await method(request.params)
 
     async def _request_permission(self, params: Json) -> Json:
-        call, options = questions.parse_permission_request(params)
-        whole = {
-            **self._find_tool_call(as_text(call.get("toolCallId"))),
-            **{k: v for k, v in call.items() if v is not None},
+        update, options = as_object(params.get("toolCall")), as_objects(params.get("options"))
+        call = {
+            **self._find_tool_call(as_text(update.get("toolCallId"))),
+            **{k: v for k, v in update.items() if v is not None},
         }
         async with self._question_lock:
             self._question_count += 1
             question = questions.build_permission_question(
-                self._connection.name, whole, options, number=self._question_count
+                self._connection.name, call, options, number=self._question_count
             )
             return (
                 questions.CANCELLED_OUTCOME

@@ -20,62 +20,64 @@ PROBE_SECONDS = 5.0
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`error` says what is wrong and what to do; `abilities` is `None` if not even the first answer came. `noise` counts
-    lines on its output that were no message; `log` is the end of its standard error."""
-
     name: str
+    # `None` if the agent did not answer `initialize`.
     abilities: AgentCapabilities | None = None
     models: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    # What is wrong, and what the user can do about it.
     error: str = ""
+    # Lines of its output that are not JSON-RPC messages.
     noise: int = 0
+    # The end of its standard error, if there is an error.
     log: str = ""
 
 
 async def probe(
-    name: str, configured: AgentConfig, *, folder: Path, seconds: float = PROBE_SECONDS
+    name: str, config: AgentConfig, *, folder: Path, seconds: float = PROBE_SECONDS
 ) -> ProbeResult:
-    """Start the agent, ask what it can do, open a session to see its models and modes, and end it. Never raises for
-    what the agent does."""
+    """Start the agent, read its capabilities, open a session to read its models and modes, and stop it. Failures of the
+    agent are returned, not raised."""
     try:
-        line = await agent_process.start(name, configured, cwd=str(folder), began=0)
+        process = await agent_process.start(name, config, cwd=str(folder), started_at=0)
     except AgentFailed as exc:
         return ProbeResult(name=name, error=str(exc))
-    reader = asyncio.create_task(line.connection.run())
+    reader = asyncio.create_task(process.connection.run())
     try:
         with anyio.move_on_after(seconds):
-            return await _run_probe(name, configured, line, folder, seconds)
-        return _build_result(name, line, error=f"The agent {name} did not answer within {seconds:g} s.")
+            return await _run_probe(name, config, process, folder, seconds)
+        return _build_result(name, process, error=f"The agent {name} did not answer within {seconds:g} s.")
     finally:
-        await line.connection.process.stop()
+        await process.connection.process.stop()
         reader.cancel()
         with suppress(asyncio.CancelledError):
             await reader
 
 
 async def _run_probe(
-    name: str, configured: AgentConfig, line: AgentProcess, folder: Path, seconds: float
+    name: str, config: AgentConfig, process: AgentProcess, folder: Path, seconds: float
 ) -> ProbeResult:
     try:
-        await agent_process.initialize_process(line, configured, seconds=seconds)
-        found = await open_session(
-            line.connection, line.capabilities, None, cwd=str(folder), folders=(), seconds=seconds
+        await agent_process.initialize_process(process, config, seconds=seconds)
+        opened = await open_session(
+            process.connection, process.capabilities, None, cwd=str(folder), folders=(), seconds=seconds
         )
     except (RpcError, AgentUnavailable) as exc:
-        return _build_result(name, line, error=str(agent_process.build_failure(name, configured, line, exc)))
-    held = found.session
+        return _build_result(
+            name, process, error=str(agent_process.build_failure(name, config, process, exc))
+        )
     return msgspec.structs.replace(
-        _build_result(name, line),
-        models=tuple(held.list_choices(MODEL)),
-        modes=tuple(held.list_choices(MODE)),
+        _build_result(name, process),
+        models=tuple(opened.session.list_choices(MODEL)),
+        modes=tuple(opened.session.list_choices(MODE)),
     )
 
 
-def _build_result(name: str, line: AgentProcess, *, error: str = "") -> ProbeResult:
+def _build_result(name: str, process: AgentProcess, *, error: str = "") -> ProbeResult:
     return ProbeResult(
         name=name,
-        abilities=line.capabilities if line.capabilities.protocol else None,
+        abilities=process.capabilities if process.capabilities.protocol else None,
         error=error,
-        noise=line.connection.invalid_lines,
-        log=line.connection.process.stderr_tail if error else "",
+        noise=process.connection.invalid_lines,
+        log=process.connection.process.stderr_tail if error else "",
     )

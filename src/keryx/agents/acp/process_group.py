@@ -11,30 +11,30 @@ GRACE_SECONDS = 3.0
 _PR_SET_PDEATHSIG = 1
 
 
-def main(lifeline: int, command: list[str]) -> int:
-    """Run a command to its end; gives its exit code."""
+def main(parent_pipe: int, command: list[str]) -> int:
+    """Run a command and return its exit code."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     child = os.fork()
     if child == 0:
-        _exec_child(lifeline, command, library)
+        _exec_child(parent_pipe, command, library)
     _set_process_group(child)
     for stream in (0, 1):
         os.dup2(os.open(os.devnull, os.O_RDWR), stream)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: _signal_group(child, signal.SIGTERM))
-    threading.Thread(target=_watch_parent, args=(lifeline, child), daemon=True).start()
+    threading.Thread(target=_watch_parent, args=(parent_pipe, child), daemon=True).start()
     _, status = os.waitpid(child, 0)
     _signal_group(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
-def _exec_child(lifeline: int, command: list[str], library: ctypes.CDLL | None) -> None:
+def _exec_child(parent_pipe: int, command: list[str], library: ctypes.CDLL | None) -> None:
     try:
         _set_process_group(0)
         if library:
             library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.close(lifeline)
+        os.close(parent_pipe)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.execvp(command[0], command)
@@ -48,12 +48,12 @@ def _set_process_group(process: int) -> None:
     try:
         os.setpgid(process, process)
     except OSError:
-        # The other of the two that try was faster.
+        # Parent and child both set the group; the other one was first.
         return
 
 
-def _watch_parent(lifeline: int, child: int) -> None:
-    while os.read(lifeline, 1):
+def _watch_parent(parent_pipe: int, child: int) -> None:
+    while os.read(parent_pipe, 1):
         pass
     _signal_group(child, signal.SIGTERM)
     time.sleep(GRACE_SECONDS)
@@ -64,7 +64,7 @@ def _signal_group(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
-        # Nobody is left in it.
+        # The group has ended already.
         return
 
 

@@ -22,15 +22,16 @@ from keryx.agents.acp.connection import (
     StallWarning,
 )
 from keryx.agents.acp.update_translator import UpdateTranslator
-from keryx.core import prompt
+from keryx.core import messages, prompt
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.media import Attachment
-from keryx.core.messages import Audio, File, Image, Message, Role, Text
+from keryx.core.messages import Audio, File, Image, Message, Role
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, TurnContext
 from keryx.core.sessions import Binding
 from keryx.core.text import to_single_line
 from keryx.core.turns import STOP_REASONS
+from keryx.jsonrpc.acp import build_text_block
 from keryx.jsonrpc.peer import IncomingRequest
 from keryx.jsonrpc.values import Json, as_object, as_text
 
@@ -51,59 +52,59 @@ _STOP_REASON_TEXTS = {
 
 async def build_prompt(
     context: TurnContext,
-    past: Sequence[Message],
-    abilities: AgentCapabilities,
+    history: Sequence[Message],
+    capabilities: AgentCapabilities,
     binding: Binding | None,
     *,
-    place: str,
+    place_digest: str,
 ) -> list[Json]:
-    """The blocks that put a turn to an agent. `past` is the conversation, `binding` what the agent knows of it, `None`
-    for nothing; `place` the digest of what it was told about its place."""
-    told: list[str] = []
-    if digest_place(context.place) != place and context.place.strip():
-        told.append(context.place)
-    if missed := _format_missed(context, past, binding):
-        told.append(f"{MISSED_HEADING}\n\n{missed}")
+    """Build the content blocks of a turn. `binding` says up to where the agent knows the conversation, `None` if it does
+    not; `place_digest` is the digest of the place that it was sent last."""
+    preamble: list[str] = []
+    if digest_place(context.place) != place_digest and context.place.strip():
+        preamble.append(context.place)
+    if missed := _format_missed(context, history, binding):
+        preamble.append(f"{MISSED_HEADING}\n\n{missed}")
     if binding and binding.turn == context.turn:
-        told.append(INTERRUPTED_NOTE)
+        preamble.append(INTERRUPTED_NOTE)
     own = [m for m in context.turn_messages if m.role is Role.USER]
     # Many agents join the blocks of a prompt as they are.
     return [
-        *(_build_text_block(f"{part}\n\n") for part in told),
-        *await build_blocks(context, abilities, own),
+        *(build_text_block(f"{part}\n\n") for part in preamble),
+        *await build_blocks(context, capabilities, own),
     ]
 
 
 async def build_blocks(
-    context: TurnContext, abilities: AgentCapabilities, messages: Sequence[Message]
+    context: TurnContext, capabilities: AgentCapabilities, sent: Sequence[Message]
 ) -> list[Json]:
-    """What people said, with the pictures and files that the agent can take."""
+    """Build the content blocks of messages, with the attachments that the agent accepts."""
     blocks: list[Json] = []
-    for message in messages:
+    for message in sent:
         text = message.exact
         if text is None:
-            spoken = "\n\n".join(p.text for p in message.parts if isinstance(p, Text))
-            text = (prompt.format_speaker(message.author) if context.shared else "") + spoken
+            speaker = prompt.format_speaker(message.author) if context.shared else ""
+            text = speaker + messages.join_text(message.parts)
         if text.strip():
-            blocks.append(_build_text_block(text))
+            blocks.append(build_text_block(text))
         for part in message.parts:
             if isinstance(part, Image | File | Audio):
-                blocks.append(await _build_attachment(context, abilities, part))
-    return blocks or [_build_text_block(EMPTY_MESSAGE)]
+                blocks.append(await _build_attachment(context, capabilities, part))
+    return blocks or [build_text_block(EMPTY_MESSAGE)]
 
 
 def digest_place(place: str) -> str:
     return hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _format_missed(context: TurnContext, past: Sequence[Message], binding: Binding | None) -> str:
-    said = [m for m in past if m.turn != context.turn and m.role in (Role.USER, Role.ASSISTANT)]
+def _format_missed(context: TurnContext, history: Sequence[Message], binding: Binding | None) -> str:
+    unseen = [m for m in history if m.turn != context.turn and m.role in (Role.USER, Role.ASSISTANT)]
     if binding:
-        said = [m for m in said if m.seq > binding.seq and m.turn != binding.turn]
+        unseen = [m for m in unseen if m.seq > binding.seq and m.turn != binding.turn]
     lines = [context.summary] if context.summary and binding is None else []
-    lines += [f"{_format_author(m)}: {text}" for m in said if (text := m.text.strip())]
-    told = "\n\n".join(lines)
-    return told if len(told) <= _MAX_MISSED_LENGTH else f"… {told[-_MAX_MISSED_LENGTH:]}"
+    lines += [f"{_format_author(m)}: {text}" for m in unseen if (text := m.text.strip())]
+    missed = "\n\n".join(lines)
+    return missed if len(missed) <= _MAX_MISSED_LENGTH else f"… {missed[-_MAX_MISSED_LENGTH:]}"
 
 
 def _format_author(message: Message) -> str:
@@ -111,63 +112,59 @@ def _format_author(message: Message) -> str:
 
 
 async def _build_attachment(
-    context: TurnContext, abilities: AgentCapabilities, part: Image | File | Audio
+    context: TurnContext, capabilities: AgentCapabilities, part: Image | File | Audio
 ) -> Json:
     if isinstance(part, Audio) and part.transcript:
-        return _build_text_block(f"(spoken) {part.transcript}")
+        return build_text_block(f"(spoken) {part.transcript}")
     name = to_single_line(part.name) or "file"
     try:
-        found = await context.fetch(part.media)
+        attachment = await context.fetch(part.media)
     except NotFound:
-        return _build_text_block(f"({name}: it is no longer there)")
-    return _encode_attachment(found, abilities, part) or _build_text_block(
-        f"({name}, {found.mime}: you cannot take it)"
+        return build_text_block(f"({name}: it is no longer there)")
+    return _encode_attachment(attachment, capabilities, part) or build_text_block(
+        f"({name}, {attachment.mime}: you cannot take it)"
     )
 
 
 def _encode_attachment(
-    found: Attachment, abilities: AgentCapabilities, part: Image | File | Audio
+    attachment: Attachment, capabilities: AgentCapabilities, part: Image | File | Audio
 ) -> Json | None:
-    data = {"mimeType": found.mime, "data": base64.b64encode(found.body).decode()}
+    data = {"mimeType": attachment.mime, "data": base64.b64encode(attachment.body).decode()}
     match part:
-        case Image() if abilities.images:
+        case Image() if capabilities.images:
             return {"type": "image", **data}
-        case Audio() if abilities.audio:
+        case Audio() if capabilities.audio:
             return {"type": "audio", **data}
-        case File() if abilities.embedded:
+        case File() if capabilities.embedded:
             uri = f"keryx://files/{part.media}"
-            if found.mime.startswith("text/"):
-                body = {"text": found.body.decode("utf-8", "replace"), "mimeType": found.mime}
+            if attachment.mime.startswith("text/"):
+                body = {"text": attachment.body.decode("utf-8", "replace"), "mimeType": attachment.mime}
             else:
-                body = {"blob": data["data"], "mimeType": found.mime}
+                body = {"blob": data["data"], "mimeType": attachment.mime}
             return {"type": "resource", "resource": {"uri": uri, **body}}
         case _:
             return None
 
 
-def _build_text_block(text: str) -> Json:
-    return {"type": "text", "text": text}
-
-
 class PromptRun:
-    """`events` puts a prompt and gives what comes of it; it may be left at any time, and then `settle` must follow."""
+    """Sends one prompt. `events` may be left at any time; then `cancel` must follow, else `close`."""
 
     def __init__(
         self,
         connection: AgentConnection,
         session: str,
         *,
-        telling: UpdateTranslator,
-        desk: ClientServices,
+        translator: UpdateTranslator,
+        services: ClientServices,
         clock: Clock,
-        stall: timedelta,
+        stall_after: timedelta,
     ) -> None:
         self._connection = connection
         self._session = session
-        self._translator = telling
-        self._services = desk
+        self._translator = translator
+        self._services = services
         self._clock = clock
-        self._stall_after = stall
+        self._stall_after = stall_after
         self._queue = MessageQueue()
         self._message_count = 0
         self._has_events = False
@@ -175,7 +172,8 @@ class PromptRun:
         connection.listeners[session] = self._queue.put
 
     async def events(self, prompt: list[Json]) -> AsyncGenerator[AgentEvent, None]:
-        """Everything up to the end of the answer. Raises `Gone`, `Fault`, and `AgentFailed` for a refusal to answer."""
+        """Send the prompt and yield events until its response. Raise `AgentUnavailable`, `RpcError`, and `AgentFailed` if the
+        agent declines to answer."""
         watch = asyncio.create_task(self._watch_for_stall())
         dropped = self._connection.dropped_lines
         self.open = True
@@ -193,34 +191,34 @@ class PromptRun:
             yield NoticeEvent(f"{left_out} messages of the agent were too long and are left out.")
 
     async def close(self) -> None:
-        """The answer is complete: nothing more is listened to."""
+        """Stop listening after the response."""
         self._unsubscribe()
         await self._services.close()
 
     async def cancel(self, seconds: float) -> bool:
-        """Cancel a prompt that is still open and wait for its end; `False` if the agent does not react."""
-        over = asyncio.Event()
+        """Cancel the open prompt and wait for its response. Return `False` if the agent does not react."""
+        ended = asyncio.Event()
 
-        async def take(item: AgentMessage) -> None:
+        async def handle(item: AgentMessage) -> None:
             if isinstance(item, IncomingRequest):
                 await respond_cancelled(self._connection, item)
             elif isinstance(item, PromptResponse | ConnectionClosed):
-                over.set()
+                ended.set()
 
         left = self._queue.close()
-        self._connection.listeners[self._session] = take
+        self._connection.listeners[self._session] = handle
         try:
             with anyio.move_on_after(seconds):
                 await self._connection.notify("session/cancel", {"sessionId": self._session})
                 for item in left:
-                    await take(item)
+                    await handle(item)
                 await self._services.close()
-                await over.wait()
+                await ended.wait()
         except AgentUnavailable as exc:
             log.info("%s: %s", self._connection.name, exc)
         finally:
             self._unsubscribe()
-        return over.is_set() and not self._connection.closed.is_set()
+        return ended.is_set() and not self._connection.closed.is_set()
 
     def _unsubscribe(self) -> None:
         self._queue.close()
@@ -229,27 +227,27 @@ class PromptRun:
     async def _next_events(self) -> list[AgentEvent]:
         item = await self._queue.get()
         match item:
-            case SessionUpdate(body):
+            case SessionUpdate(fields):
                 self._message_count += 1
-                return self._translator.translate(body)
+                return self._translator.translate(fields)
             case IncomingRequest():
                 self._message_count += 1
                 return await self._handle_request(item)
             case StallWarning():
                 minutes = self._stall_after.total_seconds() / 60
-                told = f"The agent {self._connection.name} has said nothing for {minutes:g} minutes. /stop ends the turn."
-                return [NoticeEvent(told, WARNING_KIND)]
-            case PromptResponse(result, fault):
+                warning = f"The agent {self._connection.name} has said nothing for {minutes:g} minutes. /stop ends the turn."
+                return [NoticeEvent(warning, WARNING_KIND)]
+            case PromptResponse(result, error):
                 self.open = False
-                if fault:
-                    raise fault
+                if error:
+                    raise error
                 return self._finish(result)
-            case ConnectionClosed(why):
+            case ConnectionClosed(reason):
                 self.open = False
-                raise AgentUnavailable(why)
+                raise AgentUnavailable(reason)
 
     async def _handle_request(self, item: IncomingRequest) -> list[AgentEvent]:
-        """A tool that a person is asked about is stored before the question is put."""
+        """Serve a request. The tool call of a permission request is announced before the user is asked."""
         events: list[AgentEvent] = []
         if item.method == "session/request_permission":
             events = self._translator.tool_calls.update(as_object(item.params.get("toolCall")), asks=True)
@@ -263,10 +261,10 @@ class PromptRun:
         ]
         reason = as_text(result.get("stopReason"))
         if reason == "refusal":
-            told = f"The agent {self._connection.name} declined to answer this."
+            declined = f"The agent {self._connection.name} declined to answer this."
             if not self._has_events:
-                raise AgentFailed(told)
-            return [*events, NoticeEvent(told)]
+                raise AgentFailed(declined)
+            return [*events, NoticeEvent(declined)]
         kind = reason if reason in STOP_REASONS else ""
         return (
             [*events, NoticeEvent(_STOP_REASON_TEXTS[reason], kind)]
@@ -275,11 +273,11 @@ class PromptRun:
         )
 
     async def _watch_for_stall(self) -> None:
-        """Tell once for each silence; while a person is asked something, silence is to be expected."""
-        told = -1
+        """Warn once for each silence, but not while the agent waits for the user."""
+        warned_at = -1
         while True:
             seen = self._message_count
             await self._clock.sleep(self._stall_after.total_seconds())
-            if seen == self._message_count and seen != told and not self._services.waiting_for_person:
-                told = seen
+            if seen == self._message_count and seen != warned_at and not self._services.waiting_for_person:
+                warned_at = seen
                 await self._queue.put(StallWarning())

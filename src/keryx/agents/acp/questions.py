@@ -6,17 +6,12 @@ from urllib.parse import urlsplit
 from keryx.agents.acp.update_translator import format_action, format_title
 from keryx.core.questions import AskPerson, Consent, Option, Question
 from keryx.core.text import to_single_line, truncate
+from keryx.jsonrpc.acp import KIND_CONSENTS
 from keryx.jsonrpc.errors import INVALID_PARAMS, RpcError
-from keryx.jsonrpc.values import Json, as_object, as_objects, as_text
+from keryx.jsonrpc.values import Json, as_object, as_text
 
 CANCELLED_OUTCOME: Json = {"outcome": {"outcome": "cancelled"}}
 _MAX_DETAIL_LENGTH = 2900
-_CONSENT_KINDS = {
-    "allow_once": Consent.ALLOW_ONCE,
-    "allow_always": Consent.ALLOW_ALWAYS,
-    "reject_once": Consent.DENY_ONCE,
-    "reject_always": Consent.DENY_ALWAYS,
-}
 _CONSENT_ORDER = list(Consent)
 _MAX_FORM_FIELDS = 12
 _SKIP_ANSWER = "-"
@@ -25,55 +20,48 @@ _URL_OPTIONS = (Option("accept", "Done"), Option("decline", "No"))
 
 
 def build_permission_question(agent: str, call: Json, options: list[Json], *, number: int) -> Question | None:
-    """The question that a request puts, with exactly what is to be done; `None` if nothing can be chosen. The mildest
-    option comes first, so that nothing is allowed for good that nobody chose."""
+    """Build the question for a permission request, with the exact action; `None` if there is no option. The mildest
+    option comes first, so that the default never grants a lasting permission."""
     choices = sorted(
         (o for o in map(_parse_option, options) if o.id and o.label),
         key=lambda o: _CONSENT_ORDER.index(o.consent),
     )
     if not choices:
         return None
-    shown = format_title(call)
-    whole = format_action(call)
-    # The same id may stand for something else after a restart: an answer counts for exactly what was asked.
-    digest = hashlib.sha256(f"{shown}\n{whole}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    detail = truncate(whole, _MAX_DETAIL_LENGTH)
-    if detail != whole:
-        detail += f"\n[Cut: {len(whole):,} characters in all, {digest}]"
+    title = format_title(call)
+    action = format_action(call)
+    # An agent may reuse an id after a restart, so the key contains the action: an answer counts for that one only.
+    digest = hashlib.sha256(f"{title}\n{action}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    detail = truncate(action, _MAX_DETAIL_LENGTH)
+    if detail != action:
+        detail += f"\n[Cut: {len(action):,} characters in all, {digest}]"
     return Question(
         key=f"{as_text(call.get('toolCallId'))[:80]}-{digest}-{number}",
-        title=f"{agent}: {shown}",
+        title=f"{agent}: {title}",
         detail=detail,
         options=tuple(choices),
     )
 
 
-async def ask_permission(put: AskPerson, asked: Question) -> Json:
-    """Put the question. No answer is a refusal."""
-    chosen = await put(asked)
-    known = {o.id for o in asked.options}
-    if chosen not in known:
-        refusing = (o.id for o in asked.options if o.consent is Consent.DENY_ONCE)
-        chosen = next(refusing, None)
+async def ask_permission(ask: AskPerson, question: Question) -> Json:
+    """Ask the user and return the outcome. Without an answer the request is denied."""
+    chosen = await ask(question)
+    if chosen not in {o.id for o in question.options}:
+        chosen = next((o.id for o in question.options if o.consent is Consent.DENY_ONCE), None)
     return CANCELLED_OUTCOME if chosen is None else {"outcome": {"outcome": "selected", "optionId": chosen}}
 
 
-def _parse_option(told: Json) -> Option:
-    id_ = as_text(told.get("optionId"))
+def _parse_option(option: Json) -> Option:
+    id_ = as_text(option.get("optionId"))
     return Option(
         id_,
-        truncate(to_single_line(as_text(told.get("name"))) or to_single_line(id_), 80),
-        _CONSENT_KINDS.get(as_text(told.get("kind")), Consent.OTHER),
+        truncate(to_single_line(as_text(option.get("name"))) or to_single_line(id_), 80),
+        KIND_CONSENTS.get(as_text(option.get("kind")), Consent.OTHER),
     )
 
 
-def parse_permission_request(params: Json) -> tuple[Json, list[Json]]:
-    """The tool call and the options of a request."""
-    return as_object(params.get("toolCall")), as_objects(params.get("options"))
-
-
 async def ask_form(ask: AskPerson, params: Json, *, agent: str, number: int) -> Json:
-    """Ask for every field of a form in turn, or show the address; gives what the agent is answered."""
+    """Ask for each field of a form in turn, or show its address, and return the result of the request."""
     if params.get("mode") == "url":
         return await _ask_url(ask, params, agent=agent, number=number)
     fields = as_object(as_object(params.get("requestedSchema")).get("properties"))

@@ -3,7 +3,7 @@
 import base64
 import difflib
 import mimetypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -34,8 +34,8 @@ _PRIORITIES = {p.value: p for p in PlanPriority}
 
 
 class ReplayFilter:
-    """Old messages are known by their ids; where an agent gives none, by a question of an earlier turn, after which
-    the words of its answer are expected."""
+    """Recognises replayed messages: by their ids, or, without ids, as the answer that the history has for the replayed
+    question."""
 
     def __init__(self, known: set[str], history: Sequence[Message], turn: TurnId) -> None:
         self._known_ids = frozenset(known)
@@ -44,7 +44,7 @@ class ReplayFilter:
         self._expected_text = ""
 
     def matches(self, update: Json) -> bool:
-        """Whether an update belongs to the past."""
+        """Return whether an update is a replay."""
         if any(
             as_text(update.get(key)) in self._known_ids
             for key in ("messageId", "toolCallId")
@@ -55,9 +55,9 @@ class ReplayFilter:
         match update.get("sessionUpdate"):
             case "user_message_chunk":
                 self._user_text += chunk
-                # What it was asked began with what Keryx told it besides, such as its place.
-                fitting = (a for q, a in self._answers.items() if self._user_text.strip().endswith(q))
-                self._expected_text = next(fitting, self._expected_text)
+                # The prompt may have begun with other texts of Keryx, such as the place.
+                answers = (a for q, a in self._answers.items() if self._user_text.strip().endswith(q))
+                self._expected_text = next(answers, self._expected_text)
                 return True
             case "agent_message_chunk" if chunk and self._expected_text:
                 self._user_text = ""
@@ -71,16 +71,16 @@ class ReplayFilter:
 
 
 def _map_answers(history: Sequence[Message]) -> dict[str, str]:
-    """Each question of the past with the words that followed it."""
-    found: dict[str, str] = {}
-    asked = ""
+    """Map the text of each user message to the text of the answers that follow it."""
+    answers: dict[str, str] = {}
+    prompt = ""
     for message in history:
         if message.role is Role.USER:
-            asked = message.text.strip()
-            found[asked] = ""
-        elif message.role is Role.ASSISTANT and asked:
-            found[asked] += message.text
-    return {question: answer for question, answer in found.items() if question and answer}
+            prompt = message.text.strip()
+            answers[prompt] = ""
+        elif message.role is Role.ASSISTANT and prompt:
+            answers[prompt] += message.text
+    return {prompt: answer for prompt, answer in answers.items() if prompt and answer}
 
 
 class _TrackedCall:
@@ -90,8 +90,8 @@ class _TrackedCall:
         self.ready = False
         self.name = ""
 
-    def merge(self, told: Json) -> None:
-        self.fields.update({k: v for k, v in told.items() if v is not None})
+    def merge(self, fields: Json) -> None:
+        self.fields.update({k: v for k, v in fields.items() if v is not None})
         self.ready = self.ready or self._status != "pending" or bool(self.fields.get("rawInput"))
 
     @property
@@ -106,98 +106,100 @@ class _TrackedCall:
         self.name = format_title(self.fields)
         return ToolCall(self.id, self.name, format_input(self.fields))
 
-    def build_result(self, terminal: Callable[[str], str]) -> ToolResult:
-        output = truncate(_format_output(self.fields, terminal), _MAX_OUTPUT_LENGTH)
+    def build_result(self, read_terminal: Callable[[str], str]) -> ToolResult:
+        output = truncate(_format_output(self.fields, read_terminal), _MAX_OUTPUT_LENGTH)
         if not self.finished:
             return ToolResult(self.id, self.name, output or NO_RESULT, failed=True)
         return ToolResult(self.id, self.name, output, failed=self._status == "failed")
 
 
 class ToolCallTracker:
-    """`terminal` gives the output of a terminal that a tool refers to. A call waits to be announced until its input is
-    known or it has begun, and until the calls before it are answered."""
+    """Turns updates of tool calls into events. A call is announced when its input is known or it has started, and when
+    the calls before it have results. `read_terminal` returns the output of a terminal by its id."""
 
-    def __init__(self, terminal: Callable[[str], str]) -> None:
-        self._read_terminal = terminal
+    def __init__(self, read_terminal: Callable[[str], str]) -> None:
+        self._read_terminal = read_terminal
         self._calls: dict[str, _TrackedCall] = {}
         self._waiting: list[_TrackedCall] = []
         self._open: list[_TrackedCall] = []
 
-    def update(self, told: Json, *, asks: bool = False) -> list[AgentEvent]:
-        """What a tool call or an update of one brings. `asks`: a person is asked about it, so it is ready."""
-        id_ = as_text(told.get("toolCallId"))[:200]
+    def update(self, fields: Json, *, asks: bool = False) -> list[AgentEvent]:
+        """Merge an update and return the new events. With `asks`, the user is asked about the call, so it is announced."""
+        id_ = as_text(fields.get("toolCallId"))[:200]
         if not id_:
             return []
         tool = self._calls.get(id_)
         if tool is None:
             tool = self._calls[id_] = _TrackedCall(id_)
             self._waiting.append(tool)
-        tool.merge(told)
+        tool.merge(fields)
         tool.ready = tool.ready or asks
         return self._advance()
 
     def find(self, id_: str) -> Json:
-        """What was told of a tool call so far."""
+        """Return the merged fields of a tool call; empty if it is unknown."""
         tool = self._calls.get(id_)
         return tool.fields if tool else {}
 
     def finish_all(self) -> list[AgentEvent]:
-        """The turn is over: every call is announced and answered."""
+        """End the turn: announce every call and give each a result."""
         for tool in self._calls.values():
             tool.ready = True
-        return self._advance(over=True)
+        return self._advance(ended=True)
 
-    def _advance(self, *, over: bool = False) -> list[AgentEvent]:
-        events = self._collect_results(over)
+    def _advance(self, *, ended: bool = False) -> list[AgentEvent]:
+        events = self._collect_results(ended)
         while not self._open and (ready := [t for t in self._waiting if t.ready]):
             self._waiting = [t for t in self._waiting if not t.ready]
             self._open = ready
-            events += [ToolCallEvent(tuple(t.build_call() for t in ready)), *self._collect_results(over)]
+            events += [ToolCallEvent(tuple(t.build_call() for t in ready)), *self._collect_results(ended)]
         return events
 
-    def _collect_results(self, over: bool) -> list[AgentEvent]:
-        done = [t for t in self._open if t.finished or over]
+    def _collect_results(self, ended: bool) -> list[AgentEvent]:
+        done = [t for t in self._open if t.finished or ended]
         self._open = [t for t in self._open if t not in done]
         return [ToolResultEvent(t.build_result(self._read_terminal)) for t in done]
 
 
-def format_title(told: Json) -> str:
-    """A tool call in a few words, as a person reads it."""
+def format_title(fields: Json) -> str:
+    """Return a short title of a tool call for the user."""
     words = (
-        to_single_line(as_text(told.get("title")))
-        or to_single_line(as_text(told.get("name")))
-        or to_single_line(as_text(told.get("kind")))
+        to_single_line(as_text(fields.get("title")))
+        or to_single_line(as_text(fields.get("name")))
+        or to_single_line(as_text(fields.get("kind")))
     )
     return truncate(words, _MAX_TITLE_LENGTH) or "tool"
 
 
-def format_input(told: Json) -> str:
-    """The input of a tool call as JSON; where it has none, the files it names."""
-    if told.get("rawInput") is not None:
-        return codec.dumps(told["rawInput"])
-    paths = [as_text(place.get("path")) for place in as_objects(told.get("locations"))]
+def format_input(fields: Json) -> str:
+    """Return the input of a tool call as JSON; without one, the files it names."""
+    if fields.get("rawInput") is not None:
+        return codec.dumps(fields["rawInput"])
+    paths = [as_text(place.get("path")) for place in as_objects(fields.get("locations"))]
     return codec.dumps({"paths": paths} if paths else {})
 
 
-def format_action(told: Json) -> str:
-    """Exactly what a tool is about to do, for a person who is asked: the command, else the input, and the changes."""
-    raw = told.get("rawInput")
+def format_action(fields: Json) -> str:
+    """Return exactly what a tool is about to do, for a permission: the command, else the input, and the changes."""
+    raw = fields.get("rawInput")
     command = as_object(raw).get("command")
     if isinstance(command, list):
         command = " ".join(map(str, command))  # pyright: ignore[reportUnknownArgumentType]
-    shown = command if isinstance(command, str) else "" if not raw else codec.dumps(raw)
-    return "\n".join(part for part in (shown, _format_output(told, lambda _: "")) if part)
+    action = command if isinstance(command, str) else "" if not raw else codec.dumps(raw)
+    return "\n".join(part for part in (action, _format_output(fields, lambda _: "")) if part)
 
 
-def _format_output(told: Json, terminal: Callable[[str], str]) -> str:
-    parts = [part for entry in as_objects(told.get("content")) if (part := _format_content(entry, terminal))]
-    if not parts and told.get("rawOutput") is not None:
-        raw = told["rawOutput"]
+def _format_output(fields: Json, read_terminal: Callable[[str], str]) -> str:
+    parts = [
+        part for entry in as_objects(fields.get("content")) if (part := _format_content(entry, read_terminal))
+    ]
+    if not parts and fields.get("rawOutput") is not None:
+        raw = fields["rawOutput"]
         return raw if isinstance(raw, str) else codec.dumps(raw)
     return "\n".join(parts)
 
 
-def _format_content(entry: Json, terminal: Callable[[str], str]) -> str:
+def _format_content(entry: Json, read_terminal: Callable[[str], str]) -> str:
     match entry.get("type"):
         case "content":
             block = as_object(entry.get("content"))
@@ -207,37 +209,33 @@ def _format_content(entry: Json, terminal: Callable[[str], str]) -> str:
                 or as_text(block.get("uri"))
             )
         case "diff":
-            return "\n".join(_format_diff(entry))
+            path = as_text(entry.get("path"))
+            old, new = as_text(entry.get("oldText")), as_text(entry.get("newText"))
+            lines = difflib.unified_diff(old.splitlines(), new.splitlines(), path, path, lineterm="", n=2)
+            return "\n".join(lines)
         case "terminal":
-            return terminal(as_text(entry.get("terminalId")))
+            return read_terminal(as_text(entry.get("terminalId")))
         case _:
             return ""
 
 
-def _format_diff(entry: Json) -> Iterable[str]:
-    path = as_text(entry.get("path"))
-    old, new = as_text(entry.get("oldText")), as_text(entry.get("newText"))
-    return difflib.unified_diff(old.splitlines(), new.splitlines(), path, path, lineterm="", n=2)
-
-
 class UpdateTranslator:
-    """Unknown kinds of updates and unknown values are counted and left out, never an error."""
+    """Turns session updates into agent events. Unknown kinds of updates and contents are ignored."""
 
     def __init__(
-        self, agent: str, held: AgentSession, *, replay: ReplayFilter, terminal: Callable[[str], str]
+        self, agent: str, session: AgentSession, *, replay: ReplayFilter, read_terminal: Callable[[str], str]
     ) -> None:
         self._agent = agent
-        self._session = held
+        self._session = session
         self._replay = replay
-        self.tool_calls = ToolCallTracker(terminal)
+        self.tool_calls = ToolCallTracker(read_terminal)
         self._message_id = ""
         self._has_text = False
         self._plan = ""
         self._file_count = 0
-        self.unknown_updates = 0
 
     def translate(self, update: Json) -> list[AgentEvent]:
-        """The events that an update brings, in order."""
+        """Return the events of an update, in order."""
         if self._replay.matches(update):
             return []
         match update.get("sessionUpdate"):
@@ -254,28 +252,27 @@ class UpdateTranslator:
             case "usage_update":
                 return self._translate_cost(update)
             case "notice":
-                told = as_text(update.get("message")) or as_text(as_object(update.get("content")).get("text"))
-                return [NoticeEvent(told)] if told.strip() else []
+                notice = as_text(update.get("message")) or as_text(
+                    as_object(update.get("content")).get("text")
+                )
+                return [NoticeEvent(notice)] if notice.strip() else []
             case "current_mode_update" | "config_option_update" | "session_info_update":
                 self._session.update(update)
                 return []
-            case "user_message_chunk" | "available_commands_update":
-                return []
             case _:
-                self.unknown_updates += 1
                 return []
 
-    def translate_usage(self, told: Json) -> list[AgentEvent]:
-        """What the answer to a prompt tells of its use: totals of the session, of which this turn has a part."""
-        if not told:
+    def translate_usage(self, totals: Json) -> list[AgentEvent]:
+        """Return the usage of this turn, from the totals of the session that the response to a prompt reports."""
+        if not totals:
             return []
         before = self._session.meter
         after = UsageTotals(
-            input=as_count(told.get("inputTokens")),
-            output=as_count(told.get("outputTokens")),
-            reasoning=as_count(told.get("thoughtTokens")),
-            cache_read=as_count(told.get("cachedReadTokens")),
-            cache_write=as_count(told.get("cachedWriteTokens")),
+            input=as_count(totals.get("inputTokens")),
+            output=as_count(totals.get("outputTokens")),
+            reasoning=as_count(totals.get("thoughtTokens")),
+            cache_read=as_count(totals.get("cachedReadTokens")),
+            cache_write=as_count(totals.get("cachedWriteTokens")),
             cost=before.cost,
         )
         self._session.meter = after
@@ -298,19 +295,19 @@ class UpdateTranslator:
 
     def _translate_chunk(self, update: Json) -> list[AgentEvent]:
         message = as_text(update.get("messageId"))
-        apart = self._has_text and message != self._message_id and bool(message and self._message_id)
+        new_message = self._has_text and message != self._message_id and bool(message and self._message_id)
         self._message_id = message
         event = self._translate_content(as_object(update.get("content")))
         if event is None:
             return []
         self._has_text = True
-        return [TextDelta("\n\n"), event] if apart else [event]
+        return [TextDelta("\n\n"), event] if new_message else [event]
 
     def _translate_content(self, block: Json) -> AgentEvent | None:
         match block.get("type"):
             case "text":
-                said = as_text(block.get("text"))
-                return TextDelta(said) if said else None
+                text = as_text(block.get("text"))
+                return TextDelta(text) if text else None
             case "image" | "audio":
                 return self._translate_attachment(block)
             case "resource_link":
@@ -321,10 +318,9 @@ class UpdateTranslator:
                     else None
                 )
             case "resource":
-                found = as_text(as_object(block.get("resource")).get("text"))
-                return TextDelta(found) if found else None
+                content = as_text(as_object(block.get("resource")).get("text"))
+                return TextDelta(content) if content else None
             case _:
-                self.unknown_updates += 1
                 return None
 
     def _translate_attachment(self, block: Json) -> AgentEvent:
@@ -348,11 +344,11 @@ class UpdateTranslator:
             )
             for e in entries
         ]
-        told = messages.format_plan(steps)
-        if told == self._plan or not told:
+        plan = messages.format_plan(steps)
+        if plan == self._plan or not plan:
             return []
-        self._plan = told
-        return [NoticeEvent(told, messages.PLAN_KIND)]
+        self._plan = plan
+        return [NoticeEvent(plan, messages.PLAN_KIND)]
 
     def _translate_cost(self, update: Json) -> list[AgentEvent]:
         cost = as_object(update.get("cost")).get("amount")

@@ -69,8 +69,8 @@ async def _serve_until_closed(app: App, target: int) -> None:
                 app.viewer,
                 app.clock,
                 pin=service.worker.id,
-                lender=editor_tools,
-                setup=setup,
+                workspaces=editor_tools,
+                settings=setup,
                 source=sys.stdin.fileno(),
                 target=target,
             )

@@ -23,9 +23,6 @@ SURFACE = "acp"
 
 
 class EditorContext:
-    """The hub, in whose name it is asked, and the editor that asks. `pin` is this process: it alone runs the turns
-    of this editor."""
-
     def __init__(
         self,
         *,
@@ -37,17 +34,18 @@ class EditorContext:
         choices: ModelChoices,
         person: str,
         group: TaskGroup,
-        lender: WorkspaceRegistry,
+        workspaces: WorkspaceRegistry,
     ) -> None:
         self.peer = peer
         self.hub = hub
         self.viewer = viewer
         self.clock = clock
+        # This process: it alone runs the turns of this editor.
         self.pin = pin
         self.choices = choices
         self.person = person
         self.group = group
-        self.lender = lender
+        self.workspaces = workspaces
         self.capabilities = EditorCapabilities()
 
     def now(self) -> datetime:
@@ -56,7 +54,7 @@ class EditorContext:
     def build_inbound(
         self, session: SessionId, parts: Parts, *, key: str, cwd: str, begin: SessionSettings | None
     ) -> InboundMessage:
-        """What the editor's person said, to be answered by this process."""
+        """Build the message of the editor's user, to be answered by this process."""
         source = Source(
             platform=SURFACE,
             chat=session,
@@ -87,7 +85,7 @@ class EditorContext:
             raise Unavailable(f"the editor did not answer {method} within {seconds:g} s") from exc
 
     async def send_updates(self, session: SessionId, *updates: Json) -> None:
-        """Send updates of a session, in order and in one go."""
+        """Send updates of a session in order, in one write."""
         if updates:
             await self.peer.send_encoded(b"".join(encode_update(session, u) for u in updates))
 

@@ -19,8 +19,6 @@ from keryx.surfaces.acp.session_options import ModelChoices
 
 
 class EditorServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How an editor is served. `limit` is the length of the longest line in bytes; `login` a command to log in with."""
-
     version: str
     choices: ModelChoices = ModelChoices()
     person: str = ""
@@ -38,12 +36,12 @@ async def serve(
     clock: Clock,
     *,
     pin: WorkerId,
-    lender: WorkspaceRegistry,
-    setup: EditorServerSettings,
+    workspaces: WorkspaceRegistry,
+    settings: EditorServerSettings,
     source: int,
     target: int,
 ) -> None:
-    """Serve the editor on two file descriptors until it hangs up."""
+    """Serve an editor on two file descriptors until it closes its stream."""
     writer = frames.FrameWriter(target)
     peer = Peer(writer.write, sends_cancel=True)
     async with anyio.create_task_group() as group:
@@ -53,13 +51,13 @@ async def serve(
             viewer=viewer,
             clock=clock,
             pin=pin,
-            choices=setup.choices,
-            person=setup.person,
+            choices=settings.choices,
+            person=settings.person,
             group=group,
-            lender=lender,
+            workspaces=workspaces,
         )
-        methods = EditorMethods(context, LoginCommand(setup.login_command), version=setup.version)
-        lines = frames.read_frames(frames.read_chunks(source), limit=setup.max_line_bytes)
+        methods = EditorMethods(context, LoginCommand(settings.login_command), version=settings.version)
+        lines = frames.read_frames(frames.read_chunks(source), limit=settings.max_line_bytes)
         try:
             await jsonrpc.serve(peer, lines, methods)
         finally:

@@ -10,7 +10,7 @@ from keryx.core.errors import Invalid, KeryxError, Unavailable
 from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer
 from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc.values import Json, as_object, as_text
 from keryx.surfaces.acp.context import EditorContext
 
 FILE_TIMEOUT_SECONDS = 60.0
@@ -20,19 +20,19 @@ _RELEASE_SECONDS = 2.0
 
 
 class EditorWorkspace:
-    """Asks the editor for nothing that it did not offer."""
+    """Uses only the capabilities that the editor has offered."""
 
-    def __init__(self, desk: EditorContext, session: SessionId) -> None:
-        self._context = desk
+    def __init__(self, context: EditorContext, session: SessionId) -> None:
+        self._context = context
         self._session = session
-        self.can_read = desk.capabilities.read_file
-        self.can_write = desk.capabilities.write_file
-        self.can_run = desk.capabilities.terminal
+        self.can_read = context.capabilities.read_file
+        self.can_write = context.capabilities.write_file
+        self.can_run = context.capabilities.terminal
 
     async def read(self, path: str, *, line: int | None = None, limit: int | None = None) -> str:
-        asked: Json = {"path": path, "line": line, "limit": limit}
-        given = {key: value for key, value in asked.items() if value is not None}
-        result = await self._request("fs/read_text_file", given, seconds=FILE_TIMEOUT_SECONDS)
+        params: Json = {"path": path, "line": line, "limit": limit}
+        params = {key: value for key, value in params.items() if value is not None}
+        result = await self._request("fs/read_text_file", params, seconds=FILE_TIMEOUT_SECONDS)
         content = result.get("content")
         if not isinstance(content, str):
             raise Unavailable("the editor gave no text")
@@ -55,21 +55,24 @@ class EditorWorkspace:
             if limit.cancel_called
             else ""
         )
-        return "\n".join(filter(None, (_as_text(result.get("output")), note or _format_exit(result))))
+        return "\n".join(filter(None, (as_text(result.get("output")), note or _format_exit(result))))
 
     @asynccontextmanager
     async def _open_terminal(self, command: str, cwd: str) -> AsyncGenerator[Json]:
-        """A terminal that runs a command, and is given back whatever happens."""
-        wanted: Json = {"command": "/bin/sh", "args": ["-c", command], "cwd": cwd}
-        made = await self._request(
-            "terminal/create", {**wanted, "outputByteLimit": MAX_OUTPUT_BYTES}, seconds=FILE_TIMEOUT_SECONDS
-        )
-        terminal: Json = {"terminalId": made.get("terminalId")}
+        """Run a command in a terminal, which is released after the block."""
+        params = {
+            "command": "/bin/sh",
+            "args": ["-c", command],
+            "cwd": cwd,
+            "outputByteLimit": MAX_OUTPUT_BYTES,
+        }
+        created = await self._request("terminal/create", params, seconds=FILE_TIMEOUT_SECONDS)
+        terminal: Json = {"terminalId": created.get("terminalId")}
         try:
             yield terminal
         finally:
             with anyio.move_on_after(_RELEASE_SECONDS, shield=True):
-                # Releasing ends a command that still runs.
+                # This also ends a command that still runs.
                 await self._request("terminal/release", terminal, seconds=_RELEASE_SECONDS)
 
     async def _request(self, method: str, params: Json, *, seconds: float) -> Json:
@@ -94,38 +97,29 @@ class _McpServerParams(msgspec.Struct, frozen=True):
     headers: tuple[_NameValue, ...] | None = ()
 
 
-def parse_servers(given: tuple[Json, ...] | None) -> list[EditorToolServer]:
-    """The tool servers that an editor names. `Invalid` for one of a kind that was not offered."""
-    return [_parse_server(one) for one in given or ()]
-
-
-def _parse_server(given: Json) -> EditorToolServer:
+def parse_server(params: Json) -> EditorToolServer:
+    """Parse a tool server that an editor names. Raise `Invalid` if its transport is not supported."""
     try:
-        found = msgspec.convert(given, _McpServerParams)
+        server = msgspec.convert(params, _McpServerParams)
     except msgspec.ValidationError as exc:
         raise Invalid(f"a tool server is not understood: {exc}") from exc
-    if found.type == "stdio" and found.command:
-        command = (found.command, *(found.args or ()))
+    if server.type == "stdio" and server.command:
+        command = (server.command, *(server.args or ()))
         return EditorToolServer(
-            name=found.name, command=command, env={p.name: p.value for p in found.env or ()}
+            name=server.name, command=command, env={p.name: p.value for p in server.env or ()}
         )
-    if found.type == "http" and found.url:
+    if server.type == "http" and server.url:
         return EditorToolServer(
-            name=found.name, url=found.url, headers={p.name: p.value for p in found.headers or ()}
+            name=server.name, url=server.url, headers={p.name: p.value for p in server.headers or ()}
         )
-    raise Invalid(f"the tool server {found.name[:80]!r} is of a kind that is not taken: use stdio or http")
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    raise Invalid(f"the tool server {server.name[:80]!r} is of a kind that is not taken: use stdio or http")
 
 
 def _format_exit(result: Json) -> str:
-    status = result.get("exitStatus")
-    found = msgspec.convert(status, _ExitStatus) if isinstance(status, dict) else _ExitStatus()
-    if found.signal:
-        return f"[Ended by {found.signal}.]"
-    return f"[Ended with {found.exit_code}.]" if found.exit_code else ""
+    status = msgspec.convert(as_object(result.get("exitStatus")), _ExitStatus)
+    if status.signal:
+        return f"[Ended by {status.signal}.]"
+    return f"[Ended with {status.exit_code}.]" if status.exit_code else ""
 
 
 class _ExitStatus(msgspec.Struct, frozen=True, rename="camel"):

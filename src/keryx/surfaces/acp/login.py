@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 300.0
 
 
 class LoginCommand:
-    """Without a command nobody needs to log in. The login lasts as long as the connection."""
+    """Without a command no login is needed. A login lasts as long as the connection."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
@@ -28,12 +28,12 @@ class LoginCommand:
         return [{"id": METHOD_ID, "name": "Log in", "description": f"Runs {program} on this machine."}]
 
     def check(self) -> None:
-        """Return if the person is logged in; else tell the editor to ask for it."""
+        """Raise `RpcError` unless the user is logged in."""
         if not self._logged_in:
             raise RpcError(errors.AUTH_REQUIRED, "log in first: the editor offers it, or calls authenticate")
 
     async def run(self, method: str) -> None:
-        """Run the login to its end. `Fault` if it fails, with what to do."""
+        """Run the login command. Raise `RpcError` if it fails."""
         if method != METHOD_ID or not self._command:
             raise Invalid(f"there is no login {method[:80]!r}")
         code = await _run_command(self._command)

@@ -10,12 +10,13 @@ from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer
 from keryx.core.sessions import SessionFilter, SessionListItem, SessionSettings
 from keryx.jsonrpc import errors
+from keryx.jsonrpc.acp import PROTOCOL_VERSION
 from keryx.jsonrpc.errors import RpcError
 from keryx.jsonrpc.peer import IncomingRequest
 from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp import protocol, session_options, session_updates
 from keryx.surfaces.acp.context import SURFACE, EditorContext
-from keryx.surfaces.acp.editor_workspace import EditorWorkspace, parse_servers
+from keryx.surfaces.acp.editor_workspace import EditorWorkspace, parse_server
 from keryx.surfaces.acp.login import LoginCommand
 from keryx.surfaces.acp.open_sessions import OpenSession
 from keryx.surfaces.acp.protocol import (
@@ -33,17 +34,16 @@ from keryx.surfaces.acp.protocol import (
     parse_params,
 )
 
-PROTOCOL_VERSION = 1
 PAGE_SIZE = 50
 
 MethodFunction = Callable[[IncomingRequest], Awaitable[object]]
 
 
 class EditorMethods:
-    """The agent side of the protocol, for one editor."""
+    """The agent side of the protocol for one editor."""
 
-    def __init__(self, desk: EditorContext, login: LoginCommand, *, version: str) -> None:
-        self._context = desk
+    def __init__(self, context: EditorContext, login: LoginCommand, *, version: str) -> None:
+        self._context = context
         self._login = login
         self._version = version
         self._sessions: dict[SessionId, OpenSession] = {}
@@ -75,13 +75,13 @@ class EditorMethods:
 
     async def handle_notification(self, method: str, params: Json) -> None:
         if method == "session/cancel":
-            opened = self._sessions.get(parse_params(params, SessionParams).session_id)
-            if opened:
-                await opened.cancel()
+            session = self._sessions.get(parse_params(params, SessionParams).session_id)
+            if session:
+                await session.cancel()
 
     async def _initialize(self, request: IncomingRequest) -> Json:
-        asked = parse_params(request.params, InitializeParams)
-        self._context.capabilities = protocol.parse_capabilities(asked.client_capabilities)
+        params = parse_params(request.params, InitializeParams)
+        self._context.capabilities = protocol.parse_capabilities(params.client_capabilities)
         return {
             "protocolVersion": PROTOCOL_VERSION,
             "agentInfo": {"name": "keryx", "title": "Keryx", "version": self._version},
@@ -99,17 +99,17 @@ class EditorMethods:
         return {}
 
     async def _new_session(self, request: IncomingRequest) -> None:
-        place = parse_params(request.params, NewSessionParams)
-        cwd, given = place.normalized_cwd, parse_servers(place.mcp_servers)
+        params = parse_params(request.params, NewSessionParams)
+        cwd, servers = params.normalized_cwd, _parse_servers(params)
         id_ = SessionId(ids.new(self._context.now()))
-        opened = self._sessions[id_] = OpenSession(self._context, id_, settings=SessionSettings())
-        await opened.set_folder(cwd)
-        self._lend_workspace(opened, given)
+        session = self._sessions[id_] = OpenSession(self._context, id_, settings=SessionSettings())
+        await session.set_folder(cwd)
+        self._attach_workspace(session, servers)
         await request.respond(
-            {"sessionId": id_, **session_options.build_settings(opened.settings, self._context.choices)}
+            {"sessionId": id_, **session_options.build_settings(session.settings, self._context.choices)}
         )
         await self._context.send_updates(id_, session_updates.build_commands_update())
-        await opened.warn_if_read_only()
+        await session.warn_if_read_only()
 
     async def _load_session(self, request: IncomingRequest) -> None:
         await self._open_session(parse_params(request.params, LoadSessionParams), request, replay=True)
@@ -118,52 +118,52 @@ class EditorMethods:
         await self._open_session(parse_params(request.params, LoadSessionParams), request, replay=False)
 
     async def _open_session(
-        self, asked: LoadSessionParams, request: IncomingRequest, *, replay: bool
+        self, params: LoadSessionParams, request: IncomingRequest, *, replay: bool
     ) -> None:
-        """Open a session of the store. One that is open already, and need not be shown, stays as it is."""
-        cwd, given = asked.normalized_cwd, parse_servers(asked.mcp_servers)
-        opened = self._sessions.get(asked.session_id)
-        if opened and not (opened.stored and replay):
-            if opened.stored:
-                await self._context.hub.session(self._context.viewer, opened.id)
-            await opened.set_folder(cwd)
-            self._lend_workspace(opened, given)
-            await request.respond(session_options.build_settings(opened.settings, self._context.choices))
-            await opened.warn_if_read_only()
+        """Open a stored session. One that is open already stays as it is, unless it is to be replayed."""
+        cwd, servers = params.normalized_cwd, _parse_servers(params)
+        session = self._sessions.get(params.session_id)
+        if session and not (session.stored and replay):
+            if session.stored:
+                await self._context.hub.session(self._context.viewer, session.id)
+            await session.set_folder(cwd)
+            self._attach_workspace(session, servers)
+            await request.respond(session_options.build_settings(session.settings, self._context.choices))
+            await session.warn_if_read_only()
             return
-        opened = opened or OpenSession(self._context, asked.session_id)
-        await opened.set_folder(cwd)
-        snapshot = await opened.load(replay=replay)
-        self._sessions[opened.id] = opened
-        self._lend_workspace(opened, given)
-        await request.respond(session_options.build_settings(opened.settings, self._context.choices))
-        await self._context.send_updates(opened.id, session_updates.build_commands_update())
-        await opened.start_following(snapshot)
-        await opened.warn_if_read_only()
+        session = session or OpenSession(self._context, params.session_id)
+        await session.set_folder(cwd)
+        snapshot = await session.load(replay=replay)
+        self._sessions[session.id] = session
+        self._attach_workspace(session, servers)
+        await request.respond(session_options.build_settings(session.settings, self._context.choices))
+        await self._context.send_updates(session.id, session_updates.build_commands_update())
+        await session.start_following(snapshot)
+        await session.warn_if_read_only()
 
     async def _fork_session(self, request: IncomingRequest) -> None:
-        asked = parse_params(request.params, LoadSessionParams)
-        desk, cwd, given = self._context, asked.normalized_cwd, parse_servers(asked.mcp_servers)
-        made = await desk.hub.fork(desk.viewer, asked.session_id, surface=SURFACE, cwd=cwd)
-        opened = OpenSession(desk, made.id)
-        await opened.set_folder(cwd)
-        snapshot = await opened.load(replay=False)
-        self._sessions[made.id] = opened
-        self._lend_workspace(opened, given)
+        params = parse_params(request.params, LoadSessionParams)
+        context, cwd, servers = self._context, params.normalized_cwd, _parse_servers(params)
+        fork = await context.hub.fork(context.viewer, params.session_id, surface=SURFACE, cwd=cwd)
+        session = OpenSession(context, fork.id)
+        await session.set_folder(cwd)
+        snapshot = await session.load(replay=False)
+        self._sessions[fork.id] = session
+        self._attach_workspace(session, servers)
         await request.respond(
-            {"sessionId": made.id, **session_options.build_settings(opened.settings, desk.choices)}
+            {"sessionId": fork.id, **session_options.build_settings(session.settings, context.choices)}
         )
-        await desk.send_updates(made.id, session_updates.build_commands_update())
-        await opened.start_following(snapshot)
-        await opened.warn_if_read_only()
+        await context.send_updates(fork.id, session_updates.build_commands_update())
+        await session.start_following(snapshot)
+        await session.warn_if_read_only()
 
     async def _list_sessions(self, request: IncomingRequest) -> Json:
-        asked = parse_params(request.params, ListSessionsParams)
-        cwd = None if asked.cwd is None else normalize_folder(asked.cwd)
-        listing = SessionFilter(cwd=cwd, after=asked.cursor, limit=PAGE_SIZE)
-        found, following = await self._context.hub.sessions(self._context.viewer, listing)
-        page: Json = {"sessions": [_build_list_entry(entry) for entry in found]}
-        return {**page, "nextCursor": following} if following else page
+        params = parse_params(request.params, ListSessionsParams)
+        cwd = None if params.cwd is None else normalize_folder(params.cwd)
+        listing = SessionFilter(cwd=cwd, after=params.cursor, limit=PAGE_SIZE)
+        items, next_cursor = await self._context.hub.sessions(self._context.viewer, listing)
+        page: Json = {"sessions": [_build_list_entry(entry) for entry in items]}
+        return {**page, "nextCursor": next_cursor} if next_cursor else page
 
     async def _close_session(self, request: IncomingRequest) -> Json:
         id_ = parse_params(request.params, SessionParams).session_id
@@ -177,69 +177,73 @@ class EditorMethods:
         try:
             await self._context.hub.delete(self._context.viewer, id_)
         except NotFound:
-            return {}  # It is gone already, which is what was asked for.
+            return {}  # It is deleted already.
         return {}
 
     async def _prompt(self, request: IncomingRequest) -> None:
-        asked = parse_params(request.params, PromptParams)
-        desk = self._context
-        keep = partial(desk.hub.media.save, desk.viewer)
-        await self._get_open_session(asked).prompt(
-            partial(protocol.parse_prompt, asked.prompt, keep), request
+        params = parse_params(request.params, PromptParams)
+        context = self._context
+        store = partial(context.hub.media.save, context.viewer)
+        await self._get_open_session(params).prompt(
+            partial(protocol.parse_prompt, params.prompt, store), request
         )
 
     async def _set_mode(self, request: IncomingRequest) -> None:
-        asked = parse_params(request.params, SetModeParams)
-        await self._set_legacy_option(asked, request, session_options.MODE, asked.mode_id, {})
+        params = parse_params(request.params, SetModeParams)
+        await self._set_legacy_option(params, request, session_options.MODE, params.mode_id)
 
     async def _set_model(self, request: IncomingRequest) -> None:
-        asked = parse_params(request.params, SetModelParams)
-        await self._set_legacy_option(asked, request, session_options.MODEL, asked.model_id, {})
+        params = parse_params(request.params, SetModelParams)
+        await self._set_legacy_option(params, request, session_options.MODEL, params.model_id)
 
     async def _set_legacy_option(
-        self, asked: SessionParams, request: IncomingRequest, option: str, value: str, result: Json
+        self, params: SessionParams, request: IncomingRequest, option: str, value: str
     ) -> None:
-        """The older ways to choose: the list of options follows as an update."""
-        settings = await self._get_open_session(asked).set_option(option, value)
-        await request.respond(result)
+        """Set an option by an older method. The list of options follows as an update."""
+        settings = await self._get_open_session(params).set_option(option, value)
+        await request.respond({})
         await self._context.send_updates(
-            asked.session_id, session_updates.build_options_update(settings, self._context.choices)
+            params.session_id, session_updates.build_options_update(settings, self._context.choices)
         )
 
     async def _set_option(self, request: IncomingRequest) -> None:
-        asked = parse_params(request.params, SetOptionParams)
-        settings = await self._get_open_session(asked).set_option(asked.config_id, asked.value)
+        params = parse_params(request.params, SetOptionParams)
+        settings = await self._get_open_session(params).set_option(params.config_id, params.value)
         await request.respond(
             {"configOptions": session_options.list_options(settings, self._context.choices)}
         )
-        if asked.config_id == session_options.MODE:
-            await self._context.send_updates(asked.session_id, session_updates.build_mode_update(settings))
+        if params.config_id == session_options.MODE:
+            await self._context.send_updates(params.session_id, session_updates.build_mode_update(settings))
 
-    def _lend_workspace(self, opened: OpenSession, given: list[EditorToolServer]) -> None:
-        workspace = EditorWorkspace(self._context, opened.id)
-        self._context.lender.attach(opened.id, workspace, given, cwd=opened.cwd)
+    def _attach_workspace(self, session: OpenSession, servers: list[EditorToolServer]) -> None:
+        workspace = EditorWorkspace(self._context, session.id)
+        self._context.workspaces.attach(session.id, workspace, servers, cwd=session.cwd)
 
     async def _close_open_session(self, id_: SessionId) -> bool:
-        """Close a session if it is open; gives whether it was."""
-        opened = self._sessions.pop(id_, None)
-        if opened:
-            await opened.close()
-            self._context.lender.detach(id_)
-        return opened is not None
+        """Close a session if it is open, and return whether it was."""
+        session = self._sessions.pop(id_, None)
+        if session:
+            await session.close()
+            self._context.workspaces.detach(id_)
+        return session is not None
 
-    def _get_open_session(self, asked: SessionParams) -> OpenSession:
-        found = self._sessions.get(asked.session_id)
-        if found is None:
-            raise NotFound(f"session {asked.session_id[:80]!r} is not open: load it first")
-        return found
+    def _get_open_session(self, params: SessionParams) -> OpenSession:
+        session = self._sessions.get(params.session_id)
+        if session is None:
+            raise NotFound(f"session {params.session_id[:80]!r} is not open: load it first")
+        return session
+
+
+def _parse_servers(params: NewSessionParams) -> list[EditorToolServer]:
+    return [parse_server(server) for server in params.mcp_servers or ()]
 
 
 def _build_list_entry(entry: SessionListItem) -> Json:
     session = entry.session
-    found: Json = {
+    item: Json = {
         "sessionId": session.id,
         "cwd": session.cwd or str(Path.home()),
         "updatedAt": session.active_at.isoformat(),
         "_meta": {"keryx": {"surface": session.surface, "activity": entry.activity.value}},
     }
-    return {**found, "title": session.title} if session.title else found
+    return {**item, "title": session.title} if session.title else item

@@ -25,7 +25,6 @@ from keryx.surfaces.acp.context import EditorContext
 from keryx.surfaces.acp.prompts import END_TURN, PendingPrompt, PendingPrompts
 from keryx.surfaces.acp.questions import EditorQuestions
 from keryx.surfaces.acp.session_updates import EditorSessionInfo, UpdateBuilder
-from keryx.surfaces.acp.tool_calls import build_text_block
 
 log = logging.getLogger(__name__)
 
@@ -45,21 +44,21 @@ _RETRY_SECONDS = 0.5
 
 
 class OpenSession:
-    """A session of this editor. It is stored with its first message; until then its `settings` are kept here."""
+    """A session that this editor has open. It is stored with its first message; until then its settings are kept here."""
 
     def __init__(
-        self, desk: EditorContext, id_: SessionId, *, settings: SessionSettings | None = None
+        self, context: EditorContext, id_: SessionId, *, settings: SessionSettings | None = None
     ) -> None:
         self.id = id_
         self.cwd = ""
         self._folder_missing = False
         self.stored = settings is None
-        self._context = desk
+        self._context = context
         self._info = EditorSessionInfo(settings=settings or SessionSettings())
         self._lock = anyio.Lock()
-        self._prompts = PendingPrompts(desk)
-        self._updates = UpdateBuilder(desk.capabilities)
-        self._questions = EditorQuestions(desk, id_, self._updates)
+        self._prompts = PendingPrompts(context)
+        self._updates = UpdateBuilder(context.capabilities)
+        self._questions = EditorQuestions(context, id_, self._updates)
         self._following = anyio.CancelScope()
         self._last_seq = 0
 
@@ -68,8 +67,8 @@ class OpenSession:
         return self._info.settings
 
     async def load(self, *, replay: bool) -> SessionSnapshot:
-        """Take up a stored session as it is now; with `replay`, show it from its beginning. Changes nothing in the
-        store. `live` goes on from the snapshot."""
+        """Load the stored session; with `replay`, send it from the start. `start_following` continues from the returned
+        snapshot."""
         async with self._lock:
             snapshot = await self._context.hub.open(
                 self._context.viewer, self.id, limit=NO_MESSAGE_LIMIT if replay else RECENT_MESSAGES
@@ -79,21 +78,21 @@ class OpenSession:
             self._questions = EditorQuestions(self._context, self.id, self._updates)
             self._last_seq = snapshot.session.last_seq
             self._info = EditorSessionInfo(settings=snapshot.session.settings)
-            await self._replay(snapshot, seen=replay)
+            await self._replay(snapshot, send=replay)
             return snapshot
 
     async def start_following(self, snapshot: SessionSnapshot) -> None:
-        """Send what happened since the snapshot, and what happens from now on."""
+        """Send the changes since the snapshot, and those to come."""
         self._follow(snapshot.cursor)
         await self._send_info(snapshot.session)
         await self._finish_ended_prompts(snapshot)
-        for asked in snapshot.questions:
-            await self._questions.show(asked)
+        for question in snapshot.questions:
+            await self._questions.show(question)
 
-    async def prompt(self, read: Callable[[], Awaitable[Parts]], call: IncomingRequest) -> None:
-        """Store what was said and answer the call when its turn has ended. A cancel reaches it from the first moment."""
-        prompt = self._prompts.add(call, ids.new(self._context.now()))
-        call.on_cancel = partial(self._cancel_prompts, [prompt])
+    async def prompt(self, read: Callable[[], Awaitable[Parts]], request: IncomingRequest) -> None:
+        """Store the message and answer the request when its turn has ended. It can be cancelled at any time."""
+        prompt = self._prompts.add(request, ids.new(self._context.now()))
+        request.on_cancel = partial(self._cancel_prompts, [prompt])
         try:
             await self._check_folder()
             async with self._lock:
@@ -103,88 +102,89 @@ class OpenSession:
             self._prompts.remove(prompt)
 
     async def cancel(self) -> None:
-        """Stop the turns of this editor; if there are none, the one that runs. With nothing running, nothing happens."""
-        waiting = self._prompts.list_pending
-        if waiting:
-            await self._cancel_prompts(waiting)
+        """Cancel the prompts of this editor, or else the turn that runs, if any."""
+        if pending := self._prompts.list_pending():
+            await self._cancel_prompts(pending)
         elif self.stored:
             await self._retry_until_stored(partial(self._context.hub.stop, self._context.viewer, self.id))
 
     async def set_folder(self, folder: str) -> None:
-        """Set the folder of this session. Without one that is there it can only be read."""
+        """Set the folder of this session. If it does not exist, the session is read-only."""
         self.cwd = folder
         self._folder_missing = not await anyio.Path(folder).is_dir()
 
     async def warn_if_read_only(self) -> None:
-        """Tell the person if this session can only be read."""
+        """Send a notice if this session is read-only."""
         if self._folder_missing:
             await self._send_notice(READ_ONLY_NOTICE.format(self.cwd))
 
     async def _check_folder(self) -> None:
-        """It may have come back since the session was opened."""
-        if self._folder_missing:
+        if self._folder_missing:  # Check again: it may exist by now.
             await self.set_folder(self.cwd)
         if self._folder_missing:
             raise Conflict(READ_ONLY_NOTICE.format(self.cwd))
 
     async def _send_notice(self, text: str) -> None:
-        """Tell the person at the editor something that is no part of the conversation."""
+        """Show the user a text that is not part of the conversation."""
         key = ids.new(self._context.now())
         await self._send_updates(
             [session_updates.build_person_notice(text, key, notices=self._context.capabilities.notices)]
         )
 
     async def close(self) -> None:
-        """Stop the turns of this editor and let go of the session, which stays in the store."""
-        waiting = self._prompts.list_pending
-        await self._cancel_prompts(waiting)
-        for prompt in waiting:
+        """Cancel the prompts of this editor and stop following. The session stays in the store."""
+        pending = self._prompts.list_pending()
+        await self._cancel_prompts(pending)
+        for prompt in pending:
             await prompt.wait()
         self._stop_following()
 
     async def set_option(self, option: str, value: object) -> SessionSettings:
-        """Set one option; gives all settings. `Invalid` for what is not offered."""
-        desk = self._context
+        """Set one option and return all settings. Raise `Invalid` if the option or its value is not offered."""
+        context = self._context
         async with self._lock:
             current = self.settings
             if self.stored:
-                current = (await desk.hub.session(desk.viewer, self.id)).settings
-            settings = session_options.set_option(current, desk.choices, option, value)
+                current = (await context.hub.session(context.viewer, self.id)).settings
+            settings = session_options.set_option(current, context.choices, option, value)
             self._info = msgspec.structs.replace(self._info, settings=settings)
             if self.stored:
-                await desk.hub.configure(desk.viewer, self.id, settings)
+                await context.hub.configure(context.viewer, self.id, settings)
         return settings
 
-    async def _replay(self, snapshot: SessionSnapshot, *, seen: bool) -> None:
+    async def _replay(self, snapshot: SessionSnapshot, *, send: bool) -> None:
         running = snapshot.running.id if snapshot.running else None
-        drafted = self._updates.build_draft(running, snapshot.draft) if running else iter(())
-        updates = chain(self._updates.replay(snapshot.messages, running), drafted)
+        draft = self._updates.build_draft(running, snapshot.draft) if running else iter(())
+        updates = chain(self._updates.replay(snapshot.messages, running), draft)
         while batch := list(islice(updates, _REPLAY_BATCH)):
-            if seen:
+            if send:
                 await self._context.send_updates(self.id, *batch)
-            await anyio.lowlevel.checkpoint()  # A long conversation holds up nobody else.
+            await anyio.lowlevel.checkpoint()  # Let other tasks run during a long replay.
 
     async def _finish_ended_prompts(self, snapshot: SessionSnapshot) -> None:
-        """Answer the prompts whose turns ended while nobody followed."""
+        """Answer the prompts whose turns ended while the session was not followed."""
         active = {t.id for t in (snapshot.running, *snapshot.queue) if t}
-        for prompt in self._prompts.list_pending:
+        for prompt in self._prompts.list_pending():
             if prompt.turn and prompt.turn not in active:
                 turn = await self._context.hub.turn(self._context.viewer, prompt.turn)
                 if turn.state.finished:
                     await self._finish_turn(turn.id, turn.state)
 
     async def _receive(self, prompt: PendingPrompt, parts: Parts) -> None:
-        desk = self._context
-        cursor = None if self.stored else await desk.hub.head_cursor()
+        context = self._context
+        cursor = None if self.stored else await context.hub.head_cursor()
         begin = None if self.stored else self.settings
-        receipt = await desk.hub.receive(
-            desk.build_inbound(self.id, parts, key=prompt.key, cwd=self.cwd, begin=begin)
+        receipt = await context.hub.receive(
+            context.build_inbound(self.id, parts, key=prompt.key, cwd=self.cwd, begin=begin)
         )
         if cursor and receipt.session:
             self.stored = True
             self._follow(cursor)
         if receipt.reply:
-            await desk.send_updates(self.id, _build_reply(receipt.reply, prompt.key))
+            reply = session_updates.build_chunk(
+                "agent_message_chunk", receipt.reply, prompt.key, {"command": True}
+            )
+            await context.send_updates(self.id, reply)
         if receipt.turn is None:
             await prompt.finish(END_TURN)
             return
@@ -192,21 +192,21 @@ class OpenSession:
         if prompt.cancelled:
             await self._stop_turn(receipt.turn)
         elif prompt.pending:
-            desk.group.start_soon(self._explain_later, prompt)
+            context.group.start_soon(self._explain_later, prompt)
 
     async def _explain_later(self, prompt: PendingPrompt) -> None:
-        """Say why a prompt does not begin, if nobody is there who could run the turn before it."""
-        desk = self._context
-        await desk.clock.sleep(EXPLAIN_DELAY_SECONDS)
+        """After a delay, explain why a prompt does not start, if no worker can run the turn before it."""
+        context = self._context
+        await context.clock.sleep(EXPLAIN_DELAY_SECONDS)
         if prompt.pending:
             await self._retry_until_stored(partial(self._explain_wait, prompt))
 
     async def _explain_wait(self, prompt: PendingPrompt) -> None:
-        desk = self._context
-        snapshot = await desk.hub.open(desk.viewer, self.id, limit=1)
+        context = self._context
+        snapshot = await context.hub.open(context.viewer, self.id, limit=1)
         first = next(iter(snapshot.queue), None)
         stuck = not snapshot.running and first and first.id != prompt.turn and first.pin is None
-        if stuck and not await desk.hub.list_nodes():
+        if stuck and not await context.hub.list_nodes():
             await self._send_notice(NO_WORKER_NOTICE)
 
     async def _cancel_prompts(self, prompts: Sequence[PendingPrompt]) -> None:
@@ -214,7 +214,7 @@ class OpenSession:
         self._context.group.start_soon(self._stop_turns, prompts)
 
     async def _stop_turns(self, prompts: Sequence[PendingPrompt]) -> None:
-        """Stop what waits before what runs, or it would begin. A prompt that is not stored yet is stopped when it is."""
+        """Stop queued turns before the running one, or they would start. A prompt that is not stored yet is stopped later."""
         async with self._lock:
             for prompt in reversed(prompts):
                 prompt.cancelled = True
@@ -222,11 +222,10 @@ class OpenSession:
                     await self._stop_turn(prompt.turn)
 
     async def _stop_turn(self, turn: TurnId) -> None:
-        """Its prompt may have been answered by then, for an editor does not wait for the store."""
         await self._retry_until_stored(partial(self._context.hub.cancel, self._context.viewer, turn))
 
     async def _abandon_later(self, prompts: Sequence[PendingPrompt]) -> None:
-        """A cancel is answered in time, even if the store or the agent does not react."""
+        """Answer cancelled prompts after a timeout, even if the store or the agent does not react."""
         await self._context.clock.sleep(CANCEL_TIMEOUT_SECONDS)
         for prompt in prompts:
             await self._prompts.abandon(prompt)
@@ -240,17 +239,17 @@ class OpenSession:
         self._questions.close()
 
     async def _send_changes(self, cursor: Cursor, scope: anyio.CancelScope) -> None:
-        desk = self._context
+        context = self._context
         with scope:
             while True:
                 try:
-                    async for change in desk.hub.follow(desk.viewer, cursor, session=self.id):
+                    async for change in context.hub.follow(context.viewer, cursor, session=self.id):
                         await self._retry_until_stored(partial(self._handle_change, change))
                 except CursorExpired:
                     cursor = await self._catch_up()
 
     async def _retry_until_stored(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Do what is asked for, however long the store is away; what it names may be gone by then."""
+        """Retry while the store is unavailable. Other errors are logged: the object may have been deleted meanwhile."""
         while True:
             try:
                 await work()
@@ -263,7 +262,7 @@ class OpenSession:
                 return
 
     async def _catch_up(self) -> Cursor:
-        """Send what was said while the feed was not read for longer than it is kept."""
+        """Send the messages that were missed, after the feed was not read for longer than it is kept."""
         snapshot = await self._context.hub.open(self._context.viewer, self.id, limit=RECENT_MESSAGES)
         for message in snapshot.messages:
             if message.seq > self._last_seq:
@@ -284,8 +283,8 @@ class OpenSession:
             case ChangeKind.SESSION:
                 await self._refresh_info()
             case ChangeKind.QUESTION:
-                waits = change.note == QuestionState.OPEN.value
-                await self._questions.update(QuestionId(change.subject), waits=waits)
+                is_open = change.note == QuestionState.OPEN.value
+                await self._questions.update(QuestionId(change.subject), is_open=is_open)
             case ChangeKind.SESSION_GONE:
                 await self._prompts.fail_all(self.id)
                 self._stop_following()
@@ -301,16 +300,16 @@ class OpenSession:
             await self._send_updates(self._updates.build_message(message))
 
     async def _is_own(self, message: Message) -> bool:
-        """Whether this editor wrote a message, and shows it already."""
+        """Return whether this editor wrote a message, and so shows it already."""
         if self._prompts.has_key(message.platform_id):
             return True
         if not compaction.is_request(message.parts):
             return False
-        async with self._lock:  # Whoever asks holds it until the turn of the command is known.
+        async with self._lock:  # Held by `prompt` until it knows the turn of the command.
             return self._prompts.has_turn(message.turn)
 
     async def _finish_turn(self, turn: TurnId, state: TurnState) -> None:
-        """Tell what the turn changed, then answer: nothing of it comes after its answer."""
+        """Send the changes of the turn, then answer its prompt: no update may follow the answer."""
         self._prompts.record_end(turn, state)
         await self._refresh_info()
         await self._prompts.answer_turn(turn)
@@ -319,7 +318,7 @@ class OpenSession:
         try:
             session = await self._context.hub.session(self._context.viewer, self.id)
         except NotFound:
-            return  # It was deleted meanwhile, which the feed tells next.
+            return  # It was deleted meanwhile; that change follows in the feed.
         await self._send_info(session)
 
     async def _send_info(self, session: Session) -> None:
@@ -330,13 +329,3 @@ class OpenSession:
 
     async def _send_updates(self, updates: Iterable[Json]) -> None:
         await self._context.send_updates(self.id, *updates)
-
-
-def _build_reply(text: str, key: str) -> Json:
-    """What a command answers: shown, and no part of the conversation."""
-    return {
-        "sessionUpdate": "agent_message_chunk",
-        "content": build_text_block(text),
-        "messageId": key,
-        "_meta": {"keryx": {"command": True}},
-    }

@@ -4,7 +4,7 @@ import base64
 import binascii
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ from keryx.core.ids import SessionId
 from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image, Part, Parts, Text, merge_parts
 from keryx.core.text import to_single_line
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc.values import Json, as_object
 
 T = TypeVar("T", bound="Params")
 
@@ -32,8 +32,6 @@ class AuthenticateParams(Params, frozen=True, kw_only=True):
 
 
 class NewSessionParams(Params, frozen=True, kw_only=True):
-    """Where a session works, and the tool servers that the editor gives it."""
-
     cwd: str
     mcp_servers: tuple[Json, ...] | None = ()
 
@@ -47,7 +45,7 @@ class SessionParams(Params, frozen=True, kw_only=True):
 
 
 class LoadSessionParams(NewSessionParams, frozen=True, kw_only=True):
-    """Load, resume or fork."""
+    """Parameters of load, resume and fork."""
 
     session_id: SessionId
 
@@ -75,7 +73,7 @@ class SetOptionParams(SessionParams, frozen=True, kw_only=True):
 
 
 def parse_params(values: Json, kind: type[T]) -> T:
-    """The parameters of a request; `Invalid` with the reason if they are not what it takes."""
+    """Convert the parameters of a request. Raise `Invalid` if they do not match."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as exc:
@@ -83,7 +81,7 @@ def parse_params(values: Json, kind: type[T]) -> T:
 
 
 def normalize_folder(path: str) -> str:
-    """A working directory as it is stored and compared: absolute, without dots and double slashes."""
+    """Return a working directory as it is stored and compared: absolute, without dots and double slashes."""
     if not os.path.isabs(path) or "\0" in path:
         raise Invalid(f"cwd = {path[:200]!r} is not an absolute path")
     normal = os.path.normpath(path)
@@ -91,8 +89,6 @@ def normalize_folder(path: str) -> str:
 
 
 class EditorCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing is asked of an editor that it did not offer."""
-
     read_file: bool = False
     write_file: bool = False
     terminal: bool = False
@@ -102,25 +98,21 @@ class EditorCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_capabilities(capabilities: object) -> EditorCapabilities:
-    """The capabilities of an editor. Whatever is not understood is not offered."""
-    given = _as_object(capabilities)
-    fs, session, elicitation = (_as_object(given.get(key)) for key in ("fs", "session", "elicitation"))
+    """Read the capabilities of an editor; anything of an unknown shape counts as missing."""
+    offered = as_object(capabilities)
+    fs, session, elicitation = (as_object(offered.get(key)) for key in ("fs", "session", "elicitation"))
     return EditorCapabilities(
         read_file=fs.get("readTextFile") is True,
         write_file=fs.get("writeTextFile") is True,
-        terminal=given.get("terminal") is True,
+        terminal=offered.get("terminal") is True,
         form=isinstance(elicitation.get("form"), dict),
         notices=isinstance(session.get("notices"), dict),
         compaction=isinstance(session.get("compaction"), dict),
     )
 
 
-def _as_object(value: object) -> Json:
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
-
-
+# Stores an attachment and returns the message part for it.
 StoreAttachment: TypeAlias = Callable[[Attachment], Awaitable[Image | File | Audio]]
-"""Stores a file and gives the part that shows it."""
 
 
 class _TextBlock(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
@@ -157,12 +149,12 @@ class _AudioBlock(msgspec.Struct, frozen=True, tag="audio", tag_field="type", re
 _ContentBlock = _TextBlock | _LinkBlock | _ResourceBlock | _ImageBlock | _AudioBlock
 
 
-async def parse_prompt(blocks: Iterable[Json], keep: StoreAttachment) -> Parts:
-    """What a person said. `Invalid` for a block that is not understood, and for a prompt without any content."""
-    found = merge_parts([await _convert_block(_parse_block(block), keep) for block in blocks])
-    if not any(not isinstance(p, Text) or p.text.strip() for p in found):
+async def parse_prompt(blocks: Iterable[Json], store: StoreAttachment) -> Parts:
+    """Convert the blocks of a prompt to message parts. Raise `Invalid` for an unknown block and for an empty prompt."""
+    parts = merge_parts([await _convert_block(_parse_block(block), store) for block in blocks])
+    if not any(not isinstance(p, Text) or p.text.strip() for p in parts):
         raise Invalid("the prompt is empty: write something")
-    return found
+    return parts
 
 
 def _parse_block(block: dict[str, Any]) -> _ContentBlock:
@@ -172,19 +164,19 @@ def _parse_block(block: dict[str, Any]) -> _ContentBlock:
         raise Invalid(f"a block of the prompt is not understood: {exc}") from exc
 
 
-async def _convert_block(block: _ContentBlock, keep: StoreAttachment) -> Part:
+async def _convert_block(block: _ContentBlock, store: StoreAttachment) -> Part:
     match block:
         case _TextBlock(text):
             return Text(text)
         case _LinkBlock(uri, name):
             return Text(f"[{_format_label(name or uri)}]({to_single_line(uri)})")
         case _ImageBlock(data, mime, uri):
-            return await keep(_decode_attachment(data, mime or "image/png", uri or ""))
+            return await store(_decode_attachment(data, mime or "image/png", uri or ""))
         case _AudioBlock(data, mime):
-            return await keep(_decode_attachment(data, mime or "audio/wav", ""))
+            return await store(_decode_attachment(data, mime or "audio/wav", ""))
         case _ResourceBlock(resource) if resource.blob is not None:
             mime = resource.mime_type or "application/octet-stream"
-            return await keep(_decode_attachment(resource.blob, mime, resource.uri))
+            return await store(_decode_attachment(resource.blob, mime, resource.uri))
         case _ResourceBlock(resource):
             return Text(f"\n[file {_format_label(resource.uri)}]\n{resource.text or ''}\n[end of file]\n")
 
@@ -198,5 +190,5 @@ def _decode_attachment(data: str, mime: str, uri: str) -> Attachment:
 
 
 def _format_label(text: str) -> str:
-    """Foreign text on one line, without what would end the brackets around it."""
+    """Return foreign text on one line, without square brackets."""
     return to_single_line(text).replace("[", "(").replace("]", ")")

@@ -7,43 +7,37 @@ import anyio
 from keryx.core.errors import Conflict, KeryxError, Unavailable
 from keryx.core.ids import QuestionId, SessionId
 from keryx.core.questions import AskedQuestion, Consent, Option, format_question
+from keryx.jsonrpc.acp import CONSENT_KINDS, build_text_block
 from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc.values import Json, as_object
 from keryx.surfaces.acp import session_updates, tool_calls
 from keryx.surfaces.acp.context import EditorContext
 from keryx.surfaces.acp.session_updates import UpdateBuilder
 
 log = logging.getLogger(__name__)
 
-_OPTION_KINDS = {
-    Consent.ALLOW_ONCE: "allow_once",
-    Consent.ALLOW_ALWAYS: "allow_always",
-    Consent.DENY_ONCE: "reject_once",
-    Consent.DENY_ALWAYS: "reject_always",
-    Consent.OTHER: "allow_once",
-}
 _ANSWER_FIELD = "answer"
 
 
 class EditorQuestions:
-    """The questions of one session that the editor shows now. Whoever answers first, here or elsewhere, has answered."""
+    """The questions of one session that the editor shows. The first answer counts, here or on another surface."""
 
-    def __init__(self, desk: EditorContext, session: SessionId, shown: UpdateBuilder) -> None:
-        self._context = desk
+    def __init__(self, context: EditorContext, session: SessionId, updates: UpdateBuilder) -> None:
+        self._context = context
         self._session = session
-        self._updates = shown
+        self._updates = updates
         self._open: dict[QuestionId, anyio.CancelScope] = {}
         self._announced: set[QuestionId] = set()
 
-    async def update(self, question: QuestionId, *, waits: bool) -> None:
-        """A question was put, or it does not wait any more."""
-        if not waits:
+    async def update(self, question: QuestionId, *, is_open: bool) -> None:
+        """Show a question that was opened, or withdraw one that was closed."""
+        if not is_open:
             self._withdraw(question)
         elif question not in self._open:
             await self.show(await self._context.hub.questions.get(self._context.viewer, question))
 
     async def show(self, asked: AskedQuestion) -> None:
-        """Show a question, if a turn of this editor asks it and the editor can show it. One that was left is told."""
+        """Show a question of a turn of this editor, if the editor is able to. One that no turn waits for is only announced."""
         if asked.left:
             await self._announce(asked)
             return
@@ -55,12 +49,12 @@ class EditorQuestions:
             self._context.group.start_soon(self._ask_editor, asked, scope)
 
     def close(self) -> None:
-        """The editor has left the session; the questions stay open for others."""
+        """Withdraw all questions from the editor; they stay open on other surfaces."""
         for question in list(self._open):
             self._withdraw(question)
 
     async def _announce(self, asked: AskedQuestion) -> None:
-        """No turn waits for this, so it is no request: it is answered in words, here or elsewhere."""
+        """Show a question as a notice. No turn waits for it; the user answers with a message."""
         if asked.id not in self._announced:
             self._announced.add(asked.id)
             text = f"{format_question(asked.question)}\n\n{asked.note}"
@@ -88,7 +82,7 @@ class EditorQuestions:
                 self._open.pop(asked.id, None)
 
     async def _request_answer(self, asked: AskedQuestion) -> str | None:
-        """What the person chose; `None` if they closed it without a choice, so that it stays open."""
+        """Return the choice of the user; `None` if they closed the dialog, so that the question stays open."""
         options = asked.question.options
         if options and not (self._context.capabilities.form and _is_choice(options)):
             return await self._request_permission(asked)
@@ -102,13 +96,12 @@ class EditorQuestions:
             {
                 "toolCall": self._build_tool_call(asked),
                 "options": [
-                    {"optionId": o.id, "name": o.label, "kind": _OPTION_KINDS[o.consent]}
+                    {"optionId": o.id, "name": o.label, "kind": CONSENT_KINDS.get(o.consent, "allow_once")}
                     for o in question.options
                 ],
             },
         )
-        outcome = result.get("outcome")
-        chosen: object = outcome.get("optionId") if isinstance(outcome, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        chosen = as_object(result.get("outcome")).get("optionId")
         return chosen if isinstance(chosen, str) else None
 
     async def _request_form(self, asked: AskedQuestion) -> str | None:
@@ -120,28 +113,29 @@ class EditorQuestions:
         result = await self._request(
             "elicitation/create", asked, {"mode": "form", "message": message, "requestedSchema": schema}
         )
-        content = result.get("content")
-        given: object = content.get(_ANSWER_FIELD) if isinstance(content, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        return given if result.get("action") == "accept" and isinstance(given, str) else None
+        answer = as_object(result.get("content")).get(_ANSWER_FIELD)
+        return answer if result.get("action") == "accept" and isinstance(answer, str) else None
 
     async def _request(self, method: str, asked: AskedQuestion, params: Json) -> Json:
-        left = (asked.expires_at - self._context.now()).total_seconds()
-        if left <= 0:
+        seconds = (asked.expires_at - self._context.now()).total_seconds()
+        if seconds <= 0:
             raise Unavailable("the question has run out")
-        return await self._context.request(self._session, method, params, seconds=left)
+        return await self._context.request(self._session, method, params, seconds=seconds)
 
     def _build_tool_call(self, asked: AskedQuestion) -> Json:
-        """The call that needs permission, with the exact command or path in its title."""
+        """Build the tool call of a permission request, with the exact command or path in its title."""
         question = asked.question
-        given = tool_calls.format_title(question.tool, question.detail) if question.tool else question.title
+        title = question.title
+        if question.tool and question.detail:
+            title = tool_calls.format_title(question.tool, question.detail)
         return {
             "toolCallId": self._updates.find_call_id(question.key),
-            "title": given if question.detail else question.title,
+            "title": title,
             "kind": tool_calls.find_kind(question.tool),
             "status": "pending",
             "rawInput": tool_calls.parse_raw_input(question.detail),
             "content": [
-                {"type": "content", "content": tool_calls.build_text_block(text)}
+                {"type": "content", "content": build_text_block(text)}
                 for text in (question.title, question.detail)
                 if text
             ],
@@ -149,5 +143,5 @@ class EditorQuestions:
 
 
 def _is_choice(options: tuple[Option, ...]) -> bool:
-    """Whether a question is a choice among things rather than a permission."""
+    """Return whether a question is a choice among values, not a permission."""
     return all(o.consent is Consent.OTHER for o in options)

@@ -24,36 +24,37 @@ from keryx.core.messages import (
 )
 from keryx.core.sessions import Session, SessionSettings
 from keryx.engine import commands
+from keryx.jsonrpc.acp import build_text_block
 from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp import session_options, tool_calls
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_options import ModelChoices
-from keryx.surfaces.acp.tool_calls import build_text_block
 
 COMPACTED_HEADING = (
     "What was said before was compacted here. You still see all of it; the model goes on from this summary:"
 )
 _COMPACTION_STATUSES = {compaction.DONE_KIND: "completed", compaction.FAILED_KIND: "failed"}
 _CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
+# Commands that switch a lane to another session: an editor opens sessions itself.
 _LANE_COMMANDS = frozenset({"new", "resume", "undo-reset", "fork"})
 
 
 class UpdateBuilder:
-    """Notices and compactions appear among the agent's thoughts where the editor has no place for them."""
+    """Notices and compactions are sent as thoughts if the editor has no update for them."""
 
-    def __init__(self, client: EditorCapabilities = EditorCapabilities()) -> None:
-        self._capabilities = client
+    def __init__(self, capabilities: EditorCapabilities = EditorCapabilities()) -> None:
+        self._capabilities = capabilities
         self._answer_counts: Counter[TurnId] = Counter()
         self._drafts: dict[TurnId, _DraftProgress] = {}
         self._call_ids: dict[str, str] = {}
         self._used_ids: set[str] = set()
 
     def replay(self, messages: Sequence[Message], running: TurnId | None) -> Iterator[Json]:
-        """The updates of a whole conversation, tool calls with their final state. What was undone is left out."""
-        standing = [m for m in messages if not m.undone]
-        results = _find_results(standing)
-        plan = next((m for m in reversed(standing) if _has_plan(m)), None)
-        for message in standing:
+        """Yield the updates of a whole conversation, with the final state of tool calls. Undone messages are skipped."""
+        active = [m for m in messages if not m.undone]
+        results = _find_results(active)
+        plan = next((m for m in reversed(active) if _has_plan(m)), None)
+        for message in active:
             if message.role is Role.TOOL or (_has_plan(message) and message is not plan):
                 continue
             if message.role is Role.ASSISTANT:
@@ -61,20 +62,20 @@ class UpdateBuilder:
             else:
                 yield from self._build_message_chunks(message, live=False)
 
-    def build_draft(self, turn: TurnId, pieces: Iterable[DraftChunk]) -> Iterator[Json]:
-        """More text of a running turn."""
+    def build_draft(self, turn: TurnId, chunks: Iterable[DraftChunk]) -> Iterator[Json]:
+        """Yield the updates of new draft chunks of a running turn."""
         draft = self._drafts.setdefault(turn, _DraftProgress())
-        for piece in pieces:
-            if piece.media:
+        for chunk in chunks:
+            if chunk.media:
                 draft.file_count += 1
                 yield from self._build_text_chunk(
-                    turn, draft, _format_part(piece.media), False, {}, count=False
+                    turn, draft, _format_part(chunk.media), False, {}, count=False
                 )
             else:
-                yield from self._build_text_chunk(turn, draft, piece.text, piece.thought, {})
+                yield from self._build_text_chunk(turn, draft, chunk.text, chunk.thought, {})
 
     def build_message(self, message: Message) -> Iterator[Json]:
-        """A message that was added. Of an answer, only what its draft has not shown."""
+        """Yield the updates of a new message; of an answer, only what its draft has not sent."""
         match message.role:
             case Role.ASSISTANT:
                 yield from self._build_answer(message, None, message.turn)
@@ -86,7 +87,7 @@ class UpdateBuilder:
                 yield from self._build_message_chunks(message, live=True)
 
     def find_call_id(self, id_: str) -> str:
-        """The id under which the newest call of this id was shown."""
+        """Return the id under which the newest call with this id was sent."""
         return self._call_ids.get(id_, id_)
 
     def _build_message_chunks(self, message: Message, *, live: bool) -> Iterator[Json]:
@@ -95,18 +96,18 @@ class UpdateBuilder:
                 yield self._build_notice(part, message, live=live)
             elif text := _format_part(part):
                 kind = "user_message_chunk" if message.role is Role.USER else "agent_thought_chunk"
-                yield _build_chunk(kind, text, str(message.id), _build_meta(message))
+                yield build_chunk(kind, text, str(message.id), _build_meta(message))
 
     def _build_notice(self, notice: Notice, message: Message, *, live: bool) -> Json:
         if notice.kind == messages.PLAN_KIND:
             return build_plan(notice.text)
         if notice.kind == compaction.REQUEST_KIND:
-            asked = f"/{compaction.REQUEST_KIND} {notice.text}".strip()
-            return _build_chunk("user_message_chunk", asked, str(message.id), _build_meta(message))
+            command = f"/{compaction.REQUEST_KIND} {notice.text}".strip()
+            return build_chunk("user_message_chunk", command, str(message.id), _build_meta(message))
         if notice.kind in _COMPACTION_STATUSES and self._capabilities.compaction:
             return _build_compaction(notice, message)
         if notice.kind == compaction.DONE_KIND:
-            return _build_chunk(
+            return build_chunk(
                 "agent_thought_chunk",
                 f"{COMPACTED_HEADING}\n\n{notice.text}",
                 str(message.id),
@@ -114,22 +115,22 @@ class UpdateBuilder:
             )
         if live and self._capabilities.notices:
             return {"sessionUpdate": "notice", "severity": "info", "title": notice.text}
-        return _build_chunk("agent_thought_chunk", notice.text, str(message.id), _build_meta(message))
+        return build_chunk("agent_thought_chunk", notice.text, str(message.id), _build_meta(message))
 
     def _build_answer(
         self, message: Message, results: dict[tuple[int, str], ToolResult] | None, running: TurnId | None
     ) -> Iterator[Json]:
-        """Text, reasoning and calls of one answer. `results` are known in a replay only."""
+        """Yield the text, reasoning and calls of one answer. `results` are known in a replay only."""
         turn = message.turn or TurnId(message.id)
         late = message.mark is Mark.LATE
         draft = _DraftProgress(id=str(message.id)) if late else self._drafts.pop(turn, _DraftProgress())
         skip, files = draft.length, draft.file_count
         for part in message.parts:
             if isinstance(part, Text | Reasoning):
-                fresh = part.text[skip:]
+                unsent = part.text[skip:]
                 skip = max(0, skip - len(part.text))
                 yield from self._build_text_chunk(
-                    turn, draft, fresh, isinstance(part, Reasoning), _build_meta(message)
+                    turn, draft, unsent, isinstance(part, Reasoning), _build_meta(message)
                 )
             elif isinstance(part, ToolCall):
                 yield self._build_tool_call(part, message, results, running)
@@ -153,8 +154,8 @@ class UpdateBuilder:
         if results is None:
             return tool_calls.build_call(call, id_)
         result = results.get((message.seq, call.id))
-        at_work = running is not None and message.turn == running
-        return tool_calls.build_finished_call(call, result, id_, running=at_work)
+        is_running = running is not None and message.turn == running
+        return tool_calls.build_finished_call(call, result, id_, running=is_running)
 
     def _build_text_chunk(
         self,
@@ -162,7 +163,7 @@ class UpdateBuilder:
         draft: "_DraftProgress",
         text: str,
         thought: bool,
-        about: Json,
+        meta: Json,
         *,
         count: bool = True,
     ) -> Iterator[Json]:
@@ -173,11 +174,11 @@ class UpdateBuilder:
             draft.thought = thought
             draft.section += 1
         name = draft.id or f"{turn}.{self._answer_counts[turn] + 1}"
-        yield _build_chunk(_CHUNK_KINDS[thought], text, f"{name}.{draft.section}", about)
+        yield build_chunk(_CHUNK_KINDS[thought], text, f"{name}.{draft.section}", meta)
 
 
 class _DraftProgress:
-    """How much of an answer that is not a message yet has been shown."""
+    """How much of an unfinished answer has been sent."""
 
     def __init__(self, *, id: str = "") -> None:
         self.id = id
@@ -188,14 +189,9 @@ class _DraftProgress:
 
 
 def _build_compaction(notice: Notice, message: Message) -> Json:
-    """A compaction, for editors that have a place for it."""
     status = _COMPACTION_STATUSES[notice.kind]
-    told = (
-        {"summary": [tool_calls.build_text_block(notice.text)]}
-        if status == "completed"
-        else {"error": notice.text}
-    )
-    return {"sessionUpdate": "compaction_update", "compactionId": str(message.id), "status": status, **told}
+    text = {"summary": [build_text_block(notice.text)]} if status == "completed" else {"error": notice.text}
+    return {"sessionUpdate": "compaction_update", "compactionId": str(message.id), "status": status, **text}
 
 
 def build_plan(checklist: str) -> Json:
@@ -211,33 +207,33 @@ def _has_plan(message: Message) -> bool:
 
 
 def _find_results(messages: Sequence[Message]) -> dict[tuple[int, str], ToolResult]:
-    """The result of each call, by the number of the message that made it and its id."""
-    found: dict[tuple[int, str], ToolResult] = {}
+    """Map the result of each call by the number of its message and its id."""
+    results: dict[tuple[int, str], ToolResult] = {}
     last: dict[str, int] = {}
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolCall):
                 last[part.id] = message.seq
             elif isinstance(part, ToolResult) and part.id in last:
-                found.setdefault((last[part.id], part.id), part)
-    return found
+                results.setdefault((last[part.id], part.id), part)
+    return results
 
 
-def _build_chunk(kind: str, text: str, id_: str, about: Json) -> Json:
-    chunk: Json = {"sessionUpdate": kind, "content": tool_calls.build_text_block(text), "messageId": id_}
-    return {**chunk, "_meta": {"keryx": about}} if about else chunk
+def build_chunk(kind: str, text: str, id_: str, meta: Json) -> Json:
+    chunk: Json = {"sessionUpdate": kind, "content": build_text_block(text), "messageId": id_}
+    return {**chunk, "_meta": {"keryx": meta}} if meta else chunk
 
 
 def _build_meta(message: Message) -> Json:
-    """What a person must know beyond the text, under a key of our own."""
+    """Return what the user needs to know beyond the text, for the `_meta` of an update."""
     mark = message.mark.value if message.mark else ""
-    given = {"mark": mark, "author": message.author, "surface": message.surface}
-    found: Json = {key: value for key, value in given.items() if value}
-    return {**found, "observed": True} if message.observed else found
+    fields = {"mark": mark, "author": message.author, "surface": message.surface}
+    meta: Json = {key: value for key, value in fields.items() if value}
+    return {**meta, "observed": True} if message.observed else meta
 
 
 def _format_part(part: Part) -> str:
-    """What stands for a part that is shown as text."""
+    """Return a part as text; empty if it is not shown."""
     match part:
         case Text(text):
             return text
@@ -245,9 +241,6 @@ def _format_part(part: Part) -> str:
             return f"[{type(part).__name__.lower()} {part.name or part.mime or 'unnamed'}]"
         case _:
             return ""
-
-
-"""Commands that lead a lane to another session: an editor opens sessions itself."""
 
 
 class EditorSessionInfo(msgspec.Struct, frozen=True):
@@ -264,10 +257,10 @@ def read_info(session: Session) -> EditorSessionInfo:
 def build_info_updates(
     before: EditorSessionInfo, after: EditorSessionInfo, session: Session, choices: ModelChoices
 ) -> list[Json]:
-    """The updates that bring an editor from what it knows to what is."""
-    found: list[Json] = []
+    """Return the updates for what has changed."""
+    updates: list[Json] = []
     if after.title != before.title:
-        found.append(
+        updates.append(
             {
                 "sessionUpdate": "session_info_update",
                 "title": after.title or None,
@@ -275,29 +268,25 @@ def build_info_updates(
             }
         )
     if after.settings != before.settings:
-        found += [build_mode_update(after.settings)] if _get_mode(after) != _get_mode(before) else []
-        found.append(build_options_update(after.settings, choices))
+        if _get_mode(after) != _get_mode(before):
+            updates.append(build_mode_update(after.settings))
+        updates.append(build_options_update(after.settings, choices))
     if (
         (after.context_used, after.context_limit) != (before.context_used, before.context_limit)
         and after.context_used is not None
         and after.context_limit
     ):
-        found.append(
+        updates.append(
             {"sessionUpdate": "usage_update", "used": after.context_used, "size": after.context_limit}
         )
-    return found
+    return updates
 
 
 def build_person_notice(text: str, key: str, *, notices: bool) -> Json:
-    """Something for the person at the editor alone, which is no part of the conversation."""
+    """Build a notice for the user of the editor that is not part of the conversation."""
     if notices:
         return {"sessionUpdate": "notice", "severity": "warning", "title": text}
-    return {
-        "sessionUpdate": "agent_thought_chunk",
-        "content": build_text_block(text),
-        "messageId": key,
-        "_meta": {"keryx": {"notice": True}},
-    }
+    return build_chunk("agent_thought_chunk", text, key, {"notice": True})
 
 
 def build_mode_update(settings: SessionSettings) -> Json:
@@ -312,7 +301,7 @@ def build_options_update(settings: SessionSettings, choices: ModelChoices) -> Js
 
 
 def build_commands_update() -> Json:
-    """The commands that make sense in an editor."""
+    """List the slash commands that are useful in an editor."""
     return {
         "sessionUpdate": "available_commands_update",
         "availableCommands": [
@@ -323,5 +312,5 @@ def build_commands_update() -> Json:
     }
 
 
-def _get_mode(about: EditorSessionInfo) -> sessions.PermissionMode:
-    return sessions.parse_mode(about.settings.mode)
+def _get_mode(info: EditorSessionInfo) -> sessions.PermissionMode:
+    return sessions.parse_mode(info.settings.mode)

@@ -9,6 +9,7 @@ from keryx.core import codec
 from keryx.core.errors import Invalid
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.text import to_single_line, truncate
+from keryx.jsonrpc.acp import build_text_block
 from keryx.jsonrpc.values import Json
 
 INTERRUPTED_OUTPUT = "The tool was interrupted before it answered."
@@ -32,7 +33,8 @@ _KIND_WORDS: tuple[tuple[str, frozenset[str]], ...] = (
 
 
 def build_call(call: ToolCall, id_: str, *, status: str = "in_progress") -> Json:
-    """The update that shows a call."""
+    """Build the update for a new call."""
+    path = _find_text(parse_arguments(call.input), _PATH_KEYS)
     return {
         "sessionUpdate": "tool_call",
         "toolCallId": id_,
@@ -40,13 +42,13 @@ def build_call(call: ToolCall, id_: str, *, status: str = "in_progress") -> Json
         "kind": find_kind(call.name),
         "status": status,
         "rawInput": parse_raw_input(call.input),
-        **_build_locations(call.input),
+        **({"locations": [{"path": path}]} if path and os.path.isabs(path) else {}),
         **_build_contents(_build_diff(call.input)),
     }
 
 
 def build_result(result: ToolResult, id_: str) -> Json:
-    """The update that shows how a call ended."""
+    """Build the update for the result of a call."""
     return {
         "sessionUpdate": "tool_call_update",
         "toolCallId": id_,
@@ -57,10 +59,10 @@ def build_result(result: ToolResult, id_: str) -> Json:
 
 
 def build_finished_call(call: ToolCall, result: ToolResult | None, id_: str, *, running: bool) -> Json:
-    """A call with its final state, in one update. One that nobody will answer any more has failed."""
+    """Build one update for a call and its result. Without a result, and not running, the call has failed."""
     if result is None:
-        shown = build_call(call, id_, status="in_progress" if running else "failed")
-        return shown if running else {**shown, **_build_contents(_build_output(INTERRUPTED_OUTPUT))}
+        update = build_call(call, id_, status="in_progress" if running else "failed")
+        return update if running else {**update, **_build_contents(_build_output(INTERRUPTED_OUTPUT))}
     diff = [] if result.failed else _build_diff(call.input)
     last = build_result(result, id_)
     return {
@@ -70,12 +72,12 @@ def build_finished_call(call: ToolCall, result: ToolResult | None, id_: str, *, 
     }
 
 
-def format_title(name: str, given: str) -> str:
-    """The name of a tool with what it is about to touch."""
-    values = parse_arguments(given)
+def format_title(name: str, input_: str) -> str:
+    """Return the name of a tool with its command, path or other subject."""
+    values = parse_arguments(input_)
     subject = next((str(values[key]) for key in _SUBJECT_KEYS if values.get(key)), "")
-    if not subject and given.strip() not in ("", "{}"):
-        subject = given
+    if not subject and input_.strip() not in ("", "{}"):
+        subject = input_
     # Control and bidi characters could make a command look like another one.
     return truncate(to_single_line(f"{name}: {subject}" if subject else name), MAX_TITLE_LENGTH)
 
@@ -85,33 +87,29 @@ def find_kind(name: str) -> str:
     return next((k for k, known in _KIND_WORDS if known.intersection(words)), "other")
 
 
-def parse_raw_input(given: str) -> Json:
-    """The input of a call as an object, whatever the model wrote."""
-    return parse_arguments(given) or {"input": given}
+def parse_raw_input(input_: str) -> Json:
+    """Return the input of a call as an object, even if the model did not write one."""
+    return parse_arguments(input_) or {"input": input_}
 
 
-def parse_arguments(given: str) -> Json:
+def parse_arguments(input_: str) -> Json:
     try:
-        return codec.loads(given, dict[str, Any])
+        return codec.loads(input_, dict[str, Any])
     except Invalid:
         return {}
-
-
-def build_text_block(text: str) -> Json:
-    return {"type": "text", "text": text}
 
 
 def _build_output(text: str) -> list[Json]:
     return [{"type": "content", "content": build_text_block(text)}] if text else []
 
 
-def _build_contents(found: list[Json]) -> Json:
-    return {"content": found} if found else {}
+def _build_contents(contents: list[Json]) -> Json:
+    return {"content": contents} if contents else {}
 
 
-def _build_diff(given: str) -> list[Json]:
-    """What a call writes, for those that name a file and its new text."""
-    values = parse_arguments(given)
+def _build_diff(input_: str) -> list[Json]:
+    """Return the change of a call that names a file and its new text."""
+    values = parse_arguments(input_)
     path, new, old = (
         _find_text(values, _PATH_KEYS),
         _find_text(values, _NEW_TEXT_KEYS),
@@ -120,11 +118,6 @@ def _build_diff(given: str) -> list[Json]:
     if not path or new is None or not os.path.isabs(path):
         return []
     return [{"type": "diff", "path": path, "oldText": old, "newText": new}]
-
-
-def _build_locations(given: str) -> Json:
-    path = _find_text(parse_arguments(given), _PATH_KEYS)
-    return {"locations": [{"path": path}]} if path and os.path.isabs(path) else {}
 
 
 def _find_text(values: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
