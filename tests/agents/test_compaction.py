@@ -48,7 +48,7 @@ def long_talk(turns: int, *, size: int = 200) -> Conversation:
 
 def test_the_cut_is_the_beginning_of_a_turn_and_keeps_what_fits() -> None:
     talk = long_talk(6).messages
-    first = summaries.find_cut(talk, most=1200)
+    first = summaries.find_cut(talk, limit=1200)
     assert first is not None
     kept = [m for m in talk if m.seq >= first]
     assert kept[0].role is Role.USER and sum(map(summaries.estimate_size, kept)) <= 1200
@@ -57,12 +57,12 @@ def test_the_cut_is_the_beginning_of_a_turn_and_keeps_what_fits() -> None:
 
 def test_the_last_turn_is_kept_however_long_it_is() -> None:
     talk = long_talk(3).messages
-    assert summaries.find_cut(talk, most=1) == talk[-1].seq
+    assert summaries.find_cut(talk, limit=1) == talk[-1].seq
 
 
 def test_nothing_is_cut_from_a_single_turn() -> None:
-    assert summaries.find_cut(Conversation().ask("a").say("b").messages, most=1) is None
-    assert summaries.find_cut([], most=1) is None
+    assert summaries.find_cut(Conversation().ask("a").say("b").messages, limit=1) is None
+    assert summaries.find_cut([], limit=1) is None
 
 
 def test_a_call_and_its_result_are_never_parted() -> None:
@@ -74,7 +74,7 @@ def test_a_call_and_its_result_are_never_parted() -> None:
             for step in range(rng.randint(0, 3)):
                 talk.call(ToolCall(f"c{n}.{step}", "look", "{}")).result(f"c{n}.{step}", "found")
             talk.say("a" * rng.randint(1, 50))
-        first = summaries.find_cut(talk.messages, most=rng.randint(1, 400))
+        first = summaries.find_cut(talk.messages, limit=rng.randint(1, 400))
         kept = [m for m in talk.messages if first is None or m.seq >= first]
         called = {c.id for m in kept for c in m.calls}
         answered = {p.id for m in kept if m.role is Role.TOOL for p in m.parts if isinstance(p, ToolResult)}
@@ -95,7 +95,7 @@ def overlapping(count: int) -> list[Message]:
 
 def test_a_queue_that_never_empties_is_cut_and_answers_go_with_their_questions() -> None:
     everything = overlapping(9)
-    first = summaries.find_cut(build_model_view(everything), most=500)
+    first = summaries.find_cut(build_model_view(everything), limit=500)
     assert first is not None
     kept = build_model_view(drop_summarized([m for m in everything if m.seq >= first]))
     assert [m.text[:2] for m in kept] == ["q7", "a7", "q8", "a8"]
@@ -105,7 +105,7 @@ def test_what_was_given_to_a_turn_while_it_ran_is_not_cut_from_it() -> None:
     talk = Conversation().ask("one", turn="t1").ask("two", turn="t2")
     talk.turn = TurnId("t1")
     talk.add(Role.USER, *text_parts("and this")).say("first")
-    assert summaries.find_cut(build_model_view(talk.messages), most=1) is None
+    assert summaries.find_cut(build_model_view(talk.messages), limit=1) is None
 
 
 async def test_answers_that_came_late_are_summed_up_with_their_questions() -> None:

@@ -27,29 +27,32 @@ class AgentKind(StrEnum):
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`command` is the program of an ACP agent with its arguments, `path` the `package.module:object` of one in Python.
-
-    `rules` are the places where it answers unless a conversation has chosen another. `env` holds references (`env:NAME`, `file:PATH`, `text:VALUE`). `cwd` is the folder of every conversation; without it
-    each works in the folder of its session, or in one of its own. `folders` are more folders it may use. `shared`: one
-    process for all conversations. `login` names the way to log in. `files` and `terminal` are offered to it within
-    its folders. After `stall` without a word people are told; a process is ended when it was `idle` for this long, or
-    when there are more than `processes`."""
-
     kind: AgentKind
+    # The program of an ACP agent with its arguments.
     command: tuple[str, ...] = ()
+    # The `package.module:object` of a Python agent.
     path: str = ""
     model: str = ""
     mode: str = ""
+    # The id of the login method to use.
     login: str = ""
+    # References: `env:NAME`, `file:PATH` or `text:VALUE`.
     env: dict[str, str] = {}
+    # The folder of every conversation. Without it each has the folder of its session, or its own.
     cwd: str = ""
+    # More folders that it may use.
     folders: tuple[str, ...] = ()
+    # One process serves all conversations.
     shared: bool = False
+    # Whether it may read and write files, and run commands, within its folders.
     files: bool = True
     terminal: bool = True
+    # The user is warned after this long without a message.
     stall: timedelta = timedelta(minutes=2)
+    # A process is stopped when it was idle for this long, or when more than `processes` run.
     idle: timedelta = timedelta(minutes=10)
     processes: int = 16
+    # Where it answers, unless a conversation has chosen another agent.
     rules: tuple[SourceRule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,28 +68,26 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def check_agent_name(name: str) -> None:
-    """Refuse a name that a chat command could not name. The kinds themselves are names of agents already."""
+    """Raise `ValueError` for a name that a chat command cannot use. The kinds are names of agents already."""
     if not _AGENT_NAME.match(name) or name in {k.value for k in AgentKind} or name in ("auto", "default"):
         raise ValueError(f"{name!r} is not a name for an agent: use lower-case letters, digits, - and _")
 
 
 class ToolServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`command` is a program with its arguments, `url` the address of a streamable HTTP server: one of the two.
-
-    `env` and `headers` hold references (`env:NAME`, `file:PATH`, `text:VALUE`). `policy` is for tools that no rule under
-    [permissions] names; without it, those that only read are allowed and the others ask. `repeatable` names tools
-    that may be run twice, besides those which say so themselves. `profiles` limits the server to some profiles.
-    """
-
     name: str
+    # Either a program with its arguments, or the address of a streamable HTTP server.
     command: tuple[str, ...] = ()
     url: str = ""
+    # References: `env:NAME`, `file:PATH` or `text:VALUE`.
     env: dict[str, str] = {}
     headers: dict[str, str] = {}
     cwd: str = ""
     timeout: timedelta = timedelta(seconds=60)
+    # For tools without a rule under [permissions]. By default read-only tools are allowed, and others ask.
     policy: Permission | None = None
+    # Tools that may be run twice, besides those that declare it.
     repeatable: tuple[str, ...] = ()
+    # Limits the server to some profiles.
     profiles: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -99,13 +100,13 @@ class ToolServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def address(self) -> str:
-        """Where the server is, as it may be shown: without a query, a user name or a password."""
+        """The program or the address without query, user name and password, so that it can be shown."""
         if self.command:
             return self.command[0]
         return re.sub(r"//[^/@]*@", "//", self.url).partition("?")[0]
 
     def tool_name(self, tool: str, *, taken: frozenset[str] = frozenset()) -> str:
-        """The name under which a model calls a tool of this server: `server_tool`, of letters that providers accept."""
+        """Return the name of a tool for the model: `server_tool`, with characters that providers accept."""
         name = _INVALID_TOOL_NAME.sub("_", f"{self.name}_{tool}")
         if len(name) <= _LONGEST_TOOL_NAME and name not in taken:
             return name

@@ -25,11 +25,13 @@ _SLOW = re.compile(r"!?slow (\d{1,4}(?:\.\d+)?)\b\s*(.*)\Z", re.S)
 _DIRECTIVE = re.compile(r"!([a-z]+)\b\s*(.*)\Z", re.S)
 _FILLER = "one two three four five six seven eight nine ten"
 Events = AsyncGenerator[AgentEvent, None]
+Directive = Callable[[TurnContext, str], Events]
+_DIRECTIVES: dict[str, Directive] = {}
 
 
 class EchoAgent:
     async def run(self, context: TurnContext) -> Events:
-        text = _read_prompt(context)
+        text = "\n".join(m.text for m in context.turn_messages if m.role is Role.USER)
         slow = _SLOW.match(text)
         directive = _DIRECTIVE.match(text)
         if slow:
@@ -45,9 +47,10 @@ class EchoAgent:
         )
 
 
-def _read_prompt(context: TurnContext) -> str:
-    """The words of this turn's questions: everything since the last answer of another turn."""
-    return "\n".join(m.text for m in context.turn_messages if m.role is Role.USER)
+def _directive(function: Directive) -> Directive:
+    """Register a function for the directive `!name`, by its name without the underscore."""
+    _DIRECTIVES[function.__name__.removeprefix("_")] = function
+    return function
 
 
 async def _say(context: TurnContext, text: str) -> Events:
@@ -61,14 +64,16 @@ async def _stream_slowly(context: TurnContext, seconds: float, text: str) -> Eve
         await context.clock.sleep(seconds / len(words))
 
 
+@_directive
 async def _think(context: TurnContext, text: str) -> Events:
     yield ReasoningDelta(f"They said: {text}")
     yield TextDelta(text)
 
 
+@_directive
 async def _tool(context: TurnContext, text: str) -> Events:
-    name, _, given = text.partition(" ")
-    call = ToolCall(f"{context.turn}-{context.attempt}", name or "echo", given or "{}", repeatable=True)
+    name, _, arguments = text.partition(" ")
+    call = ToolCall(f"{context.turn}-{context.attempt}", name or "echo", arguments or "{}", repeatable=True)
     yield TextDelta(f"Calling {call.name}. ")
     yield ToolCallEvent((call,))
     output = f"{call.name} was given {call.input}"
@@ -76,6 +81,7 @@ async def _tool(context: TurnContext, text: str) -> Events:
     yield TextDelta(output)
 
 
+@_directive
 async def _tools(context: TurnContext, text: str) -> Events:
     count = min(int(text), 100) if text.isdigit() else 2
     calls = tuple(
@@ -87,12 +93,14 @@ async def _tools(context: TurnContext, text: str) -> Events:
     yield TextDelta(f"{count} tools answered.")
 
 
+@_directive
 async def _ask(context: TurnContext, text: str) -> Events:
     yield TextDelta("Asking. ")
     question = Question(key="ask", title="May the echo agent go on?", detail=text, tool="ask")
     yield TextDelta(f"Answered: {await context.ask(question) or 'nothing'}")
 
 
+@_directive
 async def _plan(context: TurnContext, text: str) -> Events:
     names = [name.strip() for name in text.split(";") if name.strip()]
     for state in (PlanStepState.IN_PROGRESS, PlanStepState.COMPLETED):
@@ -100,29 +108,33 @@ async def _plan(context: TurnContext, text: str) -> Events:
     yield TextDelta(f"{len(names)} steps are done.")
 
 
+@_directive
 async def _wait(context: TurnContext, text: str) -> Events:
     yield TextDelta("Waiting. ")
     await context.clock.sleep(_seconds(text))
-    steered = await context.fetch_new_messages()
-    told = "; ".join(m.text for m in steered)
-    yield TextDelta(f"Steered: {told}" if told else "Nobody steered.")
+    steering = "; ".join(m.text for m in await context.fetch_new_messages())
+    yield TextDelta(f"Steered: {steering}" if steering else "Nobody steered.")
 
 
+@_directive
 async def _fail(context: TurnContext, text: str) -> Events:
     yield TextDelta("This will fail. ")
     raise AgentFailed(text or "The agent was told to fail.")
 
 
+@_directive
 async def _crash(context: TurnContext, text: str) -> Events:
     yield TextDelta("This will crash. ")
     raise RuntimeError(text or "told to crash")
 
 
+@_directive
 async def _silence(context: TurnContext, text: str) -> Events:
     await asyncio.Event().wait()
     yield TextDelta("")
 
 
+@_directive
 async def _deaf(context: TurnContext, text: str) -> Events:
     yield TextDelta("Not listening. ")
     end = context.clock.monotonic() + _seconds(text)
@@ -132,11 +144,13 @@ async def _deaf(context: TurnContext, text: str) -> Events:
     yield TextDelta("Now I am.")
 
 
+@_directive
 async def _empty(context: TurnContext, text: str) -> Events:
     return
     yield
 
 
+@_directive
 async def _words(context: TurnContext, text: str) -> Events:
     count = min(int(text), 1_000_000) if text.isdigit() else 100
     yield TextDelta(" ".join(f"word{n}" for n in range(1, count + 1)))
@@ -145,19 +159,3 @@ async def _words(context: TurnContext, text: str) -> Events:
 def _seconds(text: str) -> float:
     first = text.split()[:1]
     return float(first[0]) if first and re.fullmatch(r"\d{1,4}(\.\d+)?", first[0]) else 1.0
-
-
-_DIRECTIVES: dict[str, Callable[[TurnContext, str], Events]] = {
-    "think": _think,
-    "tool": _tool,
-    "tools": _tools,
-    "ask": _ask,
-    "plan": _plan,
-    "wait": _wait,
-    "fail": _fail,
-    "crash": _crash,
-    "silence": _silence,
-    "deaf": _deaf,
-    "empty": _empty,
-    "words": _words,
-}

@@ -36,13 +36,13 @@ WORKSPACE_TOOLS: Sequence[str] = (READ_TOOL, WRITE_TOOL, RUN_TOOL)
 
 
 class ClosableToolbox(Toolbox, Protocol):
-    """The tools of one server that was started for a session."""
+    """The tools of one server of a session."""
 
     def close(self) -> None: ...
 
 
 class _SessionTools:
-    """What one session was lent. Its servers are connected when a turn first needs them."""
+    """What the editor provides to one session. Its servers are connected when a turn first needs them."""
 
     def __init__(self, workspace: Workspace, servers: Sequence[EditorToolServer], cwd: str) -> None:
         self.workspace = workspace
@@ -53,7 +53,7 @@ class _SessionTools:
 
 
 class EditorTools:
-    """Offers to a turn what its session was lent, and nothing to any other."""
+    """The toolbox of sessions that an editor has open: each turn gets the tools of its own session only."""
 
     def __init__(self) -> None:
         self._by_session: dict[SessionId, _SessionTools] = {}
@@ -65,94 +65,96 @@ class EditorTools:
         self, session: SessionId, workspace: Workspace, servers: Sequence[EditorToolServer], *, cwd: str
     ) -> None:
         before = self._by_session.get(session)
-        loan = self._by_session[session] = _SessionTools(workspace, servers, cwd)
-        if before and (before.servers, before.cwd) == (loan.servers, cwd):
-            loan.tools, loan.warning = before.tools, before.warning
+        session_tools = self._by_session[session] = _SessionTools(workspace, servers, cwd)
+        if before and (before.servers, before.cwd) == (session_tools.servers, cwd):
+            session_tools.tools, session_tools.warning = before.tools, before.warning
         elif before:
             _close_tools(before)
 
     def detach(self, session: SessionId) -> None:
-        loan = self._by_session.pop(session, None)
-        if loan:
-            _close_tools(loan)
+        session_tools = self._by_session.pop(session, None)
+        if session_tools:
+            _close_tools(session_tools)
 
     def find_cwd(self, session: SessionId) -> str | None:
-        """Where a session works while it is open in the editor."""
-        loan = self._by_session.get(session)
-        return loan.cwd if loan else None
+        """Return the folder of a session that is open in the editor."""
+        session_tools = self._by_session.get(session)
+        return session_tools.cwd if session_tools else None
 
     @asynccontextmanager
     async def running(self, clock: Clock, *, logs: Path) -> AsyncGenerator[None]:
-        """Servers can be connected while the block runs, and are ended with it."""
+        """Allow connections to servers within the block; they end with it."""
         async with anyio.create_task_group() as self._group:
             self._clock, self._logs = clock, logs
             yield
             self._group.cancel_scope.cancel()
 
     async def specs(self, context: TurnContext) -> Sequence[ToolSpec]:
-        loan = self._by_session.get(context.session)
-        if loan is None:
+        session_tools = self._by_session.get(context.session)
+        if session_tools is None:
             return ()
-        found = build_workspace_specs(loan.workspace)
-        for tools in self._ensure_connected(loan):
-            found += await tools.specs(context)
-        return found
+        specs = build_workspace_specs(session_tools.workspace)
+        for tools in self._ensure_connected(session_tools):
+            specs += await tools.specs(context)
+        return specs
 
     def warnings(self, context: TurnContext) -> Sequence[str]:
-        loan = self._by_session.get(context.session)
-        if loan is None:
+        session_tools = self._by_session.get(context.session)
+        if session_tools is None:
             return ()
-        told = [text for tools in loan.tools or () for text in tools.warnings(context)]
-        return [loan.warning, *told] if loan.warning else told
+        warnings = [text for tools in session_tools.tools or () for text in tools.warnings(context)]
+        return [session_tools.warning, *warnings] if session_tools.warning else warnings
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput:
-        loan = self._by_session.get(context.session)
-        if loan is None:
+        session_tools = self._by_session.get(context.session)
+        if session_tools is None:
             raise ToolFailed("The editor has closed this conversation, and its tools are gone.")
         if name in WORKSPACE_TOOLS:
-            return ToolOutput(await call_workspace_tool(loan.workspace, name, arguments, cwd=loan.cwd))
-        for tools in self._ensure_connected(loan):
+            return ToolOutput(
+                await call_workspace_tool(session_tools.workspace, name, arguments, cwd=session_tools.cwd)
+            )
+        for tools in self._ensure_connected(session_tools):
             if name in {spec.name for spec in await tools.specs(context)}:
                 return await tools.call(name, arguments, context)
         raise ToolFailed(f"There is no tool {name!r} any more.")
 
-    def _ensure_connected(self, loan: _SessionTools) -> Sequence[ClosableToolbox]:
-        if loan.tools is None:
-            loan.tools = []
-            if loan.servers and self._group and self._clock:
-                self._connect(loan, self._group, self._clock)
-        return loan.tools
+    def _ensure_connected(self, session_tools: _SessionTools) -> Sequence[ClosableToolbox]:
+        if session_tools.tools is None:
+            session_tools.tools = []
+            if session_tools.servers and self._group and self._clock:
+                self._connect(session_tools, self._group, self._clock)
+        return session_tools.tools
 
-    def _connect(self, loan: _SessionTools, group: TaskGroup, clock: Clock) -> None:
+    def _connect(self, session_tools: _SessionTools, group: TaskGroup, clock: Clock) -> None:
         try:
             from keryx.agents.mcp import servers  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError:
-            loan.warning = EXTRA_MISSING
+            session_tools.warning = EXTRA_MISSING
             return
-        taken: set[str] = set()
-        assert loan.tools is not None
-        for given in loan.servers:
-            server = _build_config(given, loan.cwd, taken)
-            taken.add(server.name)
-            loan.tools.append(servers.connect(server, group=group, clock=clock, logs=self._logs))
+        used_names: set[str] = set()
+        assert session_tools.tools is not None
+        for server in session_tools.servers:
+            config = _build_config(server, session_tools.cwd, used_names)
+            used_names.add(config.name)
+            session_tools.tools.append(servers.connect(config, group=group, clock=clock, logs=self._logs))
 
 
-def _build_config(given: EditorToolServer, cwd: str, taken: set[str]) -> ToolServerConfig:
-    """A server of the editor as if it were configured, under a name of its own."""
-    plain = _INVALID_SERVER_NAME.sub("-", given.name.lower()).strip("-")[:_LONGEST_SERVER_NAME] or "server"
-    name = next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 1000))) if n not in taken)
+def _build_config(server: EditorToolServer, cwd: str, used_names: set[str]) -> ToolServerConfig:
+    """Build the configuration of a server of the editor, with a unique name."""
+    plain = _INVALID_SERVER_NAME.sub("-", server.name.lower()).strip("-")[:_LONGEST_SERVER_NAME] or "server"
+    name = next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 1000))) if n not in used_names)
     return ToolServerConfig(
         name=name,
-        command=given.command,
-        url=given.url,
-        env={key: f"text:{value}" for key, value in given.env.items()},
-        headers={key: f"text:{value}" for key, value in given.headers.items()},
-        cwd=cwd if given.command and Path(cwd).is_dir() else "",
+        command=server.command,
+        url=server.url,
+        env={key: f"text:{value}" for key, value in server.env.items()},
+        headers={key: f"text:{value}" for key, value in server.headers.items()},
+        cwd=cwd if server.command and Path(cwd).is_dir() else "",
     )
 
 
-def _close_tools(loan: _SessionTools) -> None:
-    for tools in loan.tools or ():
+def _close_tools(session_tools: _SessionTools) -> None:
+    for tools in session_tools.tools or ():
         tools.close()
 
 
@@ -172,8 +174,8 @@ class _RunArguments(msgspec.Struct, frozen=True):
 
 
 def build_workspace_specs(workspace: Workspace) -> list[ToolSpec]:
-    """The tools that an editor offers: it is asked before a file is changed or a command is run."""
-    found = (
+    """Return the tools for the capabilities of an editor. The user is asked before a file is changed or a command is run."""
+    specs = (
         (
             workspace.can_read,
             _build_spec(READ_TOOL, "Read a text file, unsaved changes included.", _READ_SCHEMA, reads=True),
@@ -184,7 +186,7 @@ def build_workspace_specs(workspace: Workspace) -> list[ToolSpec]:
             _build_spec(RUN_TOOL, "Run a shell command in the working directory.", _RUN_SCHEMA),
         ),
     )
-    return [spec for offered, spec in found if offered]
+    return [spec for offered, spec in specs if offered]
 
 
 async def call_workspace_tool(
@@ -193,14 +195,14 @@ async def call_workspace_tool(
     try:
         match name:
             case "read_text_file":
-                asked = msgspec.convert(arguments, _ReadArguments)
+                reading = msgspec.convert(arguments, _ReadArguments)
                 return await workspace.read(
-                    resolve_within(cwd, asked.path), line=asked.line, limit=asked.limit
+                    resolve_within(cwd, reading.path), line=reading.line, limit=reading.limit
                 )
             case "write_text_file":
-                given = msgspec.convert(arguments, _WriteArguments)
-                await workspace.write(resolve_within(cwd, given.path), given.content)
-                return f"Wrote {len(given.content)} characters."
+                writing = msgspec.convert(arguments, _WriteArguments)
+                await workspace.write(resolve_within(cwd, writing.path), writing.content)
+                return f"Wrote {len(writing.content)} characters."
             case _:
                 return await workspace.run(msgspec.convert(arguments, _RunArguments).command, cwd=cwd)
     except msgspec.ValidationError as exc:
@@ -212,7 +214,7 @@ async def call_workspace_tool(
 
 
 def resolve_within(folder: str, path: str) -> str:
-    """A path as an absolute one. `ToolFailed` if it leads out of the folder, by dots or by links."""
+    """Return the absolute path. Raise `ToolFailed` if it leads out of the folder, by dots or by links."""
     root = Path(folder).resolve()
     wanted = Path(os.path.normpath(root / path))
     if not wanted.resolve().is_relative_to(root):

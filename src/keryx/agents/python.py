@@ -16,7 +16,7 @@ _SIGNATURE_HELP = "write `async def agent(context): yield TextDelta(...)`"
 
 
 class PythonAgent:
-    """An agent of somebody's own. What it yields is checked, so that a slip is told in words."""
+    """A user's own agent. A value that is not an event raises `AgentFailed`."""
 
     def __init__(self, path: str, run: RunFunction) -> None:
         self.path = path
@@ -34,12 +34,15 @@ class PythonAgent:
 
 
 def load(path: str) -> Agent:
-    """The agent at `package.module:object`. Raises `Invalid` with a sentence that says what to mend."""
+    """Load the agent at `package.module:object`. Raise `Invalid` with a sentence that says what to fix."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise Invalid(f"agent = {path!r} is not a path to an object: write package.module:object")
-    found = _find_object(_import_module(path, module), path, module, name)
-    return PythonAgent(path, _find_run(found, path))
+    try:
+        target = reduce(getattr, name.split("."), _import_module(path, module))
+    except AttributeError as exc:
+        raise Invalid(f"agent = {path!r}: {module} has no {name!r}") from exc
+    return PythonAgent(path, _find_run(target, path))
 
 
 def _import_module(path: str, module: str) -> object:
@@ -57,21 +60,19 @@ def _import_module(path: str, module: str) -> object:
         raise Invalid(f"agent = {path!r}: importing {module} failed: {type(exc).__name__}: {exc}") from exc
 
 
-def _find_object(root: object, path: str, module: str, name: str) -> object:
-    try:
-        return reduce(getattr, name.split("."), root)
-    except AttributeError as exc:
-        raise Invalid(f"agent = {path!r}: {module} has no {name!r}") from exc
-
-
-def _find_run(found: object, path: str) -> RunFunction:
-    if inspect.isclass(found):
-        found = _instantiate(found, path)
-    method = getattr(found, "run", None)
-    run: Any = method if callable(method) else found
+def _find_run(target: object, path: str) -> RunFunction:
+    if inspect.isclass(target):
+        try:
+            target = target()
+        except Exception as exc:
+            raise Invalid(
+                f"agent = {path!r}: making a {target.__name__} failed: {type(exc).__name__}: {exc}"
+            ) from exc
+    method = getattr(target, "run", None)
+    run: Any = method if callable(method) else target
     if not callable(run):
         raise Invalid(
-            f"agent = {path!r} is a {type(found).__name__}, which cannot be called: {_SIGNATURE_HELP}"
+            f"agent = {path!r} is a {type(target).__name__}, which cannot be called: {_SIGNATURE_HELP}"
         )
     if not (inspect.isasyncgenfunction(run) or inspect.isasyncgenfunction(type(run).__call__)):
         raise Invalid(f"agent = {path!r} is not an async generator function: {_SIGNATURE_HELP}")
@@ -82,12 +83,3 @@ def _find_run(found: object, path: str) -> RunFunction:
             f"agent = {path!r} must take one argument, the turn's context: {_SIGNATURE_HELP}"
         ) from exc
     return cast(RunFunction, run)
-
-
-def _instantiate(kind: type[object], path: str) -> object:
-    try:
-        return kind()
-    except Exception as exc:
-        raise Invalid(
-            f"agent = {path!r}: making a {kind.__name__} failed: {type(exc).__name__}: {exc}"
-        ) from exc

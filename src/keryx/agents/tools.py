@@ -17,21 +17,21 @@ from keryx.core.ports.agent import FileEvent, TurnContext
 from keryx.core.questions import Question
 
 log = logging.getLogger(__name__)
+# Characters of the output of a tool that are kept.
 LONGEST_OUTPUT = 50_000
 NOT_ALLOWED = (
     "The person did not allow this, so it was not done. Do not try it again; ask what to do instead."
 )
 NOBODY_ANSWERED = "This needs a permission and nobody answered, so it was not done."
 _MOST_REMEMBERED = 1000
-"""How many characters of a tool's output are kept."""
 
 
 class ToolFailed(KeryxError):
-    """A tool could not do what it was asked to. The model is told, not the person."""
+    """A tool failed. The message goes to the model, not to the user."""
 
 
 class Permission(StrEnum):
-    """What happens when the model wants to use a tool. A denied one is not offered to it at all."""
+    """What happens when the model wants to use a tool. A denied one is not offered."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -39,42 +39,44 @@ class Permission(StrEnum):
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as the model is told of it. `parameters` is the JSON schema of an object. `repeatable`: running it
-    twice does no harm, so it is run again after a crash."""
-
     name: str
     description: str = ""
+    # The JSON schema of an object.
     parameters: Mapping[str, Any] = msgspec.field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
+    # It is safe to run it again after a crash.
     repeatable: bool = False
     permission: Permission = Permission.ALLOW
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """What a tool gave: a text for the model, and pictures, sounds and files for the person."""
+    """The output of a tool: text for the model, and files for the user."""
 
     text: str
     files: tuple[FileEvent, ...] = ()
 
 
 class CompletedCall(msgspec.Struct, frozen=True):
-    """A call that is over, as it is stored, with what it has for the person."""
+    """The stored result of a call, and files for the user."""
 
     result: ToolResult
     files: tuple[FileEvent, ...] = ()
 
 
 class Toolbox(Protocol):
-    """The tools of a turn. `call` is given an object that was valid JSON, is cancelled with the turn, keeps its
-    own time limit, and raises `ToolFailed` with a sentence for the model. `troubles` are sentences for the person
-    about tools that cannot be offered now, each told once in a session."""
+    """The tools of a turn."""
 
     async def specs(self, context: TurnContext) -> Sequence[ToolSpec]: ...
 
-    def warnings(self, context: TurnContext) -> Sequence[str]: ...
+    def warnings(self, context: TurnContext) -> Sequence[str]:
+        """Return sentences for the user about tools that are not available, each once in a session."""
+        ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput: ...
+    async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput:
+        """Run a tool. It has its own timeout and is cancelled with the turn. Raise `ToolFailed` with a sentence for
+        the model."""
+        ...
 
 
 class NoTools:
@@ -91,10 +93,10 @@ class NoTools:
 async def run_calls(
     toolbox: Toolbox, calls: Sequence[ToolCall], specs: Sequence[ToolSpec], context: TurnContext
 ) -> AsyncGenerator[CompletedCall, None]:
-    """Run calls at the same time, and give each result when it is there, so that none is lost with a slower one."""
-    known = {s.name: s for s in specs}
-    # No task group: it may not span a yield. Each task is awaited or cancelled here, whatever the caller does.
-    tasks = [asyncio.ensure_future(_run_call(toolbox, call, known, context)) for call in calls]
+    """Run calls concurrently and yield each result as soon as it is there."""
+    specs_by_name = {s.name: s for s in specs}
+    # A task group may not span a yield, so each task is awaited or cancelled here.
+    tasks = [asyncio.ensure_future(_run_call(toolbox, call, specs_by_name, context)) for call in calls]
     waiting = set(tasks)
     try:
         while waiting:
@@ -108,12 +110,12 @@ async def run_calls(
 
 
 async def _run_call(
-    toolbox: Toolbox, call: ToolCall, known: Mapping[str, ToolSpec], context: TurnContext
+    toolbox: Toolbox, call: ToolCall, specs: Mapping[str, ToolSpec], context: TurnContext
 ) -> CompletedCall:
     try:
-        spec = known.get(call.name)
+        spec = specs.get(call.name)
         if spec is None:
-            tools = ", ".join(known) or "none"
+            tools = ", ".join(specs) or "none"
             raise ToolFailed(f"There is no tool {call.name!r}. The tools are: {tools}.")
         arguments = _parse_arguments(call)
         await _check_permission(spec, call, context)
@@ -128,14 +130,14 @@ async def _run_call(
 
 
 def truncate_output(text: str) -> str:
-    """A text of a tool as far as it is kept, with a note where it was cut."""
+    """Shorten the output of a tool, with a note if it was cut."""
     if len(text) <= LONGEST_OUTPUT:
         return text
     return f"{text[:LONGEST_OUTPUT]}\n[Cut: the output has {len(text):,} characters, and the first {LONGEST_OUTPUT:,} are kept.]"
 
 
 async def _check_permission(spec: ToolSpec, call: ToolCall, context: TurnContext) -> None:
-    """Return if the call may be run; a person is asked where that is the rule."""
+    """Raise `ToolFailed` if the call may not run. Asks the user if the permission says so."""
     if spec.permission is Permission.ALLOW:
         return
     if spec.permission is Permission.DENY:
@@ -159,31 +161,30 @@ def _parse_arguments(call: ToolCall) -> dict[str, Any]:
         ) from exc
 
 
+# Permissions by patterns of tool names. A dict holds the patterns of the surface that is its key.
 PermissionRules: TypeAlias = Mapping[str, Permission | dict[str, Permission]]
-"""Patterns of tool names with what they get; a table in place of it holds the patterns of one surface."""
 
 
 def decide_permission(rules: PermissionRules, tool: str, surface: str, *, default: Permission) -> Permission:
-    """What a tool gets on a surface: the surface's rules go before the general ones, and of those that fit
-    the longest pattern wins. Without one the default stands."""
+    """Return the permission of a tool on a surface. Rules of the surface take precedence over general ones, and longer
+    patterns over shorter ones."""
     own = rules.get(surface)
-    general = {p: given for p, given in rules.items() if isinstance(given, Permission)}
+    general = {p: rule for p, rule in rules.items() if isinstance(rule, Permission)}
     for table in (own if isinstance(own, dict) else {}, general):
-        fitting = [p for p in table if fnmatchcase(tool, p)]
-        if fitting:
-            return table[max(fitting, key=len)]
+        matching = [p for p in table if fnmatchcase(tool, p)]
+        if matching:
+            return table[max(matching, key=len)]
     return default
 
 
 class ToolSets:
-    """Offers the sets that a session has switched on, all of them unless it has chosen. A set without a name is
-    always on."""
+    """The tool sets that a session has switched on; by default all. A set without a name is always on."""
 
     def __init__(self, sets: Mapping[str, Toolbox], *, rules: PermissionRules) -> None:
         self._sets = sets
         self._rules = rules
         self._owners: dict[str, Toolbox] = {}
-        self._warned: LruCache[tuple[str, str], None] = LruCache(_MOST_REMEMBERED)
+        self._shown_warnings: LruCache[tuple[str, str], None] = LruCache(_MOST_REMEMBERED)
 
     async def specs(self, context: TurnContext) -> Sequence[ToolSpec]:
         chosen = self._select_sets(context)
@@ -192,15 +193,17 @@ class ToolSets:
             chosen, await asyncio.gather(*(t.specs(context) for t in chosen)), strict=True
         ):
             for spec in specs:
-                given = self._apply_rules(spec, context)
-                if given.permission is not Permission.DENY and given.name not in offered:
-                    offered[given.name] = given
-                    self._owners[given.name] = toolbox
+                permission = decide_permission(
+                    self._rules, spec.name, context.surface, default=spec.permission
+                )
+                if permission is not Permission.DENY and spec.name not in offered:
+                    offered[spec.name] = msgspec.structs.replace(spec, permission=permission)
+                    self._owners[spec.name] = toolbox
         return list(offered.values())
 
     def warnings(self, context: TurnContext) -> Sequence[str]:
-        found = [text for toolbox in self._select_sets(context) for text in toolbox.warnings(context)]
-        return [text for text in found if self._is_first_time(context.session, text)]
+        warnings = [text for toolbox in self._select_sets(context) for text in toolbox.warnings(context)]
+        return [text for text in warnings if self._is_first_time(context.session, text)]
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput:
         owner = self._owners.get(name)
@@ -214,12 +217,8 @@ class ToolSets:
             toolbox for name, toolbox in self._sets.items() if wanted is None or not name or name in wanted
         ]
 
-    def _apply_rules(self, spec: ToolSpec, context: TurnContext) -> ToolSpec:
-        given = decide_permission(self._rules, spec.name, context.surface, default=spec.permission)
-        return msgspec.structs.replace(spec, permission=given)
-
     def _is_first_time(self, session: str, text: str) -> bool:
-        if (session, text) in self._warned:
+        if (session, text) in self._shown_warnings:
             return False
-        self._warned.put((session, text), None)
+        self._shown_warnings.put((session, text), None)
         return True

@@ -40,7 +40,7 @@ class RpcError(Exception):
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """Read the error of a response, whatever its shape. The message is reduced to one line of 500 characters."""
+        """Read the error of a response; any JSON value is accepted. The message is reduced to one line of 500 characters."""
         error = as_object(value)
         code = error.get("code")
         message = to_single_line(str(error.get("message") or "no reason given"))[:500]

@@ -105,7 +105,7 @@ class Peer:
 
     def __init__(self, write: WriteFrame, *, sends_cancel: bool) -> None:
         self._write = write
-        # Whether the peer is told when a caller of `request` gives up.
+        # Send `$/cancel_request` after a request that timed out or was cancelled.
         self._sends_cancel = sends_cancel
         self._pending: dict[RequestId, ResponseHandler] = {}
         self._waiting: set[asyncio.Future[Json]] = set()

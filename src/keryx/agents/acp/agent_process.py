@@ -108,7 +108,7 @@ def _read_secrets(name: str, config: AgentConfig) -> dict[str, str]:
 
 
 def find_folder(stored: Binding | None, cwd: str) -> str:
-    """Return the folder in which the conversation started if it still exists, else the given one."""
+    """Return the original folder of the conversation if it still exists, else `cwd`."""
     return stored.cwd if stored and Path(stored.cwd).is_dir() else cwd
 
 

@@ -20,8 +20,8 @@ _URL_OPTIONS = (Option("accept", "Done"), Option("decline", "No"))
 
 
 def build_permission_question(agent: str, call: Json, options: list[Json], *, number: int) -> Question | None:
-    """Build the question for a permission request, with the exact action; `None` if there is no option. The mildest
-    option comes first, so that the default never grants a lasting permission."""
+    """Build the question for a permission request, with the exact action; `None` without options. The mildest option
+    comes first: it is the default."""
     choices = sorted(
         (o for o in map(_parse_option, options) if o.id and o.label),
         key=lambda o: _CONSENT_ORDER.index(o.consent),

@@ -40,8 +40,7 @@ Events: TypeAlias = AsyncGenerator[AgentEvent, None]
 
 
 class LlmAgent:
-    """Answers with the model that the session has chosen. Use it as a context manager, or `aclose` it, so that
-    its connections are closed."""
+    """Answers with the model that the session has chosen. Use it as a context manager, or call `aclose`."""
 
     def __init__(
         self,
@@ -70,35 +69,35 @@ class LlmAgent:
         await self.chat.aclose()
 
     async def run(self, context: TurnContext) -> Events:
-        """Ask, run the tools that the model calls, and ask again, until it has answered."""
-        work = await self._start_run(context)
-        for trouble in self._toolbox.warnings(context):
-            yield NoticeEvent(trouble, "tools")
-        async with aclosing(work.compact_if_needed()) as events:
+        """Ask the model and run the tools that it calls, in rounds, until it has answered."""
+        run = await self._start_run(context)
+        for warning in self._toolbox.warnings(context):
+            yield NoticeEvent(warning, "tools")
+        async with aclosing(run.compact_if_needed()) as events:
             async for event in events:
                 yield event
-        async with aclosing(work.resume_calls()) as events:
+        async with aclosing(run.resume_calls()) as events:
             async for event in events:
                 yield event
         for number in range(1, self._rounds + 1):
-            async with aclosing(work.run_round_compacting(number)) as events:
+            async with aclosing(run.run_round_compacting(number)) as events:
                 async for event in events:
                     yield event
-            if work.done:
+            if run.done:
                 return
         raise AgentFailed(
             f"The agent used tools {self._rounds} times without an answer; say “go on” to let it continue."
         )
 
     async def compact(self, context: TurnContext, focus: str) -> Events:
-        """Summarise all but the last turn, or fewer where these are long. A compaction that was recorded before a
-        crash is not made again."""
-        work = await self._start_run(context)
-        first = work.find_cut()
+        """Summarise all but the last turn, or less if the turns are long. A compaction that was recorded before a crash
+        is not repeated."""
+        run = await self._start_run(context)
+        first = run.find_cut()
         if first is None and not context.summary:
             raise AgentFailed(summaries.NOTHING_TO_COMPACT)
         if first is not None:
-            async with aclosing(work.compact(first, focus)) as events:
+            async with aclosing(run.compact(first, focus)) as events:
                 async for event in events:
                     yield event
 
@@ -110,7 +109,7 @@ class LlmAgent:
         model = self.models.pick(context.settings.model)
         specs = await self._toolbox.specs(context) if model.tools else ()
         past = await context.history()
-        scene = PromptContext(
+        prompt_context = PromptContext(
             model=model,
             system=context.place,
             summary=context.summary,
@@ -119,65 +118,65 @@ class LlmAgent:
             turn=context.turn,
             data=await _load_media(context, past, model),
         )
-        return _TurnRun(self.chat, context, past, scene, self._toolbox, specs, self._compaction)
+        return _TurnRun(self.chat, context, past, prompt_context, self._toolbox, specs, self._compaction)
 
 
 async def _load_media(context: TurnContext, past: Sequence[Message], model: Model) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    data: dict[str, bytes] = {}
     for name in history.list_media(past, model):
         try:
-            found[name] = (await context.fetch(name)).body
+            data[name] = (await context.fetch(name)).body
         except NotFound:
-            continue  # The prompt says so in its place.
-    return found
+            continue  # The prompt says that it is missing.
+    return data
 
 
 class _TurnRun:
-    """One run of one turn: the conversation as it grows, round by round."""
+    """One attempt at one turn, with the conversation as it grows."""
 
     def __init__(
         self,
         chat: ChatClient,
         context: TurnContext,
         past: Sequence[Message],
-        scene: PromptContext,
+        prompt_context: PromptContext,
         toolbox: Toolbox,
         specs: Sequence[ToolSpec],
-        rule: CompactionPolicy,
+        policy: CompactionPolicy,
     ) -> None:
-        self._policy = rule
+        self._policy = policy
         self._compacted = False
         self._chat = chat
         self._context = context
-        self._scene = scene
+        self._prompt_context = prompt_context
         self._toolbox = toolbox
         self._specs = specs
-        self._known = {s.name: s for s in specs}
+        self._specs_by_name = {s.name: s for s in specs}
         self._messages = list(past)
-        self._taken = {c.id for m in past for c in m.calls}
+        self._used_ids = {c.id for m in past for c in m.calls}
         self.done = False
 
     def find_cut(self) -> int | None:
-        """Where a compaction that somebody asked for would cut: half of the conversation stays, or what may be kept if
-        that is less."""
+        """Return where a requested compaction cuts: it keeps half of the conversation, or less if the policy says so."""
         half = sum(summaries.estimate_size(m) for m in self._messages) // 2
         return summaries.find_cut(
-            self._messages, most=min(half, summaries.compute_room(self._scene.model, self._policy.keep))
+            self._messages,
+            limit=min(half, summaries.compute_room(self._prompt_context.model, self._policy.keep)),
         )
 
     async def compact_if_needed(self) -> Events:
-        """Compact the conversation if it has grown too long. A failure is told and changes nothing else."""
+        """Compact the conversation if it is too long. A failure is reported, and the turn continues."""
         if not self._context.may_compact:
             return
-        tokens = models.estimate_tokens(history.build(self._messages, self._scene))
-        if not self._policy.is_due(tokens, self._scene.model.context):
+        tokens = models.estimate_tokens(history.build(self._messages, self._prompt_context))
+        if not self._policy.is_due(tokens, self._prompt_context.model.context):
             return
         async with aclosing(self._try_compact()) as events:
             async for event in events:
                 yield event
 
     async def run_round_compacting(self, number: int) -> Events:
-        """One round. When the provider says that the conversation is too long, it is compacted once, and asked again."""
+        """Run one round. If the provider says that the conversation is too long, compact it once and retry."""
         try:
             async with aclosing(self.run_round(number)) as events:
                 async for event in events:
@@ -197,7 +196,7 @@ class _TurnRun:
 
     async def _try_compact(self) -> Events:
         first = summaries.find_cut(
-            self._messages, most=summaries.compute_room(self._scene.model, self._policy.keep)
+            self._messages, limit=summaries.compute_room(self._prompt_context.model, self._policy.keep)
         )
         if first is None:
             return
@@ -209,24 +208,26 @@ class _TurnRun:
             yield CompactionFailedEvent(str(exc), self._policy.tell)
 
     async def compact(self, first: int, focus: str = "") -> Events:
-        """Let a summary stand for everything before a message, here and in the record."""
+        """Replace everything before message `first` by a summary."""
         at = next(n for n, m in enumerate(self._messages) if m.seq == first and m.role is Role.USER)
         old, kept = self._messages[:at], self._messages[at:]
-        work = summaries.summarize(
-            self._chat, old, self._scene, self._context.clock, first=first, focus=focus
+        summary = summaries.summarize(
+            self._chat, old, self._prompt_context, self._context.clock, first=first, focus=focus
         )
-        async with aclosing(work) as events:
+        async with aclosing(summary) as events:
             async for event in events:
                 if isinstance(event, CompactionEvent):
                     event = msgspec.structs.replace(event, tell=self._policy.tell)
                 yield event
                 if isinstance(event, CompactionEvent):
-                    self._scene = msgspec.structs.replace(self._scene, summary=event.summary)
+                    self._prompt_context = msgspec.structs.replace(
+                        self._prompt_context, summary=event.summary
+                    )
         self._messages = kept
         self._compacted = True
 
     async def resume_calls(self) -> Events:
-        """Run what an interrupted attempt had begun and may be repeated, or had not begun."""
+        """Run the calls that an interrupted attempt has left: those that may be repeated or had not started."""
         calls = _find_open_calls(self._messages, self._context)
         if calls:
             placeholder = self._messages.pop()
@@ -242,13 +243,13 @@ class _TurnRun:
                     yield event
 
     async def run_round(self, number: int) -> Events:
-        """One answer of the model, and the tools it calls."""
-        answer = StreamedAnswer(self._scene.model)
+        """Stream one answer of the model and run the tools that it calls."""
+        answer = StreamedAnswer(self._prompt_context.model)
         async with aclosing(self._stream_answer(answer)) as events:
             async for event in events:
                 yield event
         prefix = f"{self._context.turn}-{self._context.attempt}-{number}"
-        calls = answer.build_calls(self._known, prefix=prefix, taken=self._taken)
+        calls = answer.build_calls(self._specs_by_name, prefix=prefix, used_ids=self._used_ids)
         self._append(Role.ASSISTANT, answer.build_parts(calls))
         if not calls:
             if answer.truncated:
@@ -262,8 +263,8 @@ class _TurnRun:
         self._messages += await self._context.fetch_new_messages()
 
     async def _stream_answer(self, answer: StreamedAnswer) -> Events:
-        model = self._scene.model
-        messages = history.build(self._messages, self._scene)
+        model = self._prompt_context.model
+        messages = history.build(self._messages, self._prompt_context)
         request = ChatRequest(
             model=model,
             messages=messages,
@@ -279,15 +280,15 @@ class _TurnRun:
         yield UsageEvent(models.parse_usage(answer.usage, model, messages))
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> Events:
-        """Run the calls of a step. What they have for the person follows when all have answered, so that nothing
-        stands between a call and its result."""
-        attached: list[FileEvent] = []
-        async with aclosing(tools.run_calls(self._toolbox, calls, self._specs, self._context)) as done:
-            async for finished in done:
-                self._append(Role.TOOL, (finished.result,))
-                attached += finished.files
-                yield ToolResultEvent(finished.result)
-        for file in attached:
+        """Run the calls of a step. Their files follow after all results, because nothing may come between a call and
+        its result."""
+        files: list[FileEvent] = []
+        async with aclosing(tools.run_calls(self._toolbox, calls, self._specs, self._context)) as completed:
+            async for call in completed:
+                self._append(Role.TOOL, (call.result,))
+                files += call.files
+                yield ToolResultEvent(call.result)
+        for file in files:
             yield file
 
     @property
@@ -310,18 +311,13 @@ class _TurnRun:
 
 
 def _find_open_calls(messages: Sequence[Message], context: TurnContext) -> list[ToolCall]:
-    """The calls of this turn that never answered, at the end of its history, and may be run: those that can be
-    repeated, and those that had not begun because they still waited for a permission."""
+    """Return the calls at the end of the history that this turn left without a result and that may be run: those that
+    are repeatable, and those that had not started because they waited for a permission."""
     if not messages or messages[-1].role is not Role.TOOL or messages[-1].turn != context.turn:
         return []
     if messages[-1].mark is not Mark.INTERRUPTED:
         return []
     unanswered = {p.id for p in messages[-1].parts if isinstance(p, ToolResult)}
     step = next((m for m in reversed(messages) if m.role is Role.ASSISTANT), None)
-    may = [c for c in step.calls if c.repeatable or _is_unstarted(c, context)] if step else []
-    return [c for c in may if c.id in unanswered]
-
-
-def _is_unstarted(call: ToolCall, context: TurnContext) -> bool:
-    """Whether a call is known not to have begun: it had to ask, and never learned what it may."""
-    return call.asks and call.id not in context.answered_keys
+    calls = [c for c in step.calls if c.id in unanswered] if step else []
+    return [c for c in calls if c.repeatable or (c.asks and c.id not in context.answered_keys)]

@@ -13,7 +13,7 @@ import openai
 from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, ChoiceDelta, ChoiceDeltaToolCall
 
 from keryx.agents.llm import history, models, provider_errors
-from keryx.agents.llm.models import LOCAL_BASE_URL, Endpoint, Json, Model, resolve_endpoint
+from keryx.agents.llm.models import LOCAL_BASE_URL, Endpoint, Model, resolve_endpoint
 from keryx.agents.llm.provider_errors import EmptyAnswer, ProviderFailure, StreamBroken
 from keryx.agents.tools import Permission, ToolSpec
 from keryx.core import messages
@@ -23,12 +23,14 @@ from keryx.core.errors import AgentFailed, KeryxError
 from keryx.core.messages import Parts, Reasoning, Text, ToolCall
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, ReasoningDelta, TextDelta
 from keryx.core.usage import Usage
+from keryx.jsonrpc.values import Json
 
 REASONING_RESTARTED = "\n\n(The connection broke; thinking again.)\n\n"
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 _UNKNOWN_TOOL = ToolSpec(name="")
 _APPENDED_FIELDS = ("text", "summary", "data")
 log = logging.getLogger(__name__)
+# Appended to an answer that reached the maximum output length.
 TRUNCATED_MARK = " […]"
 _SILENT_RETRY_SECONDS = 2.0
 _CONNECT_SECONDS = 10.0
@@ -55,8 +57,6 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolCallFragments:
-    """A tool call while it arrives."""
-
     def __init__(self, id: str) -> None:
         self.id = id
         self.name = ""
@@ -64,7 +64,7 @@ class ToolCallFragments:
 
 
 class StreamedAnswer:
-    """Grows with each chunk. `said`: words of it were shown to a person, in whichever try."""
+    """An answer that grows with each chunk. `has_text` says whether any attempt has shown text to the user."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -73,9 +73,9 @@ class StreamedAnswer:
         self.reset()
 
     def reset(self) -> None:
-        """Forget an attempt of which no word was shown."""
+        """Start a new attempt. The reasoning that was shown is kept."""
         self._calls: list[ToolCallFragments] = []
-        self._at: dict[int, ToolCallFragments] = {}
+        self._by_index: dict[int, ToolCallFragments] = {}
         self._details: list[Json] = []
         self.refusal = ""
         self.finish = ""
@@ -83,10 +83,10 @@ class StreamedAnswer:
         self._restarted = bool(self._shown)
 
     def feed(self, chunk: ChatCompletionChunk) -> Iterator[AgentEvent]:
-        """Take in a chunk; gives what it adds for people to see."""
+        """Add a chunk and yield the events that it brings."""
         if chunk.usage:
             self.usage = chunk.usage.to_dict()
-        # Providers send chunks without choices, for usage, and some a null.
+        # Chunks with the usage have no choices; some providers send null.
         for choice in chunk.choices or ():
             if choice.delta:
                 yield from self._add_delta(choice.delta)
@@ -116,10 +116,10 @@ class StreamedAnswer:
         yield ReasoningDelta(text)
 
     def _add_fragment(self, fragment: ChoiceDeltaToolCall) -> None:
-        call = self._at.get(fragment.index)
-        # Some providers give every call of a step the same index: a new id begins a new call.
+        call = self._by_index.get(fragment.index)
+        # Some providers give every call of a step the same index: a new id starts a new call.
         if call is None or (fragment.id and call.id and fragment.id != call.id):
-            call = self._at[fragment.index] = ToolCallFragments(fragment.id or "")
+            call = self._by_index[fragment.index] = ToolCallFragments(fragment.id or "")
             self._calls.append(call)
         call.id = call.id or fragment.id or ""
         if fragment.function:
@@ -128,12 +128,12 @@ class StreamedAnswer:
 
     @property
     def opaque(self) -> str:
-        """The reasoning in the provider's own form; empty if it has none."""
+        """The reasoning in the format of the provider; empty if it sent none."""
         return history.encode_reasoning(self._details, self._model) if self._details else ""
 
     @property
     def truncated(self) -> bool:
-        """Whether it reached the length that the model may write."""
+        """Whether the model reached its maximum output length."""
         return self.finish == "length"
 
     @property
@@ -141,26 +141,26 @@ class StreamedAnswer:
         return bool(self._calls)
 
     def build_calls(
-        self, specs: Mapping[str, ToolSpec], *, prefix: str, taken: set[str]
+        self, specs: Mapping[str, ToolSpec], *, prefix: str, used_ids: set[str]
     ) -> tuple[ToolCall, ...]:
-        """The tools to call, with what is known of them. An id that is missing or was used before becomes one that begins with `prefix`."""
-        made: list[ToolCall] = []
+        """Return the tool calls. An id that is missing or was used before is replaced by one that starts with `prefix`."""
+        calls: list[ToolCall] = []
         for number, call in enumerate(self._calls, 1):
-            known = call.id if call.id and call.id not in taken else f"{prefix}-{number}"
-            taken.add(known)
+            id_ = call.id if call.id and call.id not in used_ids else f"{prefix}-{number}"
+            used_ids.add(id_)
             spec = specs.get(call.name, _UNKNOWN_TOOL)
             asks = spec.permission is Permission.ASK
-            made.append(ToolCall(known, call.name, "".join(call.arguments), spec.repeatable, asks))
-        return tuple(made)
+            calls.append(ToolCall(id_, call.name, "".join(call.arguments), spec.repeatable, asks))
+        return tuple(calls)
 
     def build_parts(self, calls: tuple[ToolCall, ...]) -> Parts:
-        """The answer as the parts of a message, just as they are stored."""
+        """Return the parts of the message that stores the answer."""
         opaque = (Reasoning(opaque=self.opaque),) if self.opaque else ()
         return messages.merge_parts((*self._shown, *opaque, *calls))
 
 
 def _merge_details(details: list[Json], new: Json) -> None:
-    """Blocks of reasoning arrive in pieces of the same type and index."""
+    """Merge a piece of a reasoning block with the last one if both have the same type and index."""
     last = details[-1] if details else None
     if last is None or (last.get("type"), last.get("index")) != (new.get("type"), new.get("index")):
         details.append(dict(new))
@@ -173,16 +173,12 @@ def _merge_details(details: list[Json], new: Json) -> None:
             last[key] = value
 
 
-"""Stands at the end of an answer that reached the length the model may write."""
-
-
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`quiet`: saying nothing is an answer too, since something was said before."""
-
     model: Model
     messages: Sequence[Json]
     tools: Sequence[ToolSpec] = ()
     effort: str | None = None
+    # An empty answer is accepted, because the turn has shown text before.
     allow_empty: bool = False
 
 
@@ -192,7 +188,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class ChatClient:
-    """Keeps connections to endpoints. `local` starts the model that runs in this process, and tells where it is."""
+    """Keeps connections to endpoints. `local` starts the model of this process and returns its endpoint."""
 
     def __init__(
         self,
@@ -215,21 +211,21 @@ class ChatClient:
             await client.close()
 
     async def complete(self, request: ChatRequest, clock: Clock) -> Completion:
-        """The whole answer at once, for titles and summaries."""
+        """Return a whole answer, for titles and summaries."""
         answer = StreamedAnswer(request.model)
-        said: list[str] = []
+        texts: list[str] = []
         async with aclosing(self.stream(request, answer, clock)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
-                    said.append(event.text)
-        return Completion("".join(said), models.parse_usage(answer.usage, request.model, request.messages))
+                    texts.append(event.text)
+        return Completion("".join(texts), models.parse_usage(answer.usage, request.model, request.messages))
 
     async def stream(
         self, request: ChatRequest, answer: StreamedAnswer, clock: Clock
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Fill `answer` and give what it shows as it comes. Raises `AgentFailed` with a sentence for the person."""
+        """Fill `answer` and yield its events as they arrive. Raise `AgentFailed` with a sentence for the user."""
         endpoint = await self._endpoint(request.model)
-        tries, began, told = 0, clock.monotonic(), False
+        tries, started_at, notified = 0, clock.monotonic(), False
         while True:
             tries += 1
             answer.reset()
@@ -241,8 +237,8 @@ class ChatClient:
             except (openai.APIError, StreamBroken, EmptyAnswer) as exc:
                 failure = provider_errors.classify(exc, request.model, secret=endpoint.key, now=clock.now())
                 wait = self._compute_delay(exc, failure, request.model, answer, tries).total_seconds()
-            if not told and clock.monotonic() - began + wait >= _SILENT_RETRY_SECONDS:
-                told = True
+            if not notified and clock.monotonic() - started_at + wait >= _SILENT_RETRY_SECONDS:
+                notified = True
                 yield NoticeEvent(f"{failure.what}. Trying again …", WARNING_KIND)
             await clock.sleep(wait)
 
@@ -262,7 +258,7 @@ class ChatClient:
                     for event in answer.feed(chunk):
                         yield event
             except openai.APIError:
-                # A connection that breaks after the last word has taken nothing away.
+                # The answer is complete if the connection breaks after its finish reason.
                 if not answer.finish:
                     raise
             except ValueError as exc:
@@ -274,11 +270,11 @@ class ChatClient:
     def _compute_delay(
         self, exc: Exception, failure: ProviderFailure, model: Model, answer: StreamedAnswer, tries: int
     ) -> timedelta:
-        """How long to wait before the next try; raises when there is to be none."""
+        """Return the delay before the next attempt; raise if there is to be none."""
         if answer.has_text and failure.transient:
             raise provider_errors.build_interrupted_error(model) from exc
-        worth = failure.transient and (failure.tries is None or tries < failure.tries)
-        wait = self._retry.compute_delay(tries, failure.after) if worth else None
+        retryable = failure.transient and (failure.tries is None or tries < failure.tries)
+        wait = self._retry.compute_delay(tries, failure.after) if retryable else None
         if wait is None:
             raise failure.error from exc
         log.info("model %s: try %d failed (%s), again in %s", model.name, tries, type(exc).__name__, wait)
@@ -297,21 +293,21 @@ class ChatClient:
         return await self._local()
 
     def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:
-        found = self._clients.get(endpoint)
-        if found is None:
-            found = self._clients[endpoint] = openai.AsyncOpenAI(
+        client = self._clients.get(endpoint)
+        if client is None:
+            client = self._clients[endpoint] = openai.AsyncOpenAI(
                 base_url=endpoint.base_url,
                 api_key=endpoint.key or "none",
                 max_retries=0,
                 timeout=self._timeout,
             )
-            # The SDK takes these from the environment, and they are meant for one provider only.
-            found.organization = found.project = None
-        return found
+            # The SDK reads these from the environment, where they are meant for one provider only.
+            client.organization = client.project = None
+        return client
 
 
 def _check_answer(answer: StreamedAnswer, request: ChatRequest) -> None:
-    """Raise when what has come is no answer."""
+    """Raise if the stream has ended without a usable answer."""
     name = f"Model {request.model.name!r}"
     match answer.finish:
         case "" if answer.refusal:
@@ -336,12 +332,10 @@ def _build_body(request: ChatRequest) -> Json:
     if model.usage:
         body["stream_options"] = {"include_usage": True}
     if request.tools:
-        body["tools"] = [_build_tool(spec) for spec in request.tools]
+        functions = (
+            {"name": s.name, "description": s.description, "parameters": s.parameters} for s in request.tools
+        )
+        body["tools"] = [{"type": "function", "function": function} for function in functions]
     if request.effort:
         body["reasoning_effort"] = request.effort
     return body | model.options
-
-
-def _build_tool(spec: ToolSpec) -> Json:
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-    return {"type": "function", "function": function}

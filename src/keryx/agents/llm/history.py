@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from keryx.agents.llm.models import Json, Model
+from keryx.agents.llm.models import Model
 from keryx.core import prompt
 from keryx.core.ids import TurnId
 from keryx.core.media import Media
@@ -23,12 +23,13 @@ from keryx.core.messages import (
     Part,
     Reasoning,
     Role,
-    Text,
     ToolCall,
     ToolResult,
+    join_text,
 )
 from keryx.core.prompt import quote
 from keryx.core.text import has_unwritable, replace_unwritable
+from keryx.jsonrpc.values import Json
 
 EMPTY_MESSAGE = "(empty message)"
 NO_OUTPUT = "(no output)"
@@ -37,53 +38,57 @@ CONTINUE_REQUEST = "(please go on)"
 SUMMARY_HEADER = "What was said before, in short (the messages themselves are no longer shown):"
 LONGEST_ID = 40
 _INVALID_NAME = re.compile(r"[^A-Za-z0-9_-]")
+# Characters of a text file in a prompt.
 LONGEST_FILE = 200_000
 _TEXT_MIMES = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 class PromptContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prompt is made of besides the messages. `shared`: several people speak, so each is named.
-    `tools`: tools are offered; without them, past calls are told in words, since providers then refuse them."""
+    """What a prompt consists of besides the messages."""
 
     model: Model
     system: str = ""
     summary: str = ""
+    # Several people take part, so each message names its author.
     shared: bool = False
+    # Tools are offered. Without them past calls are written as text, because providers refuse them.
     tools: bool = True
+    # The turn that is to be answered.
     turn: TurnId | None = None
+    # The contents of media, by name.
     data: Mapping[str, bytes] = {}
 
 
-def build(history: Sequence[Message], scene: PromptContext) -> list[Json]:
-    """The messages of a request that asks for the next answer of this conversation."""
+def build(history: Sequence[Message], prompt_context: PromptContext) -> list[Json]:
+    """Build the messages of a request for the next answer of this conversation."""
     out: list[Json] = []
-    if scene.summary.strip():
+    if prompt_context.summary.strip():
         _append_message(
-            out, {"role": "user", "content": replace_unwritable(f"{SUMMARY_HEADER}\n\n{scene.summary}")}
+            out,
+            {"role": "user", "content": replace_unwritable(f"{SUMMARY_HEADER}\n\n{prompt_context.summary}")},
         )
-    taken: set[str] = set()
-    for message, results in _group_steps(_drop_interrupted(history, scene.turn)):
+    used_ids: set[str] = set()
+    end = len(history)
+    # The text of an interrupted attempt at this turn is written again, so leave it out.
+    while end and prompt_context.turn and _is_interrupted(history[end - 1], prompt_context.turn):
+        end -= 1
+    for message, results in _group_steps(history[:end]):
         if message.role is Role.USER:
-            _append_message(out, _build_user_message(message, scene))
-        elif scene.tools:
-            for entry in _build_assistant_messages(message, results, scene, taken):
+            _append_message(out, _build_user_message(message, prompt_context))
+        elif prompt_context.tools:
+            for entry in _build_assistant_messages(message, results, prompt_context, used_ids):
                 _append_message(out, entry)
         else:
             _append_message(out, _build_text_message(message, results))
-    _end_with_user(out)
+    if not out or out[-1]["role"] == "assistant":  # A request ends with something to answer.
+        out.append({"role": "user", "content": CONTINUE_REQUEST})
     system: list[Json] = (
-        [{"role": "system", "content": replace_unwritable(scene.system)}] if scene.system.strip() else []
+        [{"role": "system", "content": replace_unwritable(prompt_context.system)}]
+        if prompt_context.system.strip()
+        else []
     )
     return system + out
-
-
-def _drop_interrupted(history: Sequence[Message], turn: TurnId | None) -> Sequence[Message]:
-    """The history without the words that an interrupted attempt at this turn had begun: they are said anew."""
-    end = len(history)
-    while end and turn and _is_interrupted(history[end - 1], turn):
-        end -= 1
-    return history[:end]
 
 
 def _is_interrupted(message: Message, turn: TurnId) -> bool:
@@ -92,7 +97,7 @@ def _is_interrupted(message: Message, turn: TurnId) -> bool:
 
 
 def _group_steps(history: Sequence[Message]) -> Iterator[tuple[Message, list[ToolResult]]]:
-    """Each message of a person or of the model, with the results that directly follow it."""
+    """Yield each user and assistant message with the tool results that directly follow it."""
     at = 0
     while at < len(history):
         message, at = history[at], at + 1
@@ -104,56 +109,58 @@ def _group_steps(history: Sequence[Message]) -> Iterator[tuple[Message, list[Too
             yield message, results
 
 
-def _build_user_message(message: Message, scene: PromptContext) -> Json:
+def _build_user_message(message: Message, prompt_context: PromptContext) -> Json:
     text = message.exact
     if text is None:
-        name = prompt.format_speaker(message.author) if scene.shared else ""
-        text = name + _join_text_parts(message.parts)
+        name = prompt.format_speaker(message.author) if prompt_context.shared else ""
+        text = name + join_text(message.parts)
     parts: list[Json] = [_build_text_part(text)] if text.strip() else []
     for part in message.parts:
         if isinstance(part, Image | File | Audio):
-            made = render_media(part, scene.model, scene.data)
-            parts.append(_build_text_part(made) if isinstance(made, str) else made)
-    return {"role": "user", "content": _flatten_parts(parts) or EMPTY_MESSAGE}
+            media = render_media(part, prompt_context.model, prompt_context.data)
+            parts.append(_build_text_part(media) if isinstance(media, str) else media)
+    if all(p["type"] == "text" for p in parts):  # Every provider accepts plain text.
+        return {"role": "user", "content": "\n\n".join(p["text"] for p in parts) or EMPTY_MESSAGE}
+    return {"role": "user", "content": parts}
 
 
 def _build_assistant_messages(
-    message: Message, results: list[ToolResult], scene: PromptContext, taken: set[str]
+    message: Message, results: list[ToolResult], prompt_context: PromptContext, used_ids: set[str]
 ) -> list[Json]:
-    """An assistant message and the results of its calls, or nothing for one that says nothing."""
+    """Build an assistant message and the results of its calls; nothing for an empty message."""
     text = _read_text(message)
     calls = message.calls
     if not calls:
         return [{"role": "assistant", "content": text}] if text else []
-    ids = [_choose_id(call, message, taken) for call in calls]
+    ids = [_choose_id(call, message, used_ids) for call in calls]
     entry: Json = {"role": "assistant", "content": text or None}
     entry["tool_calls"] = [_build_call(c, i) for c, i in zip(calls, ids, strict=True)]
-    entry |= _build_reasoning(message.parts, scene.model)
+    entry |= _build_reasoning(message.parts, prompt_context.model)
     outputs = [output or NO_OUTPUT for output in _match_outputs(calls, results)]
     tools = [{"role": "tool", "tool_call_id": i, "content": o} for i, o in zip(ids, outputs, strict=True)]
     return [entry, *tools]
 
 
 def _build_text_message(message: Message, results: list[ToolResult]) -> Json:
-    """An assistant message whose tool steps are told in words."""
+    """Build an assistant message with its tool calls as text."""
     calls = message.calls
     outputs = _match_outputs(calls, results)
     steps = [f"[tool {c.name} {format_arguments(c)}: {o}]" for c, o in zip(calls, outputs, strict=True)]
-    said = [text for text in (_read_text(message), *map(replace_unwritable, steps)) if text]
-    return {"role": "assistant", "content": "\n\n".join(said)}
+    texts = [text for text in (_read_text(message), *map(replace_unwritable, steps)) if text]
+    return {"role": "assistant", "content": "\n\n".join(texts)}
 
 
 def _read_text(message: Message) -> str:
-    text = message.exact if message.exact is not None else _join_text_parts(message.parts)
+    text = message.exact if message.exact is not None else join_text(message.parts)
     return replace_unwritable(text) if text.strip() else ""
 
 
 def _match_outputs(calls: Sequence[ToolCall], results: Iterable[ToolResult]) -> list[str]:
-    """The output of each call, in the order of the calls. The first result for an id counts."""
-    found: dict[str, list[str]] = {}
+    """Return the output of each call, in their order. The first result for an id counts."""
+    outputs: dict[str, list[str]] = {}
     for result in results:
-        found.setdefault(result.id, []).append(replace_unwritable(result.output).strip())
-    return [found[c.id].pop(0) if found.get(c.id) else INTERRUPTED_OUTPUT for c in calls]
+        outputs.setdefault(result.id, []).append(replace_unwritable(result.output).strip())
+    return [outputs[c.id].pop(0) if outputs.get(c.id) else INTERRUPTED_OUTPUT for c in calls]
 
 
 def _build_call(call: ToolCall, id: str) -> Json:
@@ -162,7 +169,7 @@ def _build_call(call: ToolCall, id: str) -> Json:
 
 
 def format_arguments(call: ToolCall) -> str:
-    """The input of a call as the JSON object that providers insist on; what is none is put into one."""
+    """Return the input of a call as a JSON object, as providers require; any other input is wrapped in one."""
     if not call.input.strip():
         return "{}"
     text = replace_unwritable(call.input)
@@ -173,18 +180,18 @@ def format_arguments(call: ToolCall) -> str:
     return text
 
 
-def _choose_id(call: ToolCall, message: Message, taken: set[str]) -> str:
-    """The id of the call, or one made from its place in the conversation where that cannot be sent."""
-    sent, tries = call.id, 0
-    while not sent or len(sent) > LONGEST_ID or sent in taken or has_unwritable(sent):
+def _choose_id(call: ToolCall, message: Message, used_ids: set[str]) -> str:
+    """Return the id of the call, or one derived from its position if the provider would refuse it."""
+    id_, tries = call.id, 0
+    while not id_ or len(id_) > LONGEST_ID or id_ in used_ids or has_unwritable(id_):
         seed = f"{message.seq}/{tries}/{call.id}".encode("utf-8", "surrogatepass")
-        sent, tries = f"call{hashlib.sha256(seed).hexdigest()[:12]}", tries + 1
-    taken.add(sent)
-    return sent
+        id_, tries = f"call{hashlib.sha256(seed).hexdigest()[:12]}", tries + 1
+    used_ids.add(id_)
+    return id_
 
 
 def _build_reasoning(parts: Sequence[Part], model: Model) -> Json:
-    """The provider's own reasoning, given back beside its tool calls in the form it came in."""
+    """Return the reasoning that the provider wants to receive again beside its tool calls, in its own format."""
     thoughts = [p for p in parts if isinstance(p, Reasoning)]
     fields: Json = {}
     for thought in thoughts:
@@ -202,20 +209,20 @@ class _OpaqueReasoning(msgspec.Struct, frozen=True):
 
 
 def encode_reasoning(details: list[Json], model: Model) -> str:
-    """Opaque reasoning as it is kept: with the model it came from, since no other can read it."""
+    """Encode opaque reasoning for storage, with the model that wrote it, because no other can read it."""
     return json.dumps({"model": model.id, "reasoning_details": details})
 
 
 def _decode_reasoning(opaque: str, model: Model) -> Json:
     try:
-        kept = msgspec.json.decode(opaque, type=_OpaqueReasoning)
+        stored = msgspec.json.decode(opaque, type=_OpaqueReasoning)
     except (msgspec.MsgspecError, UnicodeEncodeError):
         return {}
-    return {"reasoning_details": kept.reasoning_details} if kept.model == model.id else {}
+    return {"reasoning_details": stored.reasoning_details} if stored.model == model.id else {}
 
 
 def _append_message(out: list[Json], entry: Json) -> None:
-    """Append a message, in such a way that a person and the model take turns."""
+    """Append a message so that user and assistant alternate."""
     role = entry["role"]
     last = out[-1] if out else None
     if role == "assistant" and not entry["content"] and "tool_calls" not in entry:
@@ -230,12 +237,6 @@ def _append_message(out: list[Json], entry: Json) -> None:
     out.append(entry)
 
 
-def _end_with_user(out: list[Json]) -> None:
-    """A request ends with something to answer."""
-    if not out or out[-1]["role"] == "assistant":
-        out.append({"role": "user", "content": CONTINUE_REQUEST})
-
-
 def _join_content(first: str | list[Json], second: str | list[Json] | None) -> str | list[Json]:
     if second is None:
         return first
@@ -248,34 +249,21 @@ def _to_parts(content: str | list[Json]) -> list[Json]:
     return [_build_text_part(content)] if isinstance(content, str) else content
 
 
-def _flatten_parts(parts: list[Json]) -> str | list[Json]:
-    """Plain text where there is only text: every provider takes that."""
-    if all(p["type"] == "text" for p in parts):
-        return "\n\n".join(p["text"] for p in parts)
-    return parts
-
-
-def _join_text_parts(parts: Sequence[Part]) -> str:
-    return "\n\n".join(p.text for p in parts if isinstance(p, Text))
-
-
 def _build_text_part(text: str) -> Json:
     return {"type": "text", "text": replace_unwritable(text)}
 
 
-"""How many characters of a text file go into a prompt."""
-
-
 def list_media(messages: Iterable[Message], model: Model) -> list[str]:
-    """The media that a prompt of these messages needs, each once."""
+    """Return the names of the media that a prompt of these messages needs, each once."""
     parts = (p for m in messages if m.role is Role.USER for p in m.parts)
     return list(dict.fromkeys(p.media for p in parts if isinstance(p, Media) and _is_readable(p, model)))
 
 
 def render_media(part: Media, model: Model, data: Mapping[str, bytes]) -> Json | str:
-    """A part for the provider, or words that stand for it when the model cannot take it."""
+    """Return a part for the provider, or a text in its place if the model cannot read it."""
     if not _is_readable(part, model):
-        return _read_transcript(part) or _describe_media(part, "this model cannot read it")
+        transcript = part.transcript.strip() if isinstance(part, Audio) else ""
+        return transcript or _describe_media(part, "this model cannot read it")
     content = data.get(part.media)
     if content is None:
         return _describe_media(part, "it is no longer there")
@@ -309,18 +297,14 @@ def _is_text(mime: str) -> bool:
     return mime.startswith(_TEXT_MIMES)
 
 
-def _read_transcript(part: Media) -> str:
-    return part.transcript.strip() if isinstance(part, Audio) else ""
-
-
 def _inline_file(part: File, content: bytes) -> str:
     text = content.decode("utf-8", "replace")
     cut = "\n[The rest of the file is left out.]" if len(text) > LONGEST_FILE else ""
     return f"[file {quote(part.name or 'file')}]\n{text[:LONGEST_FILE]}{cut}\n[end of file]"
 
 
-def _describe_media(part: Media, why: str) -> str:
-    return f"[{type(part).__name__.lower()} {quote(part.name or part.mime or 'unnamed')}: {why}]"
+def _describe_media(part: Media, reason: str) -> str:
+    return f"[{type(part).__name__.lower()} {quote(part.name or part.mime or 'unnamed')}: {reason}]"
 
 
 def _build_data_url(mime: str, content: bytes) -> str:

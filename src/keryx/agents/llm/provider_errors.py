@@ -11,10 +11,11 @@ from typing import Any, cast
 import msgspec
 import openai
 
-from keryx.agents.llm.models import Json, Model
+from keryx.agents.llm.models import Model
 from keryx.core import durations
 from keryx.core.errors import AgentFailed
 from keryx.core.text import to_single_line, truncate
+from keryx.jsonrpc.values import Json
 
 LONGEST_DETAIL = 240
 _FEW_TRIES = 2
@@ -38,7 +39,7 @@ _UNKNOWN_MODEL = re.compile(
 def parse_retry_after(
     milliseconds: str | None, seconds: str | None, *, now: datetime | None = None
 ) -> timedelta | None:
-    """The wait that a provider asks for by `retry-after-ms` and `retry-after`, the latter in seconds or as a date."""
+    """Return the delay that a provider requests by `retry-after-ms` or `retry-after`, which is in seconds or a date."""
     for text, unit in ((milliseconds, 0.001), (seconds, 1.0)):
         if text is None:
             continue
@@ -56,32 +57,33 @@ def parse_retry_after(
 
 
 class ContextFull(AgentFailed):
-    """The conversation does not fit into the model: it must be made shorter before it can go on."""
+    """The conversation does not fit into the context of the model."""
 
 
 class ProviderFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """`transient`: the same request may succeed later, not before `after`; more than `tries` are not worth it. `what` went
-    wrong, without what to do about it, for a request that is sent again."""
-
     error: AgentFailed
+    # The same request may succeed later.
     transient: bool = False
+    # Not before this delay.
     after: timedelta | None = None
+    # At most this many attempts.
     tries: int | None = None
+    # What went wrong, without advice, to be shown while the request is retried.
     what: str = ""
 
 
 class StreamBroken(Exception):
-    """A stream ended before the answer did, or held what is no answer."""
+    """A stream ended before the answer did, or was not valid."""
 
 
 class EmptyAnswer(Exception):
-    """The model said nothing at all."""
+    """The model returned no text and no tool call."""
 
 
 def classify(
     exc: Exception, model: Model, *, secret: str = "", now: datetime | None = None
 ) -> ProviderFailure:
-    """What went wrong with a request to this model. `secret` is kept out of the sentence."""
+    """Describe the failure of a request to this model. `secret` is removed from the text."""
     name = f"model {model.name!r}"
     match exc:
         case openai.APITimeoutError():
@@ -101,12 +103,12 @@ def classify(
 
 
 def build_interrupted_error(model: Model) -> AgentFailed:
-    """The end of an answer that was partly shown and cannot be begun again without saying it twice."""
+    """Return the error for an answer that broke off after a part was shown: a retry would show it twice."""
     return AgentFailed(f"The connection to model {model.name!r} broke in mid-answer; /retry asks again.")
 
 
 def _classify_connection(exc: openai.APIConnectionError, model: Model) -> ProviderFailure:
-    """No connection came about. What somebody has to mend first is not waited for."""
+    """Classify a failed connection. Errors that the user has to fix are not retried."""
     name = f"model {model.name!r}"
     for cause in _iterate_causes(exc):
         match cause:
@@ -138,14 +140,14 @@ def _classify_connection(exc: openai.APIConnectionError, model: Model) -> Provid
 
 
 def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
-    """An error and what lies behind it, through groups of errors too."""
+    """Yield an error and its causes, including those in exception groups."""
     yield exc
     if isinstance(exc, BaseExceptionGroup):
-        for one in cast(BaseExceptionGroup[BaseException], exc).exceptions:
-            yield from _iterate_causes(one)
-    behind = exc.__cause__ or exc.__context__
-    if behind is not None:
-        yield from _iterate_causes(behind)
+        for member in cast(BaseExceptionGroup[BaseException], exc).exceptions:
+            yield from _iterate_causes(member)
+    cause = exc.__cause__ or exc.__context__
+    if cause is not None:
+        yield from _iterate_causes(cause)
 
 
 def _classify_status(
@@ -159,7 +161,7 @@ def _classify_status(
 
 
 def _classify_stream(exc: openai.APIError, model: Model, detail: str) -> ProviderFailure:
-    """An error inside a stream that began well. Its code is a status with some providers."""
+    """Classify an error inside a stream. Some providers send a status as its code."""
     code = exc.code or ""
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else 0
     return _classify_response(status, code, model, detail, None, body=True)
@@ -168,10 +170,10 @@ def _classify_stream(exc: openai.APIError, model: Model, detail: str) -> Provide
 def _classify_response(
     status: int, code: str, model: Model, detail: str, after: timedelta | None, *, body: bool
 ) -> ProviderFailure:
-    name, told = f"model {model.name!r}", f": {detail}" if detail else ""
+    name, reason = f"model {model.name!r}", f": {detail}" if detail else ""
     text = f"{code} {detail}"
     if status in (401, 403) and not _FILTERED.search(text):
-        return _build_permanent(_describe_denial(status, model, told))
+        return _build_permanent(_describe_denial(status, model, reason))
     if status == 402 or _NO_CREDIT.search(text):
         return _build_permanent(
             f"The account for {name} has no credit left; its provider {model.host} can tell more."
@@ -187,14 +189,14 @@ def _classify_response(
         return _build_transient(f"The provider of {name} asks to wait{wait}: too many requests", after=after)
     if status == 0 or status >= 500 or status in (408, 409, 425):
         return _build_transient(
-            f"The provider of {name} has trouble{told or f' (status {status})'}", after=after
+            f"The provider of {name} has trouble{reason or f' (status {status})'}", after=after
         )
     if _NO_TOOLS.search(text):
         return _build_permanent(
             f"The endpoint takes no tools for {name}: set `tools = false` for it in keryx.toml, or switch them off with /tools off."
         )
     if _FILTERED.search(text):
-        return _build_permanent(f"The provider of {name} refused the request by its content rules{told}.")
+        return _build_permanent(f"The provider of {name} refused the request by its content rules{reason}.")
     if status == 404 and not body:
         return _build_permanent(
             f"There is no endpoint at the base_url of {name} ({model.host}); many end in /v1."
@@ -203,26 +205,26 @@ def _classify_response(
         return _build_permanent(
             f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check it in keryx.toml."
         )
-    return _build_permanent(f"The provider of {name} refused the request (status {status}){told}.")
+    return _build_permanent(f"The provider of {name} refused the request (status {status}){reason}.")
 
 
-def _describe_denial(status: int, model: Model, told: str) -> str:
+def _describe_denial(status: int, model: Model, reason: str) -> str:
     name = f"model {model.name!r}"
     if status == 403:
-        return f"The key of {name} may not be used for this{told}."
+        return f"The key of {name} may not be used for this{reason}."
     if not model.key:
         return f"The endpoint {model.host} wants a key for {name}; set its `key` in keryx.toml to env:NAME or file:PATH."
     return f"The key of {name} ({model.key}) was refused by {model.host}; check it."
 
 
 def _read_detail(exc: openai.APIError, secret: str) -> str:
-    """What the provider says, on one line, short, and without the key."""
+    """Return the message of the provider on one line, shortened, and without the key."""
     body, message = cast(Any, exc.body), exc.message
     if isinstance(body, dict):
         body = cast(Json, body)
         message = str(body.get("message") or body.get("detail") or body.get("error") or "")
     elif isinstance(exc, openai.APIStatusError):
-        message = ""  # A page for browsers, not a sentence.
+        message = ""  # Probably an HTML page.
     text = to_single_line(message)
     if secret:
         text = text.replace(secret, "[key]")

@@ -9,7 +9,7 @@ import msgspec
 from keryx.agents.llm import history
 from keryx.agents.llm.chat_client import ChatClient, ChatRequest
 from keryx.agents.llm.history import PromptContext, format_arguments
-from keryx.agents.llm.models import Model
+from keryx.agents.llm.models import CHARACTERS_PER_TOKEN, Model
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.core import prompt, sessions
 from keryx.core import text as core_text
@@ -21,7 +21,6 @@ from keryx.core.usage import Usage
 
 NOTHING_TO_COMPACT = "There is nothing to compact yet."
 OMITTED_NOTE = "(What was said before this is left out here.)"
-_CHARACTERS_PER_TOKEN = 4
 _DEFAULT_CONTEXT = 32_000
 _PIECE_SHARE = 0.6
 _SHORTEST_PIECE = 1_000
@@ -44,68 +43,67 @@ _TITLE_LABEL = re.compile(r"\A(?:title|titel|titre|título)\s*:\s*", re.I)
 _TITLE_DECORATION = " \t\"'`*_#“”„«».:"
 
 
-def find_cut(history: Sequence[Message], *, most: int) -> int | None:
-    """The number of the first message to keep: the oldest beginning of a turn from which on everything fits into
-    `most` characters, or else the last one. `None` when nothing would be cut off."""
-    asked = (m.seq if m.role is Role.USER else 0 for m in history)
-    highest = list(accumulate(asked, max))
-    found: int | None = None
+def find_cut(history: Sequence[Message], *, limit: int) -> int | None:
+    """Return the number of the first message to keep: the oldest start of a turn so that the rest fits into `limit`
+    characters, or else the newest start. `None` if nothing would be cut."""
+    highest = list(accumulate((m.seq if m.role is Role.USER else 0 for m in history), max))
+    cut: int | None = None
     total = 0
     for at in range(len(history) - 1, 0, -1):
         total += estimate_size(history[at])
-        if not _starts_turn(history[at], history[at - 1], highest[at - 1]):
+        message, before = history[at], history[at - 1]
+        starts_turn = message.role is Role.USER and (message.turn is None or message.turn != before.turn)
+        # A user message of an earlier turn may have a higher number; then this turn is not a clean cut.
+        if not starts_turn or highest[at - 1] >= message.seq:
             continue
-        if found is not None and total > most:
+        if cut is not None and total > limit:
             break
-        found = history[at].seq
-    return found
+        cut = history[at].seq
+    return cut
 
 
 def estimate_size(message: Message) -> int:
-    """About how many characters a message takes in a prompt."""
+    """Estimate the number of characters of a message in a prompt."""
     return sum(len(str(p)) for p in message.parts)
 
 
 def compute_room(model: Model, share: float) -> int:
-    """How many characters fit into a share of a model's context."""
-    return int((model.context or _DEFAULT_CONTEXT) * share * _CHARACTERS_PER_TOKEN)
+    """Return how many characters fit into a share of the context of a model."""
+    return int((model.context or _DEFAULT_CONTEXT) * share * CHARACTERS_PER_TOKEN)
 
 
 async def summarize(
     chat: ChatClient,
     old: Sequence[Message],
-    scene: PromptContext,
+    prompt_context: PromptContext,
     clock: Clock,
     *,
     first: int,
     focus: str = "",
 ) -> AsyncGenerator[AgentEvent, None]:
-    """Summarise what comes before message `first`. Ends with `Compacted`, or raises `AgentFailed`."""
-    summary = scene.summary
-    most = compute_room(scene.model, _PIECE_SHARE)
-    waiting = _split_pieces(_build_transcript(old, scene), most)
-    if len(waiting) > _MOST_PIECES:
-        waiting = [OMITTED_NOTE, *waiting[-_MOST_PIECES:]]
-    while waiting:
-        piece = waiting.pop(0)
+    """Summarise the messages before `first`. Yield a `CompactionEvent` last, or raise `AgentFailed`."""
+    summary = prompt_context.summary
+    limit = compute_room(prompt_context.model, _PIECE_SHARE)
+    lines = [line for m in old for line in _format_lines(m, prompt_context) if line.strip()]
+    pieces = _split_pieces(lines, limit)
+    if len(pieces) > _MOST_PIECES:
+        pieces = [OMITTED_NOTE, *pieces[-_MOST_PIECES:]]
+    while pieces:
+        piece = pieces.pop(0)
         try:
-            done = await chat.complete(_build_request(scene.model, summary, piece, focus), clock)
+            completion = await chat.complete(
+                _build_request(prompt_context.model, summary, piece, focus), clock
+            )
         except ContextFull:
             if len(piece) <= _SHORTEST_PIECE:
                 raise
-            waiting = _split_pieces([piece], len(piece) // 2) + waiting
+            pieces = _split_pieces([piece], len(piece) // 2) + pieces
             continue
-        yield UsageEvent(done.usage, "summary")
-        summary = done.text.strip() or summary
+        yield UsageEvent(completion.usage, "summary")
+        summary = completion.text.strip() or summary
     if not summary.strip():
-        raise AgentFailed(f"Model {scene.model.name!r} wrote no summary.")
+        raise AgentFailed(f"Model {prompt_context.model.name!r} wrote no summary.")
     yield CompactionEvent(summary, first)
-
-
-def _starts_turn(message: Message, before: Message, highest: int) -> bool:
-    """Whether a turn begins here, and nobody said something later that belongs to an earlier one."""
-    begins = message.turn is None or message.turn != before.turn
-    return message.role is Role.USER and begins and highest < message.seq
 
 
 def _build_request(model: Model, summary: str, piece: str, focus: str) -> ChatRequest:
@@ -118,20 +116,16 @@ def _build_request(model: Model, summary: str, piece: str, focus: str) -> ChatRe
     return ChatRequest(model=model, messages=messages)
 
 
-def _build_transcript(messages: Sequence[Message], scene: PromptContext) -> list[str]:
-    return [line for m in messages for line in _format_lines(m, scene) if line.strip()]
-
-
-def _format_lines(message: Message, scene: PromptContext) -> Iterator[str]:
-    who = "Agent"
+def _format_lines(message: Message, prompt_context: PromptContext) -> Iterator[str]:
+    author = "Agent"
     if message.role is Role.USER:
-        who = prompt.format_speaker(message.author).strip() if scene.shared else "Person"
+        author = prompt.format_speaker(message.author).strip() if prompt_context.shared else "Person"
     for part in message.parts:
         match part:
             case Text(text):
-                yield f"{who}: {_truncate_text(text, _LONGEST_TEXT)}"
+                yield f"{author}: {_truncate_text(text, _LONGEST_TEXT)}"
             case Image() | File() | Audio():
-                yield f"{who}: {history.render_media(part, msgspec.structs.replace(scene.model, images=False, files=False, audio=False), {})}"
+                yield f"{author}: {history.render_media(part, msgspec.structs.replace(prompt_context.model, images=False, files=False, audio=False), {})}"
             case ToolResult(name=name, output=output):
                 yield f"Tool {name} answered: {_truncate_text(output, _LONGEST_OUTPUT)}"
             case _:
@@ -140,18 +134,18 @@ def _format_lines(message: Message, scene: PromptContext) -> Iterator[str]:
         yield f"Agent calls {call.name}: {_truncate_text(format_arguments(call), _LONGEST_OUTPUT)}"
 
 
-def _truncate_text(text: str, most: int) -> str:
+def _truncate_text(text: str, limit: int) -> str:
     clean = core_text.replace_unwritable(text)
-    return clean if len(clean) <= most else f"{clean[:most]} […]"
+    return clean if len(clean) <= limit else f"{clean[:limit]} […]"
 
 
-def _split_pieces(lines: Sequence[str], most: int) -> list[str]:
-    """The lines joined into pieces of at most `most` characters; a line that is longer is cut."""
+def _split_pieces(lines: Sequence[str], limit: int) -> list[str]:
+    """Join lines into pieces of at most `limit` characters; a longer line is split."""
     pieces: list[str] = []
     for line in lines:
-        for start in range(0, len(line), most):
-            part = line[start : start + most]
-            if pieces and len(pieces[-1]) + len(part) + 2 <= most:
+        for start in range(0, len(line), limit):
+            part = line[start : start + limit]
+            if pieces and len(pieces[-1]) + len(part) + 2 <= limit:
                 pieces[-1] = f"{pieces[-1]}\n\n{part}"
             else:
                 pieces.append(part)
@@ -161,23 +155,23 @@ def _split_pieces(lines: Sequence[str], most: int) -> list[str]:
 async def write_title(
     chat: ChatClient, model: Model, context: TurnContext, answer: str
 ) -> tuple[str, Usage] | None:
-    """A title and what it used; `None` when the model wrote nothing that could be one."""
+    """Return a title and its usage; `None` if the model wrote no usable title."""
     question = next((m.text for m in context.turn_messages if m.role is Role.USER), "")
-    talk = f"Person: {question[:_LONGEST_EXCERPT]}\n\nAgent: {answer[:_LONGEST_EXCERPT]}"
-    clean = core_text.replace_unwritable(talk)
+    excerpt = f"Person: {question[:_LONGEST_EXCERPT]}\n\nAgent: {answer[:_LONGEST_EXCERPT]}"
+    clean = core_text.replace_unwritable(excerpt)
     messages = [{"role": "system", "content": _TITLE_TASK}, {"role": "user", "content": clean}]
-    done = await chat.complete(ChatRequest(model=model, messages=messages), context.clock)
-    made = clean_title(done.text)
-    return (made, done.usage) if made else None
+    completion = await chat.complete(ChatRequest(model=model, messages=messages), context.clock)
+    title = clean_title(completion.text)
+    return (title, completion.usage) if title else None
 
 
 def clean_title(text: str) -> str:
-    """What a model wrote, as a title: its first line without decoration, or nothing if that is no title."""
+    """Return the first line without decoration; empty if it is not usable as a title."""
     first = next((line for line in text.splitlines() if line.strip()), "")
-    bare = _TITLE_LABEL.sub("", core_text.to_single_line(first).strip(_TITLE_DECORATION)).strip(
+    title = _TITLE_LABEL.sub("", core_text.to_single_line(first).strip(_TITLE_DECORATION)).strip(
         _TITLE_DECORATION
     )
     try:
-        return sessions.clean_title(bare) if len(bare) <= _LONGEST_TITLE else ""
+        return sessions.clean_title(title) if len(title) <= _LONGEST_TITLE else ""
     except Invalid:
         return ""

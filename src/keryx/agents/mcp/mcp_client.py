@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# It logs what a server writes that is no message, with the text: our log holds no text of others.
+# It logs invalid output of a server with its text, which must not get into our log.
 logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
 
 _START_SECONDS = 30.0
@@ -42,8 +42,8 @@ OUTCOME_UNKNOWN = "Nobody knows whether it did what it was asked."
 class _ServerRun:
     """One run of a server, from its start to its end."""
 
-    def __init__(self, began: float) -> None:
-        self.started_at = began
+    def __init__(self, started_at: float) -> None:
+        self.started_at = started_at
         self.started = anyio.Event()
         self.ended = anyio.Event()
         self.client: Client | None = None
@@ -53,8 +53,6 @@ class _ServerRun:
 
 
 class McpClient:
-    """`error` says why the server does not work now; empty while it does, or before it was needed."""
-
     def __init__(self, server: ToolServerConfig, *, group: TaskGroup, clock: Clock, log_file: Path) -> None:
         self.server = server
         self._group = group
@@ -66,37 +64,38 @@ class McpClient:
 
     @property
     def error(self) -> str:
+        """Why the server does not work; empty while it does, or before it was needed."""
         return self._current.error if self._current else ""
 
     @property
     def log_tail(self) -> str:
-        """The end of what the server wrote to its standard error."""
+        """The end of the standard error of the server."""
         try:
             return self.log_file.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
         except FileNotFoundError:
             return ""
 
     def close(self) -> None:
-        """Let the server end, if it runs."""
+        """Stop the server if it runs."""
         if self._current:
             self._current.ended.set()
 
     async def tools(self) -> list[types.Tool]:
-        """What the server offers. Raises `ToolFailed` while it does not work."""
-        life, client = await self._ensure_running()
-        if life.stale:
-            life.stale = False
-            life.tools = await self._run_request(life, _list_tools(client))
-        return life.tools
+        """Return the tools of the server. Raise `ToolFailed` while it does not work."""
+        run, client = await self._ensure_running()
+        if run.stale:
+            run.stale = False
+            run.tools = await self._run_request(run, _list_tools(client))
+        return run.tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """Call a tool within the server's time limit. Raises `ToolFailed` with a sentence for the model."""
-        life, client = await self._ensure_running()
-        return await self._run_request(life, client.call_tool(tool, dict(arguments)))
+        """Call a tool within the timeout of the server. Raise `ToolFailed` with a sentence for the model."""
+        run, client = await self._ensure_running()
+        return await self._run_request(run, client.call_tool(tool, dict(arguments)))
 
-    async def _run_request(self, life: _ServerRun, work: Awaitable[T]) -> T:
-        """Await a request, and turn whatever foreign code raises into one sentence. A connection that broke is given up,
-        so that the next request opens another."""
+    async def _run_request(self, run: _ServerRun, work: Awaitable[T]) -> T:
+        """Await a request. Raise `ToolFailed` for every error. A broken connection is closed, so that the next request
+        opens a new one."""
         name, seconds = self.server.name, self.server.timeout.total_seconds()
         try:
             with anyio.fail_after(seconds):
@@ -107,54 +106,54 @@ class McpClient:
             ) from exc
         except MCPError as exc:
             if exc.code == types.CONNECTION_CLOSED:
-                life.ended.set()
+                run.ended.set()
                 raise ToolFailed(
                     f"The tool server {name!r} ended before it answered. {OUTCOME_UNKNOWN} It is started again when it is needed."
                 ) from exc
             if exc.code == types.INVALID_REQUEST:
-                # What a server over HTTP says that was started anew and no longer knows us.
-                life.ended.set()
+                # A restarted HTTP server answers so, because it does not know our session.
+                run.ended.set()
             raise ToolFailed(f"The tool server {name!r} refused the call: {exc.message[:500]}") from exc
         except Exception as exc:
             log.warning("tool server %s: a request failed", name, exc_info=exc)
-            life.ended.set()
+            run.ended.set()
             raise ToolFailed(
                 f"The tool server {name!r} failed ({_describe_error(_find_first_error(exc))}). {OUTCOME_UNKNOWN}"
             ) from exc
 
     async def _ensure_running(self) -> tuple[_ServerRun, Client]:
-        life = self._current
-        if life is None or life.ended.is_set():
+        run = self._current
+        if run is None or run.ended.is_set():
             wait = self._not_before - self._clock.monotonic()
-            if life and wait > 0:
-                raise ToolFailed(f"{self._describe_failure(life)} It is tried again in {math.ceil(wait)} s.")
-            life = self._current = _ServerRun(self._clock.monotonic())
-            self._group.start_soon(self._run_server, life)
-        await life.started.wait()
-        if life.client is None:
-            raise ToolFailed(self._describe_failure(life))
-        return life, life.client
+            if run and wait > 0:
+                raise ToolFailed(f"{self._describe_failure(run)} It is tried again in {math.ceil(wait)} s.")
+            run = self._current = _ServerRun(self._clock.monotonic())
+            self._group.start_soon(self._run_server, run)
+        await run.started.wait()
+        if run.client is None:
+            raise ToolFailed(self._describe_failure(run))
+        return run, run.client
 
-    def _describe_failure(self, life: _ServerRun) -> str:
-        return f"The tool server {self.server.name!r} does not work now: {life.error or 'it ended'}."
+    def _describe_failure(self, run: _ServerRun) -> str:
+        return f"The tool server {self.server.name!r} does not work now: {run.error or 'it ended'}."
 
-    async def _run_server(self, life: _ServerRun) -> None:
-        """Hold the connection in a task of its own until the server ends. No failure of it harms anybody else."""
+    async def _run_server(self, run: _ServerRun) -> None:
+        """Keep the connection open in a task of its own until the server ends. Failures are recorded, not raised."""
         with anyio.CancelScope(deadline=anyio.current_time() + _START_SECONDS) as scope:
             try:
-                async with self._open_client(life) as client:
-                    life.tools = await _list_tools(client)
+                async with self._open_client(run) as client:
+                    run.tools = await _list_tools(client)
                     scope.deadline = math.inf
-                    life.client = client
-                    life.started.set()
-                    await life.ended.wait()
-                life.error = "it ended"
-            except Exception as exc:  # noqa: BLE001 the door of a tool server: told to whoever uses it
-                life.error = self._describe_cause(exc)
-                log.warning("tool server %s: %s", self.server.name, life.error)
+                    run.client = client
+                    run.started.set()
+                    await run.ended.wait()
+                run.error = "it ended"
+            except Exception as exc:  # noqa: BLE001 reported by `error` to the users of the server
+                run.error = self._describe_cause(exc)
+                log.warning("tool server %s: %s", self.server.name, run.error)
         if scope.cancelled_caught:
-            life.error = f"it did not start within {_START_SECONDS:g} s"
-        self._record_end(life)
+            run.error = f"it did not start within {_START_SECONDS:g} s"
+        self._record_end(run)
 
     def _describe_cause(self, exc: Exception) -> str:
         first = _find_first_error(exc)
@@ -162,27 +161,27 @@ class McpClient:
             return f"nobody answers at {self.server.address} ({type(first).__name__})"
         return _describe_error(first)
 
-    def _record_end(self, life: _ServerRun) -> None:
+    def _record_end(self, run: _ServerRun) -> None:
         now = self._clock.monotonic()
-        steady = life.client is not None and now - life.started_at > _RETRY_PAUSES[-1]
+        steady = run.client is not None and now - run.started_at > _RETRY_PAUSES[-1]
         self._failures = 0 if steady else min(self._failures + 1, len(_RETRY_PAUSES))
         self._not_before = now + _RETRY_PAUSES[max(0, self._failures - 1)]
-        life.client = None
-        life.ended.set()
-        life.started.set()
+        run.client = None
+        run.ended.set()
+        run.started.set()
 
     @asynccontextmanager
-    async def _open_client(self, life: _ServerRun) -> AsyncGenerator[Client]:
+    async def _open_client(self, run: _ServerRun) -> AsyncGenerator[Client]:
         async def changed(message: object) -> None:
             if isinstance(message, types.ToolListChangedNotification):
-                life.stale = True
+                run.stale = True
 
-        async with self._open_transport(life) as transport:
+        async with self._open_transport(run) as transport:
             async with Client(transport, message_handler=changed) as client:
                 yield client
 
     @asynccontextmanager
-    async def _open_transport(self, life: _ServerRun) -> AsyncGenerator[Transport]:
+    async def _open_transport(self, run: _ServerRun) -> AsyncGenerator[Transport]:
         server = self.server
         if server.url:
             headers = await self._read_secrets(server.headers)
@@ -194,7 +193,7 @@ class McpClient:
         program, *arguments = server.command
         started = StdioServerParameters(command=program, args=arguments, env=env, cwd=server.cwd or None)
         with _open_log(self.log_file) as errors:
-            yield _watch_transport(stdio_client(started, errors), life)
+            yield _watch_transport(stdio_client(started, errors), run)
 
     async def _read_secrets(self, references: Mapping[str, str]) -> dict[str, str]:
         def read() -> dict[str, str]:
@@ -207,8 +206,8 @@ class McpClient:
 
 
 @asynccontextmanager
-async def _watch_transport(transport: Transport, life: _ServerRun) -> AsyncGenerator[Any]:
-    """A transport that tells when the other side has ended, so that nobody waits for it or speaks to it again."""
+async def _watch_transport(transport: Transport, run: _ServerRun) -> AsyncGenerator[Any]:
+    """Wrap a transport so that `ended` is set when the other side closes it."""
 
     async def relay(
         read: AsyncIterable[SessionMessage | Exception],
@@ -217,7 +216,7 @@ async def _watch_transport(transport: Transport, life: _ServerRun) -> AsyncGener
         async with into:
             async for message in read:
                 await into.send(message)
-        life.ended.set()
+        run.ended.set()
 
     async with transport as (read, write), anyio.create_task_group() as group:
         into, out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -228,19 +227,19 @@ async def _watch_transport(transport: Transport, life: _ServerRun) -> AsyncGener
 
 
 async def _list_tools(client: Client) -> list[types.Tool]:
-    found: list[types.Tool] = []
+    tools: list[types.Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-        found += page.tools
+        tools += page.tools
         cursor = page.next_cursor
         if cursor is None:
             break
-    return found
+    return tools
 
 
 def _open_log(path: Path) -> TextIO:
-    """What a server writes to its standard error goes here, apart from ours; begun anew when it is long."""
+    """Open the log of the standard error of a server; start a new one if it is too long."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.stat().st_size > _LONGEST_LOG:
         path.unlink()
@@ -248,14 +247,13 @@ def _open_log(path: Path) -> TextIO:
 
 
 def _find_first_error(exc: BaseException) -> BaseException:
-    """Of a group of errors, the first."""
+    """Return the first error of an exception group."""
     while isinstance(exc, BaseExceptionGroup):
         exc = cast(BaseExceptionGroup[BaseException], exc).exceptions[0]
     return exc
 
 
 def _describe_error(exc: BaseException) -> str:
-    """What went wrong, in a few words."""
     match exc:
         case FileNotFoundError():
             return f"there is no program {str(exc.filename)!r}"

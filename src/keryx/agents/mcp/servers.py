@@ -20,11 +20,11 @@ from keryx.core.ports.agent import FileEvent, TurnContext
 
 
 class McpToolbox:
-    """The tools of one server. Once they are known they are offered even while the server is down, so that the
-    prompt stays the same; a call then says what is wrong."""
+    """The tools of one server. Known tools are offered even while the server is down, so that the prompt does not
+    change; a call then fails with the reason."""
 
-    def __init__(self, connection: McpClient) -> None:
-        self.client = connection
+    def __init__(self, client: McpClient) -> None:
+        self.client = client
         self._specs: list[ToolSpec] = []
         self._tools: dict[str, str] = {}
 
@@ -33,7 +33,7 @@ class McpToolbox:
         return self.client.server
 
     def close(self) -> None:
-        """Let the server go. It is started again if it is needed after all."""
+        """Stop the server. It is started again if it is needed."""
         self.client.close()
 
     async def specs(self, context: TurnContext) -> Sequence[ToolSpec]:
@@ -42,7 +42,7 @@ class McpToolbox:
         try:
             return await self.refresh()
         except ToolFailed:
-            return self._specs  # Told by `troubles`.
+            return self._specs  # Reported by `warnings`.
 
     def warnings(self, context: TurnContext) -> Sequence[str]:
         if self._specs or not self.client.error:
@@ -56,13 +56,13 @@ class McpToolbox:
         if tool is None:
             raise ToolFailed(f"There is no tool {name!r} any more.")
         result = await self.client.call(tool, arguments)
-        given = convert_result(result, tool)
+        output = convert_result(result, tool)
         if result.is_error:
-            raise ToolFailed(given.text or "The tool failed and did not say why.")
-        return given
+            raise ToolFailed(output.text or "The tool failed and did not say why.")
+        return output
 
     async def refresh(self) -> list[ToolSpec]:
-        """What the server offers now. Raises `ToolFailed` while it does not work."""
+        """Read the tools of the server. Raise `ToolFailed` while it does not work."""
         named: dict[str, types.Tool] = {}
         for tool in await self.client.tools():
             named[self.server.tool_name(tool.name, taken=frozenset(named))] = tool
@@ -75,25 +75,25 @@ class McpToolbox:
 async def open_toolboxes(
     servers: Sequence[ToolServerConfig], *, clock: Clock, logs: Path
 ) -> AsyncGenerator[dict[str, McpToolbox]]:
-    """The tools of every server by its name; what was started is ended with the block."""
+    """Yield the tools of every server by its name. The servers end with the block."""
     async with anyio.create_task_group() as group:
         yield {s.name: connect(s, group=group, clock=clock, logs=logs) for s in servers}
         group.cancel_scope.cancel()
 
 
 def connect(server: ToolServerConfig, *, group: TaskGroup, clock: Clock, logs: Path) -> McpToolbox:
-    """The tools of one server, which runs in the group once it is needed."""
+    """Return the tools of one server, which runs in the group once it is needed."""
     return McpToolbox(McpClient(server, group=group, clock=clock, log_file=logs / f"{server.name}.log"))
 
 
 def convert_result(result: types.CallToolResult, tool: str) -> ToolOutput:
-    """What a tool gave: words for the model, in which what is no text is named, and pictures and sounds for the person."""
+    """Convert a result to text for the model, which names the other contents, and images and audio for the user."""
     parts = [_format_block(block) for block in result.content]
     if not any(parts) and result.structured_content is not None:
         return ToolOutput(msgspec.json.encode(result.structured_content).decode())
     media = [b for b in result.content if isinstance(b, types.ImageContent | types.AudioContent)]
-    found = (_build_file(block, tool, n) for n, block in enumerate(media, start=1))
-    return ToolOutput("\n".join(part for part in parts if part), tuple(a for a in found if a))
+    files = (_build_file(block, tool, n) for n, block in enumerate(media, start=1))
+    return ToolOutput("\n".join(part for part in parts if part), tuple(f for f in files if f))
 
 
 def _build_file(block: types.ImageContent | types.AudioContent, tool: str, number: int) -> FileEvent | None:

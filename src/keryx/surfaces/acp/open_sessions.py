@@ -159,7 +159,7 @@ class OpenSession:
         while batch := list(islice(updates, _REPLAY_BATCH)):
             if send:
                 await self._context.send_updates(self.id, *batch)
-            await anyio.lowlevel.checkpoint()  # Let other tasks run during a long replay.
+            await anyio.lowlevel.checkpoint()  # Other tasks run during a long replay.
 
     async def _finish_ended_prompts(self, snapshot: SessionSnapshot) -> None:
         """Answer the prompts whose turns ended while the session was not followed."""
