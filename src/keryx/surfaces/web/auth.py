@@ -56,7 +56,7 @@ _SECURITY_HEADERS = {
 
 
 class CookieSigner:
-    """Signs cookies, so that a forged one is refused before anything is looked up."""
+    """Signs cookies, so that a forged one is rejected without a database lookup."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -65,7 +65,7 @@ class CookieSigner:
         return f"{id_}.{secret}.{self._sign(f'{id_}.{secret}')}"
 
     def decode(self, cookie: str) -> tuple[str, str] | None:
-        """The id and the secret of a cookie that was signed here."""
+        """Return the id and the secret of a cookie, or None if its signature is wrong."""
         signed, _, signature = cookie.rpartition(".")
         id_, _, secret = signed.partition(".")
         if not (id_ and secret and hmac.compare_digest(signature.encode(), self._sign(signed).encode())):
@@ -77,7 +77,7 @@ class CookieSigner:
 
 
 class AttemptLimiter:
-    """Limits how often somebody may guess: by address, and in all. A try counts before it is judged."""
+    """Limits failed sign-in attempts, by address and in total. An attempt counts as failed until it is marked right."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -86,105 +86,104 @@ class AttemptLimiter:
 
     @contextmanager
     def attempt(self, address: str) -> Generator[Callable[[], None]]:
-        """One try, which counts as wrong unless the given function is called. Raises `Throttled` if too many were wrong
-        within the last minute."""
+        """Count one attempt as failed, unless the yielded function is called. Raise `Throttled` if there were too many
+        failures within the last minute."""
         self._check(address)
         now = self._clock.monotonic()
-        mine = self._failures.get(address)
-        if mine is None:
-            mine = deque[float](maxlen=_MAX_FAILURES_PER_ADDRESS)
-            self._failures.put(address, mine)
-        mine.append(now)
+        failures = self._failures.get(address)
+        if failures is None:
+            failures = deque[float](maxlen=_MAX_FAILURES_PER_ADDRESS)
+            self._failures.put(address, failures)
+        failures.append(now)
         self._all_failures.append(now)
 
-        def right() -> None:
-            for tries in (mine, self._all_failures):
-                if now in tries:
-                    tries.remove(now)
+        def mark_right() -> None:
+            for times in (failures, self._all_failures):
+                if now in times:
+                    times.remove(now)
 
-        yield right
+        yield mark_right
 
     def _check(self, address: str) -> None:
-        for wrong, most in (
+        for failures, limit in (
             (self._failures.get(address) or deque[float](), _MAX_FAILURES_PER_ADDRESS),
             (self._all_failures, _MAX_FAILURES),
         ):
-            self._drop_expired(wrong)
-            if len(wrong) >= most:
-                wait = _WINDOW_SECONDS - (self._clock.monotonic() - wrong[0])
+            self._drop_expired(failures)
+            if len(failures) >= limit:
+                wait = _WINDOW_SECONDS - (self._clock.monotonic() - failures[0])
                 raise Throttled(
                     "too many wrong tries: wait a minute, then try again", after=timedelta(seconds=wait)
                 )
 
-    def _drop_expired(self, wrong: deque[float]) -> None:
-        while wrong and self._clock.monotonic() - wrong[0] > _WINDOW_SECONDS:
-            wrong.popleft()
+    def _drop_expired(self, failures: deque[float]) -> None:
+        while failures and self._clock.monotonic() - failures[0] > _WINDOW_SECONDS:
+            failures.popleft()
 
 
-def tokens_equal(given: str, token: str) -> bool:
-    """Whether two tokens are the same, in a time that tells nothing of where they differ."""
+def tokens_equal(candidate: str, token: str) -> bool:
+    """Compare two tokens in constant time."""
     return hmac.compare_digest(
-        hashlib.sha256(given.encode("utf-8", "surrogatepass")).digest(),
+        hashlib.sha256(candidate.encode("utf-8", "surrogatepass")).digest(),
         hashlib.sha256(token.encode()).digest(),
     )
 
 
 def build_cookie_header(value: str, *, secure: bool) -> str:
-    """The header that gives a browser its cookie; an empty value takes it away."""
+    """Return the Set-Cookie header for a value; an empty value deletes the cookie."""
     age = int(SIGN_IN_LIFETIME.total_seconds()) if value else 0
     text = f"{COOKIE_NAME}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
     return f"{text}; Secure" if secure else text
 
 
 def read_cookie_key(folder: Path) -> bytes:
-    """The key of the seal: made once, readable by nobody else. Blocks for as long as a small file takes."""
+    """Return the key that signs cookies. The first call creates it, readable only by the owner of the process. Blocks."""
     path = folder / "secrets" / "web.key"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         key = path.read_bytes()
-        return key if len(key) >= 32 else _replace_cookie_key(path)
+        if len(key) >= 32:
+            return key
+        # A crash while the file was written left it short. A new key ends all sign-ins.
+        path.unlink()
+        return read_cookie_key(folder)
     with os.fdopen(handle, "wb") as file:
         key = secrets.token_bytes(32)
         file.write(key)
     return key
 
 
-def _replace_cookie_key(path: Path) -> bytes:
-    """A file that was cut short by a crash holds no key: everybody signs in again."""
-    path.unlink()
-    return read_cookie_key(path.parent.parent)
-
-
 class Caller:
-    """Who asks: the viewer, and the sign-in if a cookie said so."""
+    """The authenticated caller of a request."""
 
     def __init__(self, viewer: Viewer, sign_in: str | None = None) -> None:
         self.viewer = viewer
+        # The sign-in of the cookie, if the caller sent one.
         self.sign_in = sign_in
 
 
 class Authenticator:
-    """Says who a request comes from. Without a token and a password everybody who reaches the place is its operator."""
+    """Authenticates requests. If neither token nor password is set, every caller is the operator."""
 
     def __init__(
-        self, operator: Viewer, sign_ins: HubSignIns, seal: CookieSigner, *, token: str, password: str = ""
+        self, operator: Viewer, sign_ins: HubSignIns, cookies: CookieSigner, *, token: str, password: str = ""
     ) -> None:
         self._operator = operator
         self._sign_ins = sign_ins
-        self._cookies = seal
+        self._cookies = cookies
         self._token = token
         self._password = password
         self._hash_limiter = anyio.CapacityLimiter(1)
 
     @property
     def required(self) -> bool:
-        """Whether callers must show something."""
+        """Whether callers need a token, a password or a cookie."""
         return bool(self._token or self._password)
 
     async def check_secret(self, secret: str) -> Viewer | None:
-        """Who signs in with a token or a password. Passwords take a while, in a thread, and one at a time."""
+        """Return the viewer of a token or password, or None if it is wrong. Passwords are hashed in a thread, one at a time."""
         if self._matches_token(secret):
             return self._operator
         if not self._password:
@@ -195,17 +194,17 @@ class Authenticator:
         return self._operator if right else None
 
     async def authenticate(self, headers: Headers) -> Caller:
-        """Who asks. Raises `Unsigned` if that was not shown."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        """Return the caller. Raise `Unauthenticated` if credentials are required and missing or wrong."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.required:
-            if self._matches_token(given.strip()):
+            if self._matches_token(token.strip()):
                 return Caller(self._operator)
             raise Unauthenticated("this token is not right: use the one that Keryx was started with")
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE_NAME, "")
-        if opened := self._cookies.decode(cookie):
-            viewer = await self._sign_ins.check(*opened)
+        if decoded := self._cookies.decode(cookie):
+            viewer = await self._sign_ins.check(*decoded)
             if viewer is not None:
-                return Caller(viewer, opened[0])
+                return Caller(viewer, decoded[0])
         if self.required:
             raise Unauthenticated(
                 f"sign in first: POST the password or the token to {SIGN_IN_PATH}, or send the token as a bearer token"
@@ -217,30 +216,30 @@ class Authenticator:
 
 
 class SecurityMiddleware:
-    """Middleware. Handlers find the caller in `scope["state"]["caller"]`."""
+    """Middleware that checks host, origin and credentials, and adds security headers. Sets `scope["state"]["caller"]`."""
 
-    def __init__(self, app: ASGIApp, gate: Authenticator, *, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, *, hosts: Iterable[str]) -> None:
         self._app = app
-        self._authenticator = gate
+        self._authenticator = authenticator
         self._hosts = _LOCAL_HOSTS | frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers, path = Headers(scope=scope), str(scope["path"])
-        safely = _add_security_headers(send)
+        send_secure = _add_security_headers(send)
         try:
             self._check_host(headers, path)
             self._check_origin(headers, str(scope["method"]), path)
             if path.startswith(_AUTHENTICATED_PATHS) and path != SIGN_IN_PATH:
                 scope.setdefault("state", {})["caller"] = await self._authenticator.authenticate(headers)
         except KeryxError as exc:
-            await responses.problem_from_error(exc)(scope, receive, safely)
+            await responses.problem_from_error(exc)(scope, receive, send_secure)
             return
-        await self._app(scope, receive, safely)
+        await self._app(scope, receive, send_secure)
 
     def _check_host(self, headers: Headers, path: str) -> None:
-        """A browser that was led here under a foreign name must not get in."""
+        """Raise `WrongHost` for an unknown host name, which protects against DNS rebinding."""
         name = _PORT_SUFFIX.sub("", headers.get("host", "")).lower().rstrip(".")
         if path.startswith(_ANY_HOST_PATHS) or name in self._hosts or _is_ip_address(name):
             return
@@ -249,7 +248,7 @@ class SecurityMiddleware:
         )
 
     def _check_origin(self, headers: Headers, method: str, path: str) -> None:
-        """Another site's page may neither change anything nor listen."""
+        """Raise `Forbidden` for a change or a stream that a page of another site requests."""
         if path.startswith("/hooks/") or (method in _SAFE_METHODS and path != STREAM_PATH):
             return
         origin = headers.get("origin")
@@ -260,7 +259,7 @@ class SecurityMiddleware:
 
 
 def _is_ip_address(name: str) -> bool:
-    """Whether a name is a plain address: nobody can lead a browser here under that by a name of their own."""
+    """Return whether a host is an IP address. Those are safe: DNS rebinding needs a name."""
     try:
         ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -269,11 +268,11 @@ def _is_ip_address(name: str) -> bool:
 
 
 def _add_security_headers(send: Send) -> Send:
-    async def safely(message: Message) -> None:
+    async def send_secure(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in _SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
         await send(message)
 
-    return safely
+    return send_secure

@@ -52,8 +52,8 @@ def build_health_routes(
     stopping: Callable[[], bool],
     connections: Callable[[], Sequence[PlatformStatus]] = list,
 ) -> list[Route]:
-    """The routes of three pages without secrets and without message text: /healthz, /readyz and /metrics."""
-    began = time.monotonic()
+    """Build the routes /healthz, /readyz and /metrics."""
+    started = time.monotonic()
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -63,11 +63,15 @@ def build_health_routes(
         return PlainTextResponse(f"{reason or 'ok'}\n", status_code=503 if reason else 200)
 
     async def metrics(_: Request) -> Response:
+        uptime = round(time.monotonic() - started, 3)
         lines = [
             *_format_transactions(meters()),
             *await _format_gauges(hub),
             *_format_adapters(connections()),
-            *_format_process(time.monotonic() - began),
+            *_format_metric("uptime_seconds", "gauge", "Since this process serves.", "", [("", uptime)]),
+            *_format_metric(
+                "resident_memory_bytes", "gauge", "Memory in use.", "", [("", _read_resident_memory())]
+            ),
         ]
         return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
 
@@ -75,7 +79,7 @@ def build_health_routes(
 
 
 async def _check_readiness(hub: Hub) -> str | None:
-    """Why no work can be done now."""
+    """Return why the node is not ready, or None if it is."""
     try:
         with anyio.fail_after(_READY_TIMEOUT_SECONDS):
             await hub.check_ready()
@@ -108,19 +112,19 @@ def _format_transactions(meters: Mapping[str, TransactionTotals]) -> Iterator[st
 
 
 async def _format_gauges(hub: Hub) -> list[str]:
-    found = await hub.gauges()
+    gauges = await hub.gauges()
     return [
-        *_format_metric("turns", "gauge", "Turns that run or wait.", "state", list(found.turns.items())),
+        *_format_metric("turns", "gauge", "Turns that run or wait.", "state", list(gauges.turns.items())),
         *_format_metric(
-            "deliveries", "gauge", "Deliveries that are not sent.", "state", list(found.deliveries.items())
+            "deliveries", "gauge", "Deliveries that are not sent.", "state", list(gauges.deliveries.items())
         ),
-        *_format_metric("sessions", "gauge", "Sessions.", "", [("", found.sessions)]),
-        *_format_metric("lanes", "gauge", "Lanes.", "", [("", found.lanes)]),
+        *_format_metric("sessions", "gauge", "Sessions.", "", [("", gauges.sessions)]),
+        *_format_metric("lanes", "gauge", "Lanes.", "", [("", gauges.lanes)]),
     ]
 
 
-def _format_adapters(found: Sequence[PlatformStatus]) -> Iterator[str]:
-    names = [(ids.escape(f"{c.platform}/{c.account}").rstrip("/").replace('"', "%22"), c) for c in found]
+def _format_adapters(statuses: Sequence[PlatformStatus]) -> Iterator[str]:
+    names = [(ids.escape(f"{c.platform}/{c.account}").rstrip("/").replace('"', "%22"), c) for c in statuses]
     yield from _format_metric(
         "adapter_connected",
         "gauge",
@@ -131,15 +135,6 @@ def _format_adapters(found: Sequence[PlatformStatus]) -> Iterator[str]:
     for what, about in _COUNTERS:
         counts = [(name, int(msgspec.structs.asdict(c)[what])) for name, c in names]
         yield from _format_metric(f"adapter_{what}_total", "counter", about, "adapter", counts)
-
-
-def _format_process(uptime: float) -> Iterator[str]:
-    yield from _format_metric(
-        "uptime_seconds", "gauge", "Since this process serves.", "", [("", round(uptime, 3))]
-    )
-    yield from _format_metric(
-        "resident_memory_bytes", "gauge", "Memory in use.", "", [("", _read_resident_memory())]
-    )
 
 
 def _format_metric(
@@ -153,7 +148,7 @@ def _format_metric(
 
 
 def _read_resident_memory() -> int:
-    """The memory of this process; the most it ever had where the present amount cannot be told."""
+    """Return the resident memory of this process; without /proc, its maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

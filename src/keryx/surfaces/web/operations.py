@@ -89,6 +89,10 @@ class ApiRouter:
             signature = inspect.signature(handler)
             types = {name: parameter.annotation for name, parameter in signature.parameters.items()}
             returned = signature.return_annotation
+            if isinstance(returned, type) and issubclass(returned, msgspec.Struct):
+                response_type = returned
+            else:
+                response_type = response
             self.operations.append(
                 Operation(
                     method=method,
@@ -98,7 +102,7 @@ class ApiRouter:
                     summary=summary,
                     query=types.get("query"),
                     body=types.get("body"),
-                    response_type=returned if _is_struct(returned) else response,
+                    response_type=response_type,
                     status=status,
                     idempotent=idempotent,
                     media_types=media_types,
@@ -110,7 +114,3 @@ class ApiRouter:
             return handler
 
         return register
-
-
-def _is_struct(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)

@@ -16,7 +16,7 @@ from keryx.core.errors import NotFound
 from keryx.core.media import Media
 from keryx.core.messages import Message, Part
 from keryx.core.questions import AskedQuestion
-from keryx.core.sessions import Session, SessionListItem
+from keryx.core.sessions import SessionListItem
 from keryx.core.source import Source
 from keryx.core.turns import Turn
 from keryx.core.usage import UsageTotal
@@ -41,179 +41,183 @@ _MAX_SUMMARY_CHARS = 2_000
 
 
 def session(listed: SessionListItem, *, read: int | None = None) -> schema.SessionSchema:
-    found = listed.session
-    origin = found.origin or Source(platform=found.surface)
+    value = listed.session
+    origin = value.origin or Source(platform=value.surface)
     return schema.SessionSchema(
-        id=found.id,
-        surface=found.surface,
-        created_at=found.created_at,
-        active_at=found.active_at,
-        title=found.title,
-        title_by=found.title_by,
+        id=value.id,
+        surface=value.surface,
+        created_at=value.created_at,
+        active_at=value.active_at,
+        title=value.title,
+        title_by=value.title_by,
         platform=origin.platform,
-        place=_chat_label(origin),
+        place=origin.chat_name or origin.topic or origin.user_name or "",
         activity=listed.activity,
         read=read,
-        project=found.project,
-        pinned=found.pinned,
-        archived=found.archived,
-        deleted_at=found.deleted_at,
-        ended_at=found.ended_at,
-        end_reason=found.end_reason,
-        parent=found.parent,
-        parent_seq=found.parent_seq,
-        cwd=found.cwd,
-        settings=found.settings,
-        epoch=found.epoch,
-        last_seq=found.last_seq,
-        messages=found.messages,
-        turns=found.turns,
-        tokens=found.tokens,
-        cost=found.cost,
-        cost_status=found.cost_status,
-        context_used=found.context_used,
-        context_limit=found.context_limit,
+        project=value.project,
+        pinned=value.pinned,
+        archived=value.archived,
+        deleted_at=value.deleted_at,
+        ended_at=value.ended_at,
+        end_reason=value.end_reason,
+        parent=value.parent,
+        parent_seq=value.parent_seq,
+        cwd=value.cwd,
+        settings=value.settings,
+        epoch=value.epoch,
+        last_seq=value.last_seq,
+        messages=value.messages,
+        turns=value.turns,
+        tokens=value.tokens,
+        cost=value.cost,
+        cost_status=value.cost_status,
+        context_used=value.context_used,
+        context_limit=value.context_limit,
     )
 
 
-def session_page(found: SessionListPage) -> schema.SessionPage:
+def session_page(page: SessionListPage) -> schema.SessionPage:
     return schema.SessionPage(
-        sessions=[session(e, read=found.read[e.session.id]) for e in found.listed], next=found.next
+        sessions=[session(e, read=page.read[e.session.id]) for e in page.listed], next=page.next
     )
 
 
-def message(found: Message, *, full: bool = False) -> schema.MessageSchema:
-    """A message with its html. Long tool input and output is cut unless it is asked for in `full`."""
+def message(message: Message, *, full: bool = False) -> schema.MessageSchema:
+    """Present a message with its HTML. Long text, tool input and output are truncated unless `full`."""
     return schema.MessageSchema(
-        id=found.id,
-        session=found.session,
-        seq=found.seq,
-        role=found.role,
-        at=found.at,
-        parts=[_part(p, None if full else _MAX_TOOL_CHARS) for p in found.parts],
-        turn=found.turn,
-        epoch=found.epoch,
-        author=found.author,
-        surface=found.surface,
-        client=found.platform_id if found.surface == "web" else "",
-        mark=found.mark,
-        observed=found.observed,
-        undone=found.undone,
+        id=message.id,
+        session=message.session,
+        seq=message.seq,
+        role=message.role,
+        at=message.at,
+        parts=[_part(p, None if full else _MAX_TOOL_CHARS) for p in message.parts],
+        turn=message.turn,
+        epoch=message.epoch,
+        author=message.author,
+        surface=message.surface,
+        client=message.platform_id if message.surface == "web" else "",
+        mark=message.mark,
+        observed=message.observed,
+        undone=message.undone,
     )
 
 
-def turn(found: Turn) -> schema.TurnSchema:
+def turn(turn: Turn) -> schema.TurnSchema:
     return schema.TurnSchema(
-        id=found.id,
-        session=found.session,
-        state=found.state,
-        mode=found.mode,
-        created_at=found.created_at,
-        input_seq=found.input_seq,
-        surface=found.surface,
-        attempts=found.attempts,
-        started_at=found.started_at,
-        finished_at=found.finished_at,
-        cancelling=found.cancelling,
-        error=found.error,
-        merged_into=found.merged_into,
-        to=str(found.reply) if found.reply else "",
+        id=turn.id,
+        session=turn.session,
+        state=turn.state,
+        mode=turn.mode,
+        created_at=turn.created_at,
+        input_seq=turn.input_seq,
+        surface=turn.surface,
+        attempts=turn.attempts,
+        started_at=turn.started_at,
+        finished_at=turn.finished_at,
+        cancelling=turn.cancelling,
+        error=turn.error,
+        merged_into=turn.merged_into,
+        to=str(turn.reply) if turn.reply else "",
     )
 
 
-def queued_turn(found: Turn, asked: Message) -> schema.Waiting:
-    return schema.Waiting(turn=turn(found), message=message(asked))
+def queued_turn(queued: Turn, input: Message) -> schema.Waiting:
+    return schema.Waiting(turn=turn(queued), message=message(input))
 
 
 def draft(running: Turn, pieces: list[DraftChunk]) -> schema.Draft:
-    """What a turn has said so far, cut into blocks as the stream goes on cutting it."""
+    """Present the draft of a turn, split into blocks as the stream splits it."""
     parts: list[schema.DraftPart] = []
     for step in IncrementalRenderer().add(pieces):
-        shown = media(step.media) if step.media else None
         parts.append(
-            schema.DraftPart(thought=step.thought, text=step.text, blocks=step.blocks or [], media=shown)
+            schema.DraftPart(
+                thought=step.thought,
+                text=step.text,
+                blocks=step.blocks or [],
+                media=media(step.media) if step.media else None,
+            )
         )
     return schema.Draft(turn=running.id, n=pieces[-1].n if pieces else 0, parts=parts)
 
 
-def delivery(found: Delivery) -> schema.DeliverySchema:
+def delivery(delivery: Delivery) -> schema.DeliverySchema:
     return schema.DeliverySchema(
-        id=found.id,
-        target=str(found.target),
-        platform=found.target.platform,
-        text=found.text[:_MAX_TOOL_CHARS],
-        state=found.state,
-        attempts=found.attempts,
-        created_at=found.created_at,
-        session=found.session,
-        turn=found.turn,
-        parts_sent=found.parts_sent,
-        not_before=found.not_before if found.not_before > found.created_at else None,
-        error=found.error,
-        sent_at=found.sent_at,
+        id=delivery.id,
+        target=str(delivery.target),
+        platform=delivery.target.platform,
+        text=delivery.text[:_MAX_TOOL_CHARS],
+        state=delivery.state,
+        attempts=delivery.attempts,
+        created_at=delivery.created_at,
+        session=delivery.session,
+        turn=delivery.turn,
+        parts_sent=delivery.parts_sent,
+        not_before=delivery.not_before if delivery.not_before > delivery.created_at else None,
+        error=delivery.error,
+        sent_at=delivery.sent_at,
     )
 
 
-def question(found: AskedQuestion) -> schema.QuestionSchema:
+def question(question: AskedQuestion) -> schema.QuestionSchema:
     return schema.QuestionSchema(
-        id=found.id,
-        session=found.session,
-        turn=found.turn,
-        title=found.question.title,
-        state=found.state.value,
-        asked_at=found.created_at,
-        detail=found.question.detail,
-        tool=found.question.tool,
+        id=question.id,
+        session=question.session,
+        turn=question.turn,
+        title=question.question.title,
+        state=question.state.value,
+        asked_at=question.created_at,
+        detail=question.question.detail,
+        tool=question.question.tool,
         options=[
-            schema.OptionSchema(id=o.id, label=o.label, consent=o.consent) for o in found.question.options
+            schema.OptionSchema(id=o.id, label=o.label, consent=o.consent) for o in question.question.options
         ],
-        answer=found.answer,
-        note=found.note,
-        expires_at=found.expires_at,
+        answer=question.answer,
+        note=question.note,
+        expires_at=question.expires_at,
     )
 
 
-def epoch(found: Epoch) -> schema.EpochSchema:
+def epoch(epoch: Epoch) -> schema.EpochSchema:
     return schema.EpochSchema(
-        number=found.number,
-        first_seq=found.first_seq,
-        summary=found.summary,
-        html=html.render(found.summary),
-        created_at=found.created_at,
+        number=epoch.number,
+        first_seq=epoch.first_seq,
+        summary=epoch.summary,
+        html=html.render(epoch.summary),
+        created_at=epoch.created_at,
     )
 
 
-def project(found: Project) -> schema.ProjectSchema:
+def project(project: Project) -> schema.ProjectSchema:
     return schema.ProjectSchema(
-        id=found.id,
-        name=found.name,
-        created_at=found.created_at,
-        colour=found.colour,
-        sessions=found.sessions,
+        id=project.id,
+        name=project.name,
+        created_at=project.created_at,
+        colour=project.colour,
+        sessions=project.sessions,
     )
 
 
-def lane(found: Lane, *, title: str = "") -> schema.LaneSchema:
+def lane(lane: Lane, *, title: str = "") -> schema.LaneSchema:
     return schema.LaneSchema(
-        id=encode_lane_id(found.key),
-        key=found.key,
-        platform=found.source.platform,
-        chat_type=found.source.chat_type.value,
-        shared=found.shared,
-        suspended=found.suspended,
-        created_at=found.created_at,
-        active_at=found.active_at,
-        session=found.session,
+        id=encode_lane_id(lane.key),
+        key=lane.key,
+        platform=lane.source.platform,
+        chat_type=lane.source.chat_type.value,
+        shared=lane.shared,
+        suspended=lane.suspended,
+        created_at=lane.created_at,
+        active_at=lane.active_at,
+        session=lane.session,
         title=title,
-        place=found.source.chat_name or "",
-        person=found.source.user_name or "",
-        topic=found.source.topic or "",
-        expires_at=found.expires_at,
+        place=lane.source.chat_name or "",
+        person=lane.source.user_name or "",
+        topic=lane.source.topic or "",
+        expires_at=lane.expires_at,
     )
 
 
 def encode_lane_id(key: str) -> str:
-    """A lane's key as a part of an address."""
+    """Encode the key of a lane as a URL path segment."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
@@ -221,48 +225,48 @@ def decode_lane_id(id_: str) -> str:
     return _decode_id(id_)
 
 
-def message_trace(found: MessageTrace) -> schema.Story:
+def message_trace(trace: MessageTrace) -> schema.Story:
     return schema.Story(
-        message=found.message.id,
-        outcome=found.outcome,
-        events=[schema.StoryEvent(at=e.at, what=e.what) for e in found.events],
+        message=trace.message.id,
+        outcome=trace.outcome,
+        events=[schema.StoryEvent(at=e.at, what=e.what) for e in trace.events],
     )
 
 
-def board_row(found: ActiveTurn) -> schema.Running:
-    step = found.step
+def board_row(active: ActiveTurn) -> schema.Running:
+    step = active.step
     return schema.Running(
-        turn=turn(found.turn),
-        session=session(found.listed),
-        asked=found.input_text,
+        turn=turn(active.turn),
+        session=session(active.listed),
+        asked=active.input_text,
         step=f"{step.name} {_first_input_value(step.input)}".strip() if step else "",
-        question=question(found.question) if found.question else None,
+        question=question(active.question) if active.question else None,
     )
 
 
-def branch(found: LineageEntry) -> schema.Branch:
-    it: Session = found.listed.session
+def branch(entry: LineageEntry) -> schema.Branch:
+    value = entry.listed.session
     return schema.Branch(
-        id=it.id,
-        title=it.title,
-        created_at=it.created_at,
-        active_at=it.active_at,
-        last_seq=it.last_seq,
-        parent=it.parent,
-        parent_seq=it.parent_seq,
-        activity=found.listed.activity,
-        archived=it.archived,
-        ended_at=it.ended_at,
-        end_reason=it.end_reason,
+        id=value.id,
+        title=value.title,
+        created_at=value.created_at,
+        active_at=value.active_at,
+        last_seq=value.last_seq,
+        parent=value.parent,
+        parent_seq=value.parent_seq,
+        activity=entry.listed.activity,
+        archived=value.archived,
+        ended_at=value.ended_at,
+        end_reason=value.end_reason,
         epochs=[
-            epoch(msgspec.structs.replace(e, summary=e.summary[:_MAX_SUMMARY_CHARS])) for e in found.epochs
+            epoch(msgspec.structs.replace(e, summary=e.summary[:_MAX_SUMMARY_CHARS])) for e in entry.epochs
         ],
-        after=found.after,
-        why=found.why,
+        after=entry.after,
+        why=entry.why,
     )
 
 
-def usage(found: SpendingReport) -> schema.UsageSchema:
+def usage(report: SpendingReport) -> schema.UsageSchema:
     return schema.UsageSchema(
         days=[
             schema.UsageRow(
@@ -278,10 +282,10 @@ def usage(found: SpendingReport) -> schema.UsageSchema:
                 cost=row.cost,
                 estimated=row.estimated,
             )
-            for row in found.days
+            for row in report.days
         ],
-        people=[_usage_share(row) for row in found.people],
-        sessions=[_usage_share(row) for row in found.sessions],
+        people=[_usage_share(row) for row in report.people],
+        sessions=[_usage_share(row) for row in report.sessions],
     )
 
 
@@ -297,35 +301,35 @@ def _usage_share(row: UsageTotal) -> schema.Spent:
     )
 
 
-def composer(found: UnsentMessage, known: Mapping[str, Media]) -> schema.Composer:
-    return schema.Composer(text=found.text, media=[media(known[m]) for m in found.media if m in known])
+def composer(unsent: UnsentMessage, known: Mapping[str, Media]) -> schema.Composer:
+    return schema.Composer(text=unsent.text, media=[media(known[m]) for m in unsent.media if m in known])
 
 
-def pairing(found: Pairing) -> schema.PairingSchema:
+def pairing(pairing: Pairing) -> schema.PairingSchema:
     return schema.PairingSchema(
-        id=encode_person_id(found.platform, found.person),
-        platform=found.platform,
-        person=found.person,
-        created_at=found.told_at,
-        expires_at=found.expires_at,
-        name=found.name,
+        id=encode_person_id(pairing.platform, pairing.person),
+        platform=pairing.platform,
+        person=pairing.person,
+        created_at=pairing.told_at,
+        expires_at=pairing.expires_at,
+        name=pairing.name,
     )
 
 
-def grant(found: Grant) -> schema.GrantSchema:
+def grant(grant: Grant) -> schema.GrantSchema:
     return schema.GrantSchema(
-        id=encode_person_id(found.platform, found.person),
-        platform=found.platform,
-        person=found.person,
-        at=found.at,
-        name=found.name,
-        by=found.by,
-        operator=found.operator,
+        id=encode_person_id(grant.platform, grant.person),
+        platform=grant.platform,
+        person=grant.person,
+        at=grant.at,
+        name=grant.name,
+        by=grant.by,
+        operator=grant.operator,
     )
 
 
 def encode_person_id(platform: str, person: str) -> str:
-    """Somebody on a platform as a part of an address."""
+    """Encode a person on a platform as a URL path segment."""
     return encode_lane_id(f"{platform}\0{person}")
 
 
@@ -360,26 +364,22 @@ def _decode_id(id_: str) -> str:
         raise NotFound(f"there is nothing called {id_[:80]!r}: ask for the list, which has the ids") from exc
 
 
-def _chat_label(source: Source) -> str:
-    return source.chat_name or source.topic or source.user_name or ""
-
-
 def _part(part: Part, cut: int | None) -> schema.PartSchema:
     match part:
         case core.Text(text):
-            shown = text if cut is None else text[: html.MAX_CHARS]
-            return schema.TextSchema(text=shown, html=html.render(shown), cut=len(shown) < len(text))
+            visible = text if cut is None else text[: html.MAX_CHARS]
+            return schema.TextSchema(text=visible, html=html.render(visible), cut=len(visible) < len(text))
         case core.Reasoning(text):
             return schema.ReasoningSchema(text=text, html=html.render(text))
         case core.Notice(kind=kind):
             return schema.NoticeSchema(text=compaction.describe_notice(part), kind=kind)
-        case core.ToolCall(id_, name, given):
+        case core.ToolCall(id_, name, input):
             return schema.ToolCallSchema(
                 id=id_,
                 name=name,
-                input=given[:cut],
-                main=_first_input_value(given),
-                cut=cut is not None and len(given) > cut,
+                input=input[:cut],
+                main=_first_input_value(input),
+                cut=cut is not None and len(input) > cut,
             )
         case core.ToolResult(id_, name, output, failed):
             long = cut is not None and len(output) > cut
@@ -390,12 +390,12 @@ def _part(part: Part, cut: int | None) -> schema.PartSchema:
             assert_never(part)
 
 
-def _first_input_value(given: str) -> str:
-    """The first short value of a tool's input, for one line."""
+def _first_input_value(input: str) -> str:
+    """Return the first value of a tool's input on one line, truncated."""
     try:
-        value: Any = msgspec.json.decode(given[:20_000])
+        value: Any = msgspec.json.decode(input[:20_000])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return given[:_MAX_INPUT_LINE_CHARS]
+        return input[:_MAX_INPUT_LINE_CHARS]
     values: list[object] = list(value.values()) if isinstance(value, dict) else [value]  # pyright: ignore[reportUnknownArgumentType]
     words = [str(v) for v in values if isinstance(v, str | int | float) and str(v).strip()]
     return " ".join(words[0].split())[:_MAX_INPUT_LINE_CHARS] if words else ""

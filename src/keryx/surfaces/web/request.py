@@ -109,7 +109,7 @@ async def read_body(http: Request, limit: int) -> bytes:
     """Return the body. Raise `BodyTooLarge` as soon as it is known to exceed the limit."""
     too_large = BodyTooLarge(f"the body is too large: at most {limit / 1_000_000:g} MB are taken")
     declared = http.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
+    if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise too_large
     body = bytearray()
     async for chunk in http.stream():

@@ -42,7 +42,7 @@ _DETAILS = {
 
 
 async def build_response(request: Request, operation: Operation, value: msgspec.Struct | None) -> Response:
-    """The response of an operation that gave this value."""
+    """Build the response of an operation from the value that its handler returned."""
     if value is None:
         return Response(status_code=204, headers={"Cache-Control": "no-store"})
     body = codec.dumps(value).encode()
@@ -65,9 +65,9 @@ def compute_etag(body: bytes) -> str:
 
 
 def matches_etag(request: Request, tag: str) -> bool:
-    """Whether the caller has this already."""
-    given = request.headers.get("if-none-match", "")
-    return given == "*" or tag in (t.strip() for t in given.split(","))
+    """Return whether the request's If-None-Match contains this ETag."""
+    header = request.headers.get("if-none-match", "")
+    return header == "*" or tag in (t.strip() for t in header.split(","))
 
 
 def accepts_gzip(request: Request) -> bool:
@@ -83,18 +83,18 @@ def _compress(body: bytes) -> bytes:
 
 
 class BodyTooLarge(KeryxError):
-    """A body is above its limit."""
+    """The body of a request exceeds its limit."""
 
 
 class Unauthenticated(KeryxError):
-    """The caller has not shown who they are."""
+    """Credentials are missing or wrong."""
 
 
 class WrongHost(KeryxError):
-    """The request was meant for another host."""
+    """The host of the request is not one of ours."""
 
 
-# The first that fits counts, so children stand before their parents.
+# The first match wins, so subclasses come before their base classes.
 ERROR_STATUS: tuple[tuple[type[KeryxError], HTTPStatus, str], ...] = (
     (Unauthenticated, HTTPStatus.UNAUTHORIZED, "the caller has not shown who they are"),
     (WrongHost, HTTPStatus.MISDIRECTED_REQUEST, "this place is not known under that name"),
@@ -113,7 +113,7 @@ ERROR_STATUS: tuple[tuple[type[KeryxError], HTTPStatus, str], ...] = (
 
 
 def build_problem(status: HTTPStatus, detail: str, *, after: float | None = None) -> Response:
-    """A document that says what went wrong and what to do next."""
+    """Build a problem document. `after` is in seconds and becomes Retry-After."""
     seconds = None if after is None else max(1, math.ceil(after))
     document = Problem(title=status.phrase, status=status.value, detail=detail, after=seconds)
     headers = {"Cache-Control": "no-store"}
@@ -125,7 +125,6 @@ def build_problem(status: HTTPStatus, detail: str, *, after: float | None = None
 
 
 def problem_from_error(error: KeryxError) -> Response:
-    """The document of an error."""
     status = next(
         (status for kind, status, _ in ERROR_STATUS if isinstance(error, kind)),
         HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -135,13 +134,13 @@ def problem_from_error(error: KeryxError) -> Response:
 
 
 async def handle_http_error(_: Request, error: Exception) -> Response:
-    """What starlette itself refuses."""
+    """Build the problem document for an error of starlette, such as an unknown path."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    answer = build_problem(status, _DETAILS.get(status, error.detail))
+    response = build_problem(status, _DETAILS.get(status, error.detail))
     for name, value in (error.headers or {}).items():
-        answer.headers[name] = value
-    return answer
+        response.headers[name] = value
+    return response
 
 
 async def handle_keryx_error(_: Request, error: Exception) -> Response:
@@ -150,8 +149,8 @@ async def handle_keryx_error(_: Request, error: Exception) -> Response:
 
 
 def report_unexpected(error: Exception) -> Response:
-    """For an error that nobody foresaw: it is logged, and nothing of it is told."""
-    log.error("a request failed", exc_info=error)
+    """Log an unexpected error, and build a problem document that reveals nothing about it."""
+    log.error("request failed", exc_info=error)
     return build_problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "something went wrong here: try again, and look into the log of keryx serve",

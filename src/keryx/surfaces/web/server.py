@@ -118,7 +118,9 @@ def _build_endpoint(
     async def endpoint(http: Request) -> Response:
         operation = by_method["GET" if http.method == "HEAD" else http.method]
         if operation.role is not RequiredRole.NONE:
-            _check_role(operation.role, http.state.caller)
+            caller: Caller = http.state.caller
+            if operation.role is RequiredRole.OPERATOR and caller.viewer.principal != OPERATOR:
+                raise Forbidden("only the operator may do this")
         arguments = await parse_arguments(operation, http)
         result = await operation.handler(ApiRequest(services, http), **arguments)
         if result is None or isinstance(result, msgspec.Struct):
@@ -127,11 +129,6 @@ def _build_endpoint(
         return cast(Response, result)
 
     return endpoint
-
-
-def _check_role(role: RequiredRole, caller: Caller) -> None:
-    if role is RequiredRole.OPERATOR and caller.viewer.principal != OPERATOR:
-        raise Forbidden("only the operator may do this")
 
 
 class _ErrorMiddleware:

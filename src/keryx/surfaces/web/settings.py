@@ -22,7 +22,7 @@ _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 
 
 def hash_password(password: str) -> str:
-    """What is kept of a password. Raises `Invalid` for a short one. Takes tens of milliseconds, as `fits` does."""
+    """Return the hash of a password. Raise `Invalid` if it is too short. Takes tens of milliseconds, as `verify_password` does."""
     if len(password) < MIN_PASSWORD_CHARS:
         raise Invalid(f"this password is too short: use at least {MIN_PASSWORD_CHARS} characters")
     salt = secrets.token_bytes(16)
@@ -30,31 +30,30 @@ def hash_password(password: str) -> str:
 
 
 def ensure_hash(text: str) -> str:
-    """The hash of a password, from the password itself or from its hash."""
+    """Return the hash of a password; a text that is a hash already is returned unchanged."""
     return text if _PASSWORD_HASH.match(text) else hash_password(text)
 
 
-def verify_password(given: str, kept: str) -> bool:
-    """Whether somebody gave the password that a hash was made of."""
-    found = _PASSWORD_HASH.match(kept)
-    assert found is not None
-    return hmac.compare_digest(_derive_key(given, bytes.fromhex(found[1])), bytes.fromhex(found[2]))
+def verify_password(password: str, hashed: str) -> bool:
+    match = _PASSWORD_HASH.match(hashed)
+    assert match is not None
+    return hmac.compare_digest(_derive_key(password, bytes.fromhex(match[1])), bytes.fromhex(match[2]))
 
 
 def _derive_key(password: str, salt: bytes) -> bytes:
-    # Keyboards differ in how they compose a letter; a person does not see that.
+    # Keyboards compose accented letters differently, which users cannot see.
     text = unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
     return hashlib.scrypt(text, salt=salt, n=1 << 14, r=8, p=1, dklen=32)
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`secret` says where the token is, `password_from` where the password or its hash is: env:NAME or file:PATH; the
-    variables KERYX_WEB_TOKEN and KERYX_WEB_PASSWORD go before them. `hosts` are the names by which browsers may reach
-    this place beside localhost and plain addresses. `https`: browsers reach it by https, through a proxy."""
-
+    # Where the token is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN takes precedence.
     secret: str = ""
+    # Where the password or its hash is, in the same form. The variable KERYX_WEB_PASSWORD takes precedence.
     password_from: str = ""
+    # Host names that browsers may use, besides localhost and IP addresses.
     hosts: tuple[str, ...] = ()
+    # Whether browsers use https, through a proxy.
     https: bool = False
 
     def __post_init__(self) -> None:
@@ -68,22 +67,22 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def read_token(web: WebSettings, environ: Mapping[str, str] | None = None) -> str:
-    """The token that callers must show, empty if none is set. Raises `Invalid` if it cannot be read or is too short."""
-    found = _read_secret(TOKEN_VARIABLE, web.secret, environ, what="the token of the web")
-    if found and len(found) < _MIN_TOKEN_CHARS:
+    """Return the API token, or an empty text if none is set. Raise `Invalid` if it cannot be read or is too short."""
+    token = _read_secret(TOKEN_VARIABLE, web.secret, environ, what="the token of the web")
+    if token and len(token) < _MIN_TOKEN_CHARS:
         raise Invalid(
             f"the token of the web is too short: use at least {_MIN_TOKEN_CHARS} characters, as `openssl rand -hex 24` makes"
         )
-    return found
+    return token
 
 
 def read_password_hash(web: WebSettings, environ: Mapping[str, str] | None = None) -> str:
-    """The hash of the password that people sign in with, empty if none is set. Raises `Invalid` as `token` does."""
-    found = _read_secret(PASSWORD_VARIABLE, web.password_from, environ, what="the password of the web")
-    return ensure_hash(found) if found else ""
+    """Return the hash of the password, or an empty text if none is set. Raise `Invalid` as `read_token` does."""
+    password = _read_secret(PASSWORD_VARIABLE, web.password_from, environ, what="the password of the web")
+    return ensure_hash(password) if password else ""
 
 
 def _read_secret(variable: str, reference: str, environ: Mapping[str, str] | None, *, what: str) -> str:
     environ = os.environ if environ is None else environ
-    found = environ.get(variable, "").strip()
-    return found or (Secret(reference).reveal(environ, what=what) if reference else "")
+    value = environ.get(variable, "").strip()
+    return value or (Secret(reference).reveal(environ, what=what) if reference else "")

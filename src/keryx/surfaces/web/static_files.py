@@ -40,24 +40,24 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 
 class StaticFiles:
-    """Every file of the page. All share one mark, so that modules find each other by relative names."""
+    """All files of the page. Their URLs share one version, so that JavaScript modules can import each other by relative path."""
 
     def __init__(self) -> None:
-        found = _read_files(resources.files("keryx.surfaces.web") / "static", "")
+        files = _read_files(resources.files("keryx.surfaces.web") / "static", "")
         digest = hashlib.sha256()
-        for name, body in sorted(found.items()):
+        for name, body in sorted(files.items()):
             digest.update(f"{name}\0{len(body)}\0".encode() + body)
         self.version = digest.hexdigest()[:12]
-        self._files = {name: _build_file(name, body) for name, body in found.items() if name != _INDEX}
-        self._index = _build_file(_INDEX, self._add_version(found.get(_INDEX, b"")))
+        self._files = {name: _build_file(name, body) for name, body in files.items() if name != _INDEX}
+        self._index = _build_file(_INDEX, self._add_version(files.get(_INDEX, b"")))
 
     async def serve_file(self, request: Request) -> Response:
-        """`/static/<mark>/<name>`. Under another mark the file of now is given, not to be kept."""
-        mark, _, name = request.path_params["name"].partition("/")
-        found = self._files.get(name)
-        if found is None:
+        """Serve `/static/<version>/<name>`. Under another version it is the current file, and must not be cached."""
+        version, _, name = request.path_params["name"].partition("/")
+        file = self._files.get(name)
+        if file is None:
             return build_problem(HTTPStatus.NOT_FOUND, "the page has no such file: load the page again")
-        return _build_response(request, found, _IMMUTABLE if mark == self.version else _NO_CACHE)
+        return _build_response(request, file, _IMMUTABLE if version == self.version else _NO_CACHE)
 
     async def serve_index(self, request: Request) -> Response:
         if not self._index.body:
@@ -65,13 +65,13 @@ class StaticFiles:
         return _build_response(request, self._index, _NO_CACHE)
 
     def _add_version(self, body: bytes) -> bytes:
-        """The index with the marked addresses of the files that it names."""
+        """Add the version to the links of the index page."""
 
-        def address(found: re.Match[str]) -> str:
-            known = found[2] in self._files
-            return f'{found[1]}="{_PREFIX}{self.version}/{found[2]}"' if known else found[0]
+        def replace(link: re.Match[str]) -> str:
+            known = link[2] in self._files
+            return f'{link[1]}="{_PREFIX}{self.version}/{link[2]}"' if known else link[0]
 
-        return _LINK.sub(address, body.decode()).encode()
+        return _LINK.sub(replace, body.decode()).encode()
 
 
 def _read_files(folder: Traversable, prefix: str) -> dict[str, bytes]:

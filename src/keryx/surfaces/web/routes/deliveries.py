@@ -20,8 +20,8 @@ _UNSENT_STATES = (
 @router.get("/api/deliveries", summary="Answers on their way to platforms, newest first.")
 async def deliveries(request: ApiRequest, query: request_schema.DeliveryQuery) -> schema.Deliveries:
     states = (query.state,) if query.state else _UNSENT_STATES
-    found = await request.hub.deliveries.page(request.viewer, states=states, limit=query.limit)
-    return schema.Deliveries(deliveries=[presenters.delivery(d) for d in found])
+    page = await request.hub.deliveries.page(request.viewer, states=states, limit=query.limit)
+    return schema.Deliveries(deliveries=[presenters.delivery(d) for d in page])
 
 
 @router.post("/api/deliveries/{delivery}/retry", summary="Send again what failed or is in doubt.")

@@ -13,8 +13,8 @@ router = ApiRouter()
 
 @router.get("/api/jobs", summary="What runs by a schedule.")
 async def jobs(request: ApiRequest, query: request_schema.JobsQuery) -> schema.Jobs:
-    found = await request.hub.jobs.list_with_last_run(request.viewer, done=query.done)
-    return schema.Jobs(jobs=[_present_job(job, last[0] if last else None) for job, last in found])
+    pairs = await request.hub.jobs.list_with_last_run(request.viewer, done=query.done)
+    return schema.Jobs(jobs=[_present_job(job, last[0] if last else None) for job, last in pairs])
 
 
 @router.post("/api/jobs", summary="Let the agent do something by a schedule.", status=201)
@@ -26,9 +26,9 @@ async def add_job(request: ApiRequest, body: request_schema.AddJobForm) -> schem
 
 @router.get("/api/jobs/{job}", summary="A job and its last runs.")
 async def job(request: ApiRequest, query: request_schema.RunsQuery) -> schema.JobRuns:
-    found, runs = await request.hub.jobs.get(request.viewer, request.path_param("job"), limit=query.limit)
+    value, runs = await request.hub.jobs.get(request.viewer, request.path_param("job"), limit=query.limit)
     return schema.JobRuns(
-        job=_present_job(found, runs[0] if runs else None), runs=list(map(_present_run, runs))
+        job=_present_job(value, runs[0] if runs else None), runs=list(map(_present_run, runs))
     )
 
 

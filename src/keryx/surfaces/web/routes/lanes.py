@@ -12,20 +12,20 @@ router = ApiRouter()
 @router.get("/api/lanes", summary="Places to talk, by activity.")
 async def lanes(request: ApiRequest, query: request_schema.LaneQuery) -> schema.Lanes:
     since = request.services.clock.now() - timedelta(minutes=query.minutes) if query.minutes else None
-    found = await request.hub.lanes.page(request.viewer, since=since, limit=query.limit)
-    titles = await request.hub.views.titles(request.viewer, {lane.session for lane in found if lane.session})
-    return schema.Lanes(lanes=[presenters.lane(e, title=titles.get(e.session or "", "")) for e in found])
+    page = await request.hub.lanes.page(request.viewer, since=since, limit=query.limit)
+    titles = await request.hub.views.titles(request.viewer, {lane.session for lane in page if lane.session})
+    return schema.Lanes(lanes=[presenters.lane(e, title=titles.get(e.session or "", "")) for e in page])
 
 
 @router.get("/api/lanes/{lane}", summary="A place, and the conversations it had.")
 async def lane(request: ApiRequest) -> schema.LaneHistory:
-    found, moves = await request.hub.lanes.get(
+    value, moves = await request.hub.lanes.get(
         request.viewer, presenters.decode_lane_id(request.path_param("lane"))
     )
-    named = [found.session, *(m.session for m in moves)]
-    titles = await request.hub.views.titles(request.viewer, {s for s in named if s})
+    session_ids = [value.session, *(m.session for m in moves)]
+    titles = await request.hub.views.titles(request.viewer, {s for s in session_ids if s})
     return schema.LaneHistory(
-        lane=presenters.lane(found, title=titles.get(found.session or "", "")),
+        lane=presenters.lane(value, title=titles.get(value.session or "", "")),
         moves=[
             schema.Move(at=m.at, why=m.why, session=m.session, title=titles.get(m.session or "", ""))
             for m in moves

@@ -32,8 +32,8 @@ async def messages(request: ApiRequest, query: request_schema.WindowQuery) -> sc
 
 @router.get("/api/messages/{message}", summary="One message with nothing cut.", etag=True)
 async def message(request: ApiRequest) -> schema.MessageSchema:
-    found = await request.hub.views.message(request.viewer, *parse_id(request.path_param("message")))
-    return (await render_messages([found], full=True))[0]
+    value = await request.hub.views.message(request.viewer, *parse_id(request.path_param("message")))
+    return (await render_messages([value], full=True))[0]
 
 
 @router.post(

@@ -33,10 +33,10 @@ async def prefer(request: ApiRequest, body: request_schema.PreferForm) -> schema
 
 @router.get("/api/pairing", summary="Who waits to be let in, and who was let in.", role=RequiredRole.OPERATOR)
 async def pairing(request: ApiRequest) -> schema.Pairings:
-    found = await request.hub.people.list_pairings(request.viewer)
+    pairings = await request.hub.people.list_pairings(request.viewer)
     return schema.Pairings(
-        waiting=[presenters.pairing(p) for p in found.waiting],
-        granted=[presenters.grant(g) for g in found.granted],
+        waiting=[presenters.pairing(p) for p in pairings.waiting],
+        granted=[presenters.grant(g) for g in pairings.granted],
     )
 
 

@@ -20,7 +20,7 @@ router = ApiRouter()
     role=RequiredRole.NONE,
 )
 async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Response:
-    """Return the caller with a cookie. Raise `Throttled` after too many wrong secrets, whoever sent them."""
+    """Return the caller with a cookie. Raise `Throttled` after too many wrong secrets."""
     services, http = request.services, request.http
     if not services.authenticator.required:
         raise Unauthenticated("nobody needs to sign in here: ask without a token")
@@ -52,7 +52,7 @@ async def sign_out(request: ApiRequest) -> Response:
 
 @router.get("/api/sign-ins", summary="The viewer's browsers that are signed in.")
 async def sign_ins(request: ApiRequest) -> schema.SignIns:
-    found = await request.hub.sign_ins.list_all(request.viewer)
+    sign_ins = await request.hub.sign_ins.list_all(request.viewer)
     return schema.SignIns(
         sign_ins=[
             schema.SignedIn(
@@ -63,7 +63,7 @@ async def sign_ins(request: ApiRequest) -> schema.SignIns:
                 browser=s.browser,
                 current=s.id == request.caller.sign_in,
             )
-            for s in found
+            for s in sign_ins
         ]
     )
 

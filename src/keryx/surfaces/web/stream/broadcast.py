@@ -26,19 +26,20 @@ _RETRY_SECONDS = 1.0
 
 
 class StreamTooSlow(Exception):
-    """A stream was too slow: what it should send next is no longer in the ring."""
+    """The next batch of a stream is no longer in the ring buffer."""
 
 
 class EventBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Some changes, and what streams are told of them. `joined` keeps what was put together for each viewer."""
+    """Some changes, with the events that streams send for them."""
 
     cursors: list[Cursor]
     events: list[EncodedEvent]
     size: int
+    # The joined events by viewer.
     cache: dict[Viewer, bytes]
 
     def join_for(self, viewer: Viewer, after: int) -> bytes:
-        """What a viewer may see of the changes above this index, with the cursor that it leads to."""
+        """Return the events of the changes above this index that a viewer may see, followed by the last cursor."""
         if after < 0 and viewer in self.cache:
             return self.cache[viewer]
         body = b"".join(t.body for t in self.events if t.index > after and t.visible_to(viewer))
@@ -50,14 +51,14 @@ class EventBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RingPosition(msgspec.Struct, frozen=True):
-    """The next batch to send, from the changes above this index on."""
+    """The next batch to send, from the changes above index `after`."""
 
     batch: int
     after: int = -1
 
 
 class Broadcast:
-    """`run` does the work, in a task of its own."""
+    """Feeds all streams. `run` must run in a task of its own."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -72,8 +73,8 @@ class Broadcast:
         self.closed = False
 
     async def run(self) -> None:
-        """Tell for ever. When something fails, every stream is cut: it comes back and reads from the store what it
-        missed, so nothing is skipped."""
+        """Publish changes until cancelled. On an error every stream is disconnected; it resumes from the store by its
+        cursor, so no change is lost."""
         while True:
             pause = _RETRY_SECONDS
             try:
@@ -81,36 +82,36 @@ class Broadcast:
                 await self._publish_while_followed()
                 pause = 0
             except KeryxError as exc:
-                log.warning("the streams of the web are cut: %s", exc)
+                log.warning("disconnected all streams: %s", exc)
             except Exception:
-                log.exception("the streams of the web are cut: a change could not be told")
+                log.exception("disconnected all streams: could not publish a change")
             self._disconnect_all()
             await anyio.sleep(pause)
 
     def close(self) -> None:
-        """End every stream now; browsers come back when there is a server again."""
+        """End every stream now. Browsers reconnect when the server is back."""
         self.closed = True
         self._signal.signal()
 
     async def follow(
         self, viewer: Viewer, cursor: Cursor, *, beat: float
     ) -> AsyncGenerator[tuple[Cursor, bytes]]:
-        """What a viewer is to be sent after a cursor, and the cursor that it leads to, until closed.
+        """Yield what to send to a viewer after a cursor, each time with the cursor that it leads to, until closed.
 
-        After `beat` seconds without anything, nothing is to be sent, with the cursor reached. Raises `Gone` for a
-        reader that is too slow, `CursorExpired` and `Invalid` for a cursor that is of no use."""
+        After `beat` seconds without events, yield an empty body with the current cursor. Raise `StreamTooSlow` for a slow
+        reader, `CursorExpired` and `Invalid` for an unusable cursor."""
         self._followers += 1
         self._has_followers.set()
         try:
-            place = self._find_position(cursor)
+            position = self._find_position(cursor)
             while not self.closed:
                 seen, before = self._signal.count, cursor
-                if place is None:
+                if position is None:
                     cursor, body = await self._read_store(viewer, cursor)
-                    place = self._find_position(cursor)
+                    position = self._find_position(cursor)
                 else:
-                    place, body = self._read_ring(viewer, place)
-                    cursor = self._cursor_before(place) or cursor
+                    position, body = self._read_ring(viewer, position)
+                    cursor = self._cursor_before(position) or cursor
                 if body:
                     yield cursor, body
                 elif cursor == before:
@@ -126,40 +127,42 @@ class Broadcast:
         return self._first + len(self._ring)
 
     def _find_position(self, cursor: Cursor) -> RingPosition | None:
-        """The place behind a cursor, unless the ring has moved past it."""
-        place = self._positions.get(cursor)
-        return place if place and place.batch >= self._first else None
+        """Return the position after a cursor, or None if the ring no longer contains it."""
+        position = self._positions.get(cursor)
+        return position if position and position.batch >= self._first else None
 
-    def _cursor_before(self, place: RingPosition) -> Cursor | None:
-        """The cursor of all that lies before a place."""
-        number = place.batch - 1 - self._first
+    def _cursor_before(self, position: RingPosition) -> Cursor | None:
+        """Return the cursor of the batch before a position."""
+        number = position.batch - 1 - self._first
         return self._ring[number].cursors[-1] if 0 <= number < len(self._ring) else None
 
-    def _read_ring(self, viewer: Viewer, place: RingPosition) -> tuple[RingPosition, bytes]:
-        """What comes next, up to about `_AT_ONCE` bytes, and where that leads."""
-        if place.batch < self._first:
+    def _read_ring(self, viewer: Viewer, position: RingPosition) -> tuple[RingPosition, bytes]:
+        """Return the next batches, up to about `_MAX_CHUNK_BYTES`, and the position after them."""
+        if position.batch < self._first:
             raise StreamTooSlow
         parts: list[bytes] = []
         size = 0
-        while place.batch < self._next and size < _MAX_CHUNK_BYTES:
-            part = self._ring[place.batch - self._first].join_for(viewer, place.after)
+        while position.batch < self._next and size < _MAX_CHUNK_BYTES:
+            part = self._ring[position.batch - self._first].join_for(viewer, position.after)
             parts.append(part)
             size += len(part)
-            place = RingPosition(place.batch + 1)
-        return place, b"".join(parts)
+            position = RingPosition(position.batch + 1)
+        return position, b"".join(parts)
 
     async def _read_store(self, viewer: Viewer, cursor: Cursor) -> tuple[Cursor, bytes]:
-        """What a viewer missed, from the store: as much as is read in one go, and the cursor that it leads to."""
+        """Read the next changes after a cursor from the store. Return the last cursor and the events."""
         changes, details, drafts = await self._hub.views.read_changes(cursor)
         if not changes:
             return cursor, b""
-        told = await _encode_off_loop(changes, lambda: ChangeEncoder().encode_batch(changes, details, drafts))
+        events = await _encode_off_loop(
+            changes, lambda: ChangeEncoder().encode_batch(changes, details, drafts)
+        )
         last = changes[-1].cursor
-        body = b"".join(t.body for t in told if t.visible_to(viewer))
+        body = b"".join(t.body for t in events if t.visible_to(viewer))
         return last, body + encode_cursor(last) if body else b""
 
     async def _publish_while_followed(self) -> None:
-        """Tell until a change comes that nobody waits for. Whoever began to follow before the first one looks again."""
+        """Publish until a change arrives while there are no followers. First wake the streams that wait for a position."""
         cursor = await self._hub.head_cursor()
         self._positions[cursor] = RingPosition(self._next)
         self._signal.signal()
@@ -172,12 +175,12 @@ class Broadcast:
     async def _publish(self, changes: Sequence[Change]) -> None:
         unknown = self._encoder.find_unknown_drafts(changes)
         details, drafts = await self._hub.views.load_details(changes, drafts=unknown)
-        told = await _encode_off_loop(changes, lambda: self._encoder.encode_batch(changes, details, drafts))
-        self._append_batch(changes, told)
+        events = await _encode_off_loop(changes, lambda: self._encoder.encode_batch(changes, details, drafts))
+        self._append_batch(changes, events)
         self._signal.signal()
 
     def _disconnect_all(self) -> None:
-        """Leave no place in the ring for anybody."""
+        """Empty the ring, so that every stream resumes from the store."""
         self._first = self._next + 1
         self._ring.clear()
         self._positions.clear()
@@ -185,30 +188,30 @@ class Broadcast:
         self._encoder = ChangeEncoder()
         self._signal.signal()
 
-    def _append_batch(self, changes: Sequence[Change], told: list[EncodedEvent]) -> None:
+    def _append_batch(self, changes: Sequence[Change], events: list[EncodedEvent]) -> None:
         number = self._next
         for index, change in enumerate(changes):
             self._positions[change.cursor] = RingPosition(number, index)
         self._positions[changes[-1].cursor] = RingPosition(number + 1)
-        size = sum(len(t.body) for t in told)
+        size = sum(len(t.body) for t in events)
         cursors = [change.cursor for change in changes]
-        self._ring.append(EventBatch(cursors=cursors, events=told, size=size, cache={}))
+        self._ring.append(EventBatch(cursors=cursors, events=events, size=size, cache={}))
         self._ring_bytes += size
         while len(self._ring) > 1 and (len(self._ring) > _MAX_BATCHES or self._ring_bytes > _MAX_RING_BYTES):
-            gone = self._ring.popleft()
+            dropped = self._ring.popleft()
             self._first += 1
-            self._ring_bytes -= gone.size
-            for cursor in gone.cursors:
+            self._ring_bytes -= dropped.size
+            for cursor in dropped.cursors:
                 self._positions.pop(cursor, None)
 
 
 def encode_cursor(cursor: Cursor) -> bytes:
-    """Tells a browser the cursor that it has reached, and nothing else."""
+    """Encode a server-sent event that only sets the cursor of the browser."""
     return f"id: {cursor}\n\n".encode()
 
 
 async def _encode_off_loop(
     changes: Sequence[Change], work: Callable[[], list[EncodedEvent]]
 ) -> list[EncodedEvent]:
-    """Render what is long in a thread, so that others need not wait."""
+    """Run `work`, in a thread if the changes contain much text, to keep the event loop free."""
     return await anyio.to_thread.run_sync(work) if count_chars(changes) > _THREAD_CHARS else work()

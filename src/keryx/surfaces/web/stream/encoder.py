@@ -22,7 +22,7 @@ _SESSION_KINDS = frozenset({ChangeKind.SESSION, ChangeKind.MESSAGE, ChangeKind.T
 
 
 class EncodedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event, encoded. It may be sent to whoever has not seen all changes up to the one with this index."""
+    """One encoded event. It is for streams that have not seen the change with this index."""
 
     index: int
     profile: str
@@ -37,24 +37,27 @@ class EncodedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeEncoder:
-    """Remembers the drafts that grow, so that each step of them is told as a step."""
+    """Encodes changes as events. Keeps the state of running drafts, so that only their additions are sent."""
 
     def __init__(self) -> None:
         self._drafts: LruCache[str, IncrementalRenderer] = LruCache(_MAX_DRAFTS)
 
     def find_unknown_drafts(self, batch: Iterable[Change]) -> set[str]:
-        """The turns whose drafts began before this digest did: it must be given them whole."""
-        found = {c.turn: c.piece for c in reversed(list(batch)) if c.turn and c.piece}
-        return {turn for turn, first in found.items() if turn not in self._drafts and first.n > 1}
+        """Return the turns whose drafts began before this encoder: it needs their whole text."""
+        first_pieces = {c.turn: c.piece for c in reversed(list(batch)) if c.turn and c.piece}
+        return {turn for turn, first in first_pieces.items() if turn not in self._drafts and first.n > 1}
 
     def encode_batch(
         self, batch: Sequence[Change], details: ChangeDetails, drafts: Mapping[str, list[DraftChunk]]
     ) -> list[EncodedEvent]:
-        """The events of a batch in the order of its changes. What changed several times is told once, as it is now;
-        a session is told before what happened in it."""
+        """Return the events of a batch in the order of its changes. Several changes of one thing give one event with its
+        current state; a session comes before the messages and turns in it."""
         slots: list[list[EncodedEvent]] = [[] for _ in batch]
         last = {_subject_key(change): index for index, change in enumerate(batch)}
-        sessions = _find_last_changes(batch)
+        # The sessions that the batch changes, with the index of the last change of each.
+        sessions: dict[str, int] = {
+            c.session: i for i, c in enumerate(batch) if c.session and c.kind in _SESSION_KINDS
+        }
         for index, change in enumerate(batch):
             session = change.session
             if change.kind in _SESSION_KINDS and session in sessions and session in details.sessions:
@@ -71,13 +74,13 @@ class ChangeEncoder:
         for run in _group_pieces_by_turn(batch):
             slots[run[-1][0]].extend(self._encode_draft(run, drafts))
         self._drop_finished_drafts(batch, details)
-        return [told for slot in slots for told in slot]
+        return [event for slot in slots for event in slot]
 
     def _encode_draft(
         self, run: list[tuple[int, Change]], drafts: Mapping[str, list[DraftChunk]]
     ) -> Iterable[EncodedEvent]:
-        """What a run of pieces of one turn adds to its draft. Only the last step has the cursor: a reader that was cut
-        between steps gets all of them again."""
+        """Yield the additions to the draft of one turn. Only the last has the cursor: a reader that disconnects between
+        them gets all of them again."""
         index, change = run[-1]
         turn = change.turn or ""
         growing = self._drafts.get(turn)
@@ -104,15 +107,14 @@ class ChangeEncoder:
             yield _encode_change(change, index, event, mark=number == len(steps) - 1)
 
     def _reset_replaced_drafts(self, batch: Sequence[Change]) -> None:
-        """Drafts that became messages begin anew. Pieces before such a message are not told any more, so it does not
-        matter that this is known before them."""
+        """Reset drafts that became messages. Pieces before such a message are not sent, so this may happen first."""
         for change in batch:
             draft = self._drafts.get(change.turn) if change.turn and replaces_draft(change) else None
             if draft is not None:
                 draft.reset()
 
     def _drop_finished_drafts(self, batch: Sequence[Change], details: ChangeDetails) -> None:
-        """Drafts of turns that ended are dropped."""
+        """Drop drafts of finished turns, and the oldest if there are too many."""
         for change in batch:
             turn = details.turns.get(change.turn) if change.turn else None
             if change.turn and turn is not None and turn.state.finished:
@@ -120,13 +122,13 @@ class ChangeEncoder:
 
 
 def encode_event(event: Event, cursor: Cursor | None) -> bytes:
-    """An event as it goes over the wire."""
+    """Encode a server-sent event."""
     mark = f"id: {cursor}\n" if cursor else ""
     return f"{mark}data: {codec.dumps(event)}\n\n".encode()
 
 
 def count_chars(batch: Iterable[Change]) -> int:
-    """About how many characters are to be rendered."""
+    """Return roughly how many characters are to be rendered."""
     return sum(len(c.message.text) for c in batch if c.message) + sum(
         len(c.piece.text) for c in batch if c.piece
     )
@@ -147,13 +149,8 @@ def _subject_key(change: Change) -> tuple[ChangeKind, str]:
     return kind, f"{change.subject}\0{change.note}" if change.kind is ChangeKind.SESSION else change.subject
 
 
-def _find_last_changes(batch: Sequence[Change]) -> dict[str, int]:
-    """The sessions that a batch changes, with the index of the last change of each."""
-    return {c.session: i for i, c in enumerate(batch) if c.session and c.kind in _SESSION_KINDS}
-
-
 def _group_pieces_by_turn(batch: Sequence[Change]) -> list[list[tuple[int, Change]]]:
-    """The pieces of each draft that no message has taken the place of."""
+    """Group the pieces of drafts by turn, except those that a message of the batch replaces."""
     open_runs: dict[str, list[tuple[int, Change]]] = {}
     for index, change in enumerate(batch):
         if change.turn is None:
@@ -166,7 +163,7 @@ def _group_pieces_by_turn(batch: Sequence[Change]) -> list[list[tuple[int, Chang
 
 
 def replaces_draft(change: Change) -> bool:
-    """Whether a change is a message that takes the place of its turn's draft."""
+    """Return whether a change is a message that replaces the draft of its turn."""
     message = change.message
     return (
         change.kind is ChangeKind.MESSAGE
@@ -177,7 +174,7 @@ def replaces_draft(change: Change) -> bool:
 
 
 def _build_event(change: Change, details: ChangeDetails) -> Event | None:
-    """What is told of a change beside its session."""
+    """Build the event of a change, apart from the event of its session."""
     match change.kind:
         case ChangeKind.SESSION:
             return events.RevisedEvent(session=change.subject) if change.note == REVISED else None
@@ -200,8 +197,8 @@ def _build_event(change: Change, details: ChangeDetails) -> Event | None:
                 return events.ProjectGoneEvent(project=change.subject)
             return events.ProjectEvent(project=presenters.project(project))
         case ChangeKind.QUESTION:
-            asked = details.questions.get(change.subject)
-            return events.QuestionEvent(question=presenters.question(asked)) if asked else None
+            question = details.questions.get(change.subject)
+            return events.QuestionEvent(question=presenters.question(question)) if question else None
         case ChangeKind.ACCESS:
             platform, _, _ = change.subject.partition(":")
             return events.AccessEvent(platform=platform, what=change.note)
