@@ -147,16 +147,16 @@ async def _reconnects(stage: Stage) -> tuple[str, int]:
     async with site(place) as (hub, app):
         listener = Listener(app, await hub.head_cursor())
         while cuts < wanted:
-            async with listener.connected(cut_after=chance.randrange(60, 1500)):
-                cut = await listener.cut(within=0.05)
+            async with listener.connect(close_after=chance.randrange(60, 1500)):
+                cut = await listener.wait_closed(within=0.05)
             cuts += cut
             for _ in range(0 if cut else 100):
                 await hub.receive(inbound(sent % 10, f"reconnect-{sent}"))
                 sent += 1
-        async with listener.connected():
-            while await listener.cut(within=0.2):
+        async with listener.connect():
+            while await listener.wait_closed(within=0.2):
                 pass
-    seen = [event["message"]["id"] for event in listener.of("message")]
+    seen = [event["message"]["id"] for event in listener.of_type("message")]
     return f"{cuts:,} reconnects", abs(sent - len(set(seen))) + len(seen) - len(set(seen))
 
 

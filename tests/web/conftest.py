@@ -7,7 +7,7 @@ import pytest
 from tests.cli.driver import Cli
 from tests.engine.conftest import begin, early_schema, opener, world
 from tests.engine.world import World
-from tests.web.site import Site, opened
+from tests.web.site import Site, open_site
 
 __all__ = ["begin", "early_schema", "opener", "world"]
 
@@ -15,7 +15,7 @@ __all__ = ["begin", "early_schema", "opener", "world"]
 @pytest.fixture
 async def site(world: World) -> AsyncIterator[Site]:
     """A site that asks nobody for a token, with the echo agent behind it."""
-    async with opened(world.hub, world.clock) as made:
+    async with open_site(world.hub, world.clock) as made:
         yield made
 
 

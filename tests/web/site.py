@@ -1,4 +1,4 @@
-"""A site for tests: the whole web over a hub, asked in this process as a browser or a program would."""
+"""The web surface over a hub, called in this process as a browser or a program would."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ TOKEN = "a-token-of-some-length"
 PASSWORD = "correct horse"
 KEY = b"k" * 32
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
-FACTS = Installation(
+INSTALLATION = Installation(
     version="1.2.3",
     agent="echo",
     models=(ModelSchema(name="small", host="models.example", default=True),),
@@ -34,7 +34,7 @@ FACTS = Installation(
 
 
 class Site:
-    """`ask` gives the answer of a request; `json` its document, which must be there."""
+    """A client of the API. `get` and the other methods require a success and return the JSON document."""
 
     def __init__(self, app: ASGIApp, web: WebApp, *, token: str = "") -> None:
         self.app = app
@@ -47,27 +47,27 @@ class Site:
             timeout=SECONDS,
         )
 
-    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+    async def request(self, method: str, path: str, **more: Any) -> httpx.Response:
         return await self.client.request(method, path, **more)
 
     async def get(self, path: str, **more: Any) -> Any:
-        return await self._given("GET", path, **more)
+        return await self._request_json("GET", path, **more)
 
     async def post(self, path: str, body: object = None, **more: Any) -> Any:
-        return await self._given("POST", path, json=body or {}, **more)
+        return await self._request_json("POST", path, json=body or {}, **more)
 
     async def patch(self, path: str, body: object) -> Any:
-        return await self._given("PATCH", path, json=body)
+        return await self._request_json("PATCH", path, json=body)
 
     async def put(self, path: str, body: object) -> Any:
-        return await self._given("PUT", path, json=body)
+        return await self._request_json("PUT", path, json=body)
 
     async def delete(self, path: str) -> Any:
-        return await self._given("DELETE", path)
+        return await self._request_json("DELETE", path)
 
     async def problem(self, status: int, method: str, path: str, **more: Any) -> str:
-        """The sentence of a refusal, which must be a problem document of this status."""
-        answer = await self.ask(method, path, **more)
+        """Return the detail of a problem document, which must have this status."""
+        answer = await self.request(method, path, **more)
         assert answer.status_code == status, (answer.status_code, answer.text)
         assert answer.headers["content-type"] == "application/problem+json"
         document = answer.json()
@@ -75,14 +75,14 @@ class Site:
         assert len(document["detail"]) > 15
         return document["detail"]
 
-    async def _given(self, method: str, path: str, **more: Any) -> Any:
-        answer = await self.ask(method, path, **more)
+    async def _request_json(self, method: str, path: str, **more: Any) -> Any:
+        answer = await self.request(method, path, **more)
         assert answer.status_code < 300, (answer.status_code, answer.text)
         return answer.json() if answer.content else None
 
 
 @asynccontextmanager
-async def opened(
+async def open_site(
     hub: Hub,
     clock: Clock,
     *,
@@ -90,7 +90,7 @@ async def opened(
     password: str = "",
     operator: Viewer = OPERATORS,
     hosts: tuple[str, ...] = (),
-    facts: Installation = FACTS,
+    installation: Installation = INSTALLATION,
 ) -> AsyncGenerator[Site]:
     web = WebApp(
         hub,
@@ -100,7 +100,7 @@ async def opened(
         token=token,
         password=password,
         hosts=hosts,
-        installation=facts,
+        installation=installation,
     )
     async with web.lifespan() as app:
         site = Site(app, web)
@@ -109,7 +109,7 @@ async def opened(
 
 
 @dataclass
-class Heard:
+class ReceivedEvent:
     """One event of a stream, with the cursor that a browser then has."""
 
     cursor: str
@@ -118,29 +118,29 @@ class Heard:
 
 @dataclass
 class Listener:
-    """A browser's end of a stream: keeps what it heard and the last cursor, over any number of connections."""
+    """A browser's end of a stream: keeps the events and the last cursor, over any number of connections."""
 
     app: ASGIApp
     cursor: str
     headers: dict[str, str] = field(default_factory=dict[str, str])
-    heard: list[Heard] = field(default_factory=list[Heard])
+    events: list[ReceivedEvent] = field(default_factory=list[ReceivedEvent])
     status: int = 0
     _buffer: bytes = b""
     _event: dict[str, str] = field(default_factory=dict[str, str])
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _gone: asyncio.Event = field(default_factory=asyncio.Event)
+    _closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
-    async def connected(
-        self, *, cut_after: int | None = None, taking: asyncio.Event | None = None
+    async def connect(
+        self, *, close_after: int | None = None, reading: asyncio.Event | None = None
     ) -> AsyncGenerator["Listener"]:
-        """Listen while the block runs, or until this many bytes came; take nothing while `taking` is not set."""
+        """Listen while the block runs, or until this many bytes came; read nothing while `reading` is not set."""
         self._buffer, self._event = b"", {}
-        gone = self._gone = asyncio.Event()
-        left = cut_after
+        closed = self._closed = asyncio.Event()
+        left = close_after
 
         async def receive() -> Message:
-            await gone.wait()
+            await closed.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
@@ -148,51 +148,51 @@ class Listener:
             if message["type"] == "http.response.start":
                 self.status = message["status"]
                 return
-            if taking is not None:
-                await taking.wait()
+            if reading is not None:
+                await reading.wait()
             body: bytes = message.get("body", b"")
             if left is not None:
                 body, left = body[:left], max(0, left - len(body))
             self._feed(body)
             if left == 0 or not message.get("more_body"):
-                gone.set()
+                closed.set()
             self._changed.set()
 
         task = asyncio.ensure_future(self.app(self._scope(), receive, send))
         try:
             yield self
         finally:
-            gone.set()
+            closed.set()
             async with asyncio.timeout(SECONDS):
                 await task
 
-    async def until(self, type_: str, **fields: object) -> dict[str, Any]:
-        """Wait for an event of this type whose fields are so; gives the last such event."""
+    async def wait_for(self, type_: str, **fields: object) -> dict[str, Any]:
+        """Wait for an event of this type with these fields, and return the last such event."""
         async with asyncio.timeout(SECONDS):
             while True:
                 self._changed.clear()
-                for event in reversed(self.heard):
-                    if event.data["type"] == type_ and _fits(event.data, fields):
+                for event in reversed(self.events):
+                    if event.data["type"] == type_ and _matches(event.data, fields):
                         return event.data
                 await self._changed.wait()
 
-    async def cut(self, *, within: float) -> bool:
-        """Wait until the connection was cut; false if that does not happen because nothing more comes."""
+    async def wait_closed(self, *, within: float) -> bool:
+        """Wait until the connection is closed. Return false on timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
-                await self._gone.wait()
-        return self._gone.is_set()
+                await self._closed.wait()
+        return self._closed.is_set()
 
     async def idle(self) -> None:
         """Wait until nothing more comes."""
         before = -1
-        while before != len(self.heard):
-            before = len(self.heard)
+        while before != len(self.events):
+            before = len(self.events)
             for _ in range(20):
                 await asyncio.sleep(0)
 
-    def of(self, type_: str) -> list[dict[str, Any]]:
-        return [event.data for event in self.heard if event.data["type"] == type_]
+    def of_type(self, type_: str) -> list[dict[str, Any]]:
+        return [event.data for event in self.events if event.data["type"] == type_]
 
     def _scope(self) -> dict[str, Any]:
         headers = {"host": HOST, "last-event-id": self.cursor, **self.headers}
@@ -212,7 +212,7 @@ class Listener:
         }
 
     def _feed(self, body: bytes) -> None:
-        """What a browser does with the lines of a stream; an event that did not end is forgotten."""
+        """Parse the stream as a browser does: an incomplete event is dropped."""
         self._buffer += body
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
@@ -222,12 +222,12 @@ class Listener:
                 continue
             self.cursor = self._event.get("id", self.cursor)
             if "data" in self._event:
-                self.heard.append(Heard(self.cursor, json.loads(self._event["data"])))
+                self.events.append(ReceivedEvent(self.cursor, json.loads(self._event["data"])))
             self._event = {}
 
 
-def _fits(data: object, fields: dict[str, object]) -> bool:
-    """Whether a document has these values; `turn__state` is the state within the turn."""
+def _matches(data: object, fields: dict[str, object]) -> bool:
+    """Return whether a document has these values; `turn__state` is the state within the turn."""
     for path, wanted in fields.items():
         found: Any = data
         for name in path.split("__"):

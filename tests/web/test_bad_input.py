@@ -38,7 +38,7 @@ GONE = "0" * 18
     ],
 )
 async def test_what_is_not_there_is_said_so(site: Site, method: str, path: str) -> None:
-    answer = await site.ask(method, path, json={"pinned": True} if method == "PATCH" else None)
+    answer = await site.request(method, path, json={"pinned": True} if method == "PATCH" else None)
     assert answer.status_code in (400, 404)
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["detail"]
@@ -79,7 +79,7 @@ async def test_what_is_wrong_is_named(
 
 
 async def test_a_wrong_method_is_told_the_right_ones(site: Site) -> None:
-    answer = await site.ask("PUT", "/api/sessions")
+    answer = await site.request("PUT", "/api/sessions")
     assert answer.status_code == 405
     assert {m.strip() for m in answer.headers["allow"].split(",")} == {"GET", "HEAD", "POST"}
     assert answer.headers["content-type"] == "application/problem+json"
@@ -102,22 +102,22 @@ async def test_a_conflict_is_told_as_one(site: Site, world: World) -> None:
 async def test_lists_have_tags_and_are_packed(site: Site, world: World) -> None:
     for n in range(10):
         await world.ask(f"question {n}", chat=str(n))
-    first = await site.ask("GET", "/api/sessions")
+    first = await site.request("GET", "/api/sessions")
     assert first.headers["content-encoding"] == "gzip"
-    same = await site.ask("GET", "/api/sessions", headers={"If-None-Match": first.headers["etag"]})
+    same = await site.request("GET", "/api/sessions", headers={"If-None-Match": first.headers["etag"]})
     assert (same.status_code, same.content) == (304, b"")
-    head = await site.ask("HEAD", "/api/sessions")
+    head = await site.request("HEAD", "/api/sessions")
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["etag"] == first.headers["etag"]
-    plain = await site.ask("GET", "/api/sessions", headers={"Accept-Encoding": "identity"})
+    plain = await site.request("GET", "/api/sessions", headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
     await world.ask("another", chat="11")
-    changed = await site.ask("GET", "/api/sessions", headers={"If-None-Match": first.headers["etag"]})
+    changed = await site.request("GET", "/api/sessions", headers={"If-None-Match": first.headers["etag"]})
     assert changed.status_code == 200
 
 
 async def test_head_of_the_stream_ends(site: Site) -> None:
-    answer = await site.ask("HEAD", "/api/stream")
+    answer = await site.request("HEAD", "/api/stream")
     assert answer.headers["content-type"].startswith("text/event-stream")
 
 

@@ -42,8 +42,8 @@ async def test_what_is_wrong_with_a_job_is_told(site: Site) -> None:
 
 async def test_the_stream_tells_of_jobs(site: Site) -> None:
     listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
-    async with listener.connected():
+    async with listener.connect():
         made = await site.post("/api/jobs", {"schedule": "@daily", "prompt": "hello"})
-        assert await listener.until("job", job=made["id"], what="added")
+        assert await listener.wait_for("job", job=made["id"], what="added")
         await site.post(f"/api/jobs/{made['id']}/run")
-        assert await listener.until("job", job=made["id"], what="started")
+        assert await listener.wait_for("job", job=made["id"], what="started")

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 from tests.engine.conftest import Begin
 from tests.engine.world import SECONDS, Pause, Scenes, World, viewer
-from tests.web.site import Heard, Listener, Site, opened
+from tests.web.site import Listener, ReceivedEvent, Site, open_site
 
 from keryx.core.clock import Clock
 from keryx.core.errors import Unavailable
@@ -22,7 +22,7 @@ T = TypeVar("T")
 WORDS = ("one ", "two\n\n", "```py\nx = 1\n", "```\n\n", "- a\n", "- b\n\n", "**end** ")
 
 
-def reduced(heard: list[Heard]) -> dict[str, Any]:
+def reduced(heard: list[ReceivedEvent]) -> dict[str, Any]:
     """The transcript and the drafts as a page would have them from these events."""
     messages: dict[str, dict[str, Any]] = {}
     drafts: dict[str, dict[str, Any]] = {}
@@ -58,47 +58,47 @@ def _grow(drafts: dict[str, dict[str, Any]], event: dict[str, Any]) -> None:
 async def test_everything_that_happens_is_told(site: Site, world: World) -> None:
     start = await site.get("/api/start")
     listener = Listener(site.app, start["cursor"])
-    async with listener.connected():
+    async with listener.connect():
         turn = await world.ask("hello", chat="7")
-        await listener.until("turn", turn__state="done")
-        await listener.until("delivery", delivery__state="sent")
-        await listener.until("session", session__activity=None, session__last_seq=2)
+        await listener.wait_for("turn", turn__state="done")
+        await listener.wait_for("delivery", delivery__state="sent")
+        await listener.wait_for("session", session__activity=None, session__last_seq=2)
         await site.patch(f"/api/sessions/{turn.session}", {"title": "Seen"})
-        await listener.until("session", session__title="Seen")
+        await listener.wait_for("session", session__title="Seen")
         project = await site.post("/api/projects", {"name": "P"})
-        await listener.until("project", project__name="P")
+        await listener.wait_for("project", project__name="P")
         await site.delete(f"/api/projects/{project['id']}")
-        await listener.until("project_gone", project=project["id"])
+        await listener.wait_for("project_gone", project=project["id"])
         await site.put(f"/api/sessions/{turn.session}/read", {"seq": 2})
-        await listener.until("read", session=turn.session, seq=2)
+        await listener.wait_for("read", session=turn.session, seq=2)
         await site.post(f"/api/sessions/{turn.session}/undo")
-        await listener.until("revised", session=turn.session)
+        await listener.wait_for("revised", session=turn.session)
         await site.delete(f"/api/sessions/{turn.session}")
-        await listener.until("gone", session=turn.session)
-    assert [m["message"]["role"] for m in listener.of("message")] == ["user", "assistant"]
+        await listener.wait_for("gone", session=turn.session)
+    assert [m["message"]["role"] for m in listener.of_type("message")] == ["user", "assistant"]
 
 
 async def test_a_stream_goes_on_over_cuts_in_mid_answer(begin: Begin) -> None:
     world = await begin(agent=Scenes({"go": tuple(TextDelta(w) for w in WORDS)}))
     chance = random.Random(7)
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         cursor = (await site.get("/api/start"))["cursor"]
         listener, whole = Listener(site.app, cursor), Listener(site.app, cursor)
-        async with whole.connected():
+        async with whole.connect():
             last = ""
             for n in range(25):
                 receipt = await world.say(f"go {n}", chat=str(n % 3))
                 for _ in range(4):
-                    async with listener.connected(cut_after=chance.randrange(20, 6000)):
-                        await listener.cut(within=0.01)
+                    async with listener.connect(close_after=chance.randrange(20, 6000)):
+                        await listener.wait_closed(within=0.01)
                 last = (await world.settle(receipt)).id
-            await whole.until("turn", turn__id=last, turn__state="done")
-            async with listener.connected():
-                await listener.until("turn", turn__id=last, turn__state="done")
-    seen, wanted = [[e["message"]["id"] for e in x.of("message")] for x in (listener, whole)]
+            await whole.wait_for("turn", turn__id=last, turn__state="done")
+            async with listener.connect():
+                await listener.wait_for("turn", turn__id=last, turn__state="done")
+    seen, wanted = [[e["message"]["id"] for e in x.of_type("message")] for x in (listener, whole)]
     assert len(wanted) == len(set(wanted)) == 50
     assert seen == wanted
-    assert reduced(listener.heard)["drafts"] == {}
+    assert reduced(listener.events)["drafts"] == {}
 
 
 async def test_a_thousand_reconnects_miss_and_repeat_nothing(world: World, site: Site) -> None:
@@ -107,18 +107,18 @@ async def test_a_thousand_reconnects_miss_and_repeat_nothing(world: World, site:
     turns = [await world.ask("question 0")]
     cuts = 0
     while cuts < 1000:
-        async with listener.connected(cut_after=chance.randrange(60, 1500)):
-            was_cut = await listener.cut(within=0.05)
+        async with listener.connect(close_after=chance.randrange(60, 1500)):
+            was_cut = await listener.wait_closed(within=0.05)
         cuts += was_cut
         if not was_cut:
             n = len(turns)
             turns += [await world.ask(f"question {n + i}", chat=str(i % 5)) for i in range(10)]
-    async with listener.connected():
-        await listener.until("turn", turn__id=turns[-1].id, turn__state="done")
-    ids = [e["message"]["id"] for e in listener.of("message")]
+    async with listener.connect():
+        await listener.wait_for("turn", turn__id=turns[-1].id, turn__state="done")
+    ids = [e["message"]["id"] for e in listener.of_type("message")]
     assert len(ids) == len(set(ids)) == 2 * len(turns)
     by_session: dict[str, list[int]] = {}
-    for event in listener.of("message"):
+    for event in listener.of_type("message"):
         by_session.setdefault(event["message"]["session"], []).append(event["message"]["seq"])
     assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in by_session.values())
 
@@ -126,49 +126,49 @@ async def test_a_thousand_reconnects_miss_and_repeat_nothing(world: World, site:
 async def test_a_reader_that_is_too_slow_is_cut_and_misses_nothing(world: World, site: Site) -> None:
     began = (await site.get("/api/start"))["cursor"]
     slow, fast, late = (Listener(site.app, began) for _ in range(3))
-    taking = asyncio.Event()
-    taking.set()
+    reading = asyncio.Event()
+    reading.set()
     first = await world.ask("hello")
-    async with slow.connected(taking=taking), fast.connected():
-        await slow.until("turn", turn__id=first.id, turn__state="done")
+    async with slow.connect(reading=reading), fast.connect():
+        await slow.wait_for("turn", turn__id=first.id, turn__state="done")
         # Whoever begins with what is in the store is sent what is new once it has caught up.
         for n in range(3):
             await world.hub.rename(viewer("ann"), first.session, f"early {n}")
-            await slow.until("session", session__title=f"early {n}")
-        taking.clear()
+            await slow.wait_for("session", session__title=f"early {n}")
+        reading.clear()
         for n in range(1100):
             await world.hub.rename(viewer("ann"), first.session, f"title {n}")
-            await fast.until("session", session__title=f"title {n}")
-        taking.set()
-        assert await slow.cut(within=SECONDS)
+            await fast.wait_for("session", session__title=f"title {n}")
+        reading.set()
+        assert await slow.wait_closed(within=SECONDS)
     last = await world.ask("bye")
     for listener in (slow, late):
-        async with listener.connected():
-            await listener.until("session", session__title="title 1099")
-            await listener.until("turn", turn__id=last.id, turn__state="done")
-        ids = [e["message"]["id"] for e in listener.of("message")]
+        async with listener.connect():
+            await listener.wait_for("session", session__title="title 1099")
+            await listener.wait_for("turn", turn__id=last.id, turn__state="done")
+        ids = [e["message"]["id"] for e in listener.of_type("message")]
         assert len(ids) == len(set(ids)) == 4
 
 
 async def test_a_first_reader_hears_at_once_what_happens_while_it_connects(world: World, site: Site) -> None:
     for n in range(20):
         listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
-        async with listener.connected():
+        async with listener.connect():
             turn = await world.ask(f"question {n}")
-            await listener.until("turn", turn__id=turn.id, turn__state="done")
+            await listener.wait_for("turn", turn__id=turn.id, turn__state="done")
         await world.ask("nobody looks")
 
 
 async def test_nothing_is_read_for_streams_that_are_not_there(begin: Begin, database: Database) -> None:
     metered = MeteredDatabase(database)
     world = await begin(database=metered)
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         await world.ask("nobody looks")
         assert "view.details" not in metered.meters
         listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
-        async with listener.connected():
+        async with listener.connect():
             turn = await world.ask("somebody looks")
-            await listener.until("turn", turn__id=turn.id, turn__state="done")
+            await listener.wait_for("turn", turn__id=turn.id, turn__state="done")
         assert "view.details" in metered.meters
 
 
@@ -185,27 +185,27 @@ async def test_a_draft_is_told_in_steps_and_ends_as_its_message(begin: Begin) ->
         end,
     )
     world = await begin(agent=Scenes({"go": script}))
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
-        async with listener.connected():
+        async with listener.connect():
             receipt = await world.say("go")
             await pause.reached()
             await world.drafted(receipt, "hm first **bit**")
-            await listener.until("draft", part=1)
-            parts = reduced(listener.heard)["drafts"][receipt.turn]["parts"]
+            await listener.wait_for("draft", part=1)
+            parts = reduced(listener.events)["drafts"][receipt.turn]["parts"]
             assert [p["text"] for p in parts] == ["hm ", "first **bit**"]
             assert parts[1]["blocks"] == ["<p>first <strong>bit</strong></p>\n"]
             late = Listener(site.app, (await site.get(f"/api/sessions/{receipt.session}"))["cursor"])
             pause.go_on()
             await end.reached()
             await world.drafted(receipt, "second bit")
-            await listener.until("draft", text="second bit", fresh=True)
-            async with late.connected():
-                await late.until("draft", text="second bit", fresh=True)
+            await listener.wait_for("draft", text="second bit", fresh=True)
+            async with late.connect():
+                await late.wait_for("draft", text="second bit", fresh=True)
             end.go_on()
             await world.settle(receipt)
-            await listener.until("turn", turn__state="done")
-        assert reduced(listener.heard)["drafts"] == {}
+            await listener.wait_for("turn", turn__state="done")
+        assert reduced(listener.events)["drafts"] == {}
 
 
 async def test_a_draft_that_began_before_this_process_is_told_whole(begin: Begin) -> None:
@@ -214,30 +214,30 @@ async def test_a_draft_that_began_before_this_process_is_told_whole(begin: Begin
     receipt = await world.say("go")
     await pause.reached()
     await world.drafted(receipt, "so far, ")
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         listener = Listener(site.app, (await site.get(f"/api/sessions/{receipt.session}"))["cursor"])
-        async with listener.connected():
+        async with listener.connect():
             pause.go_on()
-            await listener.until("draft", fresh=True)
+            await listener.wait_for("draft", fresh=True)
             await world.drafted(receipt, "so far, and on")
             await listener.idle()
-            assert reduced(listener.heard)["drafts"][receipt.turn]["parts"][0]["text"] == "so far, and on"
+            assert reduced(listener.events)["drafts"][receipt.turn]["parts"][0]["text"] == "so far, and on"
 
 
 async def test_nobody_hears_of_what_is_not_theirs(world: World) -> None:
     async with (
-        opened(world.hub, world.clock, operator=viewer("bob")) as bobs,
-        opened(world.hub, world.clock, operator=viewer("ann")) as anns,
+        open_site(world.hub, world.clock, operator=viewer("bob")) as bobs,
+        open_site(world.hub, world.clock, operator=viewer("ann")) as anns,
     ):
         bob = Listener(bobs.app, (await bobs.get("/api/start"))["cursor"])
         ann = Listener(anns.app, bob.cursor)
-        async with bob.connected(), ann.connected():
+        async with bob.connect(), ann.connect():
             asked = await world.ask("for ann only", user="ann", chat="1")
             mine = await world.ask("for bob only", user="bob", chat="2")
-            await bob.until("turn", turn__id=mine.id, turn__state="done")
-            await ann.until("turn", turn__id=asked.id, turn__state="done")
-        assert {e["message"]["session"] for e in bob.of("message")} == {mine.session}
-        assert {e["message"]["session"] for e in ann.of("message")} == {asked.session}
+            await bob.wait_for("turn", turn__id=mine.id, turn__state="done")
+            await ann.wait_for("turn", turn__id=asked.id, turn__state="done")
+        assert {e["message"]["session"] for e in bob.of_type("message")} == {mine.session}
+        assert {e["message"]["session"] for e in ann.of_type("message")} == {asked.session}
         await bobs.problem(404, "GET", f"/api/sessions/{asked.session}")
         await bobs.problem(404, "GET", f"/api/messages/{asked.session}.1")
         await bobs.problem(404, "DELETE", f"/api/turns/{asked.id}")
@@ -252,10 +252,10 @@ async def test_a_cursor_that_is_too_old_is_told_so(world: World, site: Site) -> 
     await world.ask("two")
     now = world.clock.now()
     await world.write(changes.trim, before=now)
-    async with opened(world.hub, world.clock) as fresh:
+    async with open_site(world.hub, world.clock) as fresh:
         listener = Listener(fresh.app, cursor)
-        async with listener.connected():
-            told = await listener.until("expired")
+        async with listener.connect():
+            told = await listener.wait_for("expired")
     assert "open again" in told["detail"]
 
 
@@ -263,16 +263,16 @@ async def test_a_cursor_from_another_store_is_told_so(site: Site) -> None:
     listener = Listener(
         site.app, "999999999999.0" if "." in (await site.get("/api/start"))["cursor"] else "999999"
     )
-    async with listener.connected():
-        assert "older" in (await listener.until("expired"))["detail"]
+    async with listener.connect():
+        assert "older" in (await listener.wait_for("expired"))["detail"]
 
 
 async def test_streams_end_at_once_when_the_server_stops(world: World) -> None:
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
-        async with listener.connected():
+        async with listener.connect():
             await world.ask("hello")
-            await listener.until("turn", turn__state="done")
+            await listener.wait_for("turn", turn__state="done")
             site.web.close()
     assert listener.status == 200
 
@@ -315,15 +315,15 @@ class Flaky:
 async def test_a_failure_cuts_streams_and_skips_nothing(begin: Begin, database: Database) -> None:
     flaky = Flaky(database)
     world = await begin(database=flaky)
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
-        async with listener.connected():
+        async with listener.connect():
             await world.ask("first")
-            await listener.until("turn", turn__state="done")
+            await listener.wait_for("turn", turn__state="done")
             flaky.refuses = ["view.details"]
             turn = await world.ask("second")
-            assert await listener.cut(within=10)
-        async with listener.connected():
-            await listener.until("turn", turn__id=turn.id, turn__state="done")
-    ids = [e["message"]["id"] for e in listener.of("message")]
+            assert await listener.wait_closed(within=10)
+        async with listener.connect():
+            await listener.wait_for("turn", turn__id=turn.id, turn__state="done")
+    ids = [e["message"]["id"] for e in listener.of_type("message")]
     assert len(ids) == len(set(ids)) == 4

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.world import World, viewer
-from tests.web.site import HOST, KEY, PASSWORD, TOKEN, Listener, Site, opened
+from tests.web.site import HOST, KEY, PASSWORD, TOKEN, Listener, Site, open_site
 
 from keryx.core.errors import Invalid
 from keryx.surfaces.web import settings
@@ -21,7 +21,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 40
 
 
 async def test_without_credentials_nothing_but_health_and_sign_in_answers(world: World) -> None:
-    async with opened(world.hub, world.clock, token=TOKEN) as site:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
         for operation in OPERATIONS:
             if operation.role is not RequiredRole.NONE:
                 path = operation.path.replace("{", "").replace("}", "")
@@ -32,12 +32,12 @@ async def test_without_credentials_nothing_but_health_and_sign_in_answers(world:
         await site.problem(401, "GET", "/api/start", headers={"Cookie": "keryx=forged.cookie.value"})
         await site.problem(401, "GET", "/api/start", headers={"Authorization": "Bearer wrong"})
         await site.problem(401, "GET", "/api/start", headers={"Authorization": f"Basic {TOKEN}"})
-        assert (await site.ask("GET", "/api/start", headers=BEARER)).status_code == 200
+        assert (await site.request("GET", "/api/start", headers=BEARER)).status_code == 200
 
 
 async def test_a_token_is_exchanged_for_a_cookie_that_can_be_revoked(world: World) -> None:
-    async with opened(world.hub, world.clock, token=TOKEN) as site:
-        answer = await site.ask(
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
+        answer = await site.request(
             "POST", "/api/sign-in", json={"secret": TOKEN}, headers={"User-Agent": "Browser 1"}
         )
         assert answer.json()["signed_in"] is True
@@ -52,7 +52,7 @@ async def test_a_token_is_exchanged_for_a_cookie_that_can_be_revoked(world: Worl
 
 
 async def test_signing_out_ends_the_cookie(world: World) -> None:
-    async with opened(world.hub, world.clock, token=TOKEN) as site:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
         await site.post("/api/sign-in", {"secret": TOKEN})
         value = site.client.cookies["keryx"]
         await site.post("/api/sign-out")
@@ -60,7 +60,7 @@ async def test_signing_out_ends_the_cookie(world: World) -> None:
 
 
 async def test_a_sign_in_runs_out_and_its_secret_is_not_in_the_store(world: World) -> None:
-    async with opened(world.hub, world.clock, token=TOKEN) as site:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
         await site.post("/api/sign-in", {"secret": TOKEN})
         id_, secret, _ = site.client.cookies["keryx"].split(".")
         rows = await world.read(lambda tx: tx.rows("select * from sign_ins"))
@@ -71,22 +71,22 @@ async def test_a_sign_in_runs_out_and_its_secret_is_not_in_the_store(world: Worl
 
 
 async def test_guessing_the_token_is_slowed_down(world: World) -> None:
-    async with opened(world.hub, world.clock, token=TOKEN) as site:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
         for _ in range(10):
             await site.problem(401, "POST", "/api/sign-in", json={"secret": "guess"})
-        answer = await site.ask("POST", "/api/sign-in", json={"secret": TOKEN})
+        answer = await site.request("POST", "/api/sign-in", json={"secret": TOKEN})
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) > 0
         world.advance(61)
-        assert (await site.ask("POST", "/api/sign-in", json={"secret": TOKEN})).status_code == 200
+        assert (await site.request("POST", "/api/sign-in", json={"secret": TOKEN})).status_code == 200
 
 
 async def test_a_password_signs_in_as_a_token_does(world: World) -> None:
     kept = settings.hash_password(PASSWORD)
-    async with opened(world.hub, world.clock, token=TOKEN, password=kept) as site:
+    async with open_site(world.hub, world.clock, token=TOKEN, password=kept) as site:
         assert (await site.post("/api/sign-in", {"secret": PASSWORD}))["signed_in"] is True
         assert (await site.get("/api/start"))["who"]["operator"] is True
-    async with opened(world.hub, world.clock, password=kept) as site:
+    async with open_site(world.hub, world.clock, password=kept) as site:
         for given in (PASSWORD, kept):
             await site.problem(401, "GET", "/api/start", headers={"Authorization": f"Bearer {given}"})
         for given in ("wrong", PASSWORD.upper(), kept, "x" * 1000):
@@ -97,28 +97,28 @@ async def test_a_password_signs_in_as_a_token_does(world: World) -> None:
 
 
 async def test_guesses_of_a_password_count_before_they_are_judged(world: World) -> None:
-    async with opened(world.hub, world.clock, password=settings.hash_password(PASSWORD)) as site:
-        guesses = [site.ask("POST", "/api/sign-in", json={"secret": f"guess {n}"}) for n in range(25)]
+    async with open_site(world.hub, world.clock, password=settings.hash_password(PASSWORD)) as site:
+        guesses = [site.request("POST", "/api/sign-in", json={"secret": f"guess {n}"}) for n in range(25)]
         codes = [answer.status_code for answer in await asyncio.gather(*guesses)]
         assert sorted(codes) == [401] * 10 + [429] * 15
 
 
 async def test_those_who_sign_in_often_do_not_wait(world: World) -> None:
-    async with opened(world.hub, world.clock, token=TOKEN) as site:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
         for _ in range(30):
             await site.post("/api/sign-in", {"secret": TOKEN})
 
 
 async def test_a_revoked_browser_hears_nothing_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keryx.surfaces.web.stream.endpoint.HEARTBEAT_SECONDS", 0.01)
-    async with opened(world.hub, world.clock, token=TOKEN) as site:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
         await site.post("/api/sign-in", {"secret": TOKEN})
         start = await site.get("/api/start")
         cookie = {"cookie": f"keryx={site.client.cookies['keryx']}"}
         listener = Listener(site.app, start["cursor"], headers=cookie)
-        async with listener.connected():
+        async with listener.connect():
             await site.post("/api/sign-out")
-            assert await listener.cut(within=10)
+            assert await listener.wait_closed(within=10)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,15 @@ async def test_a_foreign_host_is_refused(site: Site, host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:7337", "[::1]:7337", "LOCALHOST", "192.168.1.5:80"])
 async def test_addresses_and_localhost_are_let_through(site: Site, host: str) -> None:
-    assert (await site.ask("GET", "/api/start", headers={"Host": host})).status_code == 200
+    assert (await site.request("GET", "/api/start", headers={"Host": host})).status_code == 200
 
 
 async def test_a_configured_name_is_let_through(world: World) -> None:
-    async with opened(world.hub, world.clock, hosts=("keryx.example.org",)) as site:
+    async with open_site(world.hub, world.clock, hosts=("keryx.example.org",)) as site:
         own = {"Host": "keryx.example.org", "Origin": "https://keryx.example.org"}
-        assert (await site.ask("POST", "/api/sessions", json={"text": "x"}, headers=own)).status_code == 201
+        assert (
+            await site.request("POST", "/api/sessions", json={"text": "x"}, headers=own)
+        ).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -158,12 +160,12 @@ async def test_a_foreign_page_can_neither_change_nor_listen(site: Site, headers:
 
 async def test_the_own_page_may(site: Site) -> None:
     own = {"Origin": f"http://{HOST}", "Sec-Fetch-Site": "same-origin"}
-    assert (await site.ask("POST", "/api/sessions", json={"text": "x"}, headers=own)).status_code == 201
+    assert (await site.request("POST", "/api/sessions", json={"text": "x"}, headers=own)).status_code == 201
 
 
 async def test_every_answer_has_safe_headers(site: Site) -> None:
     for path in ("/api/start", "/api/nothing", "/healthz", "/", "/api/sessions/x"):
-        headers = (await site.ask("GET", path)).headers
+        headers = (await site.request("GET", path)).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
@@ -172,19 +174,19 @@ async def test_every_answer_has_safe_headers(site: Site) -> None:
 
 
 async def test_only_the_operator_sees_settings_and_lets_people_in(world: World) -> None:
-    async with opened(world.hub, world.clock, operator=viewer("ann")) as site:
+    async with open_site(world.hub, world.clock, operator=viewer("ann")) as site:
         for method, path in (("GET", "/api/settings"), ("GET", "/api/pairing"), ("POST", "/api/pairing")):
             await site.problem(403, method, path, json={"platform": "fake", "code": "x"})
 
 
 async def test_files_are_kept_shown_and_cannot_run(world: World) -> None:
-    async with opened(world.hub, world.clock) as site:
-        picture = (await site.ask("POST", "/api/media?name=a.png", content=PNG)).json()
+    async with open_site(world.hub, world.clock) as site:
+        picture = (await site.request("POST", "/api/media?name=a.png", content=PNG)).json()
         assert (picture["kind"], picture["mime"]) == ("image", "image/png")
         sent = await site.post("/api/sessions", {"text": "look", "media": [picture["media"]]})
         shown = (await site.get(f"/api/sessions/{sent['session']}"))["messages"][0]["parts"]
         assert [p["type"] for p in shown] == ["text", "media"]
-        answer = await site.ask("GET", picture["url"])
+        answer = await site.request("GET", picture["url"])
         assert answer.content == PNG
         assert answer.headers["content-type"] == "image/png"
         assert answer.headers["content-disposition"].startswith("inline")
@@ -193,14 +195,14 @@ async def test_files_are_kept_shown_and_cannot_run(world: World) -> None:
         page = b"<script>alert(1)</script>"
         for kind in ("text/html", "image/svg+xml", "image/png"):
             name = '%22%0d%0aX: y;.html"'
-            upload = await site.ask(
+            upload = await site.request(
                 "POST", "/api/media", params={"name": name}, content=page, headers={"Content-Type": kind}
             )
-            hostile = await site.ask("GET", upload.json()["url"])
+            hostile = await site.request("GET", upload.json()["url"])
             assert hostile.headers["content-type"] == "application/octet-stream"
             assert hostile.headers["content-disposition"].startswith("attachment")
             assert "\n" not in hostile.headers["content-disposition"]
-    async with opened(world.hub, world.clock, operator=viewer("eve")) as eves:
+    async with open_site(world.hub, world.clock, operator=viewer("eve")) as eves:
         await eves.problem(404, "GET", picture["url"])
         await eves.problem(404, "POST", "/api/sessions", json={"text": "x", "media": [picture["media"]]})
 

@@ -4,7 +4,7 @@ import asyncio
 
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Scenes, World
-from tests.web.site import Listener, Site, opened
+from tests.web.site import Listener, Site, open_site
 
 from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import Refused
@@ -123,11 +123,11 @@ async def test_a_question_is_answered_from_the_page(begin: Begin) -> None:
         )
 
     world = await begin(agent=Scenes({"go": (ask, TextDelta("done"))}))
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
-        async with listener.connected():
+        async with listener.connect():
             receipt = await world.say("go")
-            asked = (await listener.until("question", question__state="open"))["question"]
+            asked = (await listener.wait_for("question", question__state="open"))["question"]
             assert (asked["title"], asked["detail"]) == ("May I?", "rm -r /tmp/x")
             assert (await site.get("/api/turns"))["turns"][0]["question"]["id"] == asked["id"]
             assert (await site.get(f"/api/sessions/{receipt.session}"))["questions"][0]["id"] == asked["id"]
@@ -137,7 +137,7 @@ async def test_a_question_is_answered_from_the_page(begin: Begin) -> None:
             given = await site.post(f"/api/questions/{asked['id']}/answer", {"answer": "allow"})
             assert given["state"] == "answered"
             await world.settle(receipt)
-            await listener.until("question", question__state="answered")
+            await listener.wait_for("question", question__state="answered")
         assert answers == ["allow"]
         await site.problem(409, "POST", f"/api/questions/{asked['id']}/answer", json={"answer": "deny"})
 
@@ -145,14 +145,14 @@ async def test_a_question_is_answered_from_the_page(begin: Begin) -> None:
 async def test_a_page_is_told_that_the_editor_which_asked_is_gone(world: World) -> None:
     zed = world.node
     await world.start()
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
-        async with listener.connected():
+        async with listener.connect():
             await world.say("!ask rm x", pin=zed.service.worker.id)
-            asked = (await listener.until("question", question__state="open"))["question"]
+            asked = (await listener.wait_for("question", question__state="open"))["question"]
             assert "note" not in asked
             await zed.crash()
-            await world.flow(listener.until("question", question__note=ASKER_GONE_NOTE))
+            await world.flow(listener.wait_for("question", question__note=ASKER_GONE_NOTE))
             assert (await site.get("/api/questions"))["questions"][0]["note"] == ASKER_GONE_NOTE
 
 

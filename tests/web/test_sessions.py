@@ -2,7 +2,7 @@
 
 from tests.engine.conftest import Begin
 from tests.engine.world import Pause, Scenes, World
-from tests.web.site import Site, opened
+from tests.web.site import Site, open_site
 
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
@@ -163,7 +163,7 @@ async def test_a_busy_conversation_shows_its_draft_queue_and_steps(begin: Begin)
         pause,
     )
     world = await begin(agent=Scenes({"work": script}))
-    async with opened(world.hub, world.clock) as site:
+    async with open_site(world.hub, world.clock) as site:
         sent = await site.post("/api/sessions", {"text": "work now"})
         await pause.reached()
         waiting = await site.post(f"/api/sessions/{sent['session']}/messages", {"text": "and then?"})
@@ -225,7 +225,7 @@ async def test_a_conversation_is_exported(site: Site, world: World) -> None:
         ("html", "<!doctype html>"),
         ("jsonl", '{"record"'),
     ):
-        answer = await site.ask("GET", f"/api/sessions/{session}/export?format={kind}")
+        answer = await site.request("GET", f"/api/sessions/{session}/export?format={kind}")
         assert answer.text.startswith(begins)
         assert answer.headers["content-disposition"].startswith("attachment;")
         assert "sandbox" in answer.headers["content-security-policy"]
@@ -234,7 +234,7 @@ async def test_a_conversation_is_exported(site: Site, world: World) -> None:
 async def test_odd_text_survives_the_way_in_and_out(site: Site, world: World) -> None:
     text = "lone \ud83d surrogate, nul \x00, \u202eright to left, 👩‍👩‍👧‍👦"
     body = '{"text": "lone \\ud83d surrogate, nul \\u0000, \\u202eright to left, 👩‍👩‍👧‍👦"}'.encode()
-    answer = await site.ask("POST", "/api/sessions", content=body)
+    answer = await site.request("POST", "/api/sessions", content=body)
     assert answer.status_code == 201
     found = await site.get(f"/api/sessions/{answer.json()['session']}")
     assert found["messages"][0]["parts"][0]["text"] == text
