@@ -10,7 +10,7 @@ LONG = "w" * 1600
 REFUSED = Refusal(status=400, message="no summaries today")
 
 
-def connected(home: Path, endpoint: Endpoint) -> Cli:
+def connect(home: Path, endpoint: Endpoint) -> Cli:
     home.mkdir()
     (home / "keryx.toml").write_text(
         f'[[models]]\nname = "m"\nbase_url = "{endpoint.base_url}"\nid = "{MODEL}"\nkey = "env:TEST_KEY"\n'
@@ -24,7 +24,7 @@ def test_the_terminal_lists_and_exports_show_the_marker_with_its_summary(
     tmp_path: Path, telling: str
 ) -> None:
     with Endpoint(answer(LONG), answer(LONG), answer("We spoke of w."), answer("Third.")) as endpoint:
-        keryx = connected(tmp_path / "home", endpoint)
+        keryx = connect(tmp_path / "home", endpoint)
         said = keryx.ok("chat", stdin=telling)
         assert said.out == f"{LONG}\n{LONG}\nThird.\n"
         assert "summed up to make room" in said.err and "We spoke of w." in said.err
@@ -44,7 +44,7 @@ def test_the_terminal_lists_and_exports_show_the_marker_with_its_summary(
 
 def test_the_terminal_shows_a_compaction_that_failed(tmp_path: Path) -> None:
     with Endpoint(answer(LONG), answer(LONG), REFUSED, answer("Third.")) as endpoint:
-        keryx = connected(tmp_path / "home", endpoint)
+        keryx = connect(tmp_path / "home", endpoint)
         said = keryx.ok("chat", stdin="one\ntwo\nthree\nfour\n")
     assert said.out.splitlines()[-2:] == ["Third.", "Third."]
     assert said.err.count("The conversation could not be compacted: ") == 1

@@ -29,7 +29,7 @@ def keryx(tmp_path: Path) -> Cli:
 def test_a_kill_in_mid_answer_keeps_what_was_said_and_the_question_is_answered_whole(keryx: Cli) -> None:
     with keryx.serving() as node:
         session = str(keryx.json("send", QUESTION)["session"])
-        shown = drafted(node.address, session)
+        shown = read_draft(node.address, session)
         node.process.kill()
         node.process.wait()
     with keryx.serving():
@@ -79,7 +79,7 @@ def test_the_terminal_shows_the_answer_as_it_grows_and_stops_it_in_the_middle(ke
     assert len(text(answer).split()) > 3
 
 
-def drafted(address: str, session: str) -> str:
+def read_draft(address: str, session: str) -> str:
     """What the model has said in mid-answer, once it is some words."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:

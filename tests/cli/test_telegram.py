@@ -27,7 +27,7 @@ def keryx(tmp_path: Path, telegram: FakeTelegram) -> Cli:
     )
 
 
-def seen(telegram: FakeTelegram, *texts: str, chat: int = 7) -> bool:
+def has_texts(telegram: FakeTelegram, *texts: str, chat: int = 7) -> bool:
     return telegram.wait_for(lambda: telegram.texts(chat) == list(texts), 30)
 
 
@@ -38,13 +38,13 @@ def sessions(keryx: Cli) -> list[dict[str, Any]]:
 def test_a_person_talks_and_a_killed_node_forgets_nothing(keryx: Cli, telegram: FakeTelegram) -> None:
     with keryx.serving() as node:
         telegram.say("one")
-        assert seen(telegram, "one"), telegram.texts()
+        assert has_texts(telegram, "one"), telegram.texts()
         keryx.until("sent", "deliveries", "list", "--state", "sent")
         node.process.kill()
         node.process.wait()
     telegram.say("two")
     with keryx.serving():
-        assert seen(telegram, "one", "two"), telegram.texts()
+        assert has_texts(telegram, "one", "two"), telegram.texts()
     assert len(sessions(keryx)) == 1
 
 
@@ -75,11 +75,11 @@ def test_a_picture_is_kept_and_a_lost_one_is_told_of(keryx: Cli, telegram: FakeT
 def test_a_group_that_becomes_a_supergroup_goes_on(keryx: Cli, telegram: FakeTelegram) -> None:
     with keryx.serving():
         telegram.say("@keryx_bot one", chat=-50, user=7, entities=MENTION)
-        assert seen(telegram, "one", chat=-50)
+        assert has_texts(telegram, "one", chat=-50)
         telegram.moved[-50] = -100500
         telegram.say(None, chat=-50, user=7, migrate_to_chat_id=-100500)
         telegram.say("@keryx_bot two", chat=-100500, user=7, entities=MENTION)
-        assert seen(telegram, "two", chat=-100500)
+        assert has_texts(telegram, "two", chat=-100500)
     assert len(sessions(keryx)) == 1
 
 

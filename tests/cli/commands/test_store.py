@@ -42,46 +42,46 @@ def shell(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture
-def spoken(shell: Shell) -> Shell:
+def used_shell(shell: Shell) -> Shell:
     shell("send", "hello from Ann", "--wait")
     return shell
 
 
 def test_an_export_comes_back_into_another_home(
-    spoken: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    used_shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "all.jsonl"
-    written = spoken.json("sessions", "export", "--all", "--output", str(file))
+    written = used_shell.json("sessions", "export", "--all", "--output", str(file))
     assert (written["sessions"], written["messages"], written["format"]) == (1, 2, "jsonl")
     assert file.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("KERYX_HOME", str(tmp_path / "other"))
-    assert spoken.json("sessions", "import", str(file))["created"] == 1
-    assert "unchanged" in spoken("sessions", "import", str(file))
-    assert "hello from Ann" in spoken("sessions", "show", "hello from Ann")
-    assert "in order" in spoken("verify")
+    assert used_shell.json("sessions", "import", str(file))["created"] == 1
+    assert "unchanged" in used_shell("sessions", "import", str(file))
+    assert "hello from Ann" in used_shell("sessions", "show", "hello from Ann")
+    assert "in order" in used_shell("verify")
 
 
 @pytest.mark.parametrize(
     ("name", "begins"), [("x.html", "<!doctype html>"), ("x.md", "# hello"), ("x.jsonl", '{"record"')]
 )
 def test_the_name_of_the_file_chooses_the_format(
-    spoken: Shell, tmp_path: Path, name: str, begins: str
+    used_shell: Shell, tmp_path: Path, name: str, begins: str
 ) -> None:
-    spoken("sessions", "export", "hello from Ann", "--output", str(tmp_path / name))
+    used_shell("sessions", "export", "hello from Ann", "--output", str(tmp_path / name))
     assert (tmp_path / name).read_text().startswith(begins)
 
 
 def test_an_export_comes_through_a_pipe(
-    spoken: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    used_shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = spoken("sessions", "export", "--all", "--output", "-")
+    text = used_shell("sessions", "export", "--all", "--output", "-")
     monkeypatch.setenv("KERYX_HOME", str(tmp_path / "other"))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert spoken.json("sessions", "import", "-")["created"] == 1
+    assert used_shell.json("sessions", "import", "-")["created"] == 1
 
 
-def test_an_export_goes_to_stdout(spoken: Shell) -> None:
-    assert spoken("sessions", "export", "--all", "--format", "md").startswith("# hello from Ann")
+def test_an_export_goes_to_stdout(used_shell: Shell) -> None:
+    assert used_shell("sessions", "export", "--all", "--format", "md").startswith("# hello from Ann")
 
 
 @pytest.mark.parametrize(
@@ -95,40 +95,40 @@ def test_an_export_goes_to_stdout(spoken: Shell) -> None:
         (("import", "/nowhere.jsonl"), 2),
     ],
 )
-def test_wrong_use_is_refused(spoken: Shell, arguments: tuple[str, ...], code: int) -> None:
-    assert spoken("sessions", *arguments, code=code).startswith("keryx: ")
+def test_wrong_use_is_refused(used_shell: Shell, arguments: tuple[str, ...], code: int) -> None:
+    assert used_shell("sessions", *arguments, code=code).startswith("keryx: ")
 
 
-def test_what_an_import_leaves_out_is_said(spoken: Shell, tmp_path: Path) -> None:
+def test_what_an_import_leaves_out_is_said(used_shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "all.jsonl"
-    spoken("sessions", "export", "--all", "--output", str(file))
+    used_shell("sessions", "export", "--all", "--output", str(file))
     file.write_text(file.read_text() + "garbage\n")
-    assert "line 7: this is not JSON" in spoken("sessions", "import", str(file), code=1)
+    assert "line 7: this is not JSON" in used_shell("sessions", "import", str(file), code=1)
 
 
-def test_verify_names_what_is_wrong(spoken: Shell) -> None:
-    assert spoken.json("verify")["problems"] == []
-    data = bytearray(_settled(spoken))
+def test_verify_names_what_is_wrong(used_shell: Shell) -> None:
+    assert used_shell.json("verify")["problems"] == []
+    data = bytearray(_settled(used_shell))
     data[4096 * 3 : 4096 * 4] = b"\xff" * 4096
-    spoken.store.write_bytes(bytes(data))
-    assert spoken.json("verify", code=1)["problems"]
-    assert "Traceback" not in spoken("verify", code=1)
+    used_shell.store.write_bytes(bytes(data))
+    assert used_shell.json("verify", code=1)["problems"]
+    assert "Traceback" not in used_shell("verify", code=1)
 
 
-def test_verify_names_a_file_that_is_cut_short_once(spoken: Shell) -> None:
-    spoken.store.write_bytes(_settled(spoken)[:60_000])
-    (problem,) = spoken.json("verify", code=1)["problems"]
+def test_verify_names_a_file_that_is_cut_short_once(used_shell: Shell) -> None:
+    used_shell.store.write_bytes(_settled(used_shell)[:60_000])
+    (problem,) = used_shell.json("verify", code=1)["problems"]
     assert "malformed" in problem["text"]
 
 
-def test_a_damaged_search_index_is_no_loss_and_is_built_again(spoken: Shell) -> None:
-    spoken("sessions", "search", "x")
-    for file in spoken.home.glob("keryx-search.db*"):
+def test_a_damaged_search_index_is_no_loss_and_is_built_again(used_shell: Shell) -> None:
+    used_shell("sessions", "search", "x")
+    for file in used_shell.home.glob("keryx-search.db*"):
         file.write_text("no index")
-    told = spoken("verify", code=1)
+    told = used_shell("verify", code=1)
     assert "keryx store reindex" in told and "restore a backup" not in told
-    assert "The search index has" in spoken("store", "reindex")
-    assert "in order" in spoken("verify")
+    assert "The search index has" in used_shell("store", "reindex")
+    assert "in order" in used_shell("verify")
 
 
 def test_verify_of_nothing_says_so_and_makes_nothing(shell: Shell) -> None:
@@ -136,60 +136,60 @@ def test_verify_of_nothing_says_so_and_makes_nothing(shell: Shell) -> None:
     assert not shell.store.exists()
 
 
-def test_a_backup_is_restored(spoken: Shell, tmp_path: Path) -> None:
+def test_a_backup_is_restored(used_shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "b.db"
-    assert spoken.json("backup", str(file))["size"] == file.stat().st_size
-    assert "is there already" in spoken("backup", str(file), code=2)
-    spoken("send", "later", "--wait")
-    assert "--force" in spoken("restore", str(file), code=4)
-    aside = spoken.json("restore", str(file), "--force")["aside"]
+    assert used_shell.json("backup", str(file))["size"] == file.stat().st_size
+    assert "is there already" in used_shell("backup", str(file), code=2)
+    used_shell("send", "later", "--wait")
+    assert "--force" in used_shell("restore", str(file), code=4)
+    aside = used_shell.json("restore", str(file), "--force")["aside"]
     assert Path(aside).exists()
-    assert spoken.json("sessions", "stats")["messages"] == 2
+    assert used_shell.json("sessions", "stats")["messages"] == 2
 
 
-def test_a_restore_is_refused_while_keryx_serves(spoken: Shell, tmp_path: Path) -> None:
+def test_a_restore_is_refused_while_keryx_serves(used_shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "b.db"
-    spoken("backup", str(file))
-    with Path(f"{spoken.store}.serve-lock").open("a+") as lock:
+    used_shell("backup", str(file))
+    with Path(f"{used_shell.store}.serve-lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "keryx serve" in spoken("restore", str(file), "--force", code=4)
+        assert "keryx serve" in used_shell("restore", str(file), "--force", code=4)
 
 
-def test_a_damaged_backup_is_not_restored(spoken: Shell, tmp_path: Path) -> None:
+def test_a_damaged_backup_is_not_restored(used_shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "b.db"
-    spoken("backup", str(file))
+    used_shell("backup", str(file))
     file.write_bytes(file.read_bytes()[:-1])
-    before = spoken.store.read_bytes()
-    spoken("restore", str(file), "--force", code=5)
-    assert spoken.store.read_bytes() == before
+    before = used_shell.store.read_bytes()
+    used_shell("restore", str(file), "--force", code=5)
+    assert used_shell.store.read_bytes() == before
 
 
 def test_a_store_is_copied_to_postgresql_and_back(
-    spoken: Shell, tmp_path: Path, postgres: str, schema: str, monkeypatch: pytest.MonkeyPatch
+    used_shell: Shell, tmp_path: Path, postgres: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = _own_schema(postgres, schema)
-    tables = spoken.json("store", "copy", str(spoken.store), address)["tables"]
+    tables = used_shell.json("store", "copy", str(used_shell.store), address)["tables"]
     assert {t["table"]: t["rows"] for t in tables}["messages"] == 2
-    assert "not empty" in spoken("store", "copy", str(spoken.store), address, code=4)
+    assert "not empty" in used_shell("store", "copy", str(used_shell.store), address, code=4)
     back = tmp_path / "back.db"
-    assert "Everything has arrived" in spoken("store", "copy", address, str(back))
+    assert "Everything has arrived" in used_shell("store", "copy", address, str(back))
     monkeypatch.setenv("KERYX_DATABASE", address)
-    assert "in order" in spoken("verify")
+    assert "in order" in used_shell("verify")
     backup = tmp_path / "b.db"
-    spoken("backup", str(backup))
-    assert "not empty" in spoken("restore", str(backup), code=4)
-    assert "PostgreSQL" not in spoken("doctor")
+    used_shell("backup", str(backup))
+    assert "not empty" in used_shell("restore", str(backup), code=4)
+    assert "PostgreSQL" not in used_shell("doctor")
 
 
-def test_stats_count_what_is_there(spoken: Shell) -> None:
-    found = spoken.json("sessions", "stats")
+def test_stats_count_what_is_there(used_shell: Shell) -> None:
+    found = used_shell.json("sessions", "stats")
     assert (found["sessions"], found["messages"], found["turns"]) == (1, 2, {"done": 1})
     assert found["busiest"][0]["title"] == "hello from Ann"
-    assert "hello from Ann" in spoken("sessions", "stats")
+    assert "hello from Ann" in used_shell("sessions", "stats")
 
 
-def test_the_doctor_finds_a_healthy_installation_healthy(spoken: Shell) -> None:
-    found = spoken.json("doctor")
+def test_the_doctor_finds_a_healthy_installation_healthy(used_shell: Shell) -> None:
+    found = used_shell.json("doctor")
     assert found["healthy"]
     assert {f["name"] for f in found["findings"]} >= {
         "python",
@@ -211,29 +211,29 @@ def test_the_doctor_finds_a_healthy_installation_healthy(spoken: Shell) -> None:
         ("port = ", "cannot be read"),
     ],
 )
-def test_the_doctor_names_wrong_settings(spoken: Shell, config: str, text: str) -> None:
-    (spoken.home / "keryx.toml").write_text(config)
-    assert text in spoken("doctor", code=1)
+def test_the_doctor_names_wrong_settings(used_shell: Shell, config: str, text: str) -> None:
+    (used_shell.home / "keryx.toml").write_text(config)
+    assert text in used_shell("doctor", code=1)
 
 
 def test_the_doctor_names_a_variable_that_means_nothing(
-    spoken: Shell, monkeypatch: pytest.MonkeyPatch
+    used_shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERYX_PROT", "1")
-    assert "did you mean KERYX_PORT" in spoken("doctor")
+    assert "did you mean KERYX_PORT" in used_shell("doctor")
 
 
-def test_the_doctor_sees_rights_and_damage(spoken: Shell) -> None:
-    spoken.home.chmod(0o755)
-    assert "chmod 700" in spoken("doctor")
-    spoken.store.write_bytes(b"damage" * 5000)
-    assert "problem  store" in spoken("doctor", code=1)
+def test_the_doctor_sees_rights_and_damage(used_shell: Shell) -> None:
+    used_shell.home.chmod(0o755)
+    assert "chmod 700" in used_shell("doctor")
+    used_shell.store.write_bytes(b"damage" * 5000)
+    assert "problem  store" in used_shell("doctor", code=1)
 
 
-def test_the_doctor_sees_work_that_nobody_does(spoken: Shell) -> None:
-    spoken("send", "and nobody answers")
-    _age(spoken.store)
-    out = spoken("doctor", code=1)
+def test_the_doctor_sees_work_that_nobody_does(used_shell: Shell) -> None:
+    used_shell("send", "and nobody answers")
+    _age(used_shell.store)
+    out = used_shell("doctor", code=1)
     assert "nobody answers, and something waits" in out
     assert "1 turns wait" in out
 

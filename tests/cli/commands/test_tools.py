@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cli.driver import Cli
 
-SERVER = Path(__file__).parents[1] / "agents" / "tool_server.py"
+SERVER = Path(__file__).parents[2] / "agents" / "tool_server.py"
 FILE = f"""
 [[tools]]
 name = "test"

@@ -12,7 +12,7 @@ from tests.fakes.matrix import FakeMatrix
 from keryx.cli import settings_file
 from keryx.core.errors import Invalid
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "how-to" / "matrix.md"
 
 

@@ -11,15 +11,15 @@ from tests.cli.driver import Cli, command
 
 
 @pytest.fixture
-def told(keryx: Cli) -> Cli:
+def used_keryx(keryx: Cli) -> Cli:
     keryx.session("the hotel in oslo costs 90 crowns")
     return keryx
 
 
 @pytest.fixture
-async def client(told: Cli, tmp_path: Path) -> AsyncIterator[Client]:
+async def client(used_keryx: Cli, tmp_path: Path) -> AsyncIterator[Client]:
     program, *arguments = command("mcp")
-    started = StdioServerParameters(command=program, args=arguments, env=told.environment())
+    started = StdioServerParameters(command=program, args=arguments, env=used_keryx.environment())
     with (tmp_path / "errors").open("w") as errors:
         async with Client(stdio_client(started, errors)) as opened:
             yield opened

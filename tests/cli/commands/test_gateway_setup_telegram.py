@@ -10,7 +10,7 @@ import pytest
 from tests.cli.driver import Cli
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "telegram.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "telegram.md").read_text(encoding="utf-8")
 SETUP = ("gateway", "setup", "telegram")
 _CODE = re.compile(r"approve telegram ([A-Z0-9]{8})")
 

@@ -25,7 +25,7 @@ def node(keryx: Cli, platform: Platform) -> Iterator[Node]:
         yield node
 
 
-def shown(platform: Platform, count: int) -> list[str]:
+def wait_for_texts(platform: Platform, count: int) -> list[str]:
     """What a person sees, without what a killed node had to repeat."""
 
     def texts() -> list[str]:
@@ -37,7 +37,7 @@ def shown(platform: Platform, count: int) -> list[str]:
 
 def test_a_stranger_is_let_in_by_code_and_sent_away_again(keryx: Cli, platform: Platform, node: Node) -> None:
     platform.say("42", "hello?", user="ann")
-    found = re.search(r"keryx (pairing approve fake [A-Z2-9]{8})\n", shown(platform, 1)[0])
+    found = re.search(r"keryx (pairing approve fake [A-Z2-9]{8})\n", wait_for_texts(platform, 1)[0])
     assert found
     node.kill()
     waiting = keryx.json("pairing", "list")["waiting"]
@@ -47,14 +47,14 @@ def test_a_stranger_is_let_in_by_code_and_sent_away_again(keryx: Cli, platform: 
     assert "ann may talk on fake now" in keryx.ok(*found[1].split()).out
     node.start()
     platform.say("42", "hello again", user="ann")
-    assert shown(platform, 3)[1:] == [
+    assert wait_for_texts(platform, 3)[1:] == [
         "You are in. Say something, or /help lists the commands.",
         "hello again",
     ]
     assert "in since" in keryx.ok("pairing").out
     keryx.ok("pairing", "revoke", "fake", "ann")
     platform.say("42", "and now?", user="ann")
-    assert "keryx pairing approve" in shown(platform, 4)[-1]
+    assert "keryx pairing approve" in wait_for_texts(platform, 4)[-1]
     assert keryx.json("pairing", "deny", "fake", "ann")["result"] == "Forgotten."
     assert keryx("pairing", "deny", "fake", "ann").code == 3
     assert keryx.ok("pairing", "clear").out == "0 forgotten.\n"

@@ -26,7 +26,7 @@ def read(home: Path, text: str, **variables: str) -> config.Settings:
     return config.read({"KERYX_HOME": str(home), **variables})
 
 
-def reading(
+def build_turn_input(
     *, profile: str = "default", agent: str | None = None, source: Source = Source(platform="web", chat="1")
 ) -> TurnInput:
     session = Session(
@@ -57,11 +57,11 @@ agent = "two"
 async def test_the_session_goes_before_its_profile_and_that_before_the_default(tmp_path: Path) -> None:
     settings = read(tmp_path, THREE)
     async with agent_registry.open_agents(settings, ToolSets({}, rules={}), SystemClock()) as agents:
-        assert isinstance(agents.choose(reading()), EchoAgent)
-        assert isinstance(agents.choose(reading(profile="work")), AcpAgent)
-        assert isinstance(agents.choose(reading(profile="work", agent="one")), EchoAgent)
+        assert isinstance(agents.choose(build_turn_input()), EchoAgent)
+        assert isinstance(agents.choose(build_turn_input(profile="work")), AcpAgent)
+        assert isinstance(agents.choose(build_turn_input(profile="work", agent="one")), EchoAgent)
         with pytest.raises(AgentFailed, match="no agent 'gone' any more"):
-            agents.choose(reading(agent="gone"))
+            agents.choose(build_turn_input(agent="gone"))
 
 
 async def test_the_place_goes_before_the_profile_and_its_most_specific_rule_counts(tmp_path: Path) -> None:
@@ -75,14 +75,14 @@ async def test_the_place_goes_before_the_profile_and_its_most_specific_rule_coun
         return Source(platform="telegram", chat=chat, thread=thread)
 
     async with agent_registry.open_agents(settings, ToolSets({}, rules={}), SystemClock()) as agents:
-        two = agents.choose(reading(agent="two"))
-        three = agents.choose(reading(agent="three"))
-        assert agents.choose(reading(source=at("1"))) is two
-        assert agents.choose(reading(source=at("-42"))) is three
-        assert agents.choose(reading(source=at("-42", "7"))) is two
-        assert agents.choose(reading(source=at("-42"), profile="work")) is three
-        assert agents.choose(reading(source=at("-42"), agent="two")) is two
-        assert isinstance(agents.choose(reading()), EchoAgent)
+        two = agents.choose(build_turn_input(agent="two"))
+        three = agents.choose(build_turn_input(agent="three"))
+        assert agents.choose(build_turn_input(source=at("1"))) is two
+        assert agents.choose(build_turn_input(source=at("-42"))) is three
+        assert agents.choose(build_turn_input(source=at("-42", "7"))) is two
+        assert agents.choose(build_turn_input(source=at("-42"), profile="work")) is three
+        assert agents.choose(build_turn_input(source=at("-42"), agent="two")) is two
+        assert isinstance(agents.choose(build_turn_input()), EchoAgent)
 
 
 def test_an_agent_may_be_written_in_place(tmp_path: Path) -> None:

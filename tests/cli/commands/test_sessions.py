@@ -6,12 +6,12 @@ import pytest
 from tests.cli.driver import Cli
 
 
-def listed(keryx: Cli, *arguments: str) -> list[str]:
+def list_titles(keryx: Cli, *arguments: str) -> list[str]:
     found = keryx.json("sessions", "list", *arguments)
     return [entry["session"]["title"] for entry in found["sessions"]]
 
 
-def shown(keryx: Cli, ref: str) -> list[dict[str, Any]]:
+def show_messages(keryx: Cli, ref: str) -> list[dict[str, Any]]:
     return list(keryx.json("sessions", "show", ref, "--all")["messages"])
 
 
@@ -44,18 +44,18 @@ def test_filters(keryx: Cli) -> None:
     keryx.ok("sessions", "pin", pinned)
     keryx.ok("sessions", "archive", archived)
     keryx("send", "--wait", "--session", failed, "!fail no")
-    assert listed(keryx) == ["pinned", "third"]
-    assert listed(keryx, "--pinned") == ["pinned"]
-    assert listed(keryx, "--archived") == ["archived"]
-    assert sorted(listed(keryx, "--all")) == ["archived", "pinned", "third"]
-    assert listed(keryx, "--state", "failed") == ["third"]
-    assert listed(keryx, "--surface", "telegram") == []
-    assert listed(keryx, "--since", "1h") == ["pinned", "third"]
-    assert listed(keryx, "--since", "2999-01-01") == []
-    assert listed(keryx, "--cwd", "/nowhere") == []
+    assert list_titles(keryx) == ["pinned", "third"]
+    assert list_titles(keryx, "--pinned") == ["pinned"]
+    assert list_titles(keryx, "--archived") == ["archived"]
+    assert sorted(list_titles(keryx, "--all")) == ["archived", "pinned", "third"]
+    assert list_titles(keryx, "--state", "failed") == ["third"]
+    assert list_titles(keryx, "--surface", "telegram") == []
+    assert list_titles(keryx, "--since", "1h") == ["pinned", "third"]
+    assert list_titles(keryx, "--since", "2999-01-01") == []
+    assert list_titles(keryx, "--cwd", "/nowhere") == []
     keryx.ok("sessions", "unpin", pinned)
     keryx.ok("sessions", "unarchive", archived)
-    assert len(listed(keryx)) == 3
+    assert len(list_titles(keryx)) == 3
 
 
 def test_show_has_every_mark(keryx: Cli) -> None:
@@ -91,9 +91,9 @@ def test_undo_redo_and_retry(keryx: Cli) -> None:
     session = keryx.session("first")
     keryx.ok("send", "--wait", "--session", session, "second")
     assert "second" in keryx.ok("sessions", "undo", session).out
-    assert [m.get("undone", 0) > 0 for m in shown(keryx, session)] == [False, False, True, True]
+    assert [m.get("undone", 0) > 0 for m in show_messages(keryx, session)] == [False, False, True, True]
     keryx.ok("sessions", "redo", session)
-    assert not any(m.get("undone") for m in shown(keryx, session))
+    assert not any(m.get("undone") for m in show_messages(keryx, session))
     assert keryx("sessions", "redo", session).code == 3
     assert "keryx serve" in keryx.ok("sessions", "retry", session).err
     assert keryx("sessions", "undo", session).code == 4
@@ -104,8 +104,8 @@ def test_fork_goes_its_own_way(keryx: Cli) -> None:
     keryx.ok("send", "--wait", "--session", session, "more")
     keryx.ok("sessions", "fork", session, "--at", "2", "--title", "by train")
     keryx.ok("sessions", "fork", "trip")
-    assert sorted(listed(keryx)) == ["by train", "trip", "trip #2"]
-    assert len(shown(keryx, "by train")) == 2
+    assert sorted(list_titles(keryx)) == ["by train", "trip", "trip #2"]
+    assert len(show_messages(keryx, "by train")) == 2
     assert keryx("sessions", "fork", session, "--at", "99").code == 2
 
 
@@ -119,11 +119,11 @@ def test_rename_keeps_titles_apart(keryx: Cli) -> None:
 def test_delete_can_be_taken_back_until_it_is_for_good(keryx: Cli) -> None:
     session = keryx.session()
     asked = keryx("sessions", "delete", session)
-    assert (asked.code, listed(keryx)) == (2, ["hello"])
+    assert (asked.code, list_titles(keryx)) == (2, ["hello"])
     assert "undelete" in keryx.ok("sessions", "delete", session, "--yes").out
-    assert listed(keryx) == []
+    assert list_titles(keryx) == []
     keryx.ok("sessions", "undelete", session)
-    assert listed(keryx) == ["hello"]
+    assert list_titles(keryx) == ["hello"]
     keryx.ok("sessions", "delete", session, "--now", "--yes")
     assert keryx("sessions", "undelete", session).code == 3
 
@@ -139,7 +139,7 @@ def test_deleting_asks_at_a_terminal(keryx: Cli) -> None:
         terminal.see("[y/N]")
         terminal.type("y\n")
         assert terminal.exit() == 0
-    assert listed(keryx) == []
+    assert list_titles(keryx) == []
 
 
 def test_end_and_reopen(keryx: Cli) -> None:
@@ -171,12 +171,12 @@ def test_projects(keryx: Cli) -> None:
     keryx.ok("projects", "rename", "travel", "journeys")
     keryx.ok("projects", "colour", "journeys", "#0a7")
     keryx.ok("projects", "assign", session, "journeys")
-    assert listed(keryx, "--project", "journeys") == ["hello"]
+    assert list_titles(keryx, "--project", "journeys") == ["hello"]
     assert [(p["name"], p["colour"], p["sessions"]) for p in keryx.json("projects", "list")["projects"]] == [
         ("journeys", "#0a7", 1)
     ]
     keryx.ok("sessions", "move-to-project", session, "none")
-    assert listed(keryx, "--project", "journeys") == []
+    assert list_titles(keryx, "--project", "journeys") == []
     assert keryx("projects", "remove", "journeys").code == 2
     keryx.ok("projects", "remove", "journeys", "--yes")
     assert keryx.json("projects", "list") == {"projects": []}
