@@ -1,6 +1,6 @@
 // A whole scenario with the protocol's own TypeScript library as the editor. Prints what it saw as one JSON object.
 //   node client.mjs LIBRARY CWD PROGRAM...
-import { desk, initialize, refused } from "./desk.mjs";
+import { desk, initialize, refused } from "./editor.mjs";
 
 const [library, cwd, ...program] = process.argv.slice(2);
 const { acp, agent, seen, start, taken, said, until } = await desk(library, program);

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.acp.brain import thinking
 from tests.acp.driver import Editor, Json, editor, story
+from tests.acp.scripted_model import thinking
 from tests.fakes.endpoint import Refusal, answer
 
 ABLE: dict[str, object] = {"session": {"compaction": {}}}

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.acp.brain import thinking
 from tests.acp.driver import Refused
+from tests.acp.scripted_model import thinking
 from tests.fakes.endpoint import Refusal, Script, answer, calls, delta, finish
 
 NO_SUCH_MODEL = Refusal(status=404, message="no such model", code="model_not_found")

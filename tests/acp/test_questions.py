@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.acp.brain import settings
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, editor
+from tests.acp.scripted_model import settings
 from tests.cli.driver import Cli
 from tests.fakes.endpoint import Endpoint, answer, calls
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.acp.brain import thinking
 from tests.acp.driver import Editor, Json, Refused, editor
+from tests.acp.scripted_model import thinking
 from tests.fakes.endpoint import Endpoint, answer, calls
 
 from keryx.agents.editor_tools import resolve_within

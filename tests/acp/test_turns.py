@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.acp.brain import thinking
 from tests.acp.conftest import Start
 from tests.acp.driver import Editor, Json, Refused, story
+from tests.acp.scripted_model import thinking
 from tests.fakes.endpoint import answer, finish, says
 
 PIXEL = base64.b64decode(

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, validate
-from tests.acp.brain import settings
 from tests.acp.driver import command, story, variables
+from tests.acp.scripted_model import settings
 from tests.acp.sdk import Missing, library
-from tests.agents.far import Far
+from tests.agents.http_tool_server import Far
 from tests.fakes.endpoint import MODEL, Endpoint, answer, calls
 
 Told = dict[str, Any]
@@ -188,7 +188,7 @@ def lent(sdk: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
         far.start()
         try:
             more = {**variables(home, **env), "PYTHONPATH": str(home)}
-            found = played(sdk, "lent.mjs", str(folder), far.url, env=more)
+            found = played(sdk, "capabilities.mjs", str(folder), far.url, env=more)
         finally:
             far.kill()
         runs = (home / "runs").read_text()

@@ -9,11 +9,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from tests.acp.brain import thinking
 from tests.acp.conftest import Start
 from tests.acp.driver import WAIT, Editor, Json, Refused, editor
-from tests.agents.acp.scene import PLAYER, alive
-from tests.agents.far import SCRIPT
+from tests.acp.scripted_model import thinking
+from tests.agents.acp.conversation import PLAYER, alive
+from tests.agents.http_tool_server import SCRIPT
 from tests.builders import until
 from tests.fakes.endpoint import answer, calls
 

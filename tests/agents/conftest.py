@@ -1,5 +1,5 @@
 import pytest
-from tests.agents.talk import VARIABLE
+from tests.agents.conversation import VARIABLE
 from tests.fakes.endpoint import KEY
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.agents.talk import TURN, Conversation, a_context, an_agent, collect, spoken
+from tests.agents.conversation import TURN, Conversation, a_context, an_agent, collect, spoken
 from tests.engine.world import OPERATORS, World
 from tests.fakes.endpoint import DOWN, OVERFLOW, Endpoint, Script, answer
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agents.talk import SESSION, TURN, Conversation, Tools, a_context, an_agent
+from tests.agents.conversation import SESSION, TURN, Conversation, Tools, a_context, an_agent
 from tests.builders import ODD_TEXTS, until
 from tests.fakes import strict
 from tests.fakes.endpoint import Endpoint, Stall, answer, calls, says, thinks

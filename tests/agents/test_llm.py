@@ -11,7 +11,17 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from tests.agents.talk import TURN, Conversation, Tools, a_context, a_model, an_agent, asked, collect, spoken
+from tests.agents.conversation import (
+    TURN,
+    Conversation,
+    Tools,
+    a_context,
+    a_model,
+    an_agent,
+    asked,
+    collect,
+    spoken,
+)
 from tests.builders import until
 from tests.fakes.endpoint import (
     DOWN,

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from tests.agents.talk import a_context, asked, collect, spoken
+from tests.agents.conversation import a_context, asked, collect, spoken
 
 from keryx.agents.python import load
 from keryx.core.errors import AgentFailed, Invalid

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.agents.far import SCRIPT, Far
-from tests.agents.talk import a_context
+from tests.agents.conversation import a_context
+from tests.agents.http_tool_server import SCRIPT, Far
 
 from keryx.agents.agent_config import ToolServerConfig
 from keryx.agents.mcp import servers

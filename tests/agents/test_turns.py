@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.agents.talk import Tools, an_agent
+from tests.agents.conversation import Tools, an_agent
 from tests.engine.world import World
 from tests.fakes.endpoint import OVERFLOW, Endpoint, Script, Stall, answer, calls, says
 

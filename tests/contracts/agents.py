@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 from unittest import mock
 
-from tests.agents.acp.scene import player
-from tests.agents.talk import VARIABLE, Tools, an_agent
+from tests.agents.acp.conversation import player
+from tests.agents.conversation import VARIABLE, Tools, an_agent
 from tests.fakes.endpoint import KEY, Endpoint, Refusal, Script, Stall, answer, calls, thinks
 
 from keryx.agents import python

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
-from tests.agents.acp.scene import player
+from tests.agents.acp.conversation import player
 from tests.engine.world import AT_ONCE, FAKE, World
 
 from keryx.agents.acp.agent import AcpAgent

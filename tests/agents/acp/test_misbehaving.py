@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.agents.acp.scene import Talk, alive, command, noted, player, said
+from tests.agents.acp.conversation import Talk, alive, command, noted, player, said
 from tests.builders import until
 
 from keryx.agents.acp.agent import AcpAgent
@@ -224,7 +224,7 @@ async def test_whatever_the_agent_started_ends_with_it(tmp_path: Path) -> None:
 _OWNER = """
 import asyncio, sys
 from pathlib import Path
-from tests.agents.acp.scene import Talk, player
+from tests.agents.acp.conversation import Talk, player
 
 async def main():
     async with player(Path(sys.argv[1]), *sys.argv[2:]) as agent:

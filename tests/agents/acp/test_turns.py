@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.agents.acp.scene import Talk, alive, noted, player, said
+from tests.agents.acp.conversation import Talk, alive, noted, player, said
 from tests.builders import until
 
 from keryx.agents.acp.agent import AcpAgent

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.agents.acp.scene import PLAYER
+from tests.agents.acp.conversation import PLAYER
 from tests.cli.driver import Cli
 
 

@@ -1,7 +1,7 @@
 // What an editor lends and answers: login, models, a tool server over HTTP, files, a terminal, forms, compactions. Prints what
 // it saw as one JSON object.
-//   node lent.mjs LIBRARY CWD TOOLS PROGRAM...
-import { desk, initialize, refused } from "./desk.mjs";
+//   node capabilities.mjs LIBRARY CWD TOOLS PROGRAM...
+import { desk, initialize, refused } from "./editor.mjs";
 
 const [library, cwd, url, ...program] = process.argv.slice(2);
 const { acp, agent, seen, start, taken, until } = await desk(library, program, { answer: "red" });

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import msgspec
 import pytest
-from tests.agents.talk import Conversation, a_context, asked, collect, spoken
+from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
 
 from keryx.agents.llm import local_model, models
 from keryx.agents.llm.agent import LlmAgent

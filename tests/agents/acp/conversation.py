@@ -23,7 +23,7 @@ from keryx.testing import START_TIME
 from keryx.testing.fakes import fixed_history
 from keryx.timing import SystemClock
 
-PLAYER = Path(__file__).with_name("player.py")
+PLAYER = Path(__file__).with_name("scripted_agent.py")
 
 
 def command(folder: Path, *options: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.agents.talk import Tools, a_context
+from tests.agents.conversation import Tools, a_context
 
 from keryx.agents import tools
 from keryx.agents.tools import (

@@ -1,6 +1,6 @@
 """A small ACP agent for tests, in raw JSON-RPC: it does what the prompt says, and misbehaves as it is told to.
 
-python player.py STORE [can=load,resume,...] [bad=noise,...]
+python scripted_agent.py STORE [can=load,resume,...] [bad=noise,...]
 """
 
 import asyncio
