@@ -17,57 +17,63 @@ from keryx.core.ids import PrincipalId, ProfileId
 from keryx.core.source import ChatType, Source
 
 EVERYBODY = "*"
-# Without what can be mistaken for another: 0 and O, 1, I and L, 5 and S, B (for 8), U and V.
+# Without characters that look alike: 0 and O, 1, I and L, 5 and S, B (for 8), U and V.
 CODE_ALPHABET = "2346789ACDEFGHJKMNPQRTWXYZ"
 CODE_LENGTH = 8
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """`operator`: may also give the commands of operators."""
-
     profile: ProfileId
     platform: str
     person: str
     name: str
+    # The person may use the commands for operators, too.
     operator: bool
+    # Who granted access.
     by: PrincipalId
     at: datetime
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
-    """A stranger who may be let in by the code. `target` is where they wait for word."""
+    """A stranger who was given a pairing code."""
 
     profile: ProfileId
     platform: str
     person: str
     name: str
+    # Where to send the message that access was granted.
     target: Target
+    # When the code was sent last.
     told_at: datetime
     expires_at: datetime
 
 
 class Verdict(StrEnum):
-    """`STRANGER`: not let in, and may ask to be. `IGNORED`: not let in, and told nothing."""
-
     ALLOWED = "allowed"
+    # Denied, but offered a pairing code.
     STRANGER = "stranger"
+    # Denied without a reply.
     IGNORED = "ignored"
 
 
 class AccessRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may talk on one platform. `allow` and `operators` are ids of people, `groups` ids of chats in which
-    everybody may talk, `roles` names of roles that let whoever has one talk. `*` stands for all and must be written out.
+    """Who may talk on one platform. `*` in a list matches all."""
 
-    `bots` lets other bots talk. `pairing` gives strangers in direct chats a code. `mention`: in groups only what
-    is addressed to the agent is answered; `observe` keeps the rest as context."""
-
+    # Ids of people.
     allow: tuple[str, ...] = ()
+    # Ids of chats whose members may all talk.
     groups: tuple[str, ...] = ()
+    # Roles whose members may talk.
     roles: tuple[str, ...] = ()
+    # Ids of people who may talk and use the commands for operators.
     operators: tuple[str, ...] = ()
+    # Other bots may talk.
     bots: bool = False
+    # Strangers in direct chats get a pairing code.
     pairing: bool = True
+    # In groups, answer only messages that are addressed to the agent.
     mention: bool = True
+    # Keep the other messages of a group as context.
     observe: bool = False
 
     def __post_init__(self) -> None:
@@ -81,8 +87,8 @@ NO_RULES: AccessRules = MappingProxyType({})
 
 
 def judge(rule: AccessRule, source: Source, *, granted: bool, others: Collection[str] = ()) -> Verdict:
-    """What becomes of a message. `granted`: its author was let in by a person, as by pairing. `others` are ids that
-    the author goes by as well."""
+    """Decide whether the author of a message may talk. `granted`: a person gave them access, for instance by pairing.
+    `others` are further ids of the author."""
     if source.bot and not rule.bots:
         return Verdict.IGNORED
     direct = source.chat_type is ChatType.DM
@@ -106,12 +112,12 @@ def is_listed(people: tuple[str, ...], source: Source, others: Collection[str] =
 
 
 def is_allowed_by_role(rule: AccessRule, source: Source) -> bool:
-    """Whether a role lets the author of a message in."""
+    """Whether the author of a message has a role that the rule allows."""
     return any(role in rule.roles or EVERYBODY in rule.roles for role in source.roles)
 
 
 def lacks_mention(rule: AccessRule, source: Source, *, addressed: bool) -> bool:
-    """Whether a message in a group is none of the agent's business."""
+    """Whether a message in a group is to be ignored because it does not mention the agent."""
     return rule.mention and not addressed and source.chat_type is not ChatType.DM
 
 
@@ -129,7 +135,7 @@ def _is_group_allowed(rule: AccessRule, source: Source) -> bool:
 
 
 class CodeHash(msgspec.Struct, frozen=True):
-    """A code that can be checked and not be read."""
+    """The salted hash of a code."""
 
     salt: str
     digest: str
@@ -148,7 +154,7 @@ def hash_code(code: str) -> CodeHash:
 
 
 def normalize_code(text: str) -> str:
-    """A code as it was made, however a person wrote it."""
+    """Return the code in upper case, without blanks and dashes."""
     return "".join(c for c in text.upper() if c not in " -–\t")
 
 

@@ -14,7 +14,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     longest: timedelta
     # Each delay is this many times the one before it.
     factor: float = 2
-    # The share by which a delay is made shorter or longer at random, so that retries do not come in step.
+    # The largest random change of a delay, as a share of it, to spread retries.
     jitter: float = 0
 
     def seconds(self, failures: int, *, chance: Callable[[], float] = random.random) -> float:

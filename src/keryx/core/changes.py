@@ -27,27 +27,27 @@ class ChangeKind(StrEnum):
 
 
 class DraftChunk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stretch of a running turn's draft: text, reasoning, or a picture or file."""
+    """A piece of the draft of a running turn: text, reasoning, or an image or file."""
 
     n: int
     text: str
+    # The text is reasoning.
     thought: bool = False
     media: Media | None = None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry. `subject` is the id of what changed; `note` is its new state in a word or two.
-
-    `message` and `piece` are filled from the rows they name when these still exist."""
-
     cursor: Cursor
     at: datetime
     kind: ChangeKind
     profile: ProfileId
     owner: PrincipalId
+    # The id of what changed.
     subject: str
     session: SessionId | None = None
     turn: TurnId | None = None
+    # The new state, in a word or two.
     note: str = ""
+    # Loaded with the change; `None` if the row no longer exists.
     message: Message | None = None
     piece: DraftChunk | None = None

@@ -20,7 +20,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """The zone of a name such as Europe/Berlin; `Invalid` for any other."""
+    """Return the zone of a name such as Europe/Berlin. Raise `Invalid` for an unknown name."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as exc:
@@ -28,20 +28,20 @@ def find_zone(name: str) -> ZoneInfo:
 
 
 def to_wall_time(moment: datetime, zone: ZoneInfo) -> datetime:
-    """What the clock shows, without a zone."""
+    """Return the local time of a zone, without the zone."""
     return moment.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def from_wall_time(shown: datetime, zone: ZoneInfo, *, fold: int = 0) -> datetime:
-    """When the clock shows a time: of two moments the first, or with `fold` the second. A time that the clock skips
-    gives the end of the gap, so a later time never gives an earlier moment."""
+    """Return the moment of a local time. A time that occurs twice means the first moment, with `fold=1` the second. A
+    time that a change to summer time skips means the end of the gap, so the order of times is kept."""
     found = shown.replace(tzinfo=zone, fold=fold).astimezone(UTC)
     return found if to_wall_time(found, zone) == shown else find_gap_end(shown, zone)
 
 
 def find_gap_end(shown: datetime, zone: ZoneInfo) -> datetime:
-    """The first moment after the gap in which a wall time was skipped."""
-    # With fold=1 a skipped time is read by the offset after the gap, which gives a moment before it.
+    """Return the end of the gap that contains a skipped local time."""
+    # With fold=1 the offset after the gap is used, so the result lies before the gap.
     before = shown.replace(tzinfo=zone, fold=1).astimezone(UTC)
     beyond = shown.replace(tzinfo=zone, fold=0).astimezone(UTC)
     while beyond - before > _SECOND:
@@ -54,10 +54,12 @@ def find_gap_end(shown: datetime, zone: ZoneInfo) -> datetime:
 
 
 class Clock(Protocol):
-    """`now` is aware UTC and may jump; `monotonic` never goes back and is what deadlines use."""
+    def now(self) -> datetime:
+        """Return the time in UTC, aware. It may jump."""
+        ...
 
-    def now(self) -> datetime: ...
-
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Return seconds that never go back, for deadlines."""
+        ...
 
     async def sleep(self, seconds: float) -> None: ...

@@ -40,7 +40,7 @@ def loads(text: str | bytes, kind: type[T], *, strict: bool = True) -> T:
 
 def _encode_escaped(value: object) -> str:
     plain = json.dumps(msgspec.to_builtins(value, str_keys=True))
-    # The fast encoder writes NaN and infinity as null; so must this one.
+    # msgspec writes NaN and infinity as null, so this encoder does as well.
     return json.dumps(json.loads(plain, parse_constant=_constant_to_null), separators=(",", ":"))
 
 

@@ -14,20 +14,22 @@ _LONGEST_QUOTE = 300
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
-    """`first_seq` is the first message that the model still sees; `summary` stands for what came before."""
-
     number: int
+    # The first message that the model still sees.
     first_seq: int
+    # Replaces the earlier messages in the prompt.
     summary: str
     created_at: datetime
 
 
 class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shares of the model's context: a conversation is compacted when it passes `at`, and the newest turns that fit
-    into `keep` stay as they are. `tell`: a chat is told of it with a short marker."""
+    """`at` and `keep` are shares of the model's context."""
 
+    # Compact a conversation that is longer than this.
     at: float = 0.75
+    # Keep the newest turns that fit into this.
     keep: float = 0.3
+    # Send a short marker to the chat.
     tell: bool = True
 
     def __post_init__(self) -> None:
@@ -35,12 +37,12 @@ class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ValueError("compaction: `keep` must be above 0 and below `at`, and `at` at most 1")
 
     def is_due(self, tokens: int, context: int | None) -> bool:
-        """Whether a prompt of this many tokens is too long for a model; never where its context is not known."""
+        """Whether a prompt of this many tokens is too long; false if the context of the model is unknown."""
         return context is not None and tokens > context * self.at
 
 
 def is_request(parts: tuple[Part, ...]) -> bool:
-    """Whether a message is a person's wish for a compaction."""
+    """Whether a message is a person's request for a compaction."""
     return any(isinstance(p, Notice) and p.kind == REQUEST_KIND for p in parts)
 
 
@@ -50,7 +52,7 @@ def is_epoch_notice(parts: tuple[Part, ...]) -> bool:
 
 
 def describe_notice(notice: Notice) -> str:
-    """A notice in words, for readers that tell people nothing else of its kind."""
+    """Return a notice as a sentence, for surfaces that do not show it in another way."""
     if notice.kind == REQUEST_KIND:
         return f"Compact this conversation{f'; keep above all: {notice.text}' if notice.text else ''}."
     if notice.kind == DONE_KIND:
@@ -59,7 +61,7 @@ def describe_notice(notice: Notice) -> str:
 
 
 def format_marker(summary: str) -> str:
-    """One line for a chat, with how the summary begins."""
+    """Return one line for a chat, with the beginning of the summary."""
     line = text.to_single_line(summary)
     quote = text.truncate(line, _LONGEST_QUOTE)
     return f"— Older messages were summed up to make room: “{quote}{'…' if quote != line else ''}” —"

@@ -16,27 +16,27 @@ REPEAT_MARK = "(again) "
 
 
 class Target(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where an answer goes. `reply_to` is the platform's id of the message that asked."""
+    """Where an answer is sent."""
 
     platform: str
     account: str = ""
     chat: str = ""
     thread: str = ""
+    # The platform's id of the message that is answered.
     reply_to: str = ""
 
     @property
     def key(self) -> str:
-        """The place alone, without the message: deliveries of one key keep their order."""
+        """The target without `reply_to`. Deliveries with the same key keep their order."""
         return ":".join(ids.escape(p) for p in (self.platform, self.account, self.chat, self.thread))
 
     @property
     def account_key(self) -> str:
-        """The key of the gate that everything of one account shares."""
+        """The key of the gate for all sends of one account."""
         return f"{ids.escape(self.platform)}:{ids.escape(self.account)}"
 
     @property
     def without_reply(self) -> "Target":
-        """The same place, without the message that asked."""
         return msgspec.structs.replace(self, reply_to="") if self.reply_to else self
 
     def __str__(self) -> str:
@@ -89,9 +89,11 @@ class Idempotency(StrEnum):
 
 
 class DoubtPolicy(StrEnum):
-    """What to do when nobody knows whether a part arrived: repeat it with a visible mark, or hold it for a person."""
+    """What to do with a part that may or may not have arrived."""
 
+    # Send it again with a visible mark.
     REPEAT = "repeat"
+    # Keep it until a person decides.
     HOLD = "hold"
 
 
@@ -108,7 +110,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     not_before: datetime
     parts_sent: int = 0
+    # The next part may have arrived already, so it is sent with a mark.
     again: bool = False
+    # The platform's ids of the parts that were sent.
     receipts: tuple[str, ...] = ()
     error: str | None = None
     sent_at: datetime | None = None
@@ -121,7 +125,7 @@ def format_note(state: DeliveryState, target: Target) -> str:
 
 
 def parse_note(note: str) -> tuple[DeliveryState, str]:
-    """The state and the key of the account that `noted` wrote."""
+    """Return the state and the account key that `format_note` wrote."""
     state, _, account = note.partition(" ")
     return DeliveryState(state), account
 
@@ -154,27 +158,29 @@ def _escape_part(part: str) -> str:
 
 
 class PreviewState(StrEnum):
-    """Sending: on its way for the first time. Shown: it has arrived. Lost: nobody knows whether it has."""
-
+    # The first send has begun.
     SENDING = "sending"
     SHOWN = "shown"
+    # It is unknown whether the first send succeeded.
     LOST = "lost"
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """`receipt` is the platform's id of the message; `revision` counts what was sent of it; `token` fences what
-    its sender records."""
+    """The message that shows a running turn in a chat."""
 
     turn: TurnId
     target: Target
     state: PreviewState
+    # The platform's id of the message.
     receipt: str
+    # How often the message was sent or edited.
     revision: int
+    # Fences the writes of the sender.
     token: LeaseToken
 
     @property
     def key(self) -> str:
-        """The key of the first send: the same for every attempt, so a platform that knows keys shows it once."""
+        """The idempotency key of the first send, the same for every attempt."""
         return build_preview_key(self.turn)
 
 
@@ -183,6 +189,6 @@ def build_preview_key(turn: TurnId) -> str:
 
 
 def format_progress(tool: str, minutes: int) -> str:
-    """What is shown of a long turn that has said nothing yet."""
+    """Return the preview of a turn that has no text yet."""
     doing = f"working: {tool}" if tool else "working"
     return f"still {doing}, {minutes} min" if minutes else f"{doing} …"

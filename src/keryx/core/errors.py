@@ -4,7 +4,7 @@ from datetime import timedelta
 
 
 class KeryxError(Exception):
-    """Root of the tree. `str(error)` is fit to be shown to a person."""
+    """The root of the tree. `str(error)` can be shown to a user."""
 
 
 class Invalid(KeryxError):
@@ -48,11 +48,10 @@ class NotSent(SendError):
 
 
 class Throttled(SendError):
-    """`account`: the whole account is asked to wait, not one chat."""
-
     def __init__(self, message: str, *, after: timedelta, account: bool = False) -> None:
         super().__init__(message)
         self.after = after
+        # The limit holds for the whole account, not for one chat.
         self.account = account
 
 

@@ -34,7 +34,7 @@ _LONGEST_TEXT = 256
 
 
 def new(now: datetime) -> str:
-    """A fresh id. Two ids made in different milliseconds sort in the order they were made."""
+    """Return a new id. Ids of different milliseconds sort by time."""
     millis = int(now.timestamp() * 1000)
     return _encode(millis, _TIME_CHARS) + _encode(secrets.randbits(5 * _RANDOM_CHARS), _RANDOM_CHARS)
 
@@ -53,7 +53,7 @@ def parse_profile(text: str) -> ProfileId:
 
 
 def parse_reference(text: str) -> str:
-    """Check text by which somebody names a session. Refuses what could be a path, and control characters."""
+    """Parse the id or title that a user gave for a session. Refuse paths and control characters."""
     name = text.strip()
     segments = name.split("/")
     pathlike = name.startswith((".", "~")) or any(s.strip() in {"", ".", ".."} for s in segments)
@@ -63,9 +63,9 @@ def parse_reference(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Foreign text as printable ASCII without `:`; different texts stay different, ordinary ids look as written.
+    """Return text as printable ASCII without `:`. Different texts stay different; ordinary ids do not change.
 
-    Text that is too long for an index keeps its beginning and gets a digest of the whole."""
+    Text that is too long for an index is cut and gets a digest of the whole."""
     escaped = _UNSAFE.sub(_percent_encode, text)
     if len(escaped) <= _LONGEST_TEXT:
         return escaped

@@ -16,7 +16,7 @@ from keryx.core.turns import TurnState
 PROJECT_NAME = "Scheduled"
 """The project that the runs of a person's jobs are put into."""
 SILENT_ANSWER = "[SILENT]"
-"""An answer of this alone is kept and not sent."""
+"""An answer that is stored but not sent."""
 
 _RUN_PROMPT = """\
 {prompt}
@@ -32,17 +32,15 @@ class JobState(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """What became of a due moment: a turn was queued, it was missed for too long, or its owner may no longer ask."""
-
+    # A turn was queued.
     STARTED = "started"
+    # The run was missed for too long.
     SKIPPED = "skipped"
+    # The owner of the job no longer has access.
     REFUSED = "refused"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """`source` is the message that asked for it, whose author's rights count at each run; `None` for a local
-    operator. `next_at` is set while it is active; `why` says why it is paused, if nobody did that by hand."""
-
     id: JobId
     profile: ProfileId
     owner: PrincipalId
@@ -50,26 +48,30 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     schedule: Schedule
     targets: tuple[Target, ...]
+    # The message that created the job: its author needs access at each run. `None` for the local operator.
     source: Source | None
     project: ProjectId | None
     state: JobState
+    # Why the job is paused, if no person paused it.
     why: str
+    # Set while the job is active.
     next_at: datetime | None
     created_at: datetime
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one due moment: `turn_state` is how far the answer is, `deliveries` how far its way to people.
-    Without a session, nothing was asked, or the conversation was erased. `sends`: its job has somewhere to send to."""
+    """One run of a job, or one that was skipped."""
 
     job: JobId
     due_at: datetime
     at: datetime
     outcome: RunOutcome
+    # `None` if no turn was queued, or the session was erased.
     session: SessionId | None
     turn: TurnId | None
     turn_state: TurnState | None
     error: str | None
+    # The job has targets.
     sends: bool
     deliveries: tuple[Delivery, ...] = ()
 
@@ -89,11 +91,11 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How jobs run. `zone` is meant where a job names none. `catch_up`: a run that was missed is made up for within
-    this time, and skipped after it. `most`: how many jobs one person may have at a time."""
-
+    # The zone of schedules that name none.
     zone: str = "UTC"
+    # A missed run is caught up within this time, and skipped after it.
     catch_up: timedelta = timedelta(hours=1)
+    # How many jobs one person may have.
     most: Annotated[int, msgspec.Meta(ge=0)] = 100
 
     def __post_init__(self) -> None:
@@ -105,7 +107,6 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def build_prompt(job: Job) -> str:
-    """What the model is given for a run."""
     return _RUN_PROMPT.format(
         prompt=job.prompt, name=msgspec.json.encode(job.name).decode(), silent=SILENT_ANSWER
     )

@@ -18,9 +18,12 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     key: LaneKey
     profile: ProfileId
     owner: PrincipalId
+    # The current session.
     session: SessionId | None
     source: Source
+    # Several people may write here.
     shared: bool
+    # The next message starts a new session.
     suspended: bool
     created_at: datetime
     active_at: datetime
@@ -60,17 +63,17 @@ class _LaneParts(msgspec.Struct, frozen=True, kw_only=True):
 def build_address(
     source: Source, *, sharing: LaneSharing = LaneSharing(), aliases: Aliases = NO_ALIASES
 ) -> LaneAddress:
-    """The lane a source talks in. The same place gives the same key, and two places never share one.
+    """Return the lane of a source. The same chat always has the same key, and different chats have different keys.
 
-    Names, topic and message id do not count. A source that names no place is refused with `Invalid`.
+    Names, topic and message id are ignored. Raise `Invalid` for a source without chat, thread and sender.
     """
     direct = source.chat_type is ChatType.DM
-    place = _split_direct(source, aliases) if direct else _split_group(source, sharing, aliases)
-    return LaneAddress(key=_build_key(source, place), shared=place.shared)
+    parts = _split_direct(source, aliases) if direct else _split_group(source, sharing, aliases)
+    return LaneAddress(key=_build_key(source, parts), shared=parts.shared)
 
 
 def _split_direct(source: Source, aliases: Aliases) -> _LaneParts:
-    # An empty id names nobody: it must not gather strangers, so the next id is asked for.
+    # An empty chat id must not put strangers into one lane, so the author is used instead.
     person = None if source.chat else _find_author(source, aliases)
     if not (source.chat or person or source.thread):
         raise Invalid(
@@ -100,27 +103,15 @@ def _find_author(source: Source, aliases: Aliases) -> str | None:
     return user and sources.resolve_user(source.platform, user, aliases=aliases)
 
 
-def _build_key(source: Source, place: _LaneParts) -> LaneKey:
-    parts = [
-        "agent",
-        "main" if source.profile == DEFAULT_PROFILE else source.profile,
-        _format_platform(source),
-        source.chat_type.value,
-        *_format_parts(place),
-    ]
-    return LaneKey(":".join(parts))
-
-
-def _format_platform(source: Source) -> str:
-    name = ids.escape(source.platform).replace("@", "%40")
-    return f"{name}@{ids.escape(source.account)}" if source.account else name
-
-
-def _format_parts(place: _LaneParts) -> list[str]:
+def _build_key(source: Source, parts: _LaneParts) -> LaneKey:
+    profile = "main" if source.profile == DEFAULT_PROFILE else source.profile
+    platform = ids.escape(source.platform).replace("@", "%40")
+    if source.account:
+        platform += f"@{ids.escape(source.account)}"
     slots = [
         "" if part is None else ids.escape(part) or _EMPTY_PART
-        for part in (place.chat, place.thread, place.person)
+        for part in (parts.chat, parts.thread, parts.person)
     ]
     while slots and not slots[-1]:
         slots.pop()
-    return slots
+    return LaneKey(":".join(["agent", profile, platform, source.chat_type.value, *slots]))

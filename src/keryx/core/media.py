@@ -33,24 +33,24 @@ Media: TypeAlias = Image | File | Audio
 
 
 def hash_body(body: bytes) -> str:
-    """The id of a file: the same bytes always have the same one."""
+    """Return the id of a file, which depends on its bytes alone."""
     return hashlib.sha256(body).hexdigest()
 
 
 def detect_mime(declared: str, body: bytes) -> str:
-    """What a file is. The bytes decide for the common kinds; else what was declared, if it is none of these."""
+    """Return the type of a file. The bytes decide for the common types, the declared type for all others."""
     given = declared.partition(";")[0].strip().lower()
     given = given if _MIME.match(given) else UNKNOWN_MIME
     seen = sniff(body)
     if seen is None:
         return UNKNOWN_MIME if given in _DETECTABLE_MIMES else given
-    # Office documents are archives, and say more of themselves than their bytes do.
+    # Office documents are ZIP archives: the declared type says more.
     document = given.startswith("application/") and given != UNKNOWN_MIME
     return given if seen == "application/zip" and document else seen
 
 
 def sniff(body: bytes) -> str | None:
-    """The kind of a file by its first bytes, if it is a common one."""
+    """Return the type of a file by its first bytes, or `None` if it is not a common one."""
     for beginning, kind in _SIGNATURES:
         if body.startswith(beginning):
             return kind
@@ -65,7 +65,7 @@ def sniff(body: bytes) -> str | None:
 
 
 def build_part(id_: str, kind: str, name: str) -> Media:
-    """The part that shows a file. Only kinds that hold no script are pictures."""
+    """Return the part for a file. Only types that cannot contain scripts become images."""
     if kind in IMAGE_MIMES:
         return Image(id_, kind, name)
     return Audio(id_, kind, name) if kind.startswith("audio/") else File(id_, kind, name)
@@ -83,7 +83,7 @@ def filter_media(parts: tuple[Part, ...]) -> list[Media]:
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture, sound or file with its bytes, on its way in or out."""
+    """An image, sound or file with its bytes."""
 
     name: str
     mime: str

@@ -37,7 +37,7 @@ class Mark(StrEnum):
     EDITED = "edited"
 
 
-# Texts and messages come in tens of thousands and can form no cycle, so the collector need not look at them.
+# There may be tens of thousands of texts and messages, and they cannot form cycles, so the collector skips them.
 class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type", gc=False):
     text: str
 
@@ -96,22 +96,27 @@ Parts: TypeAlias = tuple[Part, ...]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One entry of a session. `seq` rises by one within it and is never reused. `micros` is when it was said, as it is
-    stored: of thousands that are read, few are shown with their time."""
+    """One entry of a session."""
 
     session: SessionId
+    # Rises by one within the session and is never reused.
     seq: int
     role: Role
     parts: Parts
+    # The time as it is stored. Converted on demand, because few of the messages that are read are shown with it.
     micros: int
     turn: TurnId | None = None
     epoch: int = 0
     author: str = ""
     surface: str = ""
+    # The platform's id of the message.
     platform_id: str = ""
     mark: Mark | None = None
+    # Said in a group, but not to the agent.
     observed: bool = False
+    # The number of the undo that removed it, 0 for none.
     undone: int = 0
+    # The text for the model, where it differs from the parts.
     exact: str | None = None
 
     @property
@@ -124,7 +129,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def text(self) -> str:
-        """What a person reads as the words of this message, without tools and reasoning."""
+        """The text that a person reads, without tools and reasoning."""
         return "\n\n".join(p.text for p in self.parts if isinstance(p, Text | Notice))
 
     @property
@@ -141,7 +146,7 @@ def parse_id(text: str) -> tuple[SessionId, int]:
 
 
 def join_text(parts: Iterable[Part]) -> str:
-    """The words among the parts, as the model is given them."""
+    """Join the text parts, as the prompt contains them."""
     return "\n\n".join(p.text for p in parts if isinstance(p, Text))
 
 
@@ -150,7 +155,7 @@ def text_parts(text: str) -> Parts:
 
 
 def merge_parts(parts: Iterable[Part]) -> Parts:
-    """Neighbouring text parts, and neighbouring reasoning without opaque data, become one."""
+    """Merge adjacent text parts, and adjacent reasoning without opaque data."""
     out: list[Part] = []
     for part in parts:
         last = out[-1] if out else None
@@ -164,12 +169,12 @@ def merge_parts(parts: Iterable[Part]) -> Parts:
 
 
 def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = frozenset()) -> list[Message]:
-    """The conversation as the model sees it, made from the messages of one epoch in order of arrival.
+    """Return the conversation as the model sees it, from the messages of one epoch in order of arrival.
 
-    Turns stand one after the other even when the second question arrived before the first answer;
-    what belongs to turns that are set `aside` (still waiting, or parked) is left out; undone, observed and notice entries are left out;
-    the partial text of an attempt is left out when a later attempt of the turn got further; and every
-    tool call is followed by its result, an open call by one that says it was interrupted.
+    - Turns follow one another, even if the second message arrived before the first answer.
+    - Turns in `aside` (queued or parked) are left out, and so are undone, observed and notice entries.
+    - The partial text of an attempt is left out if a later attempt of the turn produced more.
+    - Each tool call is followed by its result; a call without one gets a result that says it was interrupted.
     """
     seen = [
         m
@@ -180,8 +185,8 @@ def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = 
 
 
 def drop_summarized(messages: Sequence[Message]) -> list[Message]:
-    """Of the messages above the cut of a compaction, those that its summary does not hold: an answer whose question
-    is below the cut was summed up with it."""
+    """Return the messages after the cut of a compaction that its summary does not cover. An answer whose question is
+    before the cut is covered."""
     asked = {m.turn for m in messages if m.role is Role.USER}
     return [m for m in messages if m.turn is None or m.turn in asked]
 
@@ -205,37 +210,37 @@ def _drop_superseded(messages: list[Message]) -> list[Message]:
 
 
 def _pair_results(messages: list[Message]) -> list[Message]:
-    """Results follow their calls at once: what a person said in between comes after them."""
+    """Put results directly after their calls, and messages of people that arrived in between after the results."""
     out: list[Message] = []
     open_calls: dict[str, ToolCall] = {}
-    held: list[Message] = []
+    deferred: list[Message] = []
     for m in messages:
         if m.role is Role.TOOL:
             results = tuple(p for p in m.parts if isinstance(p, ToolResult) and open_calls.pop(p.id, None))
             if results:
                 out.append(msgspec.structs.replace(m, parts=results))
         elif m.role is Role.USER and open_calls:
-            held.append(m)
+            deferred.append(m)
         else:
-            _close_calls(out, open_calls, held)
+            _close_calls(out, open_calls, deferred)
             out.append(m)
             open_calls = {c.id: c for c in m.calls}
         if not open_calls:
-            _close_calls(out, open_calls, held)
-    _close_calls(out, open_calls, held)
+            _close_calls(out, open_calls, deferred)
+    _close_calls(out, open_calls, deferred)
     return out
 
 
-def _close_calls(out: list[Message], open_calls: dict[str, ToolCall], held: list[Message]) -> None:
-    """Answer the calls that nobody answered, then let what was held back follow."""
+def _close_calls(out: list[Message], open_calls: dict[str, ToolCall], deferred: list[Message]) -> None:
+    """Add results for open calls, then the deferred messages."""
     if open_calls:
         results = tuple(
             ToolResult(c.id, c.name, INTERRUPTED_OUTPUT, failed=True) for c in open_calls.values()
         )
         out.append(msgspec.structs.replace(out[-1], role=Role.TOOL, parts=results, mark=Mark.INTERRUPTED))
-    out.extend(held)
+    out.extend(deferred)
     open_calls.clear()
-    held.clear()
+    deferred.clear()
 
 
 class PlanStepState(StrEnum):
@@ -268,7 +273,7 @@ _FLAG_PRIORITIES = {"! ": PlanPriority.HIGH, "!! ": PlanPriority.LOW}
 
 
 def format_plan(steps: Iterable[PlanStep]) -> str:
-    """A checklist, a line per step: `- [x] done`, `- [~] at work`, `- [ ] to do`; `!` before high, `!!` before low priority."""
+    """Return a checklist: `- [x] done`, `- [~] in progress`, `- [ ] pending`; `!` marks high, `!!` low priority."""
     return "\n".join(
         f"- [{_STATE_BOXES[s.state]}] {_PRIORITY_FLAGS[s.priority]}{to_single_line(s.content).lstrip('! ')}"
         for s in steps
@@ -276,14 +281,14 @@ def format_plan(steps: Iterable[PlanStep]) -> str:
 
 
 def parse_plan(checklist: str) -> list[PlanStep]:
-    """The steps of a checklist. A line that is none is a step still to do."""
-    return [_parse_step(found) for found in checklist.splitlines() if found.strip()]
+    """Parse the steps of a checklist. A line without a box is a pending step."""
+    return [_parse_step(line) for line in checklist.splitlines() if line.strip()]
 
 
-def _parse_step(written: str) -> PlanStep:
-    match = _PLAN_LINE.match(written)
+def _parse_step(line: str) -> PlanStep:
+    match = _PLAN_LINE.match(line)
     if match is None:
-        return PlanStep(written.strip())
+        return PlanStep(line.strip())
     return PlanStep(
         match[3].strip(),
         _BOX_STATES.get(match[1], PlanStepState.PENDING),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from keryx.core.text import to_single_line, truncate
 
 PII_SAFE_PLATFORMS = frozenset({"whatsapp", "signal", "telegram", "imessage"})
-"""Platforms on which nobody needs a raw id to be mentioned or answered."""
+"""Platforms on which people can be mentioned and answered without their raw id."""
 
 LONGEST_VALUE = 240
 LONGEST_NAME = 64
@@ -28,7 +28,7 @@ _BRACKETS = str.maketrans("[]［］【】", "()()()")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a session is talking. Empty texts are unknown. `homes` are pairs of platform and channel name."""
+    """The chat of a session. Unknown texts are empty."""
 
     platform: str
     chat_type: str
@@ -37,20 +37,26 @@ class Place:
     topic: str = ""
     person_name: str = ""
     person_id: str = ""
+    # Several people write here.
     shared: bool = False
+    # The connected platforms.
     connected: tuple[str, ...] = ()
+    # Pairs of platform and name of the home channel.
     homes: tuple[tuple[str, str], ...] = ()
+    # Where the agent may send messages to.
     targets: tuple[str, ...] = ()
+    # Facts about the platform.
     notes: tuple[str, ...] = ()
     instructions: tuple[str, ...] = ()
     show_ids: bool = False
 
 
 def build_context(place: Place, *, salt: bytes, redact: bool) -> str:
-    """The section of the prompt for this place. With `redact`, hashes stand for ids and telephone numbers."""
+    """Return the section of the prompt about a chat. `redact` replaces ids and telephone numbers with hashes."""
     if redact:
         place = _redact_place(place, salt)
-    facts = [_format_chat(place), *_format_topic(place), *_format_people(place), *_format_targets(place)]
+    topic = [f"Topic: {quote(place.topic)}"] if to_single_line(place.topic) else []
+    facts = [_format_chat(place), *topic, _format_people(place), *_format_targets(place)]
     parts = ["# Where you are", _LABELS_NOTE, "\n".join(f"- {fact}" for fact in facts)]
     if notes := [to_single_line(note) for note in place.notes if to_single_line(note)]:
         parts += ["## About this platform", "\n".join(f"- {note}" for note in notes)]
@@ -60,7 +66,7 @@ def build_context(place: Place, *, salt: bytes, redact: bool) -> str:
 
 
 def quote(value: str, *, most: int = LONGEST_VALUE) -> str:
-    """Foreign text as a JSON string on one line, of at most so many characters of the text."""
+    """Return foreign text as a JSON string on one line, cut to `most` characters."""
     text = to_single_line(value)
     if len(text) > most:
         text = truncate(text, most - 1) + "…"
@@ -68,39 +74,39 @@ def quote(value: str, *, most: int = LONGEST_VALUE) -> str:
 
 
 def format_speaker(name: str) -> str:
-    """What stands before a message in a lane that several people share. A name cannot end it early."""
+    """Return the prefix of a message in a shared lane. Brackets in the name are replaced, so it cannot end the prefix."""
     return f"[{truncate(to_single_line(name).translate(_BRACKETS), LONGEST_NAME) or 'someone'}] "
 
 
 def format_message(said: str, *, name: str, quoted: str, overheard: Sequence[tuple[str, str]]) -> str | None:
-    """A message as the model is given it, if that differs from what was said: with the text it replies to, and with
-    what others said since. `name` is set where several people speak. It always ends with what was said."""
+    """Return a message with the text it replies to and with what was overheard before it, or `None` if there is neither.
+    `name` is set in shared lanes. The result ends with `said`."""
     if not to_single_line(quoted) and not overheard:
         return None
-    heard = [f"- {format_speaker(who)}{quote(text, most=LONGEST_QUOTE)}" for who, text in overheard]
-    before = [_OBSERVED_HEADER, *heard, ""] if heard else []
+    lines = [f"- {format_speaker(who)}{quote(text, most=LONGEST_QUOTE)}" for who, text in overheard]
+    before = [_OBSERVED_HEADER, *lines, ""] if lines else []
     reply = f"(in reply to {quote(quoted, most=LONGEST_QUOTE)})\n" if to_single_line(quoted) else ""
     return "\n".join([*before, (format_speaker(name) if name else "") + reply + said])
 
 
 def hash_id(value: str, salt: bytes, *, kind: str = "person") -> str:
-    """A stable stand-in for an id, such as `person-3f9a1c2b`. Without the salt it says nothing about the id."""
+    """Return a stable salted hash of an id, such as `person-3f9a1c2b`."""
     digest = hmac.new(salt, value.encode("utf-8", "surrogatepass"), hashlib.sha256)
     return f"{kind}-{digest.hexdigest()[:8]}"
 
 
 def redact_phones(text: str, salt: bytes) -> str:
-    """The text with a hash in place of whatever looks like a telephone number, however it is spaced."""
+    """Replace telephone numbers, however they are spaced, with hashes."""
 
-    def stand_in(found: re.Match[str]) -> str:
+    def hash_phone(found: re.Match[str]) -> str:
         number = found.group()
         return number if _DATE.fullmatch(number) else hash_id(re.sub(r"\D", "", number), salt, kind="phone")
 
-    return _PHONE.sub(stand_in, text)
+    return _PHONE.sub(hash_phone, text)
 
 
 def _redact_place(place: Place, salt: bytes) -> Place:
-    stand_ins = {
+    hashes = {
         value: hash_id(value, salt, kind=kind)
         for value, kind in ((place.chat_id, "chat"), (place.person_id, "person"))
         if value
@@ -108,18 +114,18 @@ def _redact_place(place: Place, salt: bytes) -> Place:
 
     def scrub(text: str) -> str:
         text = to_single_line(text)
-        for value in sorted(stand_ins, key=len, reverse=True):
+        for value in sorted(hashes, key=len, reverse=True):
             if len(value) >= _SHORTEST_ID:
-                text = text.replace(value, stand_ins[value])
+                text = text.replace(value, hashes[value])
         return redact_phones(text, salt)
 
     return replace(
         place,
         chat_name=scrub(place.chat_name),
-        chat_id=stand_ins.get(place.chat_id, ""),
+        chat_id=hashes.get(place.chat_id, ""),
         topic=scrub(place.topic),
         person_name=scrub(place.person_name),
-        person_id=stand_ins.get(place.person_id, ""),
+        person_id=hashes.get(place.person_id, ""),
         homes=tuple((platform, scrub(name)) for platform, name in place.homes),
         targets=tuple(_redact_target(target, place, salt) for target in place.targets),
     )
@@ -137,16 +143,11 @@ def _format_chat(place: Place) -> str:
     return f"Platform: {to_single_line(place.platform)}, {to_single_line(place.chat_type)}{name}{_format_id(place, place.chat_id)}"
 
 
-def _format_topic(place: Place) -> list[str]:
-    return [f"Topic: {quote(place.topic)}"] if to_single_line(place.topic) else []
-
-
-def _format_people(place: Place) -> list[str]:
+def _format_people(place: Place) -> str:
     if place.shared:
-        return ["People: several people write here; each message begins with [name]"]
-    if to_single_line(place.person_name):
-        return [f"Person: {quote(place.person_name)}{_format_id(place, place.person_id)}"]
-    return [f"Person: unnamed{_format_id(place, place.person_id)}"]
+        return "People: several people write here; each message begins with [name]"
+    name = quote(place.person_name) if to_single_line(place.person_name) else "unnamed"
+    return f"Person: {name}{_format_id(place, place.person_id)}"
 
 
 def _format_id(place: Place, value: str) -> str:

@@ -37,7 +37,7 @@ class Consent(StrEnum):
 
 
 class ToolConsent(msgspec.Struct, frozen=True, kw_only=True):
-    """A consent that holds for a tool in a session until it is taken back."""
+    """A lasting consent for a tool in a session."""
 
     session: SessionId
     title: str
@@ -65,14 +65,15 @@ PERMISSION_OPTIONS = (
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """`key` names it within its turn (for a permission the id of the tool call): asked again under the same key after
-    a crash, it gets the answer that was given. `title` is one line; `detail` the exact command or input. With no
-    options the answer is free text."""
-
+    # Unique within the turn (for a permission the id of the tool call). A question that is asked again under the same
+    # key after a crash gets the answer that was given before.
     key: str
+    # One line.
     title: str
+    # The exact command or input.
     detail: str = ""
     tool: str = ""
+    # Without options the answer is free text.
     options: tuple[Option, ...] = PERMISSION_OPTIONS
 
 
@@ -80,7 +81,7 @@ AskPerson: TypeAlias = Callable[[Question], Awaitable[str | None]]
 
 
 async def ask_nobody(question: Question) -> str | None:
-    """For turns that nobody can be asked in: no answer, which is never consent."""
+    """Return no answer, which is never consent: for turns that cannot ask a person."""
     return None
 
 
@@ -92,10 +93,6 @@ class QuestionState(StrEnum):
 
 
 class AskedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question as everybody sees it, from the moment it is put. `answer` is the id of an option, or free text.
-    `shared`: it was put where several people talk. `taken`: the agent was given the answer, or told that none came.
-    `left`: its turn ended because the program that ran it went away; an answer is kept until the same is asked again."""
-
     id: QuestionId
     profile: ProfileId
     owner: PrincipalId
@@ -106,23 +103,27 @@ class AskedQuestion(msgspec.Struct, frozen=True, kw_only=True):
     state: QuestionState
     created_at: datetime
     expires_at: datetime
+    # It was asked where several people write.
     shared: bool = False
+    # The id of an option, or free text.
     answer: str | None = None
     answered_by: PrincipalId | None = None
+    # The agent received the answer, or was told that there is none.
     taken: bool = False
+    # The process that ran the turn is gone. An answer is kept until the same question is asked again.
     left: bool = False
     closed_at: datetime | None = None
 
     @property
     def note(self) -> str:
-        """What has to be known to answer, beside the question itself."""
+        """A hint for the person who answers."""
         return ASKER_GONE_NOTE if self.left else ""
 
     def visible_to(self, viewer: Viewer) -> bool:
         return viewer.sees(self.profile, self.owner) or viewer.sees(self.profile, self.asker)
 
     def answerable_by(self, viewer: Viewer) -> bool:
-        """Who may answer: the operator, who asked for the turn, and where nobody else talks the session's owner."""
+        """Whether the viewer may answer: the operator, the asker of the turn, and in an unshared chat the owner."""
         if viewer.profile != self.profile:
             return False
         return viewer.principal in (OPERATOR, self.asker) or (
@@ -131,22 +132,21 @@ class AskedQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Button(msgspec.Struct, frozen=True):
-    """Something to press in a chat. A press is the same as writing what the button `says`."""
-
     label: str
+    # A press is the same as writing this text.
     says: str
 
 
 def build_buttons(asked: AskedQuestion) -> tuple[Button, ...]:
-    """The options of a question, each of which answers this question and no other."""
+    """Return a button for each option. A press answers this question only."""
     options = enumerate(asked.question.options, start=1)
     return tuple(Button(to_single_line(option.label), f"/answer {asked.id} {n}") for n, option in options)
 
 
 def parse_answer(question: Question, text: str) -> str:
-    """What an answer in words means: the id of an option, or the words themselves where there are no options.
+    """Return the id of the option that a text names, or the text itself for a question without options.
 
-    An option is named by its number, id or label, or by a word for what it means, such as `yes`, `always` or `no`."""
+    The text may be the number, id or label of an option, or a word such as `yes`, `always` or `no`."""
     said = text.strip()
     if not said:
         raise Invalid(f"an answer is missing: {format_hint(question)}")
@@ -159,42 +159,39 @@ def parse_answer(question: Question, text: str) -> str:
 
 
 def prefer_waiting(waiting: Sequence[AskedQuestion]) -> Sequence[AskedQuestion]:
-    """The questions that an answer without a name may mean: those that an agent waits for, if there are any."""
+    """Return the questions that an agent still waits for, or all if there are none."""
     return [asked for asked in waiting if not asked.left] or waiting
 
 
 def is_same(one: Question, other: Question) -> bool:
-    """Whether two questions ask for the very same thing, in whatever turn."""
+    """Whether two questions differ in their key only."""
     return msgspec.structs.replace(one, key=other.key) == other
 
 
 def format_confirmation(asked: AskedQuestion) -> str:
-    """What whoever answered is told."""
-    return " ".join(
-        filter(
-            None, (f"{format_answer(asked.question, asked.answer or '')}: {asked.question.title}", asked.note)
-        )
-    )
+    """Return the reply to the person who answered."""
+    text = f"{format_answer(asked.question, asked.answer or '')}: {asked.question.title}"
+    return f"{text} {asked.note}" if asked.note else text
 
 
 def format_answer(question: Question, answer: str) -> str:
-    """An answer as a person reads it."""
+    """Return the label of the chosen option, or the free text."""
     return next((o.label for o in question.options if o.id == answer), answer)
 
 
 def find_consent(question: Question, answer: str | None) -> Consent:
-    """What an answer allows. No answer allows nothing."""
+    """Return the consent of an answer; `OTHER` for no answer."""
     return next((o.consent for o in question.options if o.id == answer), Consent.OTHER)
 
 
 def find_remembered_answer(question: Question, given: Consent) -> str | None:
-    """The answer that a lasting consent gives to a question; `None` if it has no option of that kind."""
+    """Return the option that matches a lasting consent, `None` if there is none."""
     fitting = (o for o in question.options if o.consent is not Consent.OTHER)
     return next((o.id for o in fitting if o.consent.allows is given.allows), None)
 
 
 def format_question(question: Question) -> str:
-    """A question as it is put in a chat: the title, the exact detail as far as it fits, the options, and how to answer."""
+    """Return a question for a chat: title, detail (truncated), options, and how to answer."""
     parts = _format_body(question)
     if left := len(question.detail[LONGEST_DETAIL:]):
         parts.append(
@@ -202,21 +199,21 @@ def format_question(question: Question) -> str:
         )
     if question.options:
         parts.append("\n".join(f"{n}. {o.label}" for n, o in enumerate(question.options, start=1)))
-    return "\n\n".join([*parts, _capitalize(format_hint(question))])
+    hint = format_hint(question)
+    return "\n\n".join([*parts, hint[:1].upper() + hint[1:]])
 
 
 def format_closed(asked: AskedQuestion, *, whole: bool) -> str:
-    """A question as it stands in a chat once it does not wait any more: with what became of it, and no options. With
-    `whole` the detail stays."""
-    became = {
+    """Return a closed question for a chat, with its outcome instead of the options; `whole` keeps the detail."""
+    outcome = {
         QuestionState.ANSWERED: to_single_line(format_answer(asked.question, asked.answer or "")),
         QuestionState.EXPIRED: "Nobody answered in time.",
     }.get(asked.state, "This does not wait for an answer any more.")
-    return "\n\n".join([*_format_body(asked.question)[: 2 if whole else 1], f"→ {became}"])
+    return "\n\n".join([*_format_body(asked.question)[: 2 if whole else 1], f"→ {outcome}"])
 
 
 def format_hint(question: Question) -> str:
-    """How a question is answered, in a few words."""
+    """Return how to answer a question, in a few words."""
     numbers = [str(n) for n in range(1, len(question.options) + 1)]
     if not numbers:
         return "answer in your own words."
@@ -232,7 +229,7 @@ CONSENT_COMMANDS: dict[str, tuple[Consent, ...]] = {
     "always": (Consent.ALLOW_ALWAYS,),
     "deny": (Consent.DENY_ONCE, Consent.DENY_ALWAYS),
 }
-"""The words that answer a permission, each with what it may mean, the mildest first."""
+"""The commands that answer a permission, each with the consents it may mean, the weakest first."""
 
 _CONSENT_WORDS = {
     **{word: word for word in CONSENT_COMMANDS},
@@ -270,7 +267,3 @@ def _count_backticks(text: str) -> int:
         run = run + 1 if char == "`" else 0
         longest = max(longest, run)
     return longest
-
-
-def _capitalize(text: str) -> str:
-    return text[:1].upper() + text[1:]

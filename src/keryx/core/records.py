@@ -103,7 +103,7 @@ class MessageRecord(
 
     @property
     def lost(self) -> bool:
-        """Whether this stands for a message that could not be read."""
+        """Whether this replaces a message that could not be read."""
         return self.parts == (Notice(LOST_TEXT, LOST_KIND),)
 
 
@@ -148,12 +148,14 @@ class UsageRecord(
 class MediaRecord(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="media", omit_defaults=True
 ):
-    """One chunk of a file that a session shows, before the messages that show it. `n` counts from 0; `size` is that
-    of the whole file, whose id is the hash of its bytes."""
+    """One chunk of a file, written before the messages that show the file."""
 
     session: _Id
+    # The hash of the bytes of the file.
     id: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    # Counts from 0.
     n: Count
+    # The size of the whole file.
     size: Count
     body: bytes
     mime: str = ""
@@ -165,13 +167,13 @@ Record: TypeAlias = Header | SessionRecord | MediaRecord | Entry
 
 
 def encode(record: Record) -> str:
-    """One line of a file, without its end."""
+    """Return one line of a file, without the newline."""
     return codec.dumps(record)
 
 
 def decode(line: bytes) -> Record:
-    """Read one line. Raises `Invalid` with the reason if it is no record."""
-    # A union is no type in the eyes of the type checker, and a good one for the decoder.
+    """Parse one line. Raise `Invalid` with the reason if it is not a record."""
+    # msgspec accepts a union, but the type checker does not treat it as a `type`.
     return codec.loads(line, cast(type[Record], Record))
 
 
@@ -182,25 +184,23 @@ def from_message(message: Message) -> MessageRecord:
 
 
 def build_lost_message(session: SessionId, seq: int, *, at: datetime, epoch: int) -> MessageRecord:
-    """What stands in the place of a message whose line could not be read, so that the numbers stay whole."""
+    """Return a notice in place of a message that could not be read, so that the numbers have no gap."""
     return MessageRecord(
         session=session, seq=seq, role=Role.NOTICE, parts=(Notice(LOST_TEXT, LOST_KIND),), at=at, epoch=epoch
     )
 
 
 def derive_id(id_: str, *scope: str) -> str:
-    """An id of the same time as `id_`, always the same within a scope and different between scopes."""
+    """Derive an id from another one and a scope. It keeps the time; equal arguments give equal ids."""
     digest = hashlib.blake2b("\0".join((id_, *scope)).encode(), digest_size=5).digest()
     return id_[:10] + base64.b32hexencode(digest).decode().lower()
 
 
 class Progress(Protocol):
-    """Called now and then with what is being done, how much of it is done, and how much there is (0: unknown).
-
-    May be called from any thread."""
+    """Called from time to time, from any thread; `total` is 0 if it is unknown."""
 
     def __call__(self, stage: str, done: int, total: int, /) -> None: ...
 
 
 def ignore_progress(stage: str, done: int, total: int, /) -> None:
-    """Tells nobody."""
+    pass

@@ -43,7 +43,7 @@ _HOME = re.compile(r"(?<=/home/)[^/\s\"':]+|(?<=/Users/)[^/\s\"':]+|(?<=\\Users\
 
 
 class Redactor:
-    """Within one redactor the same value always gives the same placeholder. Order of first use decides the numbers."""
+    """Replaces a value with the same placeholder each time. Placeholders are numbered in order of first use."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}
@@ -63,7 +63,7 @@ class Redactor:
         return _PHONE.sub(self._redact_phone, text)
 
     def person(self, id_: str) -> str:
-        """The placeholder of a person's id or name. From now on it is hidden in texts too."""
+        """Return the placeholder of a person's id or name. Texts that follow are searched for it, too."""
         if not id_ or id_.startswith("[person "):
             return id_
         hidden = self._get_placeholder("person", id_)
@@ -131,7 +131,7 @@ class Redactor:
             case ToolResult():
                 return msgspec.structs.replace(part, output=self.text(part.output))
             case Reasoning():
-                # Nobody can look into an opaque block, so nobody can say what it gives away.
+                # An opaque block cannot be searched for personal data, so it is dropped.
                 return msgspec.structs.replace(part, text=self.text(part.text), opaque="")
             case _:
                 assert_never(part)

@@ -34,13 +34,12 @@ class ResetReason(StrEnum):
 
 
 class ResetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """After how long a silence, or at which local hour, a lane starts afresh.
-
-    A policy that exists is sound: a wrong hour, zone or idle time is refused with `Invalid`, whatever the mode.
-    """
+    """When a lane starts a new session. Raises `Invalid` for a wrong hour, zone or idle time in every mode."""
 
     mode: ResetMode = ResetMode.NONE
+    # Reset after this long without a message.
     idle: timedelta = timedelta(hours=24)
+    # The local hour of the daily reset.
     hour: int = 4
     zone: str = "UTC"
 
@@ -55,20 +54,18 @@ class ResetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ResetPolicies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The policy for every place: a default, and overrides that replace it as a whole.
-
-    `places` is keyed by platform, then by chat type.
-    """
+    """A default policy, and overrides that replace it as a whole."""
 
     default: ResetPolicy = msgspec.field(default_factory=ResetPolicy)
     chat_types: Mapping[ChatType, ResetPolicy] = {}
     platforms: Mapping[str, ResetPolicy] = {}
+    # By platform, then by chat type.
     places: Mapping[str, Mapping[ChatType, ResetPolicy]] = {}
 
     def for_source(self, platform: str, chat_type: ChatType) -> ResetPolicy:
-        """The most specific policy: platform with chat type, then platform, then chat type, then the default."""
-        place = self.places.get(platform, {}).get(chat_type)
-        return place or self.platforms.get(platform) or self.chat_types.get(chat_type) or self.default
+        """Return the most specific policy: platform with chat type, then platform, then chat type, then the default."""
+        exact = self.places.get(platform, {}).get(chat_type)
+        return exact or self.platforms.get(platform) or self.chat_types.get(chat_type) or self.default
 
 
 def find_due_reason(
@@ -79,10 +76,10 @@ def find_due_reason(
     busy_since: datetime | None = None,
     busy_limit: timedelta = BUSY_LIMIT,
 ) -> ResetReason | None:
-    """Why a lane must start afresh now, or `None`. Of two reasons, the one that came first.
+    """Return why a lane must start a new session now, or `None`. Of two reasons, return the one that became due first.
 
-    `last_active` is the last message of a person, `busy_since` the start of background work that still runs.
-    Once due, a lane stays due until either changes; a clock that jumps back makes nothing due.
+    `last_active` is the last message of a person, `busy_since` the start of background work that still runs. A due lane
+    stays due until one of them changes. A clock that jumps back makes nothing due.
     """
     if busy_since is not None and now < _after_deadline(busy_since, busy_limit):
         return None
@@ -96,7 +93,7 @@ def find_next_due(
     busy_since: datetime | None = None,
     busy_limit: timedelta = BUSY_LIMIT,
 ) -> datetime | None:
-    """The first moment at which `due` gives a reason if nothing changes until then; `None` for never."""
+    """Return when `find_due_reason` first returns a reason if nothing changes until then; `None` for never."""
     moments = _list_moments(policy, last_active)
     if not moments:
         return None
@@ -105,7 +102,7 @@ def find_next_due(
 
 
 def _list_moments(policy: ResetPolicy, last_active: datetime) -> list[tuple[datetime, ResetReason]]:
-    """The first moment of each reason that the policy knows, in order of time."""
+    """Return when each reason of the policy becomes due, in order of time."""
     moments: list[tuple[datetime, ResetReason]] = []
     if policy.mode in (ResetMode.IDLE, ResetMode.BOTH):
         moments.append((_after_deadline(last_active, policy.idle), ResetReason.IDLE))
@@ -127,7 +124,7 @@ def _find_next_daily(policy: ResetPolicy, after: datetime) -> datetime:
 
 
 def _list_daily(days: Iterator[date], hour: int, zone: ZoneInfo) -> Iterator[datetime]:
-    """The reset moment of each local day. A day that the zone skipped has none."""
+    """Yield the reset of each local day. A day that the zone skipped has none."""
     for day in days:
         wall = datetime.combine(day, time(hour))
         moment = wall.replace(tzinfo=zone).astimezone(UTC)

@@ -16,7 +16,7 @@ from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid
 
 ON_TIME_TOLERANCE = timedelta(minutes=1)
-"""A run that is no later than this was not missed."""
+"""A run with at most this delay counts as on time."""
 SHORTEST_INTERVAL = timedelta(minutes=1)
 LONGEST_INTERVAL = timedelta(days=3660)
 
@@ -48,7 +48,7 @@ class OnceRule(msgspec.Struct, frozen=True, tag="once", tag_field="kind"):
 
 
 class IntervalRule(msgspec.Struct, frozen=True, tag="every", tag_field="kind"):
-    """Each whole `span` after `since`, whatever the clocks on walls do."""
+    """Every `span` after `since`, in elapsed time: changes to summer time are ignored."""
 
     span: timedelta
     since: datetime
@@ -62,9 +62,8 @@ ScheduleRule: TypeAlias = OnceRule | IntervalRule | CronRule
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A rule, and the zone in which its times are meant and shown. One that exists is sound."""
-
     rule: ScheduleRule
+    # The zone of the times, and the one they are shown in.
     zone: str = "UTC"
 
     def __str__(self) -> str:
@@ -79,20 +78,21 @@ class Schedule(msgspec.Struct, frozen=True):
                 assert_never(self.rule)
 
     def format_time(self, moment: datetime) -> str:
-        """A moment as the clock of the zone shows it."""
+        """Return the local time of a moment in the zone."""
         return f"{clock.to_wall_time(moment, clock.find_zone(self.zone)):%Y-%m-%d %H:%M}"
 
 
 class DueRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done about a job whose time has come: `run` it for this moment, or for none if all were missed;
-    `following` is when it is due again, `None` for never."""
+    """What to do with a job that is due."""
 
+    # The due time to run it for, `None` if all were missed.
     run: datetime | None
+    # When it is due again, `None` for never.
     following: datetime | None
 
 
 def parse(text: str, *, zone: str, now: datetime) -> Schedule:
-    """Read a whole schedule. `Invalid` says what would be right: also for one that never comes, or has passed."""
+    """Parse a text that is a schedule. Raise `Invalid` for other text, and for a time that never comes or has passed."""
     schedule, rest = parse_prefix(text, zone=zone, now=now)
     if rest:
         raise Invalid(f"{rest[:40]!r} is too much in the schedule {text[:80]!r}: {_SYNTAX_HELP}")
@@ -100,8 +100,8 @@ def parse(text: str, *, zone: str, now: datetime) -> Schedule:
 
 
 def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]:
-    """Read the schedule at the beginning of a text, with the name of a zone behind it if there is one; gives it with the
-    rest of the text. `zone` is meant where none is named."""
+    """Parse the schedule at the beginning of a text, with an optional zone after it. Return it and the rest of the
+    text. `zone` is the default."""
     clock.find_zone(zone)
     words = text.strip()
     if words[:1] in ('"', "'", "`", "“"):
@@ -121,7 +121,7 @@ def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]
 
 
 def find_next(schedule: Schedule, after: datetime) -> datetime | None:
-    """The first moment of a schedule strictly after another, `None` if there is none."""
+    """Return the first time of a schedule that is later than `after`, `None` if there is none."""
     match schedule.rule:
         case OnceRule(at):
             return at if at > after else None
@@ -134,15 +134,15 @@ def find_next(schedule: Schedule, after: datetime) -> datetime | None:
 
 
 def find_due(schedule: Schedule, *, at: datetime, now: datetime, window: timedelta) -> DueRun:
-    """What follows for a job that was due `at` first. Of the moments that have passed, the last one is run if it is no
-    older than `window`; the others are skipped."""
+    """Return what to do with a job that is due since `at`. The last time that has passed is run unless it is older
+    than `window`; earlier ones are skipped."""
     first = at if now - at <= window else find_next(schedule, now - window - _TICK)
     run = _find_last(schedule, first, now) if first and first <= now else None
     return DueRun(run=run, following=find_next(schedule, now))
 
 
 def _find_last(schedule: Schedule, first: datetime, now: datetime) -> datetime:
-    """The last moment of a schedule up to now; `first` is one. Halves what is left, for there may be many between."""
+    """Return the last time of a schedule up to now, by bisection; `first` is one."""
     last, end = first, now
     while end - last >= SHORTEST_INTERVAL:
         middle = last + (end - last) / 2
@@ -155,7 +155,7 @@ def _find_last(schedule: Schedule, first: datetime, now: datetime) -> datetime:
 
 
 def _split_zone(rest: str, zone: str) -> tuple[str, str]:
-    """The zone that a text begins with, and the text after it."""
+    """Return the zone that a text begins with, and the rest of the text."""
     found = _ZONE.match(rest)
     if found is None:
         return zone, rest
@@ -204,7 +204,7 @@ def _parse_cron(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
 
 @lru_cache(maxsize=1000)
 def _load_cron(expression: str) -> tuple[CronSim, list[time], bool]:
-    """A cron expression: what its days are, its times of day in order, and whether those are fixed."""
+    """Parse a cron expression: its days, its times of day in order, and whether the times are fixed."""
     fields = _CRON_ALIASES.get(expression, expression).split()
     try:
         known = CronSim(" ".join(fields), datetime(2000, 1, 1, tzinfo=UTC))
@@ -217,16 +217,16 @@ def _load_cron(expression: str) -> tuple[CronSim, list[time], bool]:
 def _find_next_cron(expression: str, zone: ZoneInfo, after: datetime) -> datetime | None:
     known, times, fixed = _load_cron(expression)
 
-    def of(day: date) -> list[datetime]:
+    def list_times(day: date) -> list[datetime]:
         folds = (0,) if fixed else (0, 1)
         found = (_find_first(day, times, zone, after, fold, fixed) for fold in folds)
         return [moment for moment in found if moment is not None]
 
-    # A clock that was set back over midnight shows the day before once more, after the first minutes of the next.
+    # When a clock is set back over midnight, the previous day returns after the first minutes of the next one.
     day = clock.to_wall_time(after, zone).date() - _DAY
     for _ in range(_MOST_DAYS):
-        if _matches_day(known, day) and (found := of(day)):
-            return min(found + of(day + _DAY) if _matches_day(known, day + _DAY) else found)
+        if _matches_day(known, day) and (found := list_times(day)):
+            return min(found + list_times(day + _DAY) if _matches_day(known, day + _DAY) else found)
         day += _DAY
     return None
 
@@ -238,7 +238,7 @@ def _matches_day(known: CronSim, day: date) -> bool:
 def _find_first(
     day: date, times: list[time], zone: ZoneInfo, after: datetime, fold: int, fixed: bool
 ) -> datetime | None:
-    """The first moment of a day that lies after another."""
+    """Return the first time of a day that is later than `after`."""
 
     def moment(at: time) -> datetime:
         return clock.from_wall_time(datetime.combine(day, at), zone, fold=fold)

@@ -15,6 +15,7 @@ from keryx.core.usage import Tokens, UsageTotals
 
 JOB_SURFACE = "job"
 EFFORTS = ("minimal", "low", "medium", "high")
+"""The levels of reasoning effort that a model may be asked for."""
 LONGEST_TITLE = 100
 UNTITLED = "Untitled"
 _LONGEST_DERIVED = 60
@@ -62,9 +63,6 @@ class Activity(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     FAILED = "failed"
-
-
-"""How hard a model may be told to think."""
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,7 +117,7 @@ class SessionListItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """Who asks. The operator sees every session of the profile; anybody else only their own."""
+    """The user of a request. The operator sees every session of the profile, others see only their own."""
 
     profile: ProfileId
     principal: PrincipalId
@@ -134,11 +132,10 @@ class Viewer(msgspec.Struct, frozen=True):
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters of a session list. `archived=None` shows both."""
-
     surface: str | None = None
     project: ProjectId | None = None
     pinned: bool | None = None
+    # `None` lists both.
     archived: bool | None = False
     activity: Activity | None = None
     cwd: str | None = None
@@ -149,25 +146,30 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`id` is the agent's own name for its session, which works in `cwd`. The agent knows everything up to message `seq`,
-    and what belongs to `turn`. `place` is the digest of what it was told about its place."""
+    """The session of an outside agent that continues one of ours."""
 
     agent: str
+    # The agent's id of its session.
     id: str
+    # The working directory of the agent.
     cwd: str
+    # The agent knows all messages up to `seq`, and those of `turn`.
     turn: TurnId | None = None
     seq: int = 0
+    # The digest of the prompt text about the chat that the agent was given.
     place: str = ""
     model: str = ""
     mode: str = ""
+    # The agent's own usage counters, to compute differences from.
     meter: UsageTotals = UsageTotals()
 
 
 class PermissionMode(StrEnum):
-    """`ASK` puts every question to a person, `AUTO` allows what is asked for, `READ` denies it."""
-
+    # Ask a person.
     ASK = "ask"
+    # Allow without asking.
     AUTO = "auto"
+    # Deny without asking.
     READ = "read"
 
 
@@ -180,12 +182,12 @@ MODE_DESCRIPTIONS = {
 
 
 def parse_mode(setting: str | None) -> PermissionMode:
-    """The mode that a session's setting names; anything unknown asks."""
+    """Parse a setting; an unknown mode means `ASK`."""
     return PermissionMode(setting) if setting in {m.value for m in PermissionMode} else PermissionMode.ASK
 
 
 def clean_title(text: str) -> str:
-    """A person's title as it is kept: one line of at most `LONGEST` characters. `Invalid` if nothing is left."""
+    """Return a title as one line of at most `LONGEST_TITLE` characters. Raise `Invalid` if nothing is left."""
     title = core_text.truncate(
         normalize("NFC", core_text.to_single_line(text)[: 4 * LONGEST_TITLE]), LONGEST_TITLE
     )
@@ -195,7 +197,7 @@ def clean_title(text: str) -> str:
 
 
 def derive_title(text: str) -> str:
-    """A title from the first message, by rule: its first sentence without Markdown. `UNTITLED` if it has none."""
+    """Return the first sentence of a message without Markdown, or `UNTITLED` if there is none."""
     for row in _CODE_FENCE.sub("", text[:_TITLE_SCAN_LIMIT]).splitlines():
         plain = core_text.to_single_line(_strip_markdown(row))
         sentence = _FIRST_SENTENCE.match(plain)
@@ -206,7 +208,7 @@ def derive_title(text: str) -> str:
 
 
 def split_title_number(title: str) -> tuple[str, int]:
-    """The line that a title belongs to, and its number there: `Trip #3` is the third `Trip`."""
+    """Split a numbered title: `Trip #3` into `Trip` and 3."""
     found = _NUMBERED_TITLE.match(title)
     if found is None or found[2] == "1":
         return title, 1
@@ -214,7 +216,7 @@ def split_title_number(title: str) -> tuple[str, int]:
 
 
 def number_title(base: str, n: int) -> str:
-    """The title with number `n` of a line. The first has none. Never longer than `LONGEST`."""
+    """Add a number to a title; 1 is not shown. The result has at most `LONGEST_TITLE` characters."""
     suffix = "" if n <= 1 else f" #{n}"
     return core_text.truncate(base, LONGEST_TITLE - len(suffix)) + suffix
 

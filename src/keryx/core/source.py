@@ -24,14 +24,10 @@ class ChatType(StrEnum):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Place and author of a message, in the platform's own ids.
-
-    `account` is the bot that heard it. `user_alt` and `chat_alt` are ids that outlive the ordinary ones
-    (a Signal UUID, a Feishu union id). `scope` is the server or workspace around the chat. `roles` are those that
-    the author has there; `by_role` says that one of them lets the author in. A profile that is not a profile name is refused with `Invalid`.
-    """
+    """Chat and author of a message, in the ids of the platform. Raises `Invalid` for a wrong profile name."""
 
     platform: str
+    # The bot that received the message.
     account: str = ""
     chat: str | None = None
     chat_name: str | None = None
@@ -40,14 +36,21 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     user_name: str | None = None
     thread: str | None = None
     topic: str | None = None
+    # Ids that outlive the ordinary ones (a Signal UUID, a Feishu union id).
     user_alt: str | None = None
     chat_alt: str | None = None
+    # The author is a bot.
     bot: bool = False
+    # The server or workspace of the chat.
     scope: str | None = None
+    # The chat that a thread belongs to.
     parent_chat: str | None = None
+    # The platform's id of the message.
     message: str | None = None
     profile: ProfileId = DEFAULT_PROFILE
+    # The roles of the author in the chat.
     roles: tuple[str, ...] = ()
+    # The author has access because of a role.
     by_role: bool = False
 
     def __post_init__(self) -> None:
@@ -56,12 +59,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 def encode(source: Source) -> str:
-    """JSON text that any database can store; `decode` gives the same source back."""
+    """Return JSON text that any database can store; the inverse of `decode`."""
     return codec.dumps(source)
 
 
 def decode(text: str) -> Source:
-    """Read what `encode` wrote. Raises `Invalid` on malformed text, unknown keys and wrong types."""
+    """Parse the text of `encode`. Raise `Invalid` for malformed text, unknown keys and wrong types."""
     if f'"{_OLD_SCOPE}"' in text:
         return codec.loads(_rename_old_scope(text), Source)
     return codec.loads(text, Source)
@@ -78,12 +81,10 @@ def _rename_old_scope(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """Which ids, each as `canonical` writes it, mean the same person: each alias with its one target.
+    """Several ids of one person. The canonical one is the shortest, then the first in order, so a phone number precedes
+    a LID. The order of learning does not matter."""
 
-    A person goes by the shortest of all known ids, then the first in order, so a phone number
-    goes before a LID. What was learned decides the value; the order in which it was learned does not.
-    """
-
+    # The canonical id of each alias.
     canonical: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
@@ -92,11 +93,11 @@ class Aliases:
                 raise Invalid(f"{target!r} cannot be the canonical id of {alias!r}: learn the two ids again")
 
     def resolve(self, user: str) -> str:
-        """The canonical id of a person; an id without aliases is its own. Resolving twice changes nothing."""
+        """Return the canonical id of a person, or the id itself if it has no aliases. Idempotent."""
         return self.canonical.get(user, user)
 
     def learn(self, one: str, other: str) -> "Aliases":
-        """Aliases in which both ids, and all ids known for either, mean one person."""
+        """Merge two ids and all aliases of either into one person."""
         first, second = sorted((self.resolve(one), self.resolve(other)), key=_rank_user)
         if first == second:
             return self
@@ -113,10 +114,8 @@ def supports_aliases(platform: str) -> bool:
 
 
 def normalize_user(platform: str, user: str) -> str:
-    """A WhatsApp id without `+`, device and domain; ids of other platforms unchanged.
-
-    Never raises, and never makes an empty id: one with nothing left stays as it was.
-    """
+    """Return a WhatsApp id without `+`, device and domain, and ids of other platforms unchanged. Never raises, and never
+    returns an empty id for one that is not."""
     if platform != _WHATSAPP:
         return user
     number = user.partition("@")[0].partition(":")[0].lstrip("+")
@@ -124,17 +123,17 @@ def normalize_user(platform: str, user: str) -> str:
 
 
 def resolve_user(platform: str, user: str, *, aliases: Aliases = NO_ALIASES) -> str:
-    """The one id of a person: canonical, and with aliases resolved where the platform has them."""
+    """Return the normalized id of a person, with aliases resolved on platforms that have them."""
     return aliases.resolve(normalize_user(platform, user)) if supports_aliases(platform) else user
 
 
 def build_handle(platform: str, user: str, *, aliases: Aliases = NO_ALIASES) -> str:
-    """A person as lists of people show and name them: printable, and the same for all of their ids."""
+    """Return the printable id of a person for lists and commands, the same for all of their aliases."""
     return ids.escape(resolve_user(platform, user, aliases=aliases))
 
 
 def parse_handle(text: str) -> str:
-    """The handle that a person means who types an id, or copies a handle."""
+    """Return the handle for a text that is an id or a handle."""
     return text if "%" in text else ids.escape(text)
 
 
@@ -143,8 +142,7 @@ def _rank_user(user: str) -> tuple[int, str]:
 
 
 class SourceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A rule: everything that it names must fit. A thread counts more than a chat, a chat more than a scope, a scope
-    more than an account, an account more than a platform."""
+    """A pattern for sources; all fields that are set must match."""
 
     platform: str = ""
     account: str = ""
@@ -158,6 +156,7 @@ class SourceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def specificity(self) -> tuple[bool, ...]:
+        """Sorts rules: a thread counts more than a chat, then scope, account and platform."""
         return bool(self.thread), bool(self.chat), bool(self.scope), bool(self.account), bool(self.platform)
 
     def __str__(self) -> str:
@@ -174,23 +173,24 @@ class SourceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is set for a profile. `rules` say which places belong to it. `hide_ids` replaces ids and telephone numbers
-    in prompts, or does not; without it the platform decides. `agent` answers in
-    its conversations unless one of them has chosen another."""
+    """The settings of a profile."""
 
+    # Which sources belong to it.
     rules: tuple[SourceRule, ...] = ()
     instructions: str = ""
+    # Replace ids and telephone numbers in prompts with hashes; `None` lets the platform decide.
     hide_ids: bool | None = None
+    # The agent of its sessions, unless a session has chosen another.
     agent: str = ""
 
 
 Profiles = Mapping[str, Profile]
 SourceRules = Mapping[str, tuple[SourceRule, ...]]
-"""Rules by the name of what they lead to."""
+"""Rules by the name of the profile or agent."""
 
 
 def choose_profile(source: Source, profiles: Profiles) -> ProfileId:
-    """The profile of a source, by the rules where it does not name one itself."""
+    """Return the profile that the source names, or else the one with the most specific rule."""
     if source.profile != DEFAULT_PROFILE:
         return source.profile
     return parse_profile_name(
@@ -199,7 +199,7 @@ def choose_profile(source: Source, profiles: Profiles) -> ProfileId:
 
 
 def find_matching(source: Source, rules: SourceRules) -> str | None:
-    """The name with the most specific rule that fits, of equals the first in order; `None` if no rule fits."""
+    """Return the name with the most specific rule that matches, of equals the first in order; `None` without a match."""
     found = [
         (rule.specificity, name) for name in sorted(rules) for rule in rules[name] if rule.matches(source)
     ]

@@ -16,8 +16,8 @@ _PAGE_CONTROLS = re.compile(f"[{CONTROLS}]")
 # A carriage return or a change of direction would let a message overwrite or reorder what the terminal shows.
 _TERMINAL_CONTROLS = re.compile(f"[{CONTROLS}\r\x85{_BIDI_CONTROLS}]")
 _UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
-# Characters that take no room on the screen, or that turn around the text after them. White space is not among them:
-# in a single line it becomes a blank.
+# Characters that are invisible or change the direction of the text after them. White space is not among them, because
+# it becomes a blank.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
@@ -27,7 +27,7 @@ _FLAG_LETTERS = re.compile("[\U0001f1e6-\U0001f1ff]+\\Z")
 
 
 def to_single_line(text: str) -> str:
-    """The text on one line: no control, zero-width or bidi characters, no lone surrogates, blanks collapsed."""
+    """Return the text on one line, without control, zero-width and bidi characters and lone surrogates."""
     return _WHITESPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
 
 
@@ -54,7 +54,7 @@ def replace_unwritable(text: str) -> str:
 
 
 def truncate(text: str, limit: int) -> str:
-    """At most `limit` characters. A letter keeps its accents, an emoji its colour, a flag both its halves."""
+    """Cut to `limit` characters, without splitting a letter from its accents or the parts of an emoji or flag."""
     if len(text) <= limit:
         return text
     cut = limit

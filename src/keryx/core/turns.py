@@ -62,7 +62,7 @@ class BusyMode(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why an answer ends before it is complete, as editors call it: the kind of the notice that tells it."""
+    """Why an answer ended early, in the words of the ACP. Also the kind of the notice about it."""
 
     LENGTH = "max_tokens"
     STEPS = "max_turn_requests"
@@ -72,8 +72,6 @@ STOP_REASONS = frozenset(StopReason)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """`reply` is the place that asked; the answer goes to the places in `also` too."""
-
     id: TurnId
     session: SessionId
     profile: ProfileId
@@ -87,8 +85,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     surface: str = ""
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    # Where the answer is sent.
     reply: Target | None = None
+    # Further targets of the answer.
     also: tuple[Target, ...] = ()
+    # Only this worker may run the turn.
     pin: WorkerId | None = None
     worker: WorkerId | None = None
     lease: LeaseToken | None = None
@@ -97,28 +98,30 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     merged_into: TurnId | None = None
     interrupted_at: datetime | None = None
+    # How many crashes of a worker this turn is blamed for.
     blame: int = 0
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many turns at once, and how long one may take. `question`: how long a question of an agent waits for a
-    person. `fresh`: an interrupted turn is taken up again
-    for this long after the interruption. `settle`: a node must have been up for this long before it begins a try
-    that could be the last, so that a turn is not set aside because somebody restarts nodes again and again."""
-
+    # How many turns run at once in one process, and for one person.
     at_once: int = 32
     per_principal: int = 8
+    # The timeouts of a turn: until the first event, between two events, and in all.
     first_byte: timedelta = timedelta(minutes=5)
     silence: timedelta = timedelta(minutes=10)
+    # How long a question of an agent waits for a person.
     question: timedelta = timedelta(minutes=10)
     total: timedelta = timedelta(hours=2)
+    # An interrupted turn is retried for this long after the interruption.
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)
+    # A process must have run for this long before it begins an attempt that could be the last, so that frequent
+    # restarts do not park a turn.
     settle: timedelta = timedelta(seconds=5)
 
 
 def find_blamed(ran: Iterable[Turn]) -> frozenset[TurnId]:
-    """Whom to blame for the death of the one process that ran these turns. Empty when several are as likely."""
+    """Return which of the turns of a dead process probably killed it; empty if several are equally likely."""
     turns = list(ran)
     suspects = [t for t in turns if t.attempts >= SUSPECT_ATTEMPTS]
     guilty = suspects or (turns if len(turns) == 1 else [])
@@ -126,5 +129,5 @@ def find_blamed(ran: Iterable[Turn]) -> frozenset[TurnId]:
 
 
 def is_poisonous(attempts: int, blame: int) -> bool:
-    """Whether a turn is to be set aside: tried three times and blamed at least twice, or tried far too often."""
+    """Whether to park a turn: attempted three times and blamed at least twice, or attempted far too often."""
     return (attempts >= SUSPECT_ATTEMPTS and blame >= _CERTAIN_BLAME) or attempts >= MOST_ATTEMPTS

@@ -29,13 +29,15 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One group. `cost` leaves out the calls without a price, of which there are `unpriced`."""
+    """The usage of one group of a report."""
 
     key: str
     label: str
     calls: int
     tokens: Tokens
+    # Without the calls that have no price.
     cost: int
+    # How many calls have no price.
     unpriced: int
     estimated: bool
 
@@ -53,18 +55,19 @@ class DailyUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent's own count of its use stands at, over all turns of its session. Costs are in millionths."""
+    """The counters of an outside agent over all turns of its session."""
 
     input: int = 0
     output: int = 0
     reasoning: int = 0
     cache_read: int = 0
     cache_write: int = 0
+    # In millionths of the currency, `None` if unknown.
     cost: int | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Five token classes and a cost in millionths of the currency, `None` when unknown."""
+    """The usage of one call of a model."""
 
     model: str = ""
     input: int = 0
@@ -72,6 +75,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning: int = 0
     cache_read: int = 0
     cache_write: int = 0
+    # In millionths of the currency, `None` if unknown.
     cost: int | None = None
     estimated: bool = True
     context_used: int | None = None
@@ -79,9 +83,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of one person. Money is in the currency of the configured prices; days and months are UTC. Zero is no
-    limit."""
+    """The limits of one person, 0 for no limit. Days and months are UTC."""
 
+    # In the currency of the configured prices.
     day: float = 0
     month: float = 0
     day_tokens: int = 0
@@ -89,9 +93,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`everyone` holds for all but the operator; `people` names principals, as /whoami shows them."""
-
+    # For all users except the operator.
     everyone: Budget = Budget()
+    # By principal, as /whoami shows it.
     people: Mapping[str, Budget] = {}
 
     def for_principal(self, principal: PrincipalId) -> Budget:
@@ -104,15 +108,12 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SpentAmount(msgspec.Struct, frozen=True):
-    """What was used since a moment: millionths of the currency, and tokens."""
-
+    # In millionths of the currency.
     cost: int = 0
     tokens: int = 0
 
 
 class BudgetPeriod(msgspec.Struct, frozen=True):
-    """A day or a month: since when, and when the next begins."""
-
     name: str
     since: datetime
     until: datetime
@@ -129,7 +130,7 @@ def month_period(now: datetime) -> BudgetPeriod:
 
 
 def find_refusal(budget: Budget, today: SpentAmount, this_month: SpentAmount, *, now: datetime) -> str | None:
-    """Why a person may not ask now and when they may again; `None` if they may."""
+    """Return why the budget of a person is exhausted and when it is renewed; `None` if it is not."""
     limits = (
         (day_period(now), budget.day, budget.day_tokens, today),
         (month_period(now), budget.month, budget.month_tokens, this_month),

@@ -142,7 +142,7 @@ SPECS = (
 
 
 class BuiltinTools:
-    """Asks the hub in the name of whoever asked for the turn."""
+    """Calls the hub with the rights of the owner of the session."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -219,7 +219,7 @@ class BuiltinTools:
 
 
 def _check_owner(context: TurnContext) -> None:
-    """Jobs run in the name of the owner, so nobody else may have them made or look at them."""
+    """Raise `Forbidden` unless the owner asks: jobs run with the rights of the owner."""
     if context.asker not in (context.owner, OPERATOR):
         raise Forbidden("only whoever began this conversation can have jobs here")
 
@@ -227,7 +227,7 @@ def _check_owner(context: TurnContext) -> None:
 async def search_conversations(
     hub: Hub, viewer: Viewer, arguments: Mapping[str, Any], *, within: SessionId | None = None
 ) -> str:
-    """What `search_conversations` answers; `within` limits it to one conversation."""
+    """Run the tool `search_conversations`; `within` limits it to one conversation."""
     asked = _parse_arguments(arguments, SearchArguments)
     hits = await _search_hits(hub, viewer, asked.query, max(1, min(asked.limit, _MAX_LIMIT)), within)
     return "\n\n".join(map(_render_hit, hits)) or "Nothing was found."
@@ -236,7 +236,7 @@ async def search_conversations(
 async def read_conversation(
     hub: Hub, viewer: Viewer, arguments: Mapping[str, Any], *, within: SessionId | None = None
 ) -> str:
-    """What `read_conversation` answers; `within` limits it to one conversation."""
+    """Run the tool `read_conversation`; `within` limits it to one conversation."""
     asked = _parse_arguments(arguments, ReadArguments)
     session = await hub.resolve(viewer, asked.conversation)
     if within is not None and session.id != within:
@@ -245,7 +245,7 @@ async def read_conversation(
     messages = await hub.messages(viewer, session.id, after=max(0, asked.after), limit=limit)
     return "\n\n".join(
         [
-            _render_heading(session),
+            f"{session.title or 'untitled'}: conversation {session.id}, {session.last_seq} messages",
             *filter(None, map(_render_message, messages)),
             _render_footer(session, messages),
         ]
@@ -274,12 +274,11 @@ def _parse_arguments(arguments: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def _build_viewer(context: TurnContext) -> Viewer:
-    """In whose name the tools ask: the owner of the session, whose place this is."""
     return Viewer(context.profile, context.owner)
 
 
 def _find_only_session(context: TurnContext) -> SessionId | None:
-    """The conversation of the turn, where somebody else than the owner would learn what is found in others."""
+    """Return the session of the turn if people other than the owner read the answer, so that they see no other session."""
     others = context.shared or context.asker not in (context.owner, OPERATOR)
     return context.session if others else None
 
@@ -289,10 +288,6 @@ def _render_hit(hit: SearchHit) -> str:
     if hit.message is None:
         return f"{name} (conversation {hit.session.id}, {hit.session.active_at:%Y-%m-%d})"
     return f"{name} (conversation {hit.session.id}, message {hit.message.seq}, {hit.message.at:%Y-%m-%d %H:%M})\n{hit.snippet.text}"
-
-
-def _render_heading(session: Session) -> str:
-    return f"{session.title or 'untitled'}: conversation {session.id}, {session.last_seq} messages"
 
 
 def _render_message(message: Message) -> str:

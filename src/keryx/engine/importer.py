@@ -37,7 +37,7 @@ MAX_PROBLEMS = 1_000
 
 
 class ImportProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something of the file that could not be kept as it was."""
+    """A part of the file that was changed or left out."""
 
     line: int
     session: str = ""
@@ -45,17 +45,19 @@ class ImportProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ImportReport(msgspec.Struct, kw_only=True):
-    """What an import did. `damage` counts lines and sessions left out; other troubles are small print."""
-
+    # Sessions.
     created: int = 0
     extended: int = 0
     unchanged: int = 0
     skipped: int = 0
+    # Rows added.
     messages: int = 0
     turns: int = 0
     usage: int = 0
     files: int = 0
+    # Lines and sessions that were left out; the other problems are minor.
     damage: int = 0
+    # Problems that are not listed because there are too many.
     untold: int = 0
     troubles: list[ImportProblem] = []
 
@@ -68,7 +70,7 @@ class ImportReport(msgspec.Struct, kw_only=True):
 
 
 class _RecordBatch(msgspec.Struct):
-    """Records of one session that stand together in the file, small enough for one transaction."""
+    """Consecutive records of one session, small enough for one transaction."""
 
     session: SessionRecord
     line: int
@@ -77,7 +79,7 @@ class _RecordBatch(msgspec.Struct):
 
 
 class _CompleteFile(msgspec.Struct, frozen=True):
-    """A file that a session shows, whole."""
+    """A file of a session, with all of its chunks."""
 
     session: SessionRecord
     line: int
@@ -104,9 +106,9 @@ async def import_sessions(
     size: int = 0,
     progress: Progress = ignore_progress,
 ) -> ImportReport:
-    """Import a JSONL export into the viewer's profile. Doing it again changes nothing; a longer export of a
-    session adds what is new; a session that differs is left as it is and reported. Each session of ordinary
-    size comes in whole or not at all; a long one comes in batches and is taken up where it stopped."""
+    """Import a JSONL export into the viewer's profile. Idempotent: a longer export of a session adds what is new, and a
+    session that differs is left as it is and reported. A session of ordinary size is imported in one transaction; a
+    long one in batches, which a later import continues."""
     report = ImportReport()
     reader = _RecordReader(file, report)
     batches = reader.batches()
@@ -139,7 +141,7 @@ async def import_sessions(
 
 
 async def _store_file(files: MediaStorage, file: _CompleteFile, viewer: Viewer, report: ImportReport) -> None:
-    """Store a file, so that the messages after it can show it."""
+    """Store a file for the messages that follow."""
     if media.hash_body(file.attachment.body) != file.id:
         report.add_problem(
             file.line,
@@ -197,7 +199,7 @@ def _count_session(report: ImportReport, place: ImportTarget | None, changed: bo
 
 
 class _RecordReader:
-    """Lines of a file as batches. What cannot be used is reported and passed over."""
+    """Reads batches of records. Invalid lines are reported and skipped."""
 
     def __init__(self, file: BinaryIO, report: ImportReport) -> None:
         self._file = file
@@ -208,7 +210,7 @@ class _RecordReader:
         self.bytes_read = 0
 
     def batches(self) -> Iterator[_RecordBatch | _CompleteFile]:
-        """The records in batches, and between them each file as soon as it is whole."""
+        """Yield the records in batches, and each file as soon as it is complete."""
         self._check_header()
         batch: _RecordBatch | None = None
         strays: set[str] = set()
@@ -265,28 +267,28 @@ class _RecordReader:
         return line
 
     def _add_chunk(self, chunk: MediaRecord, session: SessionRecord) -> _CompleteFile | None:
-        """The file that a chunk completes. Chunks of one file stand together and in order."""
+        """Add a chunk and return the file if it is complete. The chunks of a file are consecutive and in order."""
         if chunk.n == 0:
             self._report_partial_file(session)
-        there = sum(len(c.body) for c in self._chunks)
+        received = sum(len(c.body) for c in self._chunks)
         fits = not self._chunks or self._chunks[0].id == chunk.id
         if (
             not fits
             or chunk.n != len(self._chunks)
-            or there + len(chunk.body) > min(chunk.size, MAX_FILE_BYTES)
+            or received + len(chunk.body) > min(chunk.size, MAX_FILE_BYTES)
         ):
             self._chunks = [chunk]
             self._report_partial_file(session)
             return None
         self._chunks.append(chunk)
-        if there + len(chunk.body) < chunk.size:
+        if received + len(chunk.body) < chunk.size:
             return None
         body, self._chunks = b"".join(c.body for c in self._chunks), []
         attachment = Attachment(name=chunk.name, mime=chunk.mime, body=body)
         return _CompleteFile(session, self._line, chunk.id, attachment)
 
     def _report_partial_file(self, session: SessionRecord) -> None:
-        """Report a file of which only a part has come."""
+        """Report a file whose chunks are incomplete."""
         if self._chunks:
             text = f"file {self._chunks[0].id} is not whole: it is left out"
             self._report.add_problem(self._line, text, session=session.id)
@@ -302,7 +304,7 @@ class _RecordReader:
             )
 
     def _fill_gap(self, record: Entry, session: SessionRecord) -> list[Entry]:
-        """The record, after what stands for messages that are missing before it."""
+        """Return the record, preceded by notices for messages that are missing before it."""
         if not isinstance(record, MessageRecord):
             return [record]
         if record.seq < self._next or record.seq - self._next > MAX_GAP:

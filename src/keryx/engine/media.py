@@ -17,17 +17,18 @@ _MAX_TRIES = 3
 
 
 class MediaStorage:
-    """The files of a store. `limit` is the size in bytes of the largest that is kept."""
+    """Stores and loads files."""
 
     def __init__(self, database: Database, clock: Clock, *, limit: int) -> None:
         self._database = database
         self._clock = clock
+        # The size of the largest file, in bytes.
         self.limit = limit
 
     async def save(self, viewer: Viewer, attachment: Attachment) -> Part:
-        """Store a file; gives the part that shows it in a message. `Invalid` if it is empty or too large.
+        """Store a file and return its message part. Raise `Invalid` if it is empty or too large.
 
-        It is kept for a day, and from then on for as long as a session shows it."""
+        The file is kept for a day, and then as long as a session shows it."""
         body = attachment.body
         self._check(attachment)
         id_ = media.hash_body(body)
@@ -48,7 +49,7 @@ class MediaStorage:
         raise Conflict(f"{name or 'the file'} was removed while it was stored: send it again")
 
     async def fetch(self, viewer: Viewer, media_id: str) -> Attachment:
-        """A file that the viewer brought, or that a session shows which the viewer sees. `NotFound` else."""
+        """Load a file that the viewer uploaded or sees in a session. Raise `NotFound` for any other."""
 
         def work(tx: Transaction) -> Attachment:
             return _load_attachment(tx, store.find_for_viewer(tx, viewer, media_id), media_id)
@@ -56,7 +57,7 @@ class MediaStorage:
         return await self._database.read("media.fetch", work)
 
     async def load_parts(self, viewer: Viewer, media_ids: Sequence[str]) -> dict[str, Part]:
-        """The parts that show some files; those that the viewer may not see are left out."""
+        """Return the parts of files, without those that the viewer may not see."""
 
         def work(tx: Transaction) -> dict[str, Part]:
             found = [
@@ -67,7 +68,7 @@ class MediaStorage:
         return await self._database.read("media.parts", work) if media_ids else {}
 
     async def fetch_for_session(self, session: SessionId, media_id: str) -> Attachment:
-        """A file that a session shows, for the engine itself. `NotFound` if it does not."""
+        """Load a file of a session for the engine itself. Raise `NotFound` if the session does not show it."""
 
         def work(tx: Transaction) -> Attachment:
             return _load_attachment(tx, store.find_in_session(tx, session, media_id), media_id)
@@ -75,7 +76,7 @@ class MediaStorage:
         return await self._database.read("media.fetch", work)
 
     async def _write_chunks(self, id_: str, body: bytes) -> None:
-        """Store the chunks, each in a unit of work of its own."""
+        """Store the chunks, each in its own transaction."""
         if await self._database.write("media.begin", partial(store.begin_write, id_=id_, size=len(body))):
             return
         for n, start in enumerate(range(0, len(body), store.CHUNK_SIZE)):
@@ -94,7 +95,7 @@ class MediaStorage:
 
 
 def build_adapter_viewer(platform: str, account: str) -> Viewer:
-    """Who brings the files of a platform, before it is known whose they are."""
+    """Return the owner of a platform's files until the message is received and its owner is known."""
     return Viewer(DEFAULT_PROFILE, PrincipalId(f"{store.PLATFORM_OWNER_PREFIX}{platform}:{account}"))
 
 

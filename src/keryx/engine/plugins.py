@@ -28,9 +28,9 @@ _detached: set[asyncio.Task[None]] = set()
 
 @contextmanager
 def guard_cancellation() -> Generator[None]:
-    """Turn a cancellation that foreign code raises by itself into an error; one that was asked for passes.
+    """Raise `RuntimeError` for a `CancelledError` that plug-in code raised without a request to cancel the task.
 
-    A task that ends as cancelled would take its whole task group along."""
+    Otherwise the task would count as cancelled, and so would its task group."""
     try:
         yield
     except asyncio.CancelledError as exc:
@@ -41,31 +41,30 @@ def guard_cancellation() -> Generator[None]:
 
 
 def spawn_detached(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Run foreign code as a task that belongs to no group. A group cancels without pause until a task reacts, which
-    takes a whole core where foreign code is deaf; this one is asked once and then left to end by itself."""
+    """Run plug-in code as a task outside of every task group. A task group cancels in a busy loop until its tasks end,
+    so a task that ignores cancellation would use a whole core; this one is cancelled once and then left alone."""
     task = asyncio.create_task(work)
     _detached.add(task)
     task.add_done_callback(_detached.discard)
     return task
 
 
-async def send_part(adapter: Adapter, parcel: OutgoingPart, timeout: timedelta) -> str:
-    """Send through an adapter. Whatever it does, only a `SendError` comes out; what is no such error leaves it in
-    doubt whether the part arrived."""
+async def send_part(adapter: Adapter, part: OutgoingPart, timeout: timedelta) -> str:
+    """Send through an adapter. Raises a `SendError` only: any other error becomes `Uncertain`."""
     try:
         with anyio.fail_after(timeout.total_seconds()), guard_cancellation():
-            return await adapter.send(parcel)
+            return await adapter.send(part)
     except SendError:
         raise
     except TimeoutError as exc:
         raise Uncertain(f"{adapter.platform} did not answer in time") from exc
     except Exception as exc:
-        log.exception("the %s adapter failed with delivery %s", adapter.platform, parcel.delivery)
+        log.exception("the %s adapter failed with delivery %s", adapter.platform, part.delivery)
         raise Uncertain(f"the {adapter.platform} adapter failed: {type(exc).__name__}") from exc
 
 
 def has_detached() -> bool:
-    """Whether foreign code that was asked to end still runs."""
+    """Whether a detached task is still running."""
     return bool(_detached)
 
 
@@ -73,11 +72,11 @@ _RoleKey = tuple[str, str, str, str]
 
 
 class RoleLookup:
-    """Of the platforms whose rule names roles, and whose adapter can be asked for them."""
+    """Looks up roles on platforms whose access rule names roles and whose adapter supports it."""
 
     def __init__(self, adapters: Sequence[Adapter], rules: AccessRules, clock: Clock) -> None:
-        named = [a for a in adapters if rules.get(a.platform, CLOSED).roles]
-        self._adapters = {(a.platform, a.account): a for a in named if isinstance(a, SupportsRoles)}
+        with_roles = [a for a in adapters if rules.get(a.platform, CLOSED).roles]
+        self._adapters = {(a.platform, a.account): a for a in with_roles if isinstance(a, SupportsRoles)}
         self._rules = rules
         self._clock = clock
         self._known: LruCache[_RoleKey, tuple[float, tuple[str, ...]]] = LruCache(_MAX_CACHED)
@@ -87,15 +86,15 @@ class RoleLookup:
         return bool(self._adapters)
 
     async def add_roles(self, inbound: InboundMessage) -> InboundMessage:
-        """The event with the roles of its author, if they decide what becomes of it."""
+        """Return the event with the roles of its author, unless it is ignored anyway."""
         rule = self._rules.get(inbound.source.platform, CLOSED)
         if access.lacks_mention(rule, inbound.source, addressed=inbound.addressed) and not rule.observe:
             return inbound
         return msgspec.structs.replace(inbound, source=await self.refresh_roles(inbound.source))
 
     async def refresh_roles(self, source: Source) -> Source:
-        """The source with the roles that its author has now, unless something else lets them in. `Unavailable` if the
-        platform cannot tell."""
+        """Return the source with the current roles of its author; without, if another rule gives access. Raise
+        `Unavailable` if the platform does not answer."""
         adapter = self._adapters.get((source.platform, source.account))
         if adapter is None or source.chat_type is ChatType.DM or not source.chat or not source.user:
             return source
@@ -119,5 +118,5 @@ async def _ask_adapter(adapter: SupportsRoles, source: Source) -> tuple[str, ...
     except TimeoutError as exc:
         raise Unavailable(f"{source.platform} does not tell who has which role") from exc
     except Exception as exc:
-        log.exception("the %s adapter cannot tell roles", source.platform)
+        log.exception("the %s adapter could not look up roles", source.platform)
         raise Unavailable(f"{source.platform} cannot tell who has which role: {type(exc).__name__}") from exc

@@ -22,45 +22,48 @@ from keryx.core.turns import BusyMode, TurnLimits
 from keryx.core.usage import Budgets
 
 BUILTIN_TOOLS = "keryx"
-"""How the set of built-in tools is called where sessions switch it on and off."""
+"""The name of the built-in tools, for sessions to switch them on and off."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long things are remembered. `erase`: the grace period of a deleted session. `files`: how long a file is
-    kept that no session shows. `runs`: what became of scheduled prompts."""
+    """How long rows are kept."""
 
+    # Ids of inbound events, to recognise duplicates.
     inbox: timedelta = timedelta(days=14)
     feed: timedelta = timedelta(days=7)
+    # Lanes without activity.
     lanes: timedelta = timedelta(days=90)
+    # Deleted sessions, until they are erased.
     erase: timedelta = timedelta(days=30)
+    # Files that no session shows.
     files: timedelta = timedelta(days=1)
+    # Runs of jobs.
     runs: timedelta = timedelta(days=90)
 
 
 class MediaLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of pictures, sounds and files. `limit`: the size of the largest, in bytes."""
-
+    # The size of the largest file, in bytes.
     limit: Annotated[int, msgspec.Meta(ge=0)] = 20_000_000
 
 
 class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What people are told without having asked. `restart`: home channels hear that Keryx is back."""
-
+    # Tell home channels that Keryx has restarted.
     restart: bool = False
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """`access` holds the rule of each platform; one without a rule is closed. `tools` names the sets of tools that a
-    session can switch on and off, `agents` those that it can have, the usual one first; `agent_rules` are their places.
-    `reach` are the connected platforms."""
-
+    # By platform; a platform without a rule is closed.
     access: AccessRules = {}
+    # By name.
     profiles: Profiles = {}
     sharing: LaneSharing = LaneSharing()
     resets: ResetPolicies = ResetPolicies()
+    # What happens to a message while a turn of its session is running.
     busy: BusyMode = BusyMode.QUEUE
+    # A lane with a running turn is not reset for this long.
     busy_limit: timedelta = BUSY_LIMIT
     limits: TurnLimits = TurnLimits()
+    # What happens to a part that may or may not have arrived.
     doubt: DoubtPolicy = DoubtPolicy.REPEAT
     keep: Retention = Retention()
     notices: Notices = Notices()
@@ -68,16 +71,22 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     jobs: JobSettings = JobSettings()
     budgets: Budgets = Budgets()
     send_timeout: timedelta = timedelta(seconds=60)
+    # A delivery that could not be sent for this long is dead.
     give_up: timedelta = timedelta(hours=24)
+    # How often the hook at the end of a session is tried.
     final_tries: int = 5
+    # The tool sets that a session can switch on and off.
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
+    # The models and agents that a session can choose. The first agent is the default.
     models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    # Which sources each agent answers.
     agent_rules: SourceRules = {}
+    # The connected platforms.
     reach: Mapping[str, PlatformReach] = {}
 
     def assign_profile(self, source: Source) -> Source:
-        """The source with the profile that its place belongs to, and the word on whether a role lets its author in."""
+        """Return the source with its profile and with `by_role`."""
         profile = sources.choose_profile(source, self.profiles)
         by_role = bool(source.roles) and access.is_allowed_by_role(
             self.access.get(source.platform, CLOSED), source
@@ -86,19 +95,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return source
         return msgspec.structs.replace(source, profile=profile, by_role=by_role)
 
-    def choose_agent(self, session: Session, place: Source) -> str:
-        """Who answers: whom the session has chosen, else the one of the place, else of the profile, else the usual one."""
+    def choose_agent(self, session: Session, source: Source) -> str:
+        """Return the agent that the session has chosen, or else that of the source, of the profile, or the default."""
         profile = self.profiles.get(session.profile)
         return (
             session.settings.agent
-            or sources.find_matching(place, self.agent_rules)
+            or sources.find_matching(source, self.agent_rules)
             or (profile.agent if profile else "")
             or next(iter(self.agents), "")
         )
 
 
 def map_reach(adapters: Sequence[Adapter]) -> dict[str, PlatformReach]:
-    """The platforms that something can be sent to; of several accounts, the first one sends."""
+    """Return the platforms that messages can be sent to. Of several accounts, the first one sends."""
     return {
         a.platform: PlatformReach(a.account, a.capabilities.ids, a.capabilities.threads)
         for a in reversed(adapters)
@@ -106,14 +115,13 @@ def map_reach(adapters: Sequence[Adapter]) -> dict[str, PlatformReach]:
 
 
 def close_unlisted_platforms(policy: Policy, adapters: Sequence[Adapter]) -> Policy:
-    """The policy of a node that serves these platforms: one that it was told nothing of is closed here, whatever
-    other nodes were told."""
+    """Return the policy with a closed rule for each connected platform that has none."""
     closed = dict.fromkeys((a.platform for a in adapters), CLOSED)
     return msgspec.structs.replace(policy, access={**closed, **policy.access})
 
 
 def check_access(rules: AccessRules, adapters: Sequence[Adapter]) -> None:
-    """`Invalid` for a rule that names what cannot be on its platform: it would let nobody in, and say nothing."""
+    """Raise `Invalid` for a rule with ids or roles that cannot exist on its platform and would never match."""
     for adapter in adapters:
         rule = rules.get(adapter.platform, CLOSED)
         try:
@@ -123,18 +131,18 @@ def check_access(rules: AccessRules, adapters: Sequence[Adapter]) -> None:
             raise Invalid(f"[access.{adapter.platform}] is wrong: {exc}") from exc
 
 
-def _check_ids(platform: str, rule: AccessRule, able: Capabilities) -> None:
+def _check_ids(platform: str, rule: AccessRule, capabilities: Capabilities) -> None:
     for person in (*rule.allow, *rule.operators):
         if person != EVERYBODY:
-            adapter_port.check_id(platform, "person", person, able.ids.person)
+            adapter_port.check_id(platform, "person", person, capabilities.ids.person)
     for chat in rule.groups:
         if chat != EVERYBODY:
-            adapter_port.check_id(platform, "chat", chat, able.ids.chat)
+            adapter_port.check_id(platform, "chat", chat, capabilities.ids.chat)
 
 
-def _check_roles(platform: str, rule: AccessRule, able: Capabilities) -> None:
-    if rule.roles and not able.roles:
+def _check_roles(platform: str, rule: AccessRule, capabilities: Capabilities) -> None:
+    if rule.roles and not capabilities.roles:
         raise Invalid(f"there are no roles on {platform}: take `roles` out")
-    unknown = [role for role in rule.roles if role not in (*able.roles, EVERYBODY)]
-    if unknown and EVERYBODY not in able.roles:
-        raise Invalid(f"{unknown[0]!r} is no role on {platform}: use {' or '.join(able.roles)}")
+    unknown = [role for role in rule.roles if role not in (*capabilities.roles, EVERYBODY)]
+    if unknown and EVERYBODY not in capabilities.roles:
+        raise Invalid(f"{unknown[0]!r} is no role on {platform}: use {' or '.join(capabilities.roles)}")

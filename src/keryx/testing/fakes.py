@@ -27,8 +27,7 @@ START_TIME = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class RecordingAdapter:
-    """`arrived` is what the platform shows: parts that were accepted, in order, once per key if the platform has
-    native idempotency. Errors in `before` are raised instead of accepting, those in `after` once accepted."""
+    """An adapter that records what it sends."""
 
     account = ""
     hook = None
@@ -42,21 +41,22 @@ class RecordingAdapter:
     ) -> None:
         self.platform = platform
         self.capabilities = capabilities
+        # The parts that the platform shows, in order; once per key if it has native idempotency.
         self.sent_parts: list[OutgoingPart] = []
+        # Raised by the next sends, before or after the part was accepted.
         self.errors_before: list[SendError] = []
         self.errors_after: list[SendError] = []
         self._limit = limit
         self._sent = asyncio.Condition()
-
         self.typing_targets: list[Target] = []
 
     @property
     def texts(self) -> list[str]:
-        """What a person reads, the mark of a repetition included."""
+        """What a person reads, with the mark of a repetition."""
         return [(REPEAT_MARK if p.again else "") + p.text for p in self.sent_parts]
 
-    async def listen(self, door: AdapterContext) -> None:
-        door.report(LinkState.CONNECTED)
+    async def listen(self, context: AdapterContext, /) -> None:
+        context.report(LinkState.CONNECTED)
         await asyncio.Event().wait()
 
     async def typing(self, target: Target) -> None:
@@ -67,30 +67,30 @@ class RecordingAdapter:
             return [text]
         return [text[i : i + self._limit] for i in range(0, len(text), self._limit)]
 
-    async def send(self, parcel: OutgoingPart) -> str:
+    async def send(self, part: OutgoingPart, /) -> str:
         if self.errors_before:
             raise self.errors_before.pop(0)
-        if parcel.edits:
-            return await self._edit(parcel)
-        known = [n for n, p in enumerate(self.sent_parts) if p.key == parcel.key]
+        if part.edits:
+            return await self._edit(part)
+        known = [n for n, p in enumerate(self.sent_parts) if p.key == part.key]
         if not known or self.capabilities.idempotency == "none":
-            self.sent_parts.append(parcel)
+            self.sent_parts.append(part)
             async with self._sent:
                 self._sent.notify_all()
         if self.errors_after:
             raise self.errors_after.pop(0)
         return f"{self.platform}-{known[0] if known else len(self.sent_parts) - 1}"
 
-    async def _edit(self, parcel: OutgoingPart) -> str:
-        number = int(parcel.edits.rpartition("-")[2])
+    async def _edit(self, part: OutgoingPart) -> str:
+        number = int(part.edits.rpartition("-")[2])
         if number >= len(self.sent_parts):
             raise MessageGone("there is no such message")
-        self.sent_parts[number] = msgspec.structs.replace(parcel, key=self.sent_parts[number].key)
+        self.sent_parts[number] = msgspec.structs.replace(part, key=self.sent_parts[number].key)
         async with self._sent:
             self._sent.notify_all()
         if self.errors_after:
             raise self.errors_after.pop(0)
-        return parcel.edits
+        return part.edits
 
     async def wait_for(self, count: int, *, seconds: float = 10) -> None:
         """Return when this many parts have arrived."""
@@ -99,7 +99,7 @@ class RecordingAdapter:
 
 
 class RecordingAdapterContext:
-    """`events`, `kept`, `moves`, `aliases` and `links` hold what the adapter handed over. `receive` may be given to refuse or delay."""
+    """An adapter context that records calls. `receive` may be passed to refuse or delay events."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class RecordingAdapterContext:
         self.link_states.append((link, detail))
 
     async def wait_for(self, count: int, *, seconds: float = 10) -> list[InboundMessage]:
-        """The events, when there are this many."""
+        """Return the events as soon as there are this many."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(lambda: len(self.events) >= count)
         return self.events
@@ -162,11 +162,12 @@ ScriptStep: TypeAlias = AgentEvent | Exception | Callable[[TurnContext], Awaitab
 
 
 class ScriptedAgent:
-    """Plays one script per run, the last one again and again. A step is an event to yield, an exception to raise,
-    or a coroutine function to await. `contexts` are those it was given, `histories` the conversations it read."""
+    """Plays one script per run, and repeats the last one. A step is an event to yield, an exception to raise, or a
+    coroutine function to await."""
 
     def __init__(self, *scripts: Sequence[ScriptStep]) -> None:
         self._scripts = list(scripts)
+        # One of each per run: the context, and the history that it loaded.
         self.contexts: list[TurnContext] = []
         self.histories: list[Sequence[Message]] = []
 
@@ -184,17 +185,16 @@ class ScriptedAgent:
 
 
 def fixed_history(messages: Sequence[Message]) -> LoadHistory:
-    """A conversation that is known already."""
+    """Return a loader that returns these messages."""
 
-    async def known() -> Sequence[Message]:
+    async def load() -> Sequence[Message]:
         return messages
 
-    return known
+    return load
 
 
 class FakeClock:
-    """A clock that stands still until a test moves it. Satisfies `keryx.core.ports.adapter.Clock`; used from one
-    event loop."""
+    """A `Clock` that stops until a test moves it. Used from one event loop."""
 
     def __init__(self, start: datetime = START_TIME) -> None:
         self._now = start
@@ -203,7 +203,7 @@ class FakeClock:
 
     @property
     def sleepers(self) -> int:
-        """How many tasks are asleep."""
+        """How many tasks are sleeping."""
         return len(self._sleepers)
 
     def now(self) -> datetime:
@@ -213,7 +213,7 @@ class FakeClock:
         return self._monotonic
 
     async def sleep(self, seconds: float) -> None:
-        """Return once the clock has been advanced this far. No time at all only lets other tasks run."""
+        """Return once the clock was advanced this far. Zero only yields to other tasks."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -226,7 +226,7 @@ class FakeClock:
                 self._sleepers.remove(sleeper)
 
     def advance(self, by: timedelta | float) -> None:
-        """Let time pass. Sleepers whose time has come go on in the order of their deadlines."""
+        """Move both clocks forward, and wake the sleepers that are due in the order of their deadlines."""
         passed = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if passed < timedelta(0):
             raise ValueError("time only passes forward: use jump to set the wall clock back")
@@ -239,5 +239,5 @@ class FakeClock:
                 sleeper[1].set_result(None)
 
     def jump(self, by: timedelta | float) -> None:
-        """Set the wall clock forward or back, as an administrator or a time server does. Nobody wakes."""
+        """Set the wall clock forward or back, as an administrator or a time server does. No sleeper wakes."""
         self._now += by if isinstance(by, timedelta) else timedelta(seconds=by)

@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class FaultTiming(StrEnum):
-    """Before: nothing was written. After: it was, and nobody was told."""
-
+    # Nothing was written.
     BEFORE = "before"
+    # The commit succeeded, but the caller gets an error.
     AFTER = "after"
 
 
@@ -25,8 +25,8 @@ def _raise_retryable(label: str) -> None:
 
 
 class DatabaseFault:
-    """What goes wrong: at the n-th unit with a label, once, or from then on until it is healed. `strike` may
-    raise, or end the process."""
+    """A failure at the n-th unit of work with a label: once, or with `sticky` from then on until it is cleared. `strike`
+    may raise, or end the process."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class DatabaseFault:
         self._sticky = sticky
         self._strike = strike
         self._seen = 0
-        self._healed = False
+        self._cleared = False
 
     def clear(self) -> None:
-        self._healed = True
+        self._cleared = True
 
     def check(self, label: str, when: FaultTiming) -> None:
-        if when is not self.when or label != self.label or self._healed:
+        if when is not self.when or label != self.label or self._cleared:
             return
         self._seen += 1
         if self._seen == self._nth or (self._sticky and self._seen > self._nth):
@@ -59,13 +59,14 @@ class DatabaseFault:
 
 
 class CrashingDatabase:
-    """Passes units of work through to another database; `labels` are those that were written."""
+    """Passes units of work on to another database, and fails where a fault says so."""
 
     def __init__(self, inner: Database, *faults: DatabaseFault) -> None:
         self._inner = inner
         self.engine = inner.engine
         self.wake = inner.wake
         self.faults = list(faults)
+        # The labels of all writes.
         self.labels: list[str] = []
 
     @property
@@ -103,14 +104,19 @@ class CrashingDatabase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformFaults:
-    """How often, as a share of requests: an update comes twice, updates come in another order, an answer ends in its
-    middle, a send is throttled, the server breaks before it took a message, or the connection breaks after it took
-    one. `retry_after` is in seconds."""
+    """Failure rates of a fake platform, as shares of requests."""
 
+    # An update is delivered twice.
     duplicate: float = 0
+    # Updates are delivered in another order.
     reorder: float = 0
+    # A response is cut off.
     torn: float = 0
+    # A send is throttled.
     throttle: float = 0
+    # The server fails before it accepts a message.
     broken: float = 0
+    # The connection breaks after the server accepted a message.
     lost_reply: float = 0
+    # In seconds.
     retry_after: float = 0.05

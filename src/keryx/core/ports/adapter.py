@@ -20,9 +20,9 @@ from keryx.core.turns import BusyMode
 
 
 class IdFormat(msgspec.Struct, frozen=True):
-    """A pattern that fits the whole of an id, and the same in words, as they stand after `an id is`."""
-
+    # Must match the whole id.
     pattern: str
+    # Completes the sentence "an id is ...".
     words: str
 
     def matches(self, text: str) -> bool:
@@ -30,7 +30,7 @@ class IdFormat(msgspec.Struct, frozen=True):
 
 
 class PlatformIds(msgspec.Struct, frozen=True, kw_only=True):
-    """The shapes of a platform's ids; `None` where any text may be one."""
+    """The formats of a platform's ids; `None` accepts any text."""
 
     chat: IdFormat | None = None
     thread: IdFormat | None = None
@@ -38,21 +38,23 @@ class PlatformIds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlatformReach(msgspec.Struct, frozen=True):
-    """The account that sends on a platform, what ids look like there, and whether chats have threads."""
+    """What is needed to check and address a target on a connected platform."""
 
+    # The account that sends.
     account: str = ""
     ids: PlatformIds = PlatformIds()
+    # Chats have threads.
     threads: bool = True
 
 
-def check_id(platform: str, kind: str, text: str, shape: IdFormat | None) -> None:
-    """`Invalid` for what cannot be an id of this kind, with a sentence that says what one looks like."""
-    if text and shape is not None and not shape.matches(text):
-        raise Invalid(f"{text[:80]!r} is no {kind} on {platform}: the id of one is {shape.words}")
+def check_id(platform: str, kind: str, text: str, expected: IdFormat | None) -> None:
+    """Raise `Invalid`, with a description of the format, for a text that cannot be an id of this kind."""
+    if text and expected is not None and not expected.matches(text):
+        raise Invalid(f"{text[:80]!r} is no {kind} on {platform}: the id of one is {expected.words}")
 
 
 def check_target(target: Target, reach: PlatformReach) -> None:
-    """`Invalid` for a place that cannot be on its platform."""
+    """Raise `Invalid` for a target that cannot exist on its platform."""
     check_id(target.platform, "chat", target.chat, reach.ids.chat)
     check_id(target.platform, "thread", target.thread, reach.ids.thread)
     if target.thread and not reach.threads:
@@ -62,46 +64,58 @@ def check_target(target: Target, reach: PlatformReach) -> None:
 
 
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One event from outside, parsed. `event` identifies it on its platform for ever; `cursor` is the
-    platform position that may move once this event is stored. `session` sends it to that session instead of
-    the one of its lane; with `begin` that session is made by this message unless it is there. `cwd` and `settings`
-    are for the session that it begins. `principal` is set by local transports, which know who they speak for.
-    `addressed`: the agent is meant (a direct message, a mention, a reply to it, a command). `quote` is the text
-    it replies to."""
+    """One event from a platform or a local surface, parsed."""
 
+    # Identifies the event on its platform; repeated deliveries of an event have the same id.
     event: str
     source: Source
     parts: Parts
     surface: str
+    # When the message was written, if the platform says so.
     at: datetime | None = None
+    # Where the answer is sent.
     reply: Target | None = None
+    # Overrides the session of the lane.
     session: SessionId | None = None
+    # Create `session` if it does not exist.
     begin: bool = False
+    # Set by local surfaces, which know who the user is.
     principal: PrincipalId | None = None
+    # What to do while a turn of the session is running; `None` for the setting of the session.
     busy: BusyMode | None = None
+    # The message is meant for the agent: a direct message, a mention, a reply to it, or a command.
     addressed: bool = True
+    # Store the message as context only.
     observed: bool = False
+    # The text of the message that this one replies to.
     quote: str = ""
+    # The platform's id of an earlier message that this one replaces.
     edits: str | None = None
+    # Only this worker may run the turn.
     pin: WorkerId | None = None
+    # The working directory and settings of a session that this message creates.
     cwd: str = ""
     settings: SessionSettings | None = None
+    # Slash commands are executed.
     commands: bool = True
+    # A name and the position that is stored together with this event.
     cursor: tuple[str, str] | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an inbound event; the same for every repetition of it, but for `duplicate`."""
+    """The result of an inbound event. A repeated event gets the same receipt, except for `duplicate`."""
 
+    # The event was received before.
     duplicate: bool
     session: SessionId | None = None
     turn: TurnId | None = None
     seq: int | None = None
+    # The reply of a slash command.
     reply: str | None = None
 
 
 class LengthUnit(StrEnum):
-    """What a platform counts when it limits the length of a text."""
+    """How a platform counts the length of a text."""
 
     CHARACTERS = "characters"
     UTF16 = "utf16"
@@ -109,47 +123,56 @@ class LengthUnit(StrEnum):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform can do. `limit` counts `unit`s of one part; `media` takes attachments; `buttons` can be shown under a
-    message; the intervals are the platform's rates; `ids` say what its ids look like; `roles` names the roles that people may have there, `*` for
-    any; `notes` are told to the agent."""
+    """What a platform can do."""
 
     idempotency: Idempotency = Idempotency.NONE
+    # Messages can be edited after they were sent.
     edit: bool = False
     threads: bool = False
+    # A typing indicator can be shown.
     typing: bool = False
+    # The adapter implements `SupportsReactions`.
     reactions: bool = False
+    # Attachments can be sent.
     media: bool = False
+    # Buttons can be shown under a message.
     buttons: bool = False
+    # The longest part, in `unit`s.
     limit: int = 4096
     unit: LengthUnit = LengthUnit.CHARACTERS
+    # The shortest time between two sends to one chat, and of one account.
     chat_interval: timedelta = timedelta(0)
     account_interval: timedelta = timedelta(0)
+    # People can be mentioned and answered without their raw id, so prompts contain hashes instead.
     pii_safe: bool = False
     ids: PlatformIds = PlatformIds()
+    # The roles that people may have, `*` for any name.
     roles: tuple[str, ...] = ()
+    # Facts about the platform for the prompt.
     notes: tuple[str, ...] = ()
 
 
 class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a delivery: a piece that `parts` gave, or an attachment. `key` is the same for every attempt at
-    this part. `again`: it may have arrived already, so the adapter shows `deliveries.AGAIN` before it. `edits` is
-    the platform's id of a message that this part replaces, its buttons included; `Gone` if that is no longer there.
-    `buttons` stand under the part where the platform has any; a press comes in as an event that says what the button
-    says, from whoever pressed it, with no `reply`: what it is answered with is in the receipt."""
+    """One message to send: a part of the text of a delivery, or an attachment."""
 
     delivery: DeliveryId
     part: int
+    # The idempotency key, the same for every attempt.
     key: str
     target: Target
     text: str = ""
     attachment: Attachment | None = None
+    # The part may have arrived already, so the adapter puts `deliveries.REPEAT_MARK` before it.
     again: bool = False
+    # The platform's id of a message that this part replaces, with its buttons. `MessageGone` if it was deleted.
     edits: str = ""
+    # A press arrives as an event with the text of the button, from the person who pressed it, and without `reply`:
+    # its reply is in the receipt.
     buttons: tuple[Button, ...] = ()
 
 
 class LinkState(StrEnum):
-    """How an adapter stands with its platform."""
+    """The state of the connection between an adapter and its platform."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -159,53 +182,59 @@ class LinkState(StrEnum):
 
 
 class MenuItem(msgspec.Struct, frozen=True):
-    """A command as a platform's menu shows it."""
+    """A slash command in the menu of a platform."""
 
     name: str
     help: str
 
 
 class AdapterContext(Protocol):
-    """What an adapter that listens may ask of Keryx. `cursor` is the position that the last stored event moved to;
-    `menu` holds the commands for platforms that list them."""
+    """What an adapter may call while it listens."""
 
     @property
-    def cursor(self) -> str | None: ...
+    def cursor(self) -> str | None:
+        """The position that was stored with the last event."""
+        ...
 
     @property
-    def menu(self) -> Sequence[MenuItem]: ...
+    def menu(self) -> Sequence[MenuItem]:
+        """The slash commands, for platforms that list them."""
+        ...
 
-    async def receive(self, inbound: InboundMessage) -> Receipt: ...
+    async def receive(self, inbound: InboundMessage) -> Receipt:
+        """Store an event. It is durable when this returns, and may be acknowledged."""
+        ...
 
     async def init_cursor(self, position: str) -> None:
-        """Store the position at which an account begins to listen, before any event has come."""
+        """Store the position at which an account begins to listen, before the first event."""
         ...
 
     async def store_attachment(self, attachment: Attachment) -> Image | File | Audio:
-        """Store what came with an event; gives the part that shows it. `Invalid` when it is too large."""
+        """Store a file of an event and return its part. Raise `Invalid` if it is too large."""
         ...
 
     async def is_allowed(self, source: Source) -> bool:
-        """Whether this person may talk here, for platforms that ask before the first message, as by an invitation."""
+        """Whether the author may talk, for platforms that ask before the first message, for instance with an invitation."""
         ...
 
     async def move_chat(self, old: str, new: str) -> None:
-        """A chat has another id from now on: who talks there goes on with the same conversation."""
+        """Continue the conversations of a chat under its new id."""
         ...
 
     async def add_alias(self, source: Source, other: str) -> None:
-        """Who speaks in a source also goes by another id: the two are one person from now on, with all that was said
-        by either. Doing it twice changes nothing. `Invalid` where one person has one id."""
+        """Merge the author of a source with another id of the same person. Idempotent. Raise `Invalid` on platforms
+        without aliases."""
         ...
 
     def report(self, link: LinkState, detail: str = "") -> None:
-        """Say how the connection stands, in a sentence fit for a person."""
+        """Record the state of the connection; `detail` is a sentence for the user."""
         ...
 
 
 class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP request to an adapter's hook. Header names are lower-case."""
+    """An HTTP request to an adapter's hook."""
 
+    # Names are in lower case.
     headers: Mapping[str, str]
     body: bytes
 
@@ -217,21 +246,16 @@ class WebhookResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a platform posts events: `/hooks/<path>`. A body above `limit` bytes is refused before it is read."""
+    """A platform posts events to `/hooks/<path>`."""
 
     path: str
     handle: Callable[[WebhookRequest], Awaitable[WebhookResponse]]
+    # The longest body in bytes; a longer one is refused before it is read.
     limit: int = 1_000_000
 
 
 class Adapter(Protocol):
-    """One account on one platform.
-
-    `listen` runs until cancelled and acknowledges an event only after `receive` has returned; `Forbidden` from it says
-    that the platform refuses the credentials. `parts` cuts an answer into what `send` takes one by one; it depends
-    on the text alone. `send` returns the platform's id of what was sent, or raises `NotSent`, `Throttled`,
-    `Refused`, `Gone` or `Uncertain`. `typing` shows for some seconds that an answer is being written.
-    """
+    """One account on one platform."""
 
     @property
     def platform(self) -> str: ...
@@ -245,34 +269,46 @@ class Adapter(Protocol):
     @property
     def hook(self) -> Webhook | None: ...
 
-    async def listen(self, door: AdapterContext) -> None: ...
+    async def listen(self, context: AdapterContext, /) -> None:
+        """Receive events until cancelled. Acknowledge an event only after `context.receive` has returned. Raise
+        `Forbidden` if the platform refuses the credentials."""
+        ...
 
-    def parts(self, text: str) -> Sequence[str]: ...
+    def parts(self, text: str) -> Sequence[str]:
+        """Split a text into messages for `send`. The result depends on the text alone."""
+        ...
 
-    async def send(self, parcel: OutgoingPart) -> str: ...
+    async def send(self, part: OutgoingPart, /) -> str:
+        """Send one message and return the platform's id of it. Raise `NotSent`, `Throttled`, `Refused`, `MessageGone` or
+        `Uncertain`."""
+        ...
 
-    async def typing(self, target: Target) -> None: ...
+    async def typing(self, target: Target) -> None:
+        """Show for some seconds that an answer is being written."""
+        ...
 
 
 @runtime_checkable
 class SupportsReactions(Protocol):
-    """An adapter with `capabilities.reactions`. `react` shows a sign at the message that a target replies to: it is being
-    answered. Asked for once per turn, where no typing can be shown."""
+    """An adapter with `capabilities.reactions`."""
 
-    async def react(self, target: Target) -> None: ...
+    async def react(self, target: Target) -> None:
+        """Show at the message `target.reply_to` that it is being answered. Called once per turn on platforms without a
+        typing indicator."""
+        ...
 
 
 @runtime_checkable
 class SupportsRoles(Protocol):
-    """An adapter that can be asked for roles, where events do not carry them in their source. `roles` gives those
-    that the author of a source has at its place at this moment; `Unavailable` if the platform cannot tell now."""
+    """An adapter that can look up roles, because events do not carry them in their source."""
 
-    async def roles(self, source: Source) -> Sequence[str]: ...
+    async def roles(self, source: Source) -> Sequence[str]:
+        """Return the current roles of the author in the chat. Raise `Unavailable` if the platform does not answer."""
+        ...
 
 
 class PlatformStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One account on one platform, as one process sees it. The counters run since that process began: events
-    `received`, parts `sent`, attempts that `failed`, and those that the platform `throttled`."""
+    """The connection of one process to one account on a platform. The counters start with the process."""
 
     platform: str
     account: str
@@ -280,14 +316,17 @@ class PlatformStatus(msgspec.Struct, frozen=True, kw_only=True):
     link: LinkState
     detail: str
     since: datetime
+    # Events.
     received: int = 0
+    # Parts.
     sent: int = 0
+    # Attempts to send.
     failed: int = 0
     throttled: int = 0
 
 
 class ClosedGate(msgspec.Struct, frozen=True, kw_only=True):
-    """A chat or an account that nothing is sent to until a moment, and why."""
+    """A chat or an account that nothing is sent to until a given time."""
 
     key: str
     until: datetime

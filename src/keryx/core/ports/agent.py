@@ -18,10 +18,10 @@ WARNING_KIND = "warning"
 
 
 class EditorToolServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool server that an editor named: a program with its arguments, or an address. `env` and `headers` hold values,
-    so it lives in memory only."""
+    """A tool server that an editor provides for its session. Kept in memory only, because it may contain secrets."""
 
     name: str
+    # A program with its arguments; empty for a server at `url`.
     command: tuple[str, ...] = ()
     url: str = ""
     env: dict[str, str] = {}
@@ -29,7 +29,7 @@ class EditorToolServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workspace(Protocol):
-    """Paths are absolute. Errors of Keryx say why something could not be done."""
+    """The files and the terminal of an editor. Paths are absolute. Failures raise a `KeryxError`."""
 
     @property
     def can_read(self) -> bool: ...
@@ -41,23 +41,23 @@ class Workspace(Protocol):
     def can_run(self) -> bool: ...
 
     async def read(self, path: str, *, line: int | None = None, limit: int | None = None) -> str:
-        """The text of a file as the editor has it, unsaved changes included. Lines count from 1."""
+        """Return the text of a file, with unsaved changes. Lines count from 1."""
         ...
 
     async def write(self, path: str, content: str) -> None: ...
 
     async def run(self, command: str, *, cwd: str) -> str:
-        """Run a shell command in the editor's terminal to its end; gives its output and how it ended."""
+        """Run a shell command in the editor's terminal. Return its output and exit status."""
         ...
 
 
 class WorkspaceRegistry(Protocol):
-    """Where workspaces are left for agents. What is lent to a session is there for every model it may choose."""
+    """The workspaces of sessions, for agents to use."""
 
     def attach(
         self, session: SessionId, workspace: Workspace, servers: Sequence[EditorToolServer], *, cwd: str
     ) -> None:
-        """Lend to a session, in place of what was lent to it before."""
+        """Set the workspace and the tool servers of a session, replacing earlier ones."""
         ...
 
     def detach(self, session: SessionId) -> None: ...
@@ -70,9 +70,10 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """More reasoning; `opaque` keeps a provider's own form."""
+    """More reasoning."""
 
     text: str
+    # The provider's own form of it, as JSON text.
     opaque: str = ""
 
 
@@ -89,22 +90,23 @@ class ToolResultEvent(msgspec.Struct, frozen=True):
 
 
 class UsageEvent(msgspec.Struct, frozen=True):
-    """What a call of a model used, and for which task: `answer`, `title` or `summary`."""
+    """The usage of one call of a model."""
 
     usage: Usage
+    # `answer`, `title` or `summary`.
     task: str = "answer"
 
 
 class NoticeEvent(msgspec.Struct, frozen=True):
-    """Something a person should know that is no part of the answer: shown as a notice, never given to the model. With
-    the kind `WARNING` it is also sent to the place that asked. With one of `turns.ENDINGS` nothing of the answer follows."""
+    """A message for people that is not part of the answer. The model never sees it."""
 
     text: str
+    # `WARNING_KIND` is also sent to the chat that asked. After a kind in `turns.STOP_REASONS` the answer ends.
     kind: str = ""
 
 
 class FileEvent(msgspec.Struct, frozen=True):
-    """A picture, sound or file of the answer, in its place among the text; sent after it."""
+    """An image, sound or file of the answer, in its position in the text. Chats get it after the text."""
 
     name: str
     mime: str
@@ -112,24 +114,25 @@ class FileEvent(msgspec.Struct, frozen=True):
 
 
 class CompactionEvent(msgspec.Struct, frozen=True):
-    """A summary stands for everything before message `first` from now on. Stored before the agent is resumed.
-    `tell`: the place that asked sees a marker."""
+    """The conversation was compacted. Stored before the agent is resumed."""
 
+    # Replaces all messages before `first`.
     summary: str
     first: int
+    # Send a marker to the chat that asked.
     tell: bool = True
 
 
 class CompactionFailedEvent(msgspec.Struct, frozen=True):
-    """The conversation should have been compacted and could not be: shown, and not tried again for a while. `tell`: the
-    place that asked is told as well."""
+    """A compaction failed. It is shown, and retried after a back-off."""
 
     reason: str
+    # Tell the chat that asked.
     tell: bool = True
 
 
 class BindingEvent(msgspec.Struct, frozen=True):
-    """The agent continues this conversation in a session of its own. Stored before the agent is resumed."""
+    """The agent has a session of its own for this conversation. Stored before the agent is resumed."""
 
     binding: Binding
 
@@ -153,59 +156,72 @@ LoadHistory: TypeAlias = Callable[[], Awaitable[Sequence[Message]]]
 
 
 async def fetch_nothing(media: str) -> Attachment:
-    """For turns whose session shows no files."""
+    """Raise `NotFound`: for sessions without files."""
     raise NotFound(f"there is no file {media[:80]!r}")
 
 
 class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
-    """All an agent may know of its turn. `asked` holds the messages to answer, and after an interruption what earlier
-    attempts recorded. `history` reads the conversation as the model sees it, which ends with `asked`; `summary` stands
-    for what was compacted before it. `shared`: several people talk here, so messages carry their author. `steer` gives messages that arrived meanwhile for
-    this turn; call it between steps. `ask` puts a question to a person, at the place that asked and on every surface,
-    and gives the id of the chosen option (or the free text), `None` when nobody answered in time. `answered` holds
-    the keys of questions of which an interrupted attempt has learned what became of them. `owner` is the session's,
-    `asker` who asked for this turn, on `surface`. `fetch` reads a picture or file
-    of the conversation by the `media` of its part; `NotFound` for one that is no longer there. `may_compact`: not so
-    soon after a compaction that failed. `bindings` are those that agents told of with `Bound`, by the agent's name."""
+    """What an agent knows about its turn."""
 
     session: SessionId
     turn: TurnId
+    # Counts from 1.
     attempt: int
+    # The section of the prompt about the chat.
     place: str
+    # The messages to answer; after an interruption also what earlier attempts recorded.
     turn_messages: Sequence[Message]
+    # Loads the conversation as the model sees it. It ends with `turn_messages`.
     history: LoadHistory
+    # Replaces what was compacted before `history`.
     summary: str = ""
+    # Several people write here, so messages carry their author.
     shared: bool = False
     settings: SessionSettings
+    # The working directory.
     cwd: str
     clock: Clock
+    # Returns messages for this turn that arrived since the last call. To be called between steps.
     fetch_new_messages: Callable[[], Awaitable[Sequence[Message]]]
+    # Asks a person, in the chat and on every surface. Returns the id of the chosen option or the free text, `None`
+    # after a timeout.
     ask: AskPerson = ask_nobody
+    # Loads an image or file by the `media` of its part. Raises `NotFound` if it was deleted.
     fetch: FetchMedia = fetch_nothing
+    # False for a while after a compaction failed.
     may_compact: bool = True
+    # Keys of questions whose outcome an interrupted attempt already received.
     answered_keys: frozenset[str] = frozenset()
+    # The sessions that outside agents reported with `BindingEvent`, by the name of the agent.
     bindings: Mapping[str, Binding] = {}
     profile: ProfileId = DEFAULT_PROFILE
+    # The owner of the session.
     owner: PrincipalId = OPERATOR
+    # The person who asked for this turn.
     asker: PrincipalId = OPERATOR
+    # The surface that the message came from.
     surface: str = ""
 
 
 class Agent(Protocol):
-    """Ending the iterator ends the turn; `AgentFailed` fails it with a sentence for the person."""
-
-    def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]: ...
+    def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        """Yield the events of one turn; the turn ends with the iterator. `AgentFailed` fails it with a text for the user."""
+        ...
 
 
 @runtime_checkable
 class Compactor(Protocol):
-    """An agent whose conversations can be compacted when a person asks for it. Ends with `Compacted`."""
+    """An agent that can compact a conversation on request."""
 
-    def compact(self, context: TurnContext, focus: str) -> AsyncGenerator[AgentEvent, None]: ...
+    def compact(self, context: TurnContext, focus: str) -> AsyncGenerator[AgentEvent, None]:
+        """Yield events; the last is a `CompactionEvent`."""
+        ...
 
 
 @runtime_checkable
 class Titler(Protocol):
-    """An agent that can name a conversation after its first answer. `None` where a rule does as well."""
+    """An agent that can name a conversation after its first answer."""
 
-    async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None: ...
+    async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None:
+        """Return a title and its usage, or `None` if the rule for titles suffices."""
+        ...

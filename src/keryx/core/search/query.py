@@ -27,7 +27,7 @@ _LEXEME = re.compile(
 )
 _OPERATORS = {"AND": "and", "OR": "or", "NOT": "not"}
 _LOOKALIKES = str.maketrans({"“": '"', "”": '"', "„": '"', "＂": '"', "（": "(", "）": ")", "：": ":"})
-# In a search `3m` is three months, as nobody searches by minutes; `3min` is three minutes.
+# In a search `3m` means months, because minutes are of little use; `3min` means minutes.
 _AGE_UNITS = {**durations.UNITS, "m": timedelta(days=30)}
 _YEAR_MONTH = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?\Z")
 
@@ -58,7 +58,7 @@ class ContentFilter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One word as it was typed: `words` side by side, or `mark` among the marks. Never both empty."""
+    """One word as it was typed: matches `words` in sequence, or the identifier `mark`. Never both empty."""
 
     words: tuple[str, ...]
     mark: str | None = None
@@ -66,14 +66,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Two or more words side by side."""
+    """Two or more words in sequence."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Words side by side, of which the last may go on."""
+    """Words in sequence; the last one is a prefix."""
 
     words: tuple[str, ...]
 
@@ -104,20 +104,21 @@ Expr: TypeAlias = Term | Phrase | Prefix | And | Or | Not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Any of several senders, tools, projects or surfaces will do; all of `is_` and `has` must hold.
+    """Names are kept as written."""
 
-    Names are as written. `after` includes its moment, `before` does not. An age counts back from the time of
-    asking: `before_age` is "at least so old", `after_age` is "at most so old".
-    """
-
+    # One of each of these must match.
     sender: tuple[str, ...] = ()
     tool: tuple[str, ...] = ()
     project: tuple[str, ...] = ()
     surface: tuple[str, ...] = ()
+    # Exclusive.
     before: datetime | None = None
+    # Inclusive.
     after: datetime | None = None
+    # Ages at the time of the search: at least, and at most.
     before_age: timedelta | None = None
     after_age: timedelta | None = None
+    # All of these must match.
     is_: tuple[StateFilter, ...] = ()
     has: tuple[ContentFilter, ...] = ()
 
@@ -129,7 +130,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Read any text as a query. Never raises; characters after the first `LONGEST_QUERY` are not read."""
+    """Parse any text as a query. Never raises; text after the first `LONGEST_QUERY` characters is ignored."""
     filters = Filters()
     lexemes: deque[_Lexeme] = deque()
     for lexeme in _split_lexemes(text[:LONGEST_QUERY].translate(_LOOKALIKES)):
@@ -166,7 +167,7 @@ def _parse_or(lexemes: deque[_Lexeme], *, depth: int) -> Expr | None:
 
 
 def _parse_and(lexemes: deque[_Lexeme], *, depth: int) -> Expr | None:
-    """Read up to the next OR, or the end of the group, and leave that standing."""
+    """Parse up to the next OR or the end of the group, without consuming it."""
     items: list[Expr] = []
     negative = False
     while lexemes and lexemes[0].kind != "or" and (depth == 0 or lexemes[0].kind != "close"):
@@ -192,7 +193,7 @@ def _parse_atom(text: str) -> Expr | None:
     if text.endswith("*") or (len(words[-1]) == 1 and is_cjk(words[-1])):
         return Prefix(words)
     if len(found.marks) == 1 and tuple(tokenize_query(found.marks[0]).words) == words:
-        # A single letter says nothing, so `C++` is looked for as written only.
+        # A single letter is too common, so `C++` matches the identifier only.
         return Term(() if len("".join(words)) == 1 else words, found.marks[0])
     return Term(words) if len(words) == 1 else Phrase(words)
 
@@ -201,13 +202,13 @@ def _build_and(items: list[Expr]) -> Expr | None:
     flat = [part for item in items for part in (item.items if isinstance(item, And) else (item,))]
     wanted, unwanted = _partition(flat)
     if not wanted:
-        held = _build_or(unwanted)
-        return None if held is None else Not(held)
+        excluded = _build_or(unwanted)
+        return None if excluded is None else Not(excluded)
     return _combine(And, wanted + [Not(item) for item in unwanted])
 
 
 def _build_or(items: list[Expr]) -> Expr | None:
-    """Any of the items. With a `Not` among them: not (all that it forbids, and none of the others)."""
+    """Combine with OR. A `Not` among the items is turned around by De Morgan's law."""
     wanted, unwanted = _partition(items)
     if unwanted:
         forbidden = _build_and([*unwanted, *map(_negate, wanted)])
@@ -239,7 +240,7 @@ def _combine(kind: type[And] | type[Or], items: list[Expr]) -> Expr | None:
 
 
 def _add_filter(filters: Filters, text: str) -> Filters | None:
-    """The filters with one more, or `None` if its value means nothing."""
+    """Return the filters with one more, or `None` if its value is invalid."""
     name, _, value = text.partition(":")
     value = value.strip('"').strip()
     if not value:
@@ -290,7 +291,7 @@ def _add_after(filters: Filters, value: str) -> Filters | None:
 
 
 def _parse_moment(value: str) -> datetime | None:
-    """A year, a month, a day or an ISO time. UTC unless the time says otherwise."""
+    """Parse a year, a month, a day or an ISO time, in UTC by default."""
     try:
         if found := _YEAR_MONTH.match(value):
             return datetime(int(found[1]), int(found[2] or 1), 1, tzinfo=UTC)

@@ -21,16 +21,16 @@ _Atom = Term | Phrase | Prefix
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A passage on one line, and the hits in it as ordered, separate ranges of its characters."""
-
+    # One line.
     text: str
+    # The hits, as ordered, disjoint ranges of characters.
     spans: tuple[tuple[int, int], ...] = ()
 
 
 def highlight(text: str, query: Query, *, width: int = 160) -> Snippet:
-    """The passage of about `width` characters with the most different hits, or the beginning if there are none.
+    """Return the passage of about `width` characters with the most different hits, or the beginning if there are none.
 
-    Of a long text, only a stretch of `SCANNED` characters around a likely hit is looked at.
+    Of a long text, only `SCAN_LIMIT` characters around a likely hit are scanned.
     """
     atoms = [] if query.expr is None else list(dict.fromkeys(_list_atoms(query.expr)))
     start = _find_likely_start(text, atoms)
@@ -49,7 +49,7 @@ def _matches_words(wanted: tuple[str, ...], words: list[str], open_end: bool) ->
 
 
 def _list_atoms(expr: Expr) -> Iterator[_Atom]:
-    """What a text may be found for, in the order it was asked for."""
+    """Yield the terms that may match, in the order of the query."""
     match expr:
         case And(items) | Or(items):
             for item in items:
@@ -63,7 +63,7 @@ def _list_atoms(expr: Expr) -> Iterator[_Atom]:
 
 
 def _find_likely_start(text: str, atoms: list[_Atom]) -> int:
-    """Where to begin looking in a long text: shortly before what is found last, as that is the rarest."""
+    """Return where to begin the scan of a long text: shortly before the term that occurs last, which is the rarest."""
     if len(text) <= SCAN_LIMIT:
         return 0
     lower = text.lower()
@@ -99,13 +99,13 @@ def _match_atom(run: list[Token], atom: _Atom) -> Iterator[tuple[int, int, _Atom
 
 
 def _find_hit_end(last: Token, atom: _Atom) -> int:
-    """A pair of CJK characters that was found by its first one is a hit of that one only."""
+    """Return the end of a hit. A CJK bigram that matches by its first character is a hit of that character only."""
     alone = isinstance(atom, Prefix) and is_cjk(last.text) and len(atom.words[-1]) < len(last.text)
     return last.start + 1 if alone else last.end
 
 
 def _find_best_range(hits: list[tuple[int, int, _Atom]], width: int) -> tuple[int, int]:
-    """The stretch of at most `width` characters with the most different hits, then the most, then the first."""
+    """Return the range of at most `width` characters with the most different hits, then the most hits, then the first."""
     best, score = (0, 0), (0, 0)
     low = 0
     for high, (_, end, _) in enumerate(hits):
@@ -119,7 +119,7 @@ def _find_best_range(hits: list[tuple[int, int, _Atom]], width: int) -> tuple[in
 
 
 def _expand_window(text: str, first: int, last: int, width: int) -> tuple[int, int]:
-    """`width` characters with the stretch in their middle, cut between words if there is a blank nearby."""
+    """Return `width` characters around a range, cut between words if there is a blank nearby."""
     begin = max(0, min(first - (width - (last - first)) // 2, len(text) - width, first))
     end = min(len(text), begin + width)
     if begin > 0 and (blank := _find_blank(text, begin, min(begin + _SLACK, first))) is not None:

@@ -18,17 +18,17 @@ _CJK = (
 _EMOJI = "\u00a9\u00ae\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff"
 _TAGS = "\U000e0020-\U000e007f"
 _JOINER = "\u200d"
-# A zero-width joiner would split a token in an index, so the parts of one emoji are joined by this instead.
+# A zero-width joiner would split a token in an index, so this joins the parts of an emoji instead.
 _TIE = "\u2040"
 _CONNECTORS = r"@#./~_$\\+:\-"
 _URL = r"https?://[a-z0-9\-._~:/?#@!$&*+,;=%]+"
 _LEADING = "-:+\\."
 _TRAILING = ".:-/\\@~$?=&%,;!*"
-# No token begins with one of these. Passing over them first makes the search three times as fast.
+# No token begins with one of these. Skipping them first makes the search three times as fast.
 _BLANKS = r"\x00-\x22%-),;<->\[\]^`{|}\x7f\u2000-\u203f"
 _FIRST_CJK = "\u1100"
 _KEYCAP = "\u20e3"
-# Folding makes one character of each of these, whatever stands beside it, but for marks that join it.
+# Each of these folds to one character, independent of its neighbours except for joining marks.
 _SINGLE = "\x00-\x7f\u3041-\u3096\u30a1-\u30fa\u30fc\u4e00-\u9fff\uac00-\ud7a3"
 
 _ASCII_PART = re.compile("[a-z0-9]+")
@@ -39,20 +39,20 @@ _INVISIBLE = re.compile(
 )
 _EMOJI_JOINER = re.compile(f"(?<=[{_EMOJI}]){_JOINER}(?=[{_EMOJI}])")
 _TAG_FLAG = re.compile("\U0001f3f4([\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,16})\U000e007f")
-# Normalising takes time quadratic in the length of a run of combining marks. No language needs thirty of them.
+# Normalising is quadratic in the length of a run of combining marks. No language needs thirty of them.
 _EXCESS_MARKS = re.compile(rf"([^\w\s\x00-\u02ff{_EMOJI}]{{30}})[^\w\s\x00-\u02ff{_EMOJI}]+")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """What an index keeps of a text: `words` in their order, `marks` once each in no order."""
-
+    # In order.
     words: list[str]
+    # Identifiers as written, each once.
     marks: list[str]
 
 
 class Token(NamedTuple):
-    """A word or a mark, and where it stands in the text it came from."""
+    """A word or a mark, and its position in the text."""
 
     text: str
     start: int
@@ -61,7 +61,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str) -> TokenizedText:
-    """Any text gives a document, in time linear in its length."""
+    """Tokenize any text, in linear time."""
     folded = fold(text)
     words: list[str] = []
     marks: dict[str, None] = {}
@@ -82,7 +82,7 @@ def tokenize(text: str) -> TokenizedText:
 
 
 def tokenize_query(text: str) -> TokenizedText:
-    """The document to look for. A CJK run at its end stays open, so it is found within longer runs."""
+    """Tokenize a query. A CJK run at its end has no final single character, so that it matches within longer runs."""
     found = tokenize(text)
     *rest, last = found.words or [""]
     if rest and is_cjk(last) and len(last) == 1 and len(rest[-1]) == 2 and rest[-1][1] == last:
@@ -91,15 +91,15 @@ def tokenize_query(text: str) -> TokenizedText:
 
 
 def locate_tokens(text: str, wanted: Iterable[str] = ("",), length: int = 1) -> Iterator[list[Token]]:
-    """The tokens of `document(text)` with their places, a mark before its parts: for each stretch without a blank that
-    holds something wanted its own, with as many words after them as make `length` from its last one."""
-    folded, place = _fold_with_positions(text)
+    """Yield the tokens of `tokenize(text)` with their positions, a mark before its parts: one list for each piece that
+    contains a wanted text, with the `length - 1` words that follow it."""
+    folded, locate = _fold_with_positions(text)
     pieces = list(_get_piece_pattern(folded).finditer(folded))
     starts = [piece.start() for piece in pieces]
-    held = {bisect_right(starts, spot) - 1 for word in wanted for spot in _find_all(folded, word)}
-    for first in sorted(held - {-1}):
+    matching = {bisect_right(starts, spot) - 1 for word in wanted for spot in _find_all(folded, word)}
+    for first in sorted(matching - {-1}):
         run = [
-            Token(word, *place(start, end), mark)
+            Token(word, *locate(start, end), mark)
             for word, start, end, mark in _locate_in_piece(pieces[first])
         ]
         following = (
@@ -109,7 +109,7 @@ def locate_tokens(text: str, wanted: Iterable[str] = ("",), length: int = 1) -> 
             if not token.mark
         )
         run += [
-            Token(word, *place(start, end)) for word, start, end, _ in islice(following, max(0, length - 1))
+            Token(word, *locate(start, end)) for word, start, end, _ in islice(following, max(0, length - 1))
         ]
         yield run
 
@@ -120,7 +120,7 @@ def is_cjk(text: str) -> bool:
 
 
 def fold(text: str) -> str:
-    """The form in which texts are compared: NFKC, no case, no accents on Latin and Greek, nothing invisible."""
+    """Return the form for comparison: NFKC, without case, accents on Latin and Greek, and invisible characters."""
     if text.isascii():
         return text.lower()
     text = _INVISIBLE.sub("", text)
@@ -139,7 +139,7 @@ def _get_part_pattern(body: str) -> re.Pattern[str]:
 
 
 def _trim_punctuation(piece: str) -> tuple[str, int]:
-    """An identifier without the punctuation around it, and how much was taken off its front."""
+    """Strip the punctuation around an identifier. Return it, and how many characters were cut from the front."""
     body = piece.lstrip(_LEADING)
     return body.rstrip(_TRAILING), len(piece) - len(body)
 
@@ -152,7 +152,7 @@ def _find_all(text: str, word: str) -> Iterator[int]:
 
 
 def _locate_in_piece(piece: re.Match[str]) -> Iterator[Token]:
-    """The tokens of one piece with their places in the folded text."""
+    """Return the tokens of one piece with their positions in the folded text."""
     first = piece.start()
     return (
         Token(word, first + start, first + end, mark)
@@ -161,7 +161,7 @@ def _locate_in_piece(piece: re.Match[str]) -> Iterator[Token]:
 
 
 def _split_piece(piece: str) -> Iterator[Token]:
-    """The tokens of one piece, as `document` finds them, with their places in the piece."""
+    """Yield the tokens of one piece, in the same way as `tokenize`, with their positions in the piece."""
     if piece.isalnum() and piece < _FIRST_CJK:
         yield Token(piece[:LONGEST_TOKEN], 0, len(piece))
         return
