@@ -556,5 +556,5 @@ def _step(tx: Transaction, session: Session, step: str, one: str, two: str, *, a
             except (Conflict, NotFound):
                 pass
         case _:
-            revisions.fork(at_time(tx, now), session, viewer=ANNS, surface="cli")
+            revisions.fork(at_time(tx, now), session, surface="cli")
             sessions.rename(at_time(tx, now), session, "Base", by=TitleBy.RULE)

@@ -33,7 +33,7 @@ BOOK = Attachment(name="book.pdf", mime="", body=LARGE)
 
 @pytest.fixture
 def files(database: Database, clock: FakeClock) -> MediaStorage:
-    return MediaStorage(database, clock, limit=1_000_000)
+    return MediaStorage(database, limit=1_000_000)
 
 
 def shows(tx: Transaction, part: Part, *, owner: PrincipalId = ANN) -> SessionId:
@@ -97,7 +97,7 @@ async def test_a_file_that_is_too_large_or_empty_is_refused(files: MediaStorage)
 async def test_a_file_that_was_half_written_can_be_sent_again(
     database: Database, clock: FakeClock, store: Store, label: str, when: FaultTiming
 ) -> None:
-    broken = MediaStorage(CrashingDatabase(database, DatabaseFault(label, when)), clock, limit=1_000_000)
+    broken = MediaStorage(CrashingDatabase(database, DatabaseFault(label, when)), limit=1_000_000)
     with pytest.raises(Unavailable):
         await broken.save(ANNS, BOOK)
     if label != "media.finish":
@@ -154,7 +154,7 @@ async def test_a_fork_shows_the_files_of_the_messages_it_has(files: MediaStorage
 
     def fork(tx: Transaction) -> SessionId:
         found = sessions.get(tx, session)
-        return revisions.fork(at_time(tx, START_TIME), found, viewer=ANNS, surface="web", through=1).id
+        return revisions.fork(at_time(tx, START_TIME), found, surface="web", through=1).id
 
     child = await store.write(fork)
     assert [k.id for k in await store.read(store_media.list_for_session, child)] == [early.media]

@@ -35,7 +35,7 @@ def shows(tx: Transaction, part: Part) -> SessionId:
 
 
 async def a_book(database: Database, *, sessions: int = 1) -> None:
-    part = await MediaStorage(database, FakeClock(), limit=len(BODY)).save(ANNS, BOOK)
+    part = await MediaStorage(database, limit=len(BODY)).save(ANNS, BOOK)
     for _ in range(sessions):
         await Store(database).write(shows, part)
 
@@ -51,7 +51,7 @@ async def loaded(database: Database, lines: list[str], *, viewer: Viewer = ANNS)
 
 
 async def fetched(database: Database, viewer: Viewer = ANNS) -> bytes:
-    return (await MediaStorage(database, FakeClock(), limit=1).fetch(viewer, media.hash_body(BODY))).body
+    return (await MediaStorage(database, limit=1).fetch(viewer, media.hash_body(BODY))).body
 
 
 async def test_a_file_comes_back_with_its_session(database: Database, tmp_path: Path) -> None:

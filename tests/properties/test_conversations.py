@@ -480,9 +480,9 @@ class Conversations(RuleBasedStateMachine):
         closed = [e for e in talk.log if e.turn not in open_turns]
         if not closed:
             with pytest.raises(KeryxError):
-                self.do(revisions.fork, session, viewer=ANNS, surface="test")
+                self.do(revisions.fork, session, surface="test")
             return
-        child = self.do(revisions.fork, session, viewer=ANNS, surface="test")
+        child = self.do(revisions.fork, session, surface="test")
         assert (child.parent, child.parent_seq) == (talk.id, len(talk.log))
         copied = [Entry(e.role, e.text, e.turn, e.mark, e.undone) for e in closed]
         self._talks[child.id] = Talk(child.id, log=copied, undos=talk.undos)

@@ -114,7 +114,7 @@ async def import_sessions(
     batches = reader.batches()
     place: ImportTarget | None = None
     changed = False
-    files = MediaStorage(database, clock, limit=MAX_FILE_BYTES)
+    files = MediaStorage(database, limit=MAX_FILE_BYTES)
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:
         if isinstance(batch, _CompleteFile):
             await _store_file(files, batch, viewer, report)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from keryx.core import media
-from keryx.core.clock import Clock
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId
 from keryx.core.media import Attachment
@@ -19,9 +18,8 @@ _MAX_TRIES = 3
 class MediaStorage:
     """Stores and loads files."""
 
-    def __init__(self, database: Database, clock: Clock, *, limit: int) -> None:
+    def __init__(self, database: Database, *, limit: int) -> None:
         self._database = database
-        self._clock = clock
         # The size of the largest file, in bytes.
         self.limit = limit
 

@@ -266,14 +266,6 @@ def request_cancel(tx: Transaction, turn: Turn) -> None:
     )
 
 
-def list_cancelling(tx: Transaction, worker: WorkerId) -> list[TurnId]:
-    rows = tx.rows(
-        "select id from turns where state = 'running' and worker = :worker and cancelling = 1",
-        {"worker": worker},
-    )
-    return [TurnId(row[0]) for row in rows]
-
-
 def merge(tx: Transaction, turn: Turn, *, into: Turn) -> None:
     """Give the input of a waiting turn to another turn of its session."""
     _change_state(tx, turn, TurnState.MERGED, "finished_at = :now, merged_into = :into", {"into": into.id})

@@ -7,11 +7,11 @@ from keryx.engine.commands.command_table import (
     CommandScope,
     CommandSpec,
     ParsedCommand,
-    is_secret,
     parse,
+    parse_inbound,
 )
 from keryx.engine.commands.registry import run
-from keryx.engine.commands.sessions import SEARCH_LIMIT, parse_search, render_hits
+from keryx.engine.commands.sessions import SEARCH_LIMIT, needs_search, render_hits
 
 __all__ = [
     "COMMANDS",
@@ -22,9 +22,9 @@ __all__ = [
     "CommandScope",
     "CommandSpec",
     "ParsedCommand",
-    "is_secret",
+    "needs_search",
     "parse",
-    "parse_search",
+    "parse_inbound",
     "render_hits",
     "run",
 ]

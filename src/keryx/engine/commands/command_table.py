@@ -46,11 +46,17 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedCommand(msgspec.Struct, frozen=True):
-    """A command as it was written. `command` is `None` for one that does not exist."""
+    """A command as it was written."""
 
     name: str
+    # `None` for a command that does not exist.
     command: CommandSpec | None
     text: str
+
+    @property
+    def secret(self) -> bool:
+        """Whether the reply must not be stored."""
+        return self.command is not None and self.command.secret
 
 
 COMMANDS = (
@@ -201,8 +207,13 @@ COMMANDS = (
 _BY_NAME = {name: c for c in COMMANDS for name in (c.name, *c.aliases)}
 
 
+def parse_inbound(inbound: InboundMessage) -> ParsedCommand | None:
+    """Return the command of an event, or `None` if it has none or may not run one."""
+    return parse(inbound.parts) if inbound.commands and not inbound.observed else None
+
+
 def parse(parts: Parts) -> ParsedCommand | None:
-    """The command that a message gives, or `None` for ordinary speech. A path such as /etc/hosts is speech."""
+    """Return the command of a message, or `None` for ordinary text. A path such as /etc/hosts is text."""
     if len(parts) != 1 or not isinstance(parts[0], Text):
         return None
     match = _PATTERN.match(parts[0].text.strip())
@@ -210,9 +221,3 @@ def parse(parts: Parts) -> ParsedCommand | None:
         return None
     name = match[1].lower()
     return ParsedCommand(name, _BY_NAME.get(name), (match[2] or "").strip())
-
-
-def is_secret(inbound: InboundMessage) -> bool:
-    """Whether an event gives a command whose reply is not kept."""
-    asked = parse(inbound.parts) if inbound.commands else None
-    return asked is not None and asked.command is not None and asked.command.secret

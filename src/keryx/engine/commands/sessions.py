@@ -14,7 +14,7 @@ from keryx.engine.commands.call import (
     pluralize,
     quote_title,
 )
-from keryx.engine.commands.command_table import parse
+from keryx.engine.commands.command_table import ParsedCommand
 from keryx.engine.units import control, revisions
 from keryx.store import lanes as lane_store
 from keryx.store import projects, sessions
@@ -88,7 +88,6 @@ def _fork(call: CommandCall) -> CommandResult:
     child = revisions.fork(
         call.tx,
         call.current_session,
-        viewer=call.viewer,
         surface=call.inbound.surface,
     )
     if call.lane:
@@ -157,13 +156,10 @@ SESSION_HANDLERS: dict[str, CommandHandler] = {
 }
 
 
-def parse_search(inbound: InboundMessage) -> str | None:
-    """What a /search asks for, so that it can be looked up before the transaction; `None` for anything else."""
-    if not inbound.commands or inbound.observed or inbound.edits is not None:
-        return None
-    asked = parse(inbound.parts)
+def needs_search(command: ParsedCommand, inbound: InboundMessage) -> bool:
+    """Whether the command is a /search, which runs before the transaction."""
     alone = inbound.source.chat_type is ChatType.DM
-    return asked.text or None if alone and asked and asked.name == "search" else None
+    return command.name == "search" and bool(command.text) and alone and inbound.edits is None
 
 
 def render_hits(hits: Sequence[SearchHit]) -> str:

@@ -77,7 +77,7 @@ class Hub:
         self.sign_ins = HubSignIns(database, clock)
         self.questions = HubQuestions(database, clock)
         self.usage = HubUsage(database, clock, budgets=policy.budgets)
-        self.media = MediaStorage(database, clock, limit=policy.media.limit)
+        self.media = MediaStorage(database, limit=policy.media.limit)
         self.people = HubPeople(database, clock, policy=policy)
         self.projects = HubProjects(database, clock)
         self.lanes = HubLanes(database, clock, policy=policy)
@@ -88,11 +88,13 @@ class Hub:
         """The only way in. Returns when the event is durable; a repeated one gives the first receipt."""
         if inbound.principal is None:
             inbound = msgspec.structs.replace(inbound, source=self._policy.assign_profile(inbound.source))
-        sought = commands.parse_search(inbound)
-        found = await self._search_for_command(inbound, sought) if sought else None
+        command = commands.parse_inbound(inbound)
+        found = None
+        if command and commands.needs_search(command, inbound):
+            found = await self._search_for_command(inbound, command.text)
         return await self._database.write(
             "receive",
-            partial(receive.receive, inbound=inbound, policy=self._policy, found=found),
+            partial(receive.receive, inbound=inbound, policy=self._policy, command=command, found=found),
             place=_find_contention_key(inbound),
         )
 
@@ -207,7 +209,7 @@ class Hub:
         cwd: str | None = None,
     ) -> Session:
         """An independent copy up to a message, by default up to the last complete turn, in the same folder or another."""
-        copy = partial(revisions.fork, viewer=viewer, surface=surface, through=through, title=title, cwd=cwd)
+        copy = partial(revisions.fork, surface=surface, through=through, title=title, cwd=cwd)
         return await self._write_session("fork", viewer, session, copy)
 
     async def branch(

@@ -28,16 +28,23 @@ from keryx.store.db.database import Transaction
 _MAX_OVERHEARD = 20
 
 
-def receive(tx: Transaction, inbound: InboundMessage, *, policy: Policy, found: str | None = None) -> Receipt:
-    """Take one event in: once, in its lane, with its turn queued or its command run, and the platform's cursor moved.
+def receive(
+    tx: Transaction,
+    inbound: InboundMessage,
+    *,
+    policy: Policy,
+    command: commands.ParsedCommand | None = None,
+    found: str | None = None,
+) -> Receipt:
+    """Store one event: dedupe it, find its lane, queue a turn or run its command, and move the platform's cursor.
 
-    A repeated event changes nothing but the cursor and gives the first receipt again. `found` is what a command
-    looked up before the transaction."""
+    A repeated event moves the cursor only and returns the first receipt. `found` is the result of a /search, which runs
+    before the transaction."""
     source = inbound.source
     earlier = inbox.find_receipt(tx, platform=source.platform, account=source.account, event=inbound.event)
-    receipt = earlier or _route(tx, inbound, policy, found)
+    receipt = earlier or _route(tx, inbound, policy, command, found)
     if earlier is None:
-        kept = msgspec.structs.replace(receipt, reply=None) if commands.is_secret(inbound) else receipt
+        kept = msgspec.structs.replace(receipt, reply=None) if command and command.secret else receipt
         inbox.record(tx, kept, platform=source.platform, account=source.account, event=inbound.event)
     if inbound.cursor is not None:
         inbox.set_cursor(tx, *inbound.cursor)
@@ -50,7 +57,13 @@ def receive(tx: Transaction, inbound: InboundMessage, *, policy: Policy, found: 
     )
 
 
-def _route(tx: Transaction, inbound: InboundMessage, policy: Policy, found: str | None) -> Receipt:
+def _route(
+    tx: Transaction,
+    inbound: InboundMessage,
+    policy: Policy,
+    command: commands.ParsedCommand | None,
+    found: str | None,
+) -> Receipt:
     heard = _apply_platform_rule(inbound, policy) if access.admit(tx, inbound, policy.access) else None
     if heard is None:
         return Receipt(duplicate=False)
@@ -60,8 +73,7 @@ def _route(tx: Transaction, inbound: InboundMessage, policy: Policy, found: str 
     lane = None if inbound.session else ensure_lane(tx, inbound, policy, person)
     if inbound.edits is not None:
         return _apply_edit(tx, inbound, lane, viewer)
-    command = commands.parse(inbound.parts) if inbound.commands and not inbound.observed else None
-    if command is not None:
+    if command is not None and not inbound.observed:
         return _run_command(tx, inbound, command, lane, viewer, policy, found)
     answered = _try_answer(tx, inbound, lane, viewer)
     if answered is not None:
@@ -337,7 +349,7 @@ def _run_command(
     if notice:
         done = msgspec.structs.replace(done, reply="\n\n".join(filter(None, (notice, done.reply))))
     viewer = Viewer(viewer.profile, done.asker or viewer.principal)
-    _enqueue_reply(tx, inbound, done.reply, viewer, done.session, secret=commands.is_secret(inbound))
+    _enqueue_reply(tx, inbound, done.reply, viewer, done.session, secret=asked.secret)
     return Receipt(duplicate=False, session=done.session, turn=done.turn, seq=done.seq, reply=done.reply)
 
 
@@ -378,6 +390,6 @@ def receive_in_fork(
     if through == 0:
         said = msgspec.structs.replace(inbound, settings=session.settings, cwd=session.cwd)
     else:
-        copy = revisions.fork(tx, session, viewer=viewer, surface=surface, through=through, title=title)
+        copy = revisions.fork(tx, session, surface=surface, through=through, title=title)
         said = msgspec.structs.replace(inbound, session=copy.id)
-    return receive(tx, said, policy=policy)
+    return receive(tx, said, policy=policy, command=commands.parse_inbound(said))

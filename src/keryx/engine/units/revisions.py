@@ -4,7 +4,7 @@ from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Message, Role
 from keryx.core.ports.adapter import Receipt
-from keryx.core.sessions import Session, TitleBy, Viewer
+from keryx.core.sessions import Session, TitleBy
 from keryx.core.source import Source
 from keryx.engine.units.user_messages import UserMessage, submit
 from keryx.store import epochs, messages, sessions, turns
@@ -83,7 +83,6 @@ def fork(
     tx: Transaction,
     session: Session,
     *,
-    viewer: Viewer,
     surface: str,
     through: int | None = None,
     title: str | None = None,
