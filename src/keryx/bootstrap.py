@@ -38,7 +38,7 @@ class BaseApp:
     ) -> None:
         self.settings = settings
         self.clock = SystemClock()
-        self.viewer = Viewer(_parse_profile(settings.profile), OPERATOR)
+        self.viewer = Viewer(ids.parse_profile(settings.profile), OPERATOR)
         self._adapters = adapters
         self._database = database
 
@@ -139,7 +139,3 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
         return msgspec.json.encode(entry).decode()
-
-
-def _parse_profile(name: str) -> ids.ProfileId:
-    return ids.DEFAULT_PROFILE if name == ids.DEFAULT_PROFILE else ids.parse_profile(name)

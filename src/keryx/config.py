@@ -17,7 +17,7 @@ from keryx.agents.agent_config import AgentConfig, ToolServerConfig
 from keryx.agents.llm import local_model
 from keryx.agents.llm.models import Model
 from keryx.agents.tools import Permission
-from keryx.core import durations, source
+from keryx.core import durations, ids
 from keryx.core.access import AccessRule
 from keryx.core.compaction import CompactionPolicy
 from keryx.core.deliveries import DoubtPolicy
@@ -326,7 +326,7 @@ def _convert(values: dict[str, Any]) -> Settings:
     try:
         settings = msgspec.convert(_parse_spans(_convert_ids(values), Settings), Settings, strict=False)
         for name in settings.profiles:
-            source.parse_profile_name(name)
+            ids.parse_profile(name)
         return settings
     except msgspec.ValidationError as exc:
         # "Expected ... - at `$.limits.at_once`": put the path first.

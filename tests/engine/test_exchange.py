@@ -29,12 +29,12 @@ from keryx.core import ids, records
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.messages import Mark, Notice, Reasoning, Role, Text, ToolCall, ToolResult, text_parts
-from keryx.core.redact import Redactor
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.turns import TurnState
 from keryx.core.usage import Usage
 from keryx.engine.export import html_document
 from keryx.engine.export.exporter import ExportFormat, export
+from keryx.engine.export.redact import Redactor
 from keryx.engine.importer import ImportReport, import_sessions
 from keryx.engine.units import revisions
 from keryx.store import epochs, messages, projects, sessions, turns, usage, viewer_state

@@ -1,14 +1,19 @@
-"""The Clock interface, the stored form of times (microseconds since 1970, UTC), and conversion between UTC and local wall time."""
+"""The Clock interface, the stored form of times (microseconds since 1970, UTC), local wall time, and the back-off between retries."""
 
+import random
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from keryx.core.errors import Invalid
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
+_MAX_EXPONENT = 64
 
 
 def to_micros(moment: datetime) -> int:
@@ -63,3 +68,23 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """The delay before a retry, which grows with each failure in a row."""
+
+    first: timedelta
+    longest: timedelta
+    # Each delay is this many times the one before it.
+    factor: float = 2
+    # The largest random change of a delay, as a share of it, to spread retries.
+    jitter: float = 0
+
+    def seconds(self, failures: int, *, chance: Callable[[], float] = random.random) -> float:
+        """The delay after this many failures in a row, in seconds; `first` after one or none."""
+        exponent = min(max(failures - 1, 0), _MAX_EXPONENT)
+        delay = min(self.first.total_seconds() * self.factor**exponent, self.longest.total_seconds())
+        return delay * (1 + self.jitter * (2 * chance() - 1)) if self.jitter else delay
+
+    def delay(self, failures: int, *, chance: Callable[[], float] = random.random) -> timedelta:
+        return timedelta(seconds=self.seconds(failures, chance=chance))

@@ -193,7 +193,7 @@ def choose_profile(source: Source, profiles: Profiles) -> ProfileId:
     """Return the profile that the source names, or else the one with the most specific rule."""
     if source.profile != DEFAULT_PROFILE:
         return source.profile
-    return parse_profile_name(
+    return ids.parse_profile(
         find_matching(source, {name: p.rules for name, p in profiles.items()}) or DEFAULT_PROFILE
     )
 
@@ -204,7 +204,3 @@ def find_matching(source: Source, rules: SourceRules) -> str | None:
         (rule.specificity, name) for name in sorted(rules) for rule in rules[name] if rule.matches(source)
     ]
     return max(found, key=lambda entry: entry[0])[1] if found else None
-
-
-def parse_profile_name(name: str) -> ProfileId:
-    return DEFAULT_PROFILE if name == DEFAULT_PROFILE else ids.parse_profile(name)

@@ -54,27 +54,17 @@ class DailyUsage(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool
 
 
-class UsageTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UsageTotals(Tokens, frozen=True, kw_only=True, omit_defaults=True):
     """The counters of an outside agent over all turns of its session."""
 
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
     # In millionths of the currency, `None` if unknown.
     cost: int | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(Tokens, frozen=True, kw_only=True, omit_defaults=True):
     """The usage of one call of a model."""
 
     model: str = ""
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
     # In millionths of the currency, `None` if unknown.
     cost: int | None = None
     estimated: bool = True

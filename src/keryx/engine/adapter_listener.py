@@ -4,8 +4,7 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from keryx.core.backoff import Backoff
-from keryx.core.clock import Clock
+from keryx.core.clock import Backoff, Clock
 from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image

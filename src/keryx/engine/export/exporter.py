@@ -8,9 +8,9 @@ import msgspec
 from keryx.core import records, sessions
 from keryx.core.ids import SessionId
 from keryx.core.records import Entry, MessageRecord, Progress, SessionRecord, ignore_progress
-from keryx.core.redact import Redactor
 from keryx.core.sessions import Viewer
 from keryx.engine.export import html_document, markdown_document
+from keryx.engine.export.redact import Redactor
 from keryx.store import sessions as sessions_store
 from keryx.store.admin import session_export
 from keryx.store.db.database import Database, Transaction

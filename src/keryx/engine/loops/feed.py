@@ -10,9 +10,8 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
-from keryx.core.backoff import Backoff
 from keryx.core.changes import Change
-from keryx.core.clock import Clock
+from keryx.core.clock import Backoff, Clock
 from keryx.core.errors import CursorExpired, Retryable
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.sessions import Viewer

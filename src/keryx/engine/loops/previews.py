@@ -9,9 +9,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from keryx.core import deliveries
-from keryx.core.backoff import Backoff
 from keryx.core.changes import Change, ChangeKind
-from keryx.core.clock import Clock
+from keryx.core.clock import Backoff, Clock
 from keryx.core.deliveries import Idempotency, Preview, PreviewState, Target
 from keryx.core.errors import KeryxError, MessageGone, NotSent, Refused, Retryable, SendError, Throttled
 from keryx.core.ids import DeliveryId, TurnId, WorkerId

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from keryx.core.backoff import Backoff
+from keryx.core.clock import Backoff
 from keryx.core.deliveries import Delivery, DeliveryState, DoubtPolicy, Idempotency
 from keryx.core.errors import NotSent, Refused, SendError, Throttled
 from keryx.core.ids import LeaseToken

@@ -37,6 +37,7 @@ _DENSE = re.compile(
     r"(?<![\w/+-])(?=[\w+/-]*[a-z])(?=[\w+/-]*[A-Z])(?=[\w+/-]*[0-9])[A-Za-z0-9_+/-]{32,}={0,2}"
 )
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}")
+# Stricter than the pattern for prompts: an export must keep numbers that are not telephone numbers.
 _PHONE = re.compile(r"(?<![\w.,:/#-])(?:\+|00)?\(?\d(?:[ ./()-]{0,2}\d){7,14}(?![\w-]|[.,:]\d)")
 _DATE = re.compile(r"\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4}")
 _HOME = re.compile(r"(?<=/home/)[^/\s\"':]+|(?<=/Users/)[^/\s\"':]+|(?<=\\Users\\)[^\\\s\"':]+")

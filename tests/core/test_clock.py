@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keryx.core.backoff import Backoff
+from keryx.core.clock import Backoff
 
 SECOND = timedelta(seconds=1)
 
