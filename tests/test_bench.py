@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from bench.__main__ import BENCHMARKS
 from bench.table import Line, line, none_of, show
+from tests import left_out
 from tests.browser.driver import chromium
 
 _ROOT = Path(__file__).parent.parent
@@ -39,7 +40,7 @@ def test_a_quick_run_prints_and_saves_every_figure_beside_its_floor(tmp_path: Pa
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in _TRIED_BELOW])
 def test_every_benchmark_comes_to_an_end_with_figures(name: str) -> None:
     if name == "page" and chromium() is None:
-        pytest.skip("there is no Chromium here")
+        left_out.skip("the benchmark of the page", why="there is no Chromium", command=left_out.CHROMIUM)
     shown = run(name).partition("----\n")[2]
     assert any(character.isdigit() for character in shown)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, validate
+from tests import left_out
 from tests.acp.driver import command, story, variables
 from tests.acp.scripted_model import settings
 from tests.acp.sdk import Missing, library
@@ -24,7 +25,7 @@ def sdk() -> Path:
     try:
         return library()
     except Missing as exc:
-        pytest.skip(f"THE TYPESCRIPT LIBRARY IS NOT TESTED: {exc}")
+        left_out.skip("tests with the TypeScript library", why=str(exc), command=left_out.NODE)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from contextlib import aclosing
 import msgspec
 import pytest
 from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
+from tests import left_out
 
 from keryx.agents.llm import local_model, models
 from keryx.agents.llm.agent import LlmAgent
@@ -19,7 +20,8 @@ from keryx.core.ports.agent import TextDelta, UsageEvent
 from keryx.timing import SystemClock
 
 needs_model = pytest.mark.skipif(
-    not local_model.is_installed(), reason=f"NO REAL MODEL IS TESTED: {local_model.NOT_INSTALLED}"
+    not local_model.is_installed(),
+    reason=left_out.reason("tests with the small model", why="it is not installed", command=left_out.MODEL),
 )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+from tests import left_out
 from tests.browser.driver import ARGUMENTS, ENVIRONMENT, House, Tab, chromium, tab
 from tests.postgres import own_database
 
@@ -15,7 +16,11 @@ from keryx.store.db.database import Engine
 def browser() -> Iterator[Browser]:
     found = chromium()
     if found is None:
-        pytest.skip(f"NOTHING IS TESTED IN A BROWSER: install chromium, or name one in {ENVIRONMENT}")
+        left_out.skip(
+            "tests in a browser",
+            why=f"there is no Chromium, and {ENVIRONMENT} does not name one",
+            command=left_out.CHROMIUM,
+        )
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
         yield opened

@@ -5,9 +5,11 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -43,9 +45,23 @@ Scheme = Literal["light", "dark"]
 expect.set_options(timeout=WAIT)
 
 
+@cache
 def chromium() -> str | None:
-    """Where Chromium is, if it is installed."""
-    return os.environ.get(ENVIRONMENT) or shutil.which("chromium") or shutil.which("google-chrome")
+    """Where Chromium is, if it is installed: by the system, or by `playwright install chromium`."""
+    return (
+        os.environ.get(ENVIRONMENT)
+        or shutil.which("chromium")
+        or shutil.which("google-chrome")
+        or _chromium_of_playwright()
+    )
+
+
+def _chromium_of_playwright() -> str | None:
+    # A process of its own, because the caller may have an event loop, which the synchronous API refuses.
+    script = "from playwright.sync_api import sync_playwright as p\nwith p() as x: print(x.chromium.executable_path)"
+    asked = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    found = asked.stdout.strip()
+    return found if Path(found).exists() else None
 
 
 def apart(work: Coroutine[Any, Any, T]) -> T:

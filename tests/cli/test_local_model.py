@@ -6,13 +6,17 @@ from typing import Any
 
 import httpx
 import pytest
+from tests import left_out
 from tests.cli.driver import Cli
 
 from keryx.agents.llm import local_model
 
 pytestmark = [
     pytest.mark.skipif(
-        not local_model.is_installed(), reason=f"NO REAL MODEL IS TESTED: {local_model.NOT_INSTALLED}"
+        not local_model.is_installed(),
+        reason=left_out.reason(
+            "tests with the small model", why="it is not installed", command=left_out.MODEL
+        ),
     ),
     pytest.mark.timeout(400),
 ]

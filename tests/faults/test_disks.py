@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import left_out
 from tests.fakes.platform import Platform
 from tests.faults.node import Node
 
@@ -25,8 +26,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(place)], check=False, capture_output=True
     )
     if mounted.returncode:
-        pytest.skip(
-            f"NO FULL DISK IS TESTED: a small disk cannot be mounted here ({mounted.stderr.decode().strip()})"
+        left_out.skip(
+            "tests of a full disk",
+            why=f"a small disk cannot be mounted: {mounted.stderr.decode().strip()}",
+            command=left_out.SMALL_DISK,
         )
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
@@ -37,7 +40,9 @@ def sync_fault(tmp_path: Path) -> Path:
     """A library that makes syncs fail while a flag file exists."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("NO FAILED SYNC IS TESTED: there is no C compiler")
+        left_out.skip(
+            "the test of a failing disk sync", why="there is no C compiler", command=left_out.COMPILER
+        )
     library = tmp_path / "syncfault.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"], check=True)
     return library

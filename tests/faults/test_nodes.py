@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests import left_out
 from tests.fakes.platform import Platform
 from tests.faults.line import Line
 from tests.faults.node import Node
@@ -23,7 +24,7 @@ def server() -> Iterator[Server]:
     try:
         server = Server()
     except Unstartable as exc:
-        pytest.skip(f"NOTHING IS TESTED ON POSTGRESQL: {exc}")
+        left_out.skip("tests on PostgreSQL", why=str(exc), command=left_out.POSTGRES)
     server.start()
     yield server
     server.remove()

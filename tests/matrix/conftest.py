@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
+from tests import left_out
 from tests.matrix.synapse import Synapse, installed
 
 
 @pytest.fixture(scope="session")
 def synapse() -> Iterator[Synapse]:
     if not installed():
-        pytest.skip("NOTHING IS TESTED AGAINST A REAL HOMESERVER: matrix-synapse is not installed")
+        left_out.skip(
+            "tests with a Matrix homeserver", why="matrix-synapse is not installed", command=left_out.SYNAPSE
+        )
     server = Synapse()
     try:
         yield server

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 from psycopg.conninfo import make_conninfo
+from tests import left_out
 from tests.builders import Store, a_session, at_time, quiet
 from tests.postgres import Server, Unstartable
 
@@ -32,7 +33,7 @@ def server() -> Iterator[Server]:
     try:
         server = Server()
     except Unstartable as exc:
-        pytest.skip(f"NOTHING IS TESTED ON POSTGRESQL: {exc}")
+        left_out.skip("tests on PostgreSQL", why=str(exc), command=left_out.POSTGRES)
     server.start()
     yield server
     server.remove()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import left_out
 from tests.web import reducer
 from tests.web.reducer import EMPTY, Event, State
 
@@ -16,7 +17,10 @@ FOLDER = Path(__file__).parent
 FIXTURES = sorted((FOLDER / "fixtures").glob("*.json"))
 NODE = shutil.which("node")
 
-needs_node = pytest.mark.skipif(not NODE, reason="node is not installed: the browser's rule is not run here")
+needs_node = pytest.mark.skipif(
+    not NODE,
+    reason=left_out.reason("tests of the browser's rule", why="node is not installed", command=left_out.NODE),
+)
 
 
 def in_browser(*sequences: list[Event]) -> list[State]:
