@@ -56,7 +56,7 @@ const big = await one.ask(agent.session.new, place);
 out.big = await one.say(big.sessionId, "x".repeat(5_000_000));
 await one.ask(agent.session.delete, { sessionId: big.sessionId });
 
-one.say(sessionId, "slow 60 alpha beta gamma").catch(() => {});
+one.say(sessionId, `slow 60 alpha beta gamma${" more".repeat(200)}`).catch(() => {});
 await until(() => said().includes("beta"));
 one.agent.kill("SIGKILL");
 await one.ended;

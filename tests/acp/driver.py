@@ -25,6 +25,11 @@ def variables(home: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "KERYX_HOME": str(home), "KERYX_AGENT": "echo", **more}
 
 
+def endless(words: str) -> str:
+    """A prompt whose answer begins with these words, a fifth of a second each, and does not end within a test."""
+    return f"slow 300 {words}{' more' * 1500} end"
+
+
 class Refused(Exception):
     """An error answer."""
 
