@@ -37,6 +37,7 @@ def shell(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KERYX_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("KERYX_DATABASE", raising=False)
     monkeypatch.delenv("KERYX_TEST_DATABASE", raising=False)
+    monkeypatch.setenv("KERYX_AGENT", "echo")
     monkeypatch.setenv("COLUMNS", "200")
     return Shell(capsys, tmp_path / "home")
 
