@@ -1,20 +1,22 @@
 """Fixtures of the whole suite: both databases, a clock, and coroutine tests without a mark on each."""
 
+import asyncio
 import inspect
 import os
 import secrets
+import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import LiteralString, cast
 
 import psycopg
 import pytest
 from hypothesis import settings
 from tests import left_out
 from tests.builders import Store
-from tests.postgres import ENVIRONMENT, Server, Unstartable, own_database
+from tests.postgres import ENVIRONMENT, Schemas, Server, Unstartable, drop_schema, own_database
 
 from keryx.store.db.database import Database, Engine
 from keryx.store.db.postgres import PostgresDatabase
@@ -83,13 +85,41 @@ def own_postgres(postgres: str) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="session")
+def schemas(postgres: str) -> Schemas:
+    return Schemas(postgres)
+
+
 @pytest.fixture
-def schema(postgres: str) -> Iterator[str]:
-    """The name of a schema that is the test's own, and is dropped after it."""
+def schema(schemas: Schemas) -> Iterator[str]:
+    """The name of a migrated, empty schema that is the test's own while it runs."""
+    name = schemas.take()
+    yield name
+    schemas.give_back(name)
+
+
+@pytest.fixture
+def new_schema(postgres: str) -> Iterator[str]:
+    """The name of a schema that is not there yet, and is dropped after the test."""
     name = f"test_{secrets.token_hex(6)}"
     yield name
     with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(cast(LiteralString, f'drop schema if exists "{name}" cascade'))
+        drop_schema(connection, name)
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty SQLite store, to be copied: that is quicker than to make one."""
+    file = tmp_path_factory.mktemp("migrated") / "keryx.db"
+
+    async def make() -> None:
+        async with SqliteDatabase(file):
+            pass
+
+    # The thread of the test may have a running event loop.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, make()).result()
+    return file
 
 
 @pytest.fixture(params=list(Engine), ids=str)
@@ -98,23 +128,24 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture
-async def opener(
+def closed(
     engine: Engine, tmp_path: Path, clock: FakeClock, request: pytest.FixtureRequest
-) -> AsyncIterator[Open]:
+) -> Callable[[], SqliteDatabase | PostgresDatabase]:
+    """Makes objects for the store of the test, which are not open yet."""
+    # The store is made here, before it is opened, so that it is cleared after it was closed.
+    if engine is Engine.SQLITE:
+        file = shutil.copy(request.getfixturevalue("migrated"), tmp_path / "keryx.db")
+        return lambda: SqliteDatabase(file, clock=clock)
+    postgres, schema = request.getfixturevalue("postgres"), request.getfixturevalue("schema")
+    return lambda: PostgresDatabase(postgres, clock=clock, schema=schema, connections=6)
+
+
+@pytest.fixture
+async def opener(closed: Callable[[], SqliteDatabase | PostgresDatabase]) -> AsyncIterator[Open]:
     """Opens the store of the test, any number of times: each call is another node on the same data."""
 
-    def make() -> SqliteDatabase | PostgresDatabase:
-        if engine is Engine.SQLITE:
-            return SqliteDatabase(tmp_path / "keryx.db", clock=clock)
-        return PostgresDatabase(
-            request.getfixturevalue("postgres"),
-            clock=clock,
-            schema=request.getfixturevalue("schema"),
-            connections=6,
-        )
-
     async def opened() -> Database:
-        return await stack.enter_async_context(make())
+        return await stack.enter_async_context(closed())
 
     async with AsyncExitStack() as stack:
         yield opened

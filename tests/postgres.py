@@ -13,16 +13,21 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import LiteralString, TypedDict, cast
 
 import psycopg
 
+from keryx.store.db import migrate
+from keryx.store.db.postgres import PostgresTransaction
+
 ENVIRONMENT = "KERYX_TEST_DATABASE"
 _NOBODY = 65534
 _FAST = ("fsync=off", "full_page_writes=off", "autovacuum=off")
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
+_BLOAT = 2_000_000
 
 
 class Unstartable(Exception):
@@ -36,14 +41,12 @@ class Server:
     the same, since the operating system has it."""
 
     def __init__(self, *, durable: bool = False) -> None:
-        self._bin = _programs()
         self._settings = () if durable else _FAST
-        self._home = Path(tempfile.mkdtemp(prefix="keryx-pg-", dir="/tmp"))
+        self._home = _folder("keryx-pg-")
         self._port = _free_port()
-        if os.getuid() == 0:
-            os.chown(self._home, _NOBODY, _NOBODY)
         try:
-            self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")  # fmt: skip
+            # The shell's copy keeps owners and modes.
+            subprocess.run(["cp", "-a", str(_new_data()), self._data], check=True)
         except Unstartable:
             self.remove()
             raise
@@ -100,21 +103,43 @@ class Server:
         return str(self._home / "data")
 
     def _run(self, program: str, *arguments: str, accept: tuple[int, ...] = (0,)) -> None:
-        # The server inherits what it is given here, so its output must not be a pipe that somebody waits on.
-        with (self._home / "tools.log").open("a+") as output:
-            done = subprocess.run(
-                [str(self._bin / program), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/"},
-                cwd="/",
-                check=False,
-                **_user(),
-            )
-            if done.returncode not in accept:
-                output.seek(0)
-                raise Unstartable(f"{program} failed: {output.read()[-2000:]}")
+        _run(self._home / "tools.log", program, *arguments, accept=accept)
+
+
+def _run(log: Path, program: str, *arguments: str, accept: tuple[int, ...] = (0,)) -> None:
+    # The server inherits what it is given here, so its output must not be a pipe that somebody waits on.
+    with log.open("a+") as output:
+        done = subprocess.run(
+            [str(_programs() / program), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/"},
+            cwd="/",
+            check=False,
+            **_user(),
+        )
+        if done.returncode not in accept:
+            output.seek(0)
+            raise Unstartable(f"{program} failed: {output.read()[-2000:]}")
+
+
+def _folder(prefix: str) -> Path:
+    """A new folder that the user of the server owns."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+    if os.getuid() == 0:
+        os.chown(folder, _NOBODY, _NOBODY)
+    return folder
+
+
+@cache
+def _new_data() -> Path:
+    """The data directory of a server that was never started, to be copied: that is quicker than to make one."""
+    folder = _folder("keryx-pg-new-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    data = folder / "data"
+    _run(folder / "log", "initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")  # fmt: skip
+    return data
 
 
 class _User(TypedDict, total=False):
@@ -170,6 +195,109 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class Schemas:
+    """Migrated, empty schemas on one server, used by one test after the other.
+
+    A schema is dropped if a test changed its tables or its statistics, or if so many rows were deleted from it
+    that queries read dead ones."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._free: list[str] = []
+        self._fingerprints: dict[str, str] = {}
+
+    def take(self) -> str:
+        return self._free.pop() if self._free else self._make()
+
+    def give_back(self, name: str) -> None:
+        with self._connect(name) as connection:
+            if (
+                _fingerprint(connection, name) == self._fingerprints[name]
+                and _size(connection, name) < _BLOAT
+            ):
+                _empty(connection, name)
+                self._free.append(name)
+            else:
+                drop_schema(connection, name)
+
+    def _make(self) -> str:
+        name = f"test_{secrets.token_hex(6)}"
+        with self._connect(name) as connection:
+            connection.execute(cast(LiteralString, f'create schema "{name}"'))
+            with connection.transaction():
+                tx = PostgresTransaction(connection, datetime.now(UTC))
+                migrate.apply(tx)
+                tx.commit()
+            self._fingerprints[name] = _fingerprint(connection, name)
+        return name
+
+    def _connect(self, name: str) -> psycopg.Connection:
+        return psycopg.connect(self._dsn, options=f"-c search_path={name}", autocommit=True)
+
+
+def drop_schema(connection: psycopg.Connection, name: str) -> None:
+    connection.execute(cast(LiteralString, f'drop schema if exists "{name}" cascade'))
+
+
+def _fingerprint(connection: psycopg.Connection, schema: str) -> str:
+    """A digest of what describes the schema: a change of a table or an index changes it, and so do statistics.
+
+    To truncate a table is no change, and statistics of the search index are not: Keryx makes them itself."""
+    found = connection.execute(
+        """
+        select md5(string_agg(line, ' ' order by line))
+        from (
+            select concat_ws(',', 'c', c.oid, c.relchecks, c.relhastriggers)
+            from pg_class c
+            where c.relnamespace = to_regnamespace(%(schema)s)
+            union all
+            select concat_ws(',', 's', c.oid)
+            from pg_class c
+            where c.relnamespace = to_regnamespace(%(schema)s) and c.reltuples > 0 and c.relname not like 'search%%'
+            union all
+            select concat_ws(',', 'a', a.attrelid, a.attnum, a.xmin)
+            from pg_attribute a
+            join pg_class c on c.oid = a.attrelid
+            where c.relnamespace = to_regnamespace(%(schema)s)
+            union all
+            select concat_ws(',', 'o', o.oid, o.xmin)
+            from pg_constraint o
+            where o.connamespace = to_regnamespace(%(schema)s)
+            union all
+            select concat_ws(',', 'm', m.number, m.xmin)
+            from migrations m
+        ) as lines (line)
+        """,
+        {"schema": schema},
+    ).fetchone()
+    assert found
+    return str(found[0])
+
+
+def _size(connection: psycopg.Connection, schema: str) -> int:
+    """The bytes of the tables, dead rows included."""
+    found = connection.execute(
+        "select sum(pg_relation_size(oid)) from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r'",
+        (schema,),
+    ).fetchone()
+    assert found
+    return int(found[0])
+
+
+def _empty(connection: psycopg.Connection, schema: str) -> None:
+    """Delete every row but those of the migrations, and start the numbers again."""
+    found = connection.execute(
+        "select relname, relkind::text from pg_class where relnamespace = to_regnamespace(%s) and relkind in ('r', 'S')",
+        (schema,),
+    ).fetchall()
+    kept = ("migrations", "search")
+    deletes = [f'delete from "{name}"' for name, kind in found if kind == "r" and name not in kept]
+    restarts = [f"select setval('{name}', 1, false)" for name, kind in found if kind == "S"]
+    # Foreign keys are not checked for a replica, so that the order does not matter.
+    script = "; ".join(["set session_replication_role = replica", "truncate search", *deletes, *restarts])
+    connection.execute(cast(LiteralString, script))
 
 
 @contextmanager

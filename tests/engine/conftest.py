@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack
 from typing import Protocol
 
 import pytest
-from tests.conftest import Open
 from tests.engine.world import AT_ONCE, World
 
 from keryx.core.clock import Clock
@@ -13,7 +12,7 @@ from keryx.core.ports.adapter import Adapter
 from keryx.core.ports.agent import Agent
 from keryx.engine.loops.sweeps import SessionFinalizer
 from keryx.engine.policy import Policy
-from keryx.store.db.database import Database, Engine
+from keryx.store.db.database import Database
 from keryx.testing import FakeClock
 
 
@@ -28,18 +27,6 @@ class Begin(Protocol):
         clock: Clock | None = None,
         database: Database | None = None,
     ) -> Awaitable[World]: ...
-
-
-@pytest.fixture
-def early_schema(engine: Engine, request: pytest.FixtureRequest) -> None:
-    """Make the schema before the store is opened, so that it is dropped after the store was closed."""
-    if engine is Engine.POSTGRES:
-        request.getfixturevalue("schema")
-
-
-@pytest.fixture
-def opener(early_schema: None, opener: Open) -> Open:
-    return opener
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driver import Cli
-from tests.engine.conftest import begin, early_schema, opener, world
+from tests.engine.conftest import begin, world
 from tests.engine.world import World
 from tests.web.site import Site, open_site
 
-__all__ = ["begin", "early_schema", "opener", "world"]
+__all__ = ["begin", "world"]
 
 
 @pytest.fixture

@@ -166,9 +166,9 @@ def test_a_damaged_backup_is_not_restored(used_shell: Shell, tmp_path: Path) -> 
 
 
 def test_a_store_is_copied_to_postgresql_and_back(
-    used_shell: Shell, tmp_path: Path, postgres: str, schema: str, monkeypatch: pytest.MonkeyPatch
+    used_shell: Shell, tmp_path: Path, postgres: str, new_schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = _own_schema(postgres, schema)
+    address = _own_schema(postgres, new_schema)
     tables = used_shell.json("store", "copy", str(used_shell.store), address)["tables"]
     assert {t["table"]: t["rows"] for t in tables}["messages"] == 2
     assert "not empty" in used_shell("store", "copy", str(used_shell.store), address, code=4)
