@@ -23,6 +23,17 @@ pytestmark = [
 
 QUESTION = "Tell me a long story about a ship and its crew, in many sentences."
 PATIENCE = 150.0
+SETTINGS = f"""
+model = "brief"
+[[models]]
+name = "brief"
+base_url = "{local_model.MODEL.base_url}"
+id = "{local_model.MODEL.id}"
+context = {local_model.CONTEXT_TOKENS}
+tools = false
+titles = false
+options = {{ max_tokens = 80, temperature = 0.2, repeat_penalty = 1.1, cache_prompt = true }}
+"""
 
 
 @pytest.fixture
@@ -30,21 +41,30 @@ def keryx(tmp_path: Path) -> Cli:
     return Cli(tmp_path / "home", KERYX_AGENT="local")
 
 
-def test_a_kill_in_mid_answer_keeps_what_was_said_and_the_question_is_answered_whole(keryx: Cli) -> None:
-    with keryx.serving() as node:
-        session = str(keryx.json("send", QUESTION)["session"])
+@pytest.fixture
+def brief(tmp_path: Path) -> Cli:
+    """The same model, whose answers end early, for a test that waits for their ends."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "keryx.toml").write_text(SETTINGS)
+    return Cli(home, KERYX_AGENT="llm")
+
+
+def test_a_kill_in_mid_answer_keeps_what_was_said_and_the_question_is_answered_whole(brief: Cli) -> None:
+    with brief.serving() as node:
+        session = str(brief.json("send", QUESTION)["session"])
         shown = read_draft(node.address, session)
         node.process.kill()
         node.process.wait()
-    with keryx.serving():
-        partial, whole = (text(m) for m in answers(keryx, session, ["interrupted", None]))
+    with brief.serving():
+        partial, whole = (text(m) for m in answers(brief, session, ["interrupted", None]))
         assert partial.startswith(shown) and whole
-        keryx.ok("sessions", "retry", session)
-        answers(keryx, session, ["interrupted", None, None])
+        brief.ok("sessions", "retry", session)
+        answers(brief, session, ["interrupted", None, None])
     # A long story may end at the limit of the model, which a notice then tells.
-    standing = [m for m in messages(keryx, session) if not m.get("undone") and m["role"] != "notice"]
+    standing = [m for m in messages(brief, session) if not m.get("undone") and m["role"] != "notice"]
     assert [(m["role"], m.get("mark")) for m in standing] == [("user", None), ("assistant", None)]
-    assert keryx("verify").code == 0
+    assert brief("verify").code == 0
 
 
 def test_a_terminal_that_is_killed_in_mid_answer_comes_back_with_it_and_asks_again(keryx: Cli) -> None:
