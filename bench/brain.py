@@ -32,9 +32,9 @@ from keryx.store.db.metrics import MeteredDatabase
 from keryx.testing.fakes import fixed_history
 from keryx.timing import SystemClock
 
-_AT_ONCE = (1, 50)
+_AT_ONCE = 50
 _VARIABLE = "KERYX_BENCH_KEY"
-_ALL = msgspec.structs.replace(OPEN, limits=TurnLimits(at_once=max(_AT_ONCE)))
+_ALL = msgspec.structs.replace(OPEN, limits=TurnLimits(at_once=_AT_ONCE))
 _PACES = {"at full speed": 0.0, "40 words/s": 0.025}
 
 
@@ -46,11 +46,9 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
                 LlmAgent(Models([_model(base_url)])) as agent,
                 openai.AsyncOpenAI(base_url=base_url, api_key=KEY) as client,
             ):
-                for at_once in _AT_ONCE:
+                for at_once in (1, stage.size(_AT_ONCE)):
                     size = f"{at_once}, {pace}"
-                    rounds = (
-                        1 if pause and stage.quick else max(2, stage.count(4 if pause else 200) // at_once)
-                    )
+                    rounds = 1 if stage.quick else max(2, (4 if pause else 200) // at_once)
                     if not pause and not stage.dsn:
                         async for found in _at_agent(agent, client, size, rounds, at_once):
                             yield found

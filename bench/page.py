@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import anyio
-from playwright.async_api import Page, Request, async_playwright
+from playwright.async_api import Browser, Page, Request, async_playwright
 from starlette.types import ASGIApp, Message
 from tests.browser.driver import ARGUMENTS, WIDE, chromium
 
@@ -53,10 +53,10 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
         return await fill.session_with_messages(database, messages)
 
     place, session = await stage.filled("page", filled)
-    async with site(place) as (hub, app), served(app) as port:
+    async with site(place) as (hub, app), served(app) as port, _browser() as browser:
         address = f"http://127.0.0.1:{port}"
         for name, path in (("first load", "/"), ("deep link", f"/#/s/{session}/{messages // 2}")):
-            async with _page() as page:
+            async with _page(browser) as page:
                 asked, size = await _loaded(page, address + path)
             yield line(f"{name}, requests", f"{messages:,} messages", asked, "", under=12)
             yield line(f"{name}, gzip", f"{messages:,} messages", size / 1000, "kB", under=300)
@@ -64,23 +64,31 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
             (f"{messages:,} messages", f"/#/s/{session}", ".talk", -400),
             (f"{sessions:,} sessions", "/", ".sessions", 400),
         ):
-            async with _page() as page:
+            async with _page(browser) as page:
                 await _loaded(page, address + path)
                 work = await _work(page, box, step, rounds=stage.count(60))
             yield line("work of a frame p95", what, work.p95, "ms", under=16)
         for streams in (1, 50, stage.size(500)):
-            async with _page() as page:
+            async with _page(browser) as page:
                 delays = await _delays(hub, app, page, address, streams, rounds=stage.count(50))
             yield line("commit to DOM p50", f"{streams:,} streams", ms(delays.p50), "ms")
             yield line("commit to DOM p95", f"{streams:,} streams", ms(delays.p95), "ms")
 
 
 @asynccontextmanager
-async def _page() -> AsyncGenerator[Page]:
+async def _browser() -> AsyncGenerator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
-        yield await browser.new_page(viewport={"width": WIDE[0], "height": WIDE[1]})
+        yield browser
         await browser.close()
+
+
+@asynccontextmanager
+async def _page(browser: Browser) -> AsyncGenerator[Page]:
+    """A page that shares nothing with those before it, and has no cache."""
+    page = await browser.new_page(viewport={"width": WIDE[0], "height": WIDE[1]})
+    yield page
+    await page.close()
 
 
 async def _loaded(page: Page, address: str) -> tuple[int, int]:

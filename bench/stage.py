@@ -66,7 +66,7 @@ class Stage:
         return max(10, full // 100) if self.quick else full
 
     def count(self, full: int) -> int:
-        return max(20, full // 20) if self.quick else full
+        return max(5, full // 100) if self.quick else full
 
     def place(self) -> Place:
         made = Place(self.folder / f"{self._tag}_{len(self._made)}.db", self.dsn)
