@@ -1,6 +1,7 @@
 """What tests of the store begin with: people, sessions, turns and deliveries, in one line each."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -49,7 +50,12 @@ def after(seconds: float) -> datetime:
     return START_TIME + timedelta(seconds=seconds)
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
+def limit(seconds: float) -> float:
+    """Return how long something may take that takes at most this long when no other program uses the processors."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
     """Let other tasks run until something is so; fails if it takes too long."""
     async with asyncio.timeout(seconds):
         while True:

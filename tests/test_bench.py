@@ -10,7 +10,7 @@ from tests import left_out
 from tests.browser.driver import chromium
 
 _ROOT = Path(__file__).parent.parent
-_SECONDS = 120
+_SECONDS = 250
 _TRIED_BELOW = {"receive", "exchange", "queues"}
 
 

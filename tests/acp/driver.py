@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-WAIT = 30.0
+from tests.builders import limit
+
+WAIT = 60.0
 Json = dict[str, Any]
 Answer = Callable[[Json], Json]
 
@@ -142,7 +144,7 @@ class Editor:
         """Close the pipe; gives the exit code. It must end in time."""
         assert self.process.stdin
         self.process.stdin.close()
-        return self.process.wait(seconds)
+        return self.process.wait(limit(seconds))
 
     def stderr(self) -> str:
         found: list[bytes] = []

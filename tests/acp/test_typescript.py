@@ -15,6 +15,7 @@ from tests.acp.driver import command, story, variables
 from tests.acp.scripted_model import settings
 from tests.acp.sdk import Missing, library
 from tests.agents.http_tool_server import Far
+from tests.builders import limit
 from tests.fakes.endpoint import MODEL, Endpoint, answer, calls
 
 Told = dict[str, Any]
@@ -50,7 +51,7 @@ def played(sdk: Path, script: str, *arguments: str, env: dict[str, str]) -> Told
         ["node", str(Path(__file__).with_name(script)), str(entry), *arguments, *command()],
         env=env,
         capture_output=True,
-        timeout=110,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
@@ -85,12 +86,12 @@ def test_every_request_is_answered_as_the_library_expects(told: Told) -> None:
 def test_a_cancel_ends_what_runs_and_what_waits_in_time_even_if_it_is_ignored(told: Told) -> None:
     assert told["cancelled"] == [{"stopReason": "cancelled"}] * 2
     assert told["deaf"] == told["aborted"] == {"stopReason": "cancelled"}
-    assert max(told["cancelMillis"], told["deafMillis"]) < 2000
+    assert max(told["cancelMillis"], told["deafMillis"]) < limit(2) * 1000
 
 
 def test_it_ends_with_the_stream_in_mid_answer(told: Told) -> None:
     assert told["code"] == 0
-    assert told["endMillis"] < 5000
+    assert told["endMillis"] < limit(5) * 1000
 
 
 def test_titles_commands_and_plans_are_told_as_they_change(told: Told) -> None:

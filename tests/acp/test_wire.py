@@ -15,6 +15,7 @@ from tests.acp.scripted_model import thinking
 from tests.agents.acp.conversation import PLAYER, alive
 from tests.agents.http_tool_server import SCRIPT
 from tests.builders import until
+from tests.builders import limit, until
 from tests.fakes.endpoint import answer, calls
 
 from keryx.store.db.database import Transaction
@@ -215,7 +216,7 @@ def test_it_ends_soon_after_the_editor_hangs_up_even_in_mid_answer(start: Start)
     for started in (idle, busy, deaf):
         began = time.monotonic()
         started.hang_up()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < limit(5)
     assert [m for m in busy.seen if "error" in m] == []
 
 
@@ -299,7 +300,7 @@ def test_it_ends_in_time_though_the_agent_behind_it_does_not(home: Path) -> None
         until_silent(home)
         began = time.monotonic()
         zed.hang_up()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < limit(5)
         assert not alive(pid)
 
 
@@ -314,7 +315,7 @@ def test_a_cancel_is_answered_in_time_though_the_agent_behind_it_hears_nothing(h
         zed.notify("session/cancel", sessionId=session)
         began = time.monotonic()
         assert zed.result(id_) == {"stopReason": "cancelled"}
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < limit(2)
 
 
 def test_it_ends_in_time_though_a_tool_server_is_stuck(home: Path, tmp_path: Path) -> None:
@@ -327,4 +328,4 @@ def test_it_ends_in_time_though_a_tool_server_is_stuck(home: Path, tmp_path: Pat
         zed.wait(lambda m: m.get("params", {}).get("update", {}).get("sessionUpdate") == "tool_call")
         began = time.monotonic()
         zed.hang_up()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < limit(5)

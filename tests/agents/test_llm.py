@@ -164,11 +164,13 @@ async def test_tools_run_at_once_and_answer_when_they_are_done() -> None:
     step = calls(("c1", "slow", '{"q": "first"}'), ("c2", "look", '{"q": "second"}'))
     with Endpoint([*says("Let me look. "), *step], answer("Both found.")) as endpoint:
         async with an_agent(endpoint, toolbox=tools) as agent:
-            running = asyncio.ensure_future(collect(agent, a_context()))
+            events: list[AgentEvent] = []
+            running = asyncio.ensure_future(collect(agent, a_context(), events))
             await until(lambda: len(tools.called) == 2)
-            await until(lambda: tools.at_once == 1)
+            await until(lambda: any(isinstance(event, ToolResultEvent) for event in events))
+            assert tools.at_once == 1
             tools.gate.set()
-            events = await running
+            await running
     called = (ToolCall("c1", "slow", '{"q": "first"}'), ToolCall("c2", "look", '{"q": "second"}', True))
     assert [e for e in events if not isinstance(e, UsageEvent)] == [
         TextDelta("Let me look. "),

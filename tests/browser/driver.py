@@ -29,7 +29,7 @@ from tests.cli.driver import Cli, Node, command
 T = TypeVar("T")
 
 ENVIRONMENT = "KERYX_TEST_CHROMIUM"
-WAIT = 30_000
+WAIT = 60_000
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",

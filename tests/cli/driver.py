@@ -20,7 +20,7 @@ from unittest import mock
 
 from keryx.cli.main import run
 
-WAIT = 15.0
+WAIT = 60.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()=>][0-9A-Z]?|\x1b\][^\x07]*\x07|\r")
 
 

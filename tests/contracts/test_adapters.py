@@ -31,7 +31,7 @@ from keryx.core.questions import Button
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
 
-SECONDS = 10
+SECONDS = 60
 
 
 @pytest.fixture(params=CASES, ids=str)

@@ -28,7 +28,7 @@ from keryx.testing import START_TIME
 from keryx.testing.fakes import fixed_history
 from keryx.timing import SystemClock
 
-SECONDS = 10
+SECONDS = 60
 
 
 def playing(*scenes: Scene) -> pytest.MarkDecorator:

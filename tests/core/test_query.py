@@ -325,9 +325,9 @@ def test_a_snippet_is_one_line() -> None:
 
 def test_a_hit_deep_in_a_long_text_is_shown_at_once() -> None:
     text = "word soup é " * 400_000 + "zebra" + " tail" * 10_000
-    start = time.perf_counter()
+    start = time.process_time()
     assert shown(text, "soup zebra")[-1] == "zebra"
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @given(st.one_of(st.text(), PLAIN), ANY, st.integers(1, 50))

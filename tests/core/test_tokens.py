@@ -180,9 +180,9 @@ def _holds(run: list[Token], part: list[Token]) -> bool:
 )
 def test_garbage_takes_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
-    start = time.perf_counter()
+    start = time.process_time()
     tokenize(text)
-    assert time.perf_counter() - start < 4
+    assert time.process_time() - start < 4
 
 
 @settings(max_examples=25)

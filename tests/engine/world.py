@@ -36,7 +36,7 @@ from keryx.testing.fakes import ScriptStep
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SECONDS = 15
+SECONDS = 60
 FAKE = "fake"
 ECHO = EchoAgent()
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)

@@ -120,7 +120,7 @@ class FakeMatrix:
             if found is not None:
                 found.update(content={}, unsigned={"redacted_because": {"type": "m.room.redaction"}})
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 20) -> bool:
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> bool:
         with self._lock:
             return bool(self._lock.wait_for(condition, seconds))
 

@@ -150,7 +150,7 @@ class FakeTelegram:
         with self._lock:
             return [b.text for b in self.bubbles if b.chat == chat]
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 20) -> bool:
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> bool:
         with self._lock:
             return bool(self._lock.wait_for(condition, seconds))
 

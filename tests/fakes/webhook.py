@@ -64,7 +64,7 @@ class FakeWebhooks:
         with self._lock:
             return [p.body["text"] for p in self.posts if p.body["chat"] == chat]
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 20) -> bool:
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> bool:
         with self._lock:
             return bool(self._lock.wait_for(condition, seconds))
 

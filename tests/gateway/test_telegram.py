@@ -33,7 +33,7 @@ from keryx.surfaces.gateway.telegram.bot_api import BAD_TOKEN, BOT_IN_USE, WEBHO
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
 
-SECONDS = 10
+SECONDS = 60
 SECRET = "hook-secret"
 
 

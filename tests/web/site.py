@@ -18,7 +18,7 @@ from keryx.surfaces.web.request import Installation
 from keryx.surfaces.web.schema import ModelSchema, Setting
 from keryx.surfaces.web.server import WebApp
 
-SECONDS = 15
+SECONDS = 60
 HOST = "localhost:7337"
 ORIGIN = f"http://{HOST}"
 TOKEN = "a-token-of-some-length"
