@@ -33,12 +33,33 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Open = Callable[[], Awaitable[Database]]
 
+# A browser, the TypeScript library with its scenario, and a loaded model.
+_STARTED_FOR_A_MODULE = {"browser", "sdk", "running"}
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> None:
     """Every coroutine test runs on the event loop of anyio's plugin."""
     if collector.istestfunction(obj, name) and inspect.iscoroutinefunction(obj):
         pytest.mark.usefixtures("anyio_backend")(obj)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what uses a store on both engines, or on those that the nearest mark names."""
+    if "engine" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("engines")
+        metafunc.parametrize("engine", mark.args if mark else list(Engine), ids=str, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests that share what is slow to start in one worker, so that it is started once."""
+    for item in items:
+        names = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
+        if "synapse" in names:
+            item.add_marker(pytest.mark.xdist_group("synapse"))
+        elif names & _STARTED_FOR_A_MODULE:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -122,7 +143,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(params=list(Engine), ids=str)
+@pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Engine:
     return request.param
 

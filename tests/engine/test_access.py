@@ -17,7 +17,9 @@ from keryx.core.turns import BusyMode, TurnLimits, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
 from keryx.store import deliveries, lanes
-from keryx.store.db.database import Transaction
+from keryx.store.db.database import Engine, Transaction
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 SHUT = Policy(limits=TurnLimits(settle=timedelta(0)))
 CODE = re.compile(r"keryx pairing approve fake ([A-Z2-9]{8})\n")

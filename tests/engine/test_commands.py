@@ -17,7 +17,10 @@ from keryx.engine import commands
 from keryx.engine.commands import COMMANDS, CommandAudience
 from keryx.engine.policy import Policy
 from keryx.store import sessions
+from keryx.store.db.database import Engine
 from keryx.testing import ScriptedAgent
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
 async def count_sessions(world: World) -> int:

@@ -189,7 +189,7 @@ async def test_a_cursor_that_keryx_never_gave_is_refused(world: World, text: str
         await anext(aiter(world.hub.follow(OPERATORS, Cursor(text))))
 
 
-@pytest.mark.parametrize("engine", [Engine.POSTGRES], ids=str, indirect=True)
+@pytest.mark.engines(Engine.POSTGRES)
 async def test_a_long_transaction_of_somebody_else_delays_the_view_but_no_answer(
     begin: Begin, postgres: str
 ) -> None:

@@ -1,12 +1,16 @@
 """A delivery is its text, then its files, each sent and recorded on its own."""
 
+import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, World
 
 from keryx.core.errors import Uncertain
 from keryx.core.ports.adapter import Capabilities, OutgoingPart
 from keryx.core.ports.agent import FileEvent, TextDelta
+from keryx.store.db.database import Engine
 from keryx.testing import RecordingAdapter, ScriptedAgent
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SCRIPT = [

@@ -15,7 +15,10 @@ from keryx.core.source import ChatType, Profile, Source
 from keryx.engine.policy import Policy
 from keryx.engine.units import place
 from keryx.store import sessions
+from keryx.store.db.database import Engine
 from keryx.testing import RecordingAdapter
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "prompt.md"
 SALT = b"the salt of this page"

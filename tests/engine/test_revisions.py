@@ -8,7 +8,10 @@ from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent
 from keryx.core.turns import BusyMode, TurnState
+from keryx.store.db.database import Engine
 from keryx.testing import ScriptedAgent
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
 async def test_an_undone_turn_is_not_shown_to_the_model_and_stays_for_people(begin: Begin) -> None:

@@ -1,8 +1,12 @@
 """/search: answered where it was asked, with what the person may see."""
 
+import pytest
 from tests.engine.world import FAKE, World, inbound, viewer
 
 from keryx.core.source import Source
+from keryx.store.db.database import Engine
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
 async def test_search_lists_what_a_person_said_and_was_told(world: World) -> None:

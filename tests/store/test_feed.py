@@ -148,7 +148,7 @@ async def test_a_cursor_that_keryx_did_not_give_is_refused(store: Store, subtest
                 await store.read(change_feed.list_after, Cursor(cursor))
 
 
-@pytest.mark.parametrize("engine", [Engine.POSTGRES], indirect=True)
+@pytest.mark.engines(Engine.POSTGRES)
 async def test_a_cursor_with_a_broken_snapshot_is_refused(store: Store, subtests: pytest.Subtests) -> None:
     for snapshot in [
         "x",
@@ -171,7 +171,7 @@ async def test_a_cursor_with_a_broken_snapshot_is_refused(store: Store, subtests
                 await store.read(change_feed.list_after, Cursor(f"1.1@{snapshot}"))
 
 
-@pytest.mark.parametrize("engine", [Engine.POSTGRES], indirect=True)
+@pytest.mark.engines(Engine.POSTGRES)
 async def test_a_cursor_with_any_good_snapshot_is_taken(store: Store, subtests: pytest.Subtests) -> None:
     for snapshot in ["", "1:1:", "1:5:", "1:5:1", "2:9:2,5,8"]:
         with subtests.test(ascii(snapshot)):

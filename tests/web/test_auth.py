@@ -10,11 +10,14 @@ from tests.engine.world import World, viewer
 from tests.web.site import HOST, KEY, PASSWORD, TOKEN, Listener, Site, open_site
 
 from keryx.core.errors import Invalid
+from keryx.store.db.database import Engine
 from keryx.surfaces.web import settings
 from keryx.surfaces.web.auth import CookieSigner, read_cookie_key
 from keryx.surfaces.web.operations import RequiredRole
 from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.settings import WebSettings
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 40
@@ -35,6 +38,7 @@ async def test_without_credentials_nothing_but_health_and_sign_in_answers(world:
         assert (await site.request("GET", "/api/start", headers=BEARER)).status_code == 200
 
 
+@pytest.mark.engines(*Engine)
 async def test_a_token_is_exchanged_for_a_cookie_that_can_be_revoked(world: World) -> None:
     async with open_site(world.hub, world.clock, token=TOKEN) as site:
         answer = await site.request(

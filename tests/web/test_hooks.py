@@ -8,8 +8,11 @@ from starlette.applications import Starlette
 
 from keryx.core.errors import Conflict, Invalid, Retryable
 from keryx.core.ports.adapter import Webhook, WebhookRequest, WebhookResponse
+from keryx.store.db.database import Engine
 from keryx.surfaces.web.routes import hooks
 from keryx.testing import RecordingAdapter
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
 class Hooked(RecordingAdapter):

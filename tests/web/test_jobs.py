@@ -1,7 +1,12 @@
 """Jobs over HTTP: made, looked at, rested, run and removed, and told of on the stream."""
 
+import pytest
 from tests.engine.world import World
 from tests.web.site import Listener, Site
+
+from keryx.store.db.database import Engine
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
 async def test_a_job_is_made_run_and_removed(site: Site, world: World) -> None:
@@ -40,6 +45,7 @@ async def test_what_is_wrong_with_a_job_is_told(site: Site) -> None:
     await site.problem(404, "POST", "/api/jobs/nothing/run")
 
 
+@pytest.mark.engines(*Engine)
 async def test_the_stream_tells_of_jobs(site: Site) -> None:
     listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
     async with listener.connect():

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Scenes, World
 from tests.web.site import Listener, Site, open_site
@@ -11,10 +12,14 @@ from keryx.core.errors import Refused
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import ASKER_GONE_NOTE, Question
 from keryx.store import deliveries
+from keryx.store.db.database import Engine
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
 async def test_the_page_begins_with_one_request(site: Site, world: World) -> None:
     await world.ask("hello")
+    await world.delivered(1)
     start = await site.get("/api/start")
     assert start["who"] == {"principal": "operator", "profile": "default", "operator": True}
     assert (start["version"], start["agent"]) == ("1.2.3", "echo")
@@ -50,6 +55,7 @@ async def test_pages_of_sessions_follow_each_other(site: Site, world: World) -> 
     assert len((await site.get("/api/sessions?activity=idle"))["sessions"]) == 6
 
 
+@pytest.mark.engines(*Engine)
 async def test_a_lineage_shows_what_its_lane_had_before_and_after_a_reset(site: Site, world: World) -> None:
     async def family(session: str) -> list[tuple[str, str | None, str | None]]:
         found = (await site.get(f"/api/sessions/{session}/lineage"))["branches"]
@@ -156,6 +162,7 @@ async def test_a_page_is_told_that_the_editor_which_asked_is_gone(world: World) 
             assert (await site.get("/api/questions"))["questions"][0]["note"] == ASKER_GONE_NOTE
 
 
+@pytest.mark.engines(*Engine)
 async def test_usage_is_told_by_day_and_conversation(site: Site, world: World) -> None:
     await world.ask("count my words")
     found = await site.get("/api/usage?days=7")

@@ -1,5 +1,6 @@
 """Conversations over HTTP: sent, shown, changed, forked, taken back, on both engines."""
 
+import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import Pause, Scenes, World
 from tests.web.site import Site, open_site
@@ -8,6 +9,9 @@ from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.adapter import Receipt
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
+from keryx.store.db.database import Engine
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
 async def begun(site: Site, world: World, text: str = "hello") -> str:
@@ -126,6 +130,7 @@ async def test_turns_are_undone_redone_and_retried(site: Site, world: World) -> 
     assert roles == [("user", True), ("assistant", True), ("user", False), ("assistant", False)]
 
 
+@pytest.mark.engines(*Engine)
 async def test_an_old_question_is_edited_in_a_fork_once(site: Site, world: World) -> None:
     session = await begun(site, world, "first")
     sent = await site.post(f"/api/sessions/{session}/messages", {"text": "second"})
@@ -152,6 +157,7 @@ async def test_the_first_question_is_edited_in_a_new_conversation(site: Site, wo
     assert found["messages"][0]["parts"][0]["text"] == "better"
 
 
+@pytest.mark.engines(*Engine)
 async def test_a_busy_conversation_shows_its_draft_queue_and_steps(begin: Begin) -> None:
     pause = Pause()
     call = ToolCall("c1", "search", '{"query": "oslo"}')

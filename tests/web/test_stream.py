@@ -5,6 +5,7 @@ import random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import SECONDS, Pause, Scenes, World, viewer
 from tests.web.site import Listener, ReceivedEvent, Site, open_site
@@ -14,8 +15,10 @@ from keryx.core.errors import Unavailable
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
 from keryx.store import changes
-from keryx.store.db.database import Database, Work
+from keryx.store.db.database import Database, Engine, Work
 from keryx.store.db.metrics import MeteredDatabase
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 T = TypeVar("T")
 
@@ -172,6 +175,7 @@ async def test_nothing_is_read_for_streams_that_are_not_there(begin: Begin, data
         assert "view.details" in metered.meters
 
 
+@pytest.mark.engines(*Engine)
 async def test_a_draft_is_told_in_steps_and_ends_as_its_message(begin: Begin) -> None:
     pause, end = Pause(), Pause()
     call = ToolCall("c", "look", "{}")
