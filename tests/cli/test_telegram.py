@@ -28,7 +28,7 @@ def keryx(tmp_path: Path, telegram: FakeTelegram) -> Cli:
 
 
 def has_texts(telegram: FakeTelegram, *texts: str, chat: int = 7) -> bool:
-    return telegram.wait_for(lambda: telegram.texts(chat) == list(texts), 30)
+    return telegram.wait_for(lambda: telegram.texts(chat) == list(texts), 60)
 
 
 def sessions(keryx: Cli) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def test_a_topic_is_one_conversation_and_answers_go_there(keryx: Cli, telegram: 
         first = telegram.say("@keryx_bot hello", chat=-50, user=7, **topic)
         telegram.say("@keryx_bot me too", chat=-50, user=8, **topic)
         telegram.say("not for the bot", chat=-50, user=8, message_thread_id=3, is_topic_message=True)
-        assert telegram.wait_for(lambda: len(telegram.bubbles) == 2, 30)
+        assert telegram.wait_for(lambda: len(telegram.bubbles) == 2, 60)
     assert [(b.thread, b.text) for b in telegram.bubbles] == [(3, "hello"), (3, "me too")]
     assert telegram.bubbles[0].reply_to == first
     assert len(sessions(keryx)) == 1
@@ -65,7 +65,7 @@ def test_a_picture_is_kept_and_a_lost_one_is_told_of(keryx: Cli, telegram: FakeT
     with keryx.serving():
         telegram.say(None, caption="look", photo=[{"file_id": "good", "width": 9, "height": 9}])
         telegram.say(None, caption="and this", document={"file_id": "gone", "file_name": "a.txt"})
-        assert telegram.wait_for(lambda: len(telegram.bubbles) >= 2, 30)
+        assert telegram.wait_for(lambda: len(telegram.bubbles) >= 2, 60)
     [session] = sessions(keryx)
     shown = keryx.ok("sessions", "show", session["session"]["id"]).out
     assert "look" in shown and "photo.jpg" in shown
@@ -87,7 +87,7 @@ def test_a_long_answer_is_shown_as_it_is_written(keryx: Cli, telegram: FakeTeleg
     with keryx.serving():
         telegram.say("slow 6")
         assert telegram.wait_for(lambda: bool(telegram.bubbles and telegram.bubbles[0].edits), 60)
-        assert telegram.wait_for(lambda: bool(telegram.actions), 30)
+        assert telegram.wait_for(lambda: bool(telegram.actions), 60)
         keryx.until("sent", "deliveries", "list", "--state", "sent")
     assert len(telegram.bubbles) == 1
 

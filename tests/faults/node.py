@@ -42,7 +42,7 @@ class Node:
         if wait:
             self.wait_ready()
 
-    def wait_ready(self, seconds: float = 30) -> bool:
+    def wait_ready(self, seconds: float = 60) -> bool:
         """Whether the node is at work. One that ended before that is not."""
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], seconds)

@@ -52,7 +52,7 @@ def test_a_full_disk_stops_intake_and_space_brings_it_back(small_disk: Path) -> 
     with Platform() as platform, Node(platform.url, small_disk) as node:
         node.start()
         platform.say("chat", "before")
-        assert platform.wait_for(lambda: len(platform.shown) == 1, 20)
+        assert platform.wait_for(lambda: len(platform.shown) == 1, 60)
         filler = small_disk / "filler"
         _fill(filler)
         platform.say("chat", "x" * 500_000)
@@ -72,7 +72,7 @@ def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(tmp_path: Path,
     with Platform() as platform, Node(platform.url, tmp_path, **environ) as node:
         node.start()
         platform.say("chat", "one")
-        assert platform.wait_for(lambda: len(platform.shown) == 1, 20)
+        assert platform.wait_for(lambda: len(platform.shown) == 1, 60)
         flag.touch()
         platform.say("chat", "two")
         node.end()
@@ -81,7 +81,7 @@ def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(tmp_path: Path,
         assert len(platform.shown) == 1
         flag.unlink()
         node.start()
-        assert platform.wait_for(lambda: platform.shown[-1].text == "two", 20)
+        assert platform.wait_for(lambda: platform.shown[-1].text == "two", 60)
     # The end may come before it is stored that the first answer has arrived: then that is repeated, with the mark.
     assert [s.text for s in platform.shown if s.text != f"{REPEAT_MARK}one"] == ["one", "two"]
 
