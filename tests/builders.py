@@ -234,6 +234,6 @@ async def quiet(database: Database) -> int:
     seen = database.wake.count
     with suppress(TimeoutError):
         while True:
-            async with asyncio.timeout(0.1):
+            async with asyncio.timeout(limit(0.1)):
                 seen = await database.wake.wait(seen)
     return seen

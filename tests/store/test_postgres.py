@@ -256,7 +256,7 @@ async def test_a_process_with_many_open_files_is_woken(server: Server) -> None:
         async with PostgresDatabase(server.dsn) as here, PostgresDatabase(server.dsn) as there:
             seen = await quiet(here)
             await Store(there).write(a_session)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await here.wake.wait(seen)
 
 
@@ -265,6 +265,8 @@ async def test_a_commit_wakes_its_own_process_once(server: Server) -> None:
         for _ in range(3):
             before = await quiet(database)
             await Store(database).write(a_session)
+            async with asyncio.timeout(60):
+                await database.wake.wait(before)
             assert await quiet(database) == before + 1
 
 
@@ -274,7 +276,7 @@ async def test_a_process_that_ends_at_once_has_woken_the_others(server: Server) 
             async with PostgresDatabase(server.dsn) as there:
                 seen = await quiet(here)
                 await Store(there).write(a_session)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await here.wake.wait(seen)
 
 
