@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.acp.conftest import Start
-from tests.acp.driver import Editor, Json, Refused, story
+from tests.acp.driver import Editor, Json, Refused, endless, story
 from tests.acp.scripted_model import thinking
 from tests.builders import limit
 from tests.fakes.endpoint import answer, finish, says

@@ -14,7 +14,6 @@ from tests.acp.driver import WAIT, Editor, Json, Refused, editor
 from tests.acp.scripted_model import thinking
 from tests.agents.acp.conversation import PLAYER, alive
 from tests.agents.http_tool_server import SCRIPT
-from tests.builders import until
 from tests.builders import limit, until
 from tests.fakes.endpoint import answer, calls
 

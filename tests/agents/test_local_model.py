@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import msgspec
 import pytest
-from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
 from tests import left_out
+from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
 from tests.builders import limit
 
 from keryx.agents.llm import local_model, models
