@@ -75,7 +75,7 @@ async def _intake(stage: Stage) -> AsyncIterator[Line]:
 
 
 class _Case:
-    """One store and its floor. The door of the adapter is the hub's verb, and nothing more."""
+    """One store and its floor. The context of the adapter is the hub's verb, and nothing more."""
 
     def __init__(self, hub: Hub, floor: Floor, pick: Callable[[int], tuple[int, Filled]]) -> None:
         self._intake = UpdateReceiver(TelegramApi(TOKEN), RecordingAdapterContext(receive=hub.receive), _ME)

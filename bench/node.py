@@ -9,7 +9,7 @@ from bench.stage import OPEN
 from keryx.agents.echo import EchoAgent
 from keryx.core import prompt
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart
+from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart, RenderedPart
 from keryx.core.ports.agent import Agent
 from keryx.core.turns import Turn
 from keryx.engine.hub.hub import Hub
@@ -34,20 +34,20 @@ class NullAdapter:
         self._awaited = 0
         self._reached = asyncio.Event()
 
-    async def listen(self, door: AdapterContext) -> None:
+    async def listen(self, context: AdapterContext) -> None:
         await asyncio.Event().wait()
 
     async def typing(self, target: Target) -> None:
         """Nobody looks."""
 
-    def parts(self, text: str) -> Sequence[str]:
-        return [text]
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        return [RenderedPart(text)]
 
-    async def send(self, parcel: OutgoingPart) -> str:
+    async def send(self, part: OutgoingPart) -> str:
         self.sent += 1
         if self.sent == self._awaited:
             self._reached.set()
-        waiting = self._waiting.pop(parcel.target.chat, None)
+        waiting = self._waiting.pop(part.target.chat, None)
         if waiting is not None:
             waiting.set_result(None)
         return str(self.sent)

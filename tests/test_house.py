@@ -74,6 +74,7 @@ PUBLIC_NAMES = {
         "InboundMessage",
         "Receipt",
         "OutgoingPart",
+        "RenderedPart",
         "Source",
         "Target",
         "Webhook",

@@ -14,7 +14,7 @@ import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.messages import text_parts
-from keryx.core.ports.adapter import Capabilities, InboundMessage, LinkState
+from keryx.core.ports.adapter import Capabilities, InboundMessage, LinkState, RenderedPart
 from keryx.core.source import ChatType, Source
 
 
@@ -46,7 +46,7 @@ class Pigeon:
         pass
 
     def parts(self, text):
-        return [text]
+        return [RenderedPart(text)]
 
     async def send(self, part):
         (self.loft / "answer").write_text(part.text)

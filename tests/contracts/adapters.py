@@ -21,9 +21,6 @@ from keryx.core.deliveries import LOCAL, Idempotency
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import Adapter, Capabilities
 from keryx.core.source import ChatType, Source
-from keryx.markdown import split
-from keryx.markdown.matrix_html import MatrixText
-from keryx.markdown.telegram_entities import TelegramText
 from keryx.surfaces.gateway.local_files import LocalAdapter
 from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
@@ -37,7 +34,7 @@ from keryx.testing.fault_injection import PlatformFaults
 class Setting:
     """An adapter with its platform.
 
-    Out: `seen` gives the texts that a person sees in a chat, in order; `read` what a person reads of one part;
+    Out: `seen` gives the texts that a person sees in a chat, in order;
     `files` the bytes of the files there; `typed` how often typing was shown. `unreachable` is an adapter of the same
     kind whose platform does not listen.
     In: `say` lets a person write, `edit` change their last message, `attach` send a file with a text, `alias` write
@@ -49,7 +46,6 @@ class Setting:
     adapter: Adapter
     seen: Callable[[str], list[str]]
     chats: tuple[str, str] = ("c1", "c2")
-    read: Callable[[str], str] = str
     files: Callable[[str], list[bytes]] | None = None
     typed: Callable[[], int] | None = None
     say: Callable[[str, str], None] | None = None
@@ -142,7 +138,6 @@ async def _telegram(folder: Path) -> AsyncGenerator[Setting]:
                 adapter=adapter,
                 chats=("7", "8"),
                 seen=lambda chat: [b.text for b in telegram.bubbles if b.chat == int(chat) and not b.media],
-                read=lambda text: split.unpack_part(text, TelegramText).text,
                 files=files,
                 typed=lambda: len(telegram.actions),
                 say=said.say,
@@ -253,7 +248,6 @@ async def _matrix(folder: Path) -> AsyncGenerator[Setting]:
                 adapter=adapter,
                 chats=("!one:fake.test", "!two:fake.test"),
                 seen=lambda chat: [str(c["body"]) for c in matrix.shown(chat) if "url" not in c],
-                read=lambda text: split.unpack_part(text, MatrixText).body,
                 files=files,
                 typed=lambda: len(matrix.typing),
                 say=said.say,

@@ -22,6 +22,7 @@ from keryx.core.ports.adapter import (
     OutgoingPart,
     PlatformReach,
     Receipt,
+    RenderedPart,
     SupportsReactions,
     SupportsRoles,
     check_id,
@@ -40,10 +41,19 @@ async def setting(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield made
 
 
-def parcel(setting: Setting, text: str = "hello", *, delivery: str = "d1", chat: str = "") -> OutgoingPart:
+def build_part(
+    setting: Setting, text: str = "hello", *, delivery: str = "d1", chat: str = ""
+) -> OutgoingPart:
     target = Target(setting.adapter.platform, setting.adapter.account, chat or setting.chats[0])
-    whole = setting.adapter.parts(text)[0] if text else ""
-    return OutgoingPart(delivery=DeliveryId(delivery), part=0, key=f"{delivery}.0", target=target, text=whole)
+    rendered = setting.adapter.parts(text)[0] if text else RenderedPart("")
+    return OutgoingPart(
+        delivery=DeliveryId(delivery),
+        number=0,
+        key=f"{delivery}.0",
+        target=target,
+        text=rendered.text,
+        markup=rendered.markup,
+    )
 
 
 def seen(setting: Setting) -> list[str]:
@@ -51,26 +61,26 @@ def seen(setting: Setting) -> list[str]:
 
 
 async def test_what_is_sent_arrives_and_has_an_id(setting: Setting) -> None:
-    receipt = await setting.adapter.send(parcel(setting))
+    receipt = await setting.adapter.send(build_part(setting))
     assert receipt and seen(setting) == ["hello"]
 
 
 async def test_what_is_sent_one_after_the_other_arrives_in_order(setting: Setting) -> None:
-    receipts = [await setting.adapter.send(parcel(setting, f"t{n}", delivery=f"d{n}")) for n in range(5)]
+    receipts = [await setting.adapter.send(build_part(setting, f"t{n}", delivery=f"d{n}")) for n in range(5)]
     assert seen(setting) == [f"t{n}" for n in range(5)]
     assert len(set(receipts)) == 5
 
 
 async def test_chats_are_apart(setting: Setting) -> None:
     one, two = setting.chats
-    await setting.adapter.send(parcel(setting, "one", chat=one))
-    await setting.adapter.send(parcel(setting, "two", delivery="d2", chat=two))
+    await setting.adapter.send(build_part(setting, "one", chat=one))
+    await setting.adapter.send(build_part(setting, "two", delivery="d2", chat=two))
     assert (setting.seen(one), setting.seen(two)) == (["one"], ["two"])
 
 
 async def test_a_repetition_under_one_key_arrives_once_where_the_platform_says_so(setting: Setting) -> None:
-    first = await setting.adapter.send(parcel(setting))
-    again = await setting.adapter.send(parcel(setting))
+    first = await setting.adapter.send(build_part(setting))
+    again = await setting.adapter.send(build_part(setting))
     native = setting.adapter.capabilities.idempotency is Idempotency.NATIVE
     assert seen(setting) == ["hello"] * (1 if native else 2)
     assert (first == again) == native
@@ -79,27 +89,29 @@ async def test_a_repetition_under_one_key_arrives_once_where_the_platform_says_s
 async def test_a_repetition_that_may_be_one_is_marked(setting: Setting) -> None:
     if setting.adapter.capabilities.idempotency is Idempotency.NATIVE:
         pytest.skip("this platform recognises a repetition by its key")
-    marked = msgspec.structs.replace(parcel(setting, "it is **bold**"), again=True)
+    marked = msgspec.structs.replace(build_part(setting, "it is **bold**"), again=True)
     await setting.adapter.send(marked)
-    assert seen(setting) == [REPEAT_MARK + setting.read(marked.text)]
+    assert seen(setting) == [REPEAT_MARK + marked.text]
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
 async def test_any_text_arrives_or_is_refused_by_name(setting: Setting, text: str) -> None:
     for number, one in enumerate(setting.adapter.parts(text)):
-        sent = msgspec.structs.replace(parcel(setting), part=number, key=f"d1.{number}", text=one)
+        sent = msgspec.structs.replace(
+            build_part(setting), number=number, key=f"d1.{number}", text=one.text, markup=one.markup
+        )
         try:
             await setting.adapter.send(sent)
         except SendError:
             assert seen(setting) == []
         else:
-            assert seen(setting)[number:] == [setting.read(one)]
+            assert seen(setting)[number:] == [one.text]
 
 
 @pytest.mark.parametrize("text", ["x", "word " * 3000, "👩‍👩‍👧‍👦" * 500])
 async def test_the_parts_of_a_text_lose_nothing_and_are_never_none(setting: Setting, text: str) -> None:
     parts = setting.adapter.parts(text)
-    shown = [setting.read(one) for one in parts]
+    shown = [one.text for one in parts]
     assert "".join("".join(shown).split()) == "".join(text.split()) and all(shown)
     assert list(setting.adapter.parts(text)) == list(parts)
 
@@ -108,14 +120,14 @@ async def test_a_platform_out_of_reach_took_nothing(setting: Setting) -> None:
     if setting.unreachable is None:
         pytest.skip("this platform is always there")
     with pytest.raises(NotSent) as caught:
-        await setting.unreachable.send(parcel(setting))
+        await setting.unreachable.send(build_part(setting))
     refuse_secrets(setting, caught.value)
 
 
 async def test_a_throttled_part_says_how_long_to_wait_and_did_not_arrive(setting: Setting) -> None:
     spoil(setting, PlatformFaults(throttle=1, retry_after=3))
     with pytest.raises(Throttled) as caught:
-        await setting.adapter.send(parcel(setting))
+        await setting.adapter.send(build_part(setting))
     assert caught.value.after == timedelta(seconds=3) and seen(setting) == []
     refuse_secrets(setting, caught.value)
 
@@ -123,7 +135,7 @@ async def test_a_throttled_part_says_how_long_to_wait_and_did_not_arrive(setting
 async def test_a_platform_that_breaks_is_tried_again(setting: Setting) -> None:
     spoil(setting, PlatformFaults(broken=1))
     with pytest.raises((NotSent, Uncertain)) as caught:
-        await setting.adapter.send(parcel(setting))
+        await setting.adapter.send(build_part(setting))
     assert seen(setting) == []
     refuse_secrets(setting, caught.value)
 
@@ -131,7 +143,7 @@ async def test_a_platform_that_breaks_is_tried_again(setting: Setting) -> None:
 async def test_a_reply_that_is_lost_after_acceptance_leaves_doubt(setting: Setting) -> None:
     spoil(setting, PlatformFaults(lost_reply=1))
     with pytest.raises(Uncertain) as caught:
-        await setting.adapter.send(parcel(setting))
+        await setting.adapter.send(build_part(setting))
     assert seen(setting) == ["hello"]
     refuse_secrets(setting, caught.value)
 
@@ -139,8 +151,8 @@ async def test_a_reply_that_is_lost_after_acceptance_leaves_doubt(setting: Setti
 async def test_an_edit_replaces_what_was_sent_and_may_be_repeated(setting: Setting) -> None:
     if not setting.adapter.capabilities.edit:
         pytest.skip("this platform has no edits")
-    first = await setting.adapter.send(parcel(setting, "draft"))
-    edit = msgspec.structs.replace(parcel(setting, "final"), edits=first)
+    first = await setting.adapter.send(build_part(setting, "draft"))
+    edit = msgspec.structs.replace(build_part(setting, "final"), edits=first)
     assert [await setting.adapter.send(edit), await setting.adapter.send(edit)] == [first, first]
     assert seen(setting) == ["final"]
     with pytest.raises(MessageGone):
@@ -153,13 +165,13 @@ async def test_a_press_says_what_its_button_says_and_an_edit_takes_the_buttons_a
         pytest.skip("this platform has no buttons")
     offered = (Button("Yes", "/answer 01jd0 1"), Button("No", "/answer 01jd0 2"))
     chat = setting.chats[0]
-    sent = await setting.adapter.send(msgspec.structs.replace(parcel(setting, "May I?"), buttons=offered))
+    sent = await setting.adapter.send(msgspec.structs.replace(build_part(setting, "May I?"), buttons=offered))
     assert setting.pressable(chat) == ["Yes", "No"]
     setting.press(chat, "No")
     [event] = await heard(setting, 1)
     assert (texts([event]), event.reply, event.source.chat) == (["/answer 01jd0 2"], None, chat)
     check_ids(setting, event)
-    await setting.adapter.send(msgspec.structs.replace(parcel(setting, "No."), edits=sent))
+    await setting.adapter.send(msgspec.structs.replace(build_part(setting, "No."), edits=sent))
     assert (setting.pressable(chat), seen(setting)) == ([], ["No."])
 
 
@@ -170,7 +182,7 @@ async def test_a_file_arrives_with_its_bytes(setting: Setting) -> None:
     for number, mime in enumerate(("image/png", "application/pdf", "audio/ogg", "text/plain")):
         attachment = Attachment(name=f"f{number}.bin", mime=mime, body=b"\x00\xff bytes %d" % number)
         sent = msgspec.structs.replace(
-            parcel(setting, ""), part=number, key=f"d1.{number}", attachment=attachment
+            build_part(setting, ""), number=number, key=f"d1.{number}", attachment=attachment
         )
         assert await setting.adapter.send(sent)
     assert setting.files(setting.chats[0]) == [b"\x00\xff bytes %d" % n for n in range(4)]
@@ -179,7 +191,7 @@ async def test_a_file_arrives_with_its_bytes(setting: Setting) -> None:
 async def test_typing_is_shown(setting: Setting) -> None:
     if setting.typed is None:
         pytest.skip("this platform shows nothing of the kind")
-    await setting.adapter.typing(parcel(setting).target)
+    await setting.adapter.typing(build_part(setting).target)
     assert setting.typed() == 1
 
 
@@ -283,9 +295,9 @@ async def test_another_id_of_a_person_is_told_before_what_they_say(setting: Sett
     if setting.alias is None:
         pytest.skip("people have one id on this platform")
     setting.alias(setting.chats[0], "hello", "another")
-    door = Brink(1, setting.start)
-    [event] = await heard(setting, 1, door=door)
-    assert door.aliases == [(event.source.user, "another")] and texts([event]) == ["hello"]
+    context = Brink(1, setting.start)
+    [event] = await heard(setting, 1, context=context)
+    assert context.aliases == [(event.source.user, "another")] and texts([event]) == ["hello"]
 
 
 async def test_a_file_of_a_person_is_kept_with_its_bytes(setting: Setting) -> None:
@@ -293,17 +305,17 @@ async def test_a_file_of_a_person_is_kept_with_its_bytes(setting: Setting) -> No
         pytest.skip("people cannot send files on this platform")
     attachment = Attachment(name="report.pdf", mime="application/pdf", body=b"%PDF \x00\xff")
     setting.attach(setting.chats[0], "look", attachment)
-    door = Brink(1, setting.start)
-    [event] = await heard(setting, 1, door=door)
+    context = Brink(1, setting.start)
+    [event] = await heard(setting, 1, context=context)
     assert texts([event]) == ["look"] and len(event.parts) == 2
-    assert [(a.mime, a.body) for a in door.attachments] == [("application/pdf", b"%PDF \x00\xff")]
+    assert [(a.mime, a.body) for a in context.attachments] == [("application/pdf", b"%PDF \x00\xff")]
 
 
 async def test_a_file_that_cannot_be_kept_becomes_a_sentence(setting: Setting) -> None:
     if setting.attach is None:
         pytest.skip("people cannot send files on this platform")
     setting.attach(setting.chats[0], "look", Attachment(name="a.bin", mime="", body=b"far too long"))
-    [event] = await heard(setting, 1, door=Brink(1, setting.start, limit=1))
+    [event] = await heard(setting, 1, context=Brink(1, setting.start, limit=1))
     assert all(isinstance(p, Text) for p in event.parts)
     assert "look" in texts([event])[0] and "a.bin" in texts([event])[0]
     refuse_secrets(setting, ValueError(texts([event])[0]))
@@ -331,7 +343,7 @@ async def test_no_secret_is_logged(setting: Setting, caplog: pytest.LogCaptureFi
     caplog.set_level(logging.DEBUG)
     spoil(setting, PlatformFaults(lost_reply=1))
     with pytest.raises(SendError):
-        await setting.adapter.send(parcel(setting))
+        await setting.adapter.send(build_part(setting))
     say(setting, "hello")
     await heard(setting, 1)
     assert setting.secret not in caplog.text
@@ -370,11 +382,11 @@ def refuse_secrets(setting: Setting, error: BaseException) -> None:
     assert not setting.secret or setting.secret not in told
 
 
-async def listened(setting: Setting, door: RecordingAdapterContext) -> None:
+async def listened(setting: Setting, context: RecordingAdapterContext) -> None:
     """Listen until the adapter gives up, or for ever; the platform posts meanwhile, if it does."""
     posting = asyncio.ensure_future(setting.post()) if setting.post else None
     try:
-        await setting.adapter.listen(door)
+        await setting.adapter.listen(context)
     finally:
         if posting:
             posting.cancel()
@@ -382,7 +394,7 @@ async def listened(setting: Setting, door: RecordingAdapterContext) -> None:
 
 
 class Brink(RecordingAdapterContext):
-    """A door behind which the process ends: it stores this many events, and never comes back from the last."""
+    """A context behind which the process ends: it stores this many events, and never comes back from the last."""
 
     def __init__(
         self, count: int, cursor: str | None = None, *, distinct: bool = False, limit: int = 1_000_000
@@ -405,15 +417,15 @@ async def heard(
     count: int,
     cursor: str | None = None,
     *,
-    door: Brink | None = None,
+    context: Brink | None = None,
     distinct: bool = False,
 ) -> list[InboundMessage]:
     """What was stored when the process ends with this many events, `distinct` ones if asked for."""
-    door = door or Brink(count, setting.start if cursor is None else cursor, distinct=distinct)
-    task = asyncio.create_task(listened(setting, door))
-    await until(lambda: task.done() or door.reached.is_set(), seconds=SECONDS)
+    context = context or Brink(count, setting.start if cursor is None else cursor, distinct=distinct)
+    task = asyncio.create_task(listened(setting, context))
+    await until(lambda: task.done() or context.reached.is_set(), seconds=SECONDS)
     if task.done():
         task.result()
     task.cancel()
     await asyncio.wait({task})
-    return door.events
+    return context.events

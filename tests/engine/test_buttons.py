@@ -31,8 +31,8 @@ class Pressed(RecordingAdapter):
         super().__init__(FAKE, capabilities=ABLE)
         self.sending: list[Awaitable[None]] = []
 
-    async def send(self, parcel: OutgoingPart) -> str:
-        sent = await super().send(parcel)
+    async def send(self, part: OutgoingPart) -> str:
+        sent = await super().send(part)
         while self.sending:
             await self.sending.pop()
         return sent

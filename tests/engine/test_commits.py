@@ -160,7 +160,7 @@ async def test_a_chore_that_is_struck_is_done_in_the_end(
     # What waits to hear of a commit that was made tries once more.
     world.advance(chore.step)
     await witness.quiet()
-    unmarked = [(p.delivery, p.part) for p in platform.sent_parts if not p.again]
+    unmarked = [(p.delivery, p.number) for p in platform.sent_parts if not p.again]
     assert len(unmarked) == len(set(unmarked))
     assert await verify(database) == []
 

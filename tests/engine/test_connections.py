@@ -10,7 +10,7 @@ from tests.engine.world import FAKE, World, inbound
 
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.errors import Forbidden, NotSent, Throttled, Unavailable
-from keryx.core.ports.adapter import AdapterContext, LinkState, PlatformStatus
+from keryx.core.ports.adapter import AdapterContext, LinkState, PlatformStatus, RenderedPart
 from keryx.store import platforms, workers
 from keryx.store.db.database import Database
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
@@ -24,14 +24,14 @@ class Failing(RecordingAdapter):
         self.errors = list(errors)
         self.tried = 0
 
-    async def listen(self, door: AdapterContext) -> None:
+    async def listen(self, context: AdapterContext) -> None:
         self.tried += 1
         if self.errors:
             error = self.errors.pop(0)
             if error:
                 raise error
             return
-        await super().listen(door)
+        await super().listen(context)
 
 
 async def of(world: World, platform: str) -> PlatformStatus | None:
@@ -51,9 +51,9 @@ async def stands(world: World, platform: str, link: LinkState, *, step: float = 
 
 async def test_what_is_taken_in_and_sent_is_counted(begin: Begin, clock: FakeClock) -> None:
     class Listening(RecordingAdapter):
-        async def listen(self, door: AdapterContext) -> None:
-            door.report(LinkState.CONNECTED, "as @bot")
-            await door.receive(inbound("hello"))
+        async def listen(self, context: AdapterContext) -> None:
+            context.report(LinkState.CONNECTED, "as @bot")
+            await context.receive(inbound("hello"))
             await asyncio.Event().wait()
 
     adapter = Listening(FAKE)
@@ -138,7 +138,7 @@ async def test_a_throttled_account_closes_its_own_gate(begin: Begin, clock: Fake
 
 async def test_an_answer_that_cannot_be_split_fails_with_its_reason(begin: Begin) -> None:
     class Odd(RecordingAdapter):
-        def parts(self, text: str) -> list[str]:
+        def parts(self, text: str) -> list[RenderedPart]:
             raise ValueError("odd text")
 
     world = await begin(adapters=[Odd(FAKE)])

@@ -80,9 +80,9 @@ async def test_a_delivery_is_stored_before_the_network_is_touched(begin: Begin) 
     seen: list[DeliveryState] = []
 
     class Curious(RecordingAdapter):
-        async def send(self, parcel: OutgoingPart) -> str:
-            seen.append((await stored(world, parcel.delivery)).state)
-            return await super().send(parcel)
+        async def send(self, part: OutgoingPart) -> str:
+            seen.append((await stored(world, part.delivery)).state)
+            return await super().send(part)
 
     world = await begin(adapters=[Curious(FAKE)])
     await world.ask("hi")
@@ -231,8 +231,8 @@ async def test_doubt_does_not_repeat_for_ever(begin: Begin) -> None:
 
 async def test_a_platform_that_does_not_answer_leaves_a_doubt(begin: Begin) -> None:
     class Silent(RecordingAdapter):
-        async def send(self, parcel: OutgoingPart) -> str:
-            await super().send(parcel)
+        async def send(self, part: OutgoingPart) -> str:
+            await super().send(part)
             await asyncio.Event().wait()
             return ""
 
@@ -250,10 +250,10 @@ async def test_an_adapter_that_breaks_leaves_a_doubt_and_harms_no_other(
     begin: Begin, error: BaseException
 ) -> None:
     class Broken(RecordingAdapter):
-        async def send(self, parcel: OutgoingPart) -> str:
-            if parcel.text == "bad":
+        async def send(self, part: OutgoingPart) -> str:
+            if part.text == "bad":
                 raise error
-            return await super().send(parcel)
+            return await super().send(part)
 
     adapter = Broken(FAKE)
     world = await begin(adapters=[adapter], policy=Policy(doubt=DoubtPolicy.HOLD))
@@ -267,9 +267,9 @@ async def test_sending_goes_on_at_the_right_part_after_a_crash(begin: Begin) -> 
     arrived = asyncio.Event()
 
     class Slow(RecordingAdapter):
-        async def send(self, parcel: OutgoingPart) -> str:
-            receipt = await super().send(parcel)
-            if parcel.part == 1 and not arrived.is_set():
+        async def send(self, part: OutgoingPart) -> str:
+            receipt = await super().send(part)
+            if part.number == 1 and not arrived.is_set():
                 arrived.set()
                 await asyncio.Event().wait()
             return receipt
@@ -326,13 +326,13 @@ async def test_different_targets_are_served_side_by_side(begin: Begin) -> None:
     busy, most = 0, 0
 
     class Counting(RecordingAdapter):
-        async def send(self, parcel: OutgoingPart) -> str:
+        async def send(self, part: OutgoingPart) -> str:
             nonlocal busy, most
             busy += 1
             most = max(most, busy)
             await asyncio.sleep(0.02)
             busy -= 1
-            return await super().send(parcel)
+            return await super().send(part)
 
     adapter = Counting(FAKE)
     world = await begin(adapters=[adapter])
@@ -399,8 +399,8 @@ async def test_a_late_sender_cannot_record_a_delivery_that_was_taken_over(begin:
     going, go_on = asyncio.Event(), asyncio.Event()
 
     class Stalled(RecordingAdapter):
-        async def send(self, parcel: OutgoingPart) -> str:
-            receipt = await super().send(parcel)
+        async def send(self, part: OutgoingPart) -> str:
+            receipt = await super().send(part)
             if not going.is_set():
                 going.set()
                 await go_on.wait()
@@ -492,10 +492,10 @@ async def test_a_node_that_stops_lets_a_delivery_on_its_way_arrive(begin: Begin)
     reached, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(RecordingAdapter):
-        async def send(self, parcel: OutgoingPart) -> str:
+        async def send(self, part: OutgoingPart) -> str:
             reached.set()
             await go_on.wait()
-            return await super().send(parcel)
+            return await super().send(part)
 
     adapter = Slow(FAKE)
     world = await begin(adapters=[adapter])

@@ -37,7 +37,7 @@ async def test_files_are_sent_after_the_text(begin: Begin) -> None:
         ("cat.png", "image/png", PNG),
         ("notes.txt", "text/plain", b"notes"),
     ]
-    assert [p.part for p in adapter.sent_parts] == [0, 1, 2]
+    assert [p.number for p in adapter.sent_parts] == [0, 1, 2]
 
 
 async def test_where_files_cannot_be_sent_their_names_are(begin: Begin) -> None:
@@ -48,14 +48,19 @@ async def test_where_files_cannot_be_sent_their_names_are(begin: Begin) -> None:
 
 async def test_a_file_in_doubt_is_repeated_alone(begin: Begin) -> None:
     class Doubtful(RecordingAdapter):
-        async def send(self, parcel: OutgoingPart) -> str:
-            receipt = await super().send(parcel)
-            if parcel.part == 1 and not parcel.again:
+        async def send(self, part: OutgoingPart) -> str:
+            receipt = await super().send(part)
+            if part.number == 1 and not part.again:
                 raise Uncertain("the line broke")
             return receipt
 
     adapter = Doubtful(FAKE, capabilities=Capabilities(media=True))
     world = await drawn(begin, adapter)
-    assert [(p.part, p.again) for p in adapter.sent_parts] == [(0, False), (1, False), (1, True), (2, False)]
+    assert [(p.number, p.again) for p in adapter.sent_parts] == [
+        (0, False),
+        (1, False),
+        (1, True),
+        (2, False),
+    ]
     (delivery,) = await world.delivered(1)
     assert (delivery.parts_sent, len(delivery.receipts)) == (3, 3)

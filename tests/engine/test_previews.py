@@ -36,11 +36,11 @@ class Screen(RecordingAdapter):
         self.sent: list[tuple[float, OutgoingPart]] = []
         self.edits: list[SendError] = []
 
-    async def send(self, parcel: OutgoingPart) -> str:
-        self.sent.append((self._clock.monotonic(), parcel))
-        if parcel.edits and self.edits:
+    async def send(self, part: OutgoingPart) -> str:
+        self.sent.append((self._clock.monotonic(), part))
+        if part.edits and self.edits:
             raise self.edits.pop(0)
-        return await super().send(parcel)
+        return await super().send(part)
 
     def count(self) -> int:
         return len(self.sent)
@@ -493,10 +493,10 @@ async def test_a_node_that_stops_lets_what_is_on_its_way_arrive(begin: Begin, cl
             super().__init__(clock)
             self.reached, self.go_on = asyncio.Event(), asyncio.Event()
 
-        async def send(self, parcel: OutgoingPart) -> str:
+        async def send(self, part: OutgoingPart) -> str:
             self.reached.set()
             await self.go_on.wait()
-            return await super().send(parcel)
+            return await super().send(part)
 
     screen = Slow(clock)
     stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))

@@ -216,10 +216,10 @@ async def test_an_adapter_that_fails_is_started_again_where_it_was(begin: Begin)
     began: list[str | None] = []
 
     class Failing(RecordingAdapter):
-        async def listen(self, door: AdapterContext) -> None:
-            began.append(door.cursor)
+        async def listen(self, context: AdapterContext) -> None:
+            began.append(context.cursor)
             number = len(began)
-            await door.receive(inbound(f"m{number}", cursor=(f"{FAKE}:", str(number))))
+            await context.receive(inbound(f"m{number}", cursor=(f"{FAKE}:", str(number))))
             match number:
                 case 1:
                     raise RuntimeError("lost the connection")
@@ -241,7 +241,7 @@ async def test_the_pause_before_an_adapter_is_started_again_grows(begin: Begin) 
     began: list[float] = []
 
     class Failing(RecordingAdapter):
-        async def listen(self, door: AdapterContext) -> None:
+        async def listen(self, context: AdapterContext) -> None:
             began.append(world.clock.monotonic() if ready else 0.0)
             raise RuntimeError("no network")
 

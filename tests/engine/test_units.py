@@ -78,10 +78,10 @@ class Patient(RecordingAdapter):
         self.may = asyncio.Event()
         self.begun = asyncio.Event()
 
-    async def send(self, parcel: OutgoingPart) -> str:
+    async def send(self, part: OutgoingPart) -> str:
         self.begun.set()
         await self.may.wait()
-        return await super().send(parcel)
+        return await super().send(part)
 
 
 async def test_an_exchange_takes_six_units_of_work_however_many_platforms_there_are(

@@ -19,7 +19,14 @@ from tests.fakes.loopback import Loopback, Request, Response, as_json
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import NotSent, Refused, Throttled, Uncertain
 from keryx.core.messages import text_parts
-from keryx.core.ports.adapter import AdapterContext, Capabilities, InboundMessage, LinkState, OutgoingPart
+from keryx.core.ports.adapter import (
+    AdapterContext,
+    Capabilities,
+    InboundMessage,
+    LinkState,
+    OutgoingPart,
+    RenderedPart,
+)
 from keryx.core.source import Source
 from keryx.testing.fault_injection import PlatformFaults
 
@@ -131,19 +138,19 @@ class PlatformAdapter:
     async def typing(self, target: Target) -> None:
         """The platform shows nothing of the kind."""
 
-    async def listen(self, door: AdapterContext) -> None:
-        offset = int(door.cursor or "1")
+    async def listen(self, context: AdapterContext) -> None:
+        offset = int(context.cursor or "1")
         while True:
             try:
                 answer = await self._client.get("/", params={"offset": offset})
             except httpx.HTTPError:
-                door.report(LinkState.CONNECTING)
+                context.report(LinkState.CONNECTING)
                 await asyncio.sleep(0.1)
                 continue
-            door.report(LinkState.CONNECTED)
+            context.report(LinkState.CONNECTED)
             for update in sorted(answer.json(), key=lambda update: update["id"]):
                 offset = max(offset, update["id"] + 1)
-                await door.receive(self._inbound(update, offset))
+                await context.receive(self._inbound(update, offset))
 
     def _inbound(self, update: dict[str, Any], offset: int) -> InboundMessage:
         chat = str(update["chat"])
@@ -156,12 +163,12 @@ class PlatformAdapter:
             cursor=(f"{PLATFORM}:", str(offset)),
         )
 
-    def parts(self, text: str) -> Sequence[str]:
-        return text.split(BETWEEN_PARTS)
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        return [RenderedPart(part) for part in text.split(BETWEEN_PARTS)]
 
-    async def send(self, parcel: OutgoingPart) -> str:
-        text = (REPEAT_MARK if parcel.again else "") + parcel.text
-        body = {"chat": parcel.target.chat, "text": text, "key": parcel.key}
+    async def send(self, part: OutgoingPart) -> str:
+        text = (REPEAT_MARK if part.again else "") + part.text
+        body = {"chat": part.target.chat, "text": text, "key": part.key}
         try:
             answer = await self._client.post("/", content=json.dumps(body))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:

@@ -33,20 +33,21 @@ async def around(matrix: FakeMatrix) -> AsyncGenerator[MatrixAdapter]:
 
 @asynccontextmanager
 async def listening(
-    adapter: MatrixAdapter, door: RecordingAdapterContext
+    adapter: MatrixAdapter, context: RecordingAdapterContext
 ) -> AsyncGenerator[RecordingAdapterContext]:
-    task = asyncio.create_task(adapter.listen(door))
+    task = asyncio.create_task(adapter.listen(context))
     try:
-        yield door
+        yield context
     finally:
         task.cancel()
         await asyncio.wait({task})
 
 
-def parcel(adapter: MatrixAdapter, text: str) -> OutgoingPart:
+def build_part(adapter: MatrixAdapter, text: str) -> OutgoingPart:
     target = Target("matrix", adapter.account, ROOM)
+    [part] = adapter.parts(text)
     return OutgoingPart(
-        delivery=DeliveryId("d"), part=0, key="d.0", target=target, text=adapter.parts(text)[0]
+        delivery=DeliveryId("d"), number=0, key="d.0", target=target, text=part.text, markup=part.markup
     )
 
 
@@ -54,11 +55,11 @@ async def test_a_new_account_begins_now_and_remembers_where() -> None:
     with FakeMatrix() as matrix:
         matrix.say(ROOM, "long ago")
         async with around(matrix) as adapter:
-            door = RecordingAdapterContext()
-            async with listening(adapter, door):
-                await until(lambda: door.cursor is not None)
+            context = RecordingAdapterContext()
+            async with listening(adapter, context):
+                await until(lambda: context.cursor is not None)
             matrix.say(ROOM, "while it was away")
-            async with listening(adapter, RecordingAdapterContext(door.cursor)) as later:
+            async with listening(adapter, RecordingAdapterContext(context.cursor)) as later:
                 [event] = await later.wait_for(1)
     assert event.cursor == (f"matrix:{matrix.user}", "s2")
 
@@ -67,15 +68,15 @@ async def test_a_batch_that_was_cut_short_goes_on_behind_the_last_stored_event()
     with FakeMatrix() as matrix:
         names = [matrix.say(ROOM, f"m{n}") for n in range(3)]
         async with around(matrix) as adapter:
-            async with listening(adapter, RecordingAdapterContext("s0")) as door:
-                events = await door.wait_for(3)
+            async with listening(adapter, RecordingAdapterContext("s0")) as context:
+                events = await context.wait_for(3)
             assert [e.cursor and e.cursor[1] for e in events] == [
                 f"s0 {names[0]}",
                 f"s0 {names[0]} {names[1]}",
                 "s3",
             ]
-            async with listening(adapter, RecordingAdapterContext(f"s0 {names[0]} {names[1]}")) as door:
-                assert [e.event for e in await door.wait_for(1)] == names[2:]
+            async with listening(adapter, RecordingAdapterContext(f"s0 {names[0]} {names[1]}")) as context:
+                assert [e.event for e in await context.wait_for(1)] == names[2:]
 
 
 async def test_a_repeated_send_whose_reply_was_lost_is_seen_once() -> None:
@@ -84,7 +85,7 @@ async def test_a_repeated_send_whose_reply_was_lost_is_seen_once() -> None:
         async with around(matrix) as adapter:
             for _ in range(50):
                 try:
-                    await adapter.send(parcel(adapter, "hello"))
+                    await adapter.send(build_part(adapter, "hello"))
                     break
                 except SendError:
                     continue
@@ -93,18 +94,18 @@ async def test_a_repeated_send_whose_reply_was_lost_is_seen_once() -> None:
 
 async def test_the_homeserver_may_go_away_and_come_back() -> None:
     with FakeMatrix(faults=PlatformFaults(torn=1)) as matrix:
-        async with around(matrix) as adapter, listening(adapter, RecordingAdapterContext("s0")) as door:
+        async with around(matrix) as adapter, listening(adapter, RecordingAdapterContext("s0")) as context:
             matrix.say(ROOM, "hello")
-            await until(lambda: [link for link, _ in door.link_states[1:]] == [LinkState.CONNECTING])
+            await until(lambda: [link for link, _ in context.link_states[1:]] == [LinkState.CONNECTING])
             matrix.faults = PlatformFaults()
-            await door.wait_for(1)
-            await until(lambda: door.link_states[-1][0] is LinkState.CONNECTED)
+            await context.wait_for(1)
+            await until(lambda: context.link_states[-1][0] is LinkState.CONNECTED)
 
 
 async def test_an_invitation_that_cannot_be_followed_blocks_nothing() -> None:
     with FakeMatrix() as matrix:
         matrix.invite("!gone:fake.test")
         matrix.unjoinable.add("!gone:fake.test")
-        async with around(matrix) as adapter, listening(adapter, RecordingAdapterContext("s0")) as door:
+        async with around(matrix) as adapter, listening(adapter, RecordingAdapterContext("s0")) as context:
             matrix.say(ROOM, "hello")
-            await door.wait_for(1)
+            await context.wait_for(1)

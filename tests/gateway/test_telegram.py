@@ -38,7 +38,7 @@ SECRET = "hook-secret"
 
 
 class Bot:
-    """An adapter, its platform and a door; pauses are counted and take no time."""
+    """An adapter, its platform and a context; pauses are counted and take no time."""
 
     def __init__(
         self, telegram: FakeTelegram, *, token: str = TOKEN, mode: UpdateMode = UpdateMode.POLLING
@@ -47,7 +47,7 @@ class Bot:
         self.pauses: list[float] = []
         settings = TelegramSettings(base_url=telegram.url, mode=mode, url="https://keryx.example/")
         self.adapter = TelegramAdapter(token, settings, secret=SECRET, sleep=self.pause)
-        self.door = RecordingAdapterContext(
+        self.context = RecordingAdapterContext(
             menu=[MenuItem("new", "Start afresh."), MenuItem("undo-reset", "x" * 300)]
         )
 
@@ -56,8 +56,8 @@ class Bot:
         await asyncio.sleep(0)
 
     async def hear(self, count: int = 1) -> list[InboundMessage]:
-        task = asyncio.create_task(self.adapter.listen(self.door))
-        events = await self.door.wait_for(count, seconds=SECONDS)
+        task = asyncio.create_task(self.adapter.listen(self.context))
+        events = await self.context.wait_for(count, seconds=SECONDS)
         await _cancel(task)
         return events
 
@@ -65,13 +65,15 @@ class Bot:
         """Listen until the adapter gives up; what it says."""
         async with asyncio.timeout(SECONDS):
             with pytest.raises(Forbidden) as caught:
-                await self.adapter.listen(self.door)
+                await self.adapter.listen(self.context)
         return str(caught.value)
 
     async def send(self, said: str = "hello", *, chat: str = "7", **fields: Any) -> str:
         target = Target("telegram", "424242", chat, fields.pop("thread", ""), fields.pop("reply_to", ""))
-        [first] = self.adapter.parts(said)
-        whole = OutgoingPart(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text=first)
+        [part] = self.adapter.parts(said)
+        whole = OutgoingPart(
+            delivery=DeliveryId("d"), number=0, key="d.0", target=target, text=part.text, markup=part.markup
+        )
         return await self.adapter.send(msgspec.structs.replace(whole, **fields))
 
 
@@ -104,13 +106,13 @@ async def test_formatting_that_is_refused_becomes_plain_text(bot: Bot) -> None:
 async def test_a_long_answer_fits_with_its_mark(bot: Bot) -> None:
     parts = bot.adapter.parts("😀 word " * 3000)
     for number, part in enumerate(parts):
-        await bot.send(part=number, text=part, again=True)
+        await bot.send(number=number, text=part.text, markup=part.markup, again=True)
     assert len(bot.telegram.bubbles) == len(parts) > 4
 
 
 async def test_only_the_first_part_in_a_group_is_a_reply(bot: Bot) -> None:
     await bot.send(chat="-5", reply_to="3")
-    await bot.send(chat="-5", reply_to="3", part=1)
+    await bot.send(chat="-5", reply_to="3", number=1)
     await bot.send(chat="7", reply_to="3")
     await bot.send(chat="-5", thread="12")
     assert [(b.reply_to, b.thread) for b in bot.telegram.bubbles] == [
@@ -199,13 +201,13 @@ async def test_updates_that_are_no_messages_are_passed_by_the_next_message(bot: 
 
 
 async def test_a_number_that_starts_again_lower_is_followed(bot: Bot) -> None:
-    bot.door = RecordingAdapterContext("1")
+    bot.context = RecordingAdapterContext("1")
     bot.telegram.say("hello")
     [event] = await bot.hear()
     assert event.cursor == ("telegram:424242", "1001")
     bot.telegram.updates = [{**bot.telegram.updates[0], "update_id": 3}]
     again = RecordingAdapterContext("2")
-    bot.door = again
+    bot.context = again
     assert (await bot.hear())[0].event == event.event
 
 
@@ -215,7 +217,7 @@ async def test_an_event_that_the_engine_calls_wrong_blocks_nothing(bot: Bot) -> 
             raise Invalid("this can never be taken in")
         return Receipt(duplicate=False)
 
-    bot.door = RecordingAdapterContext(receive=choosy)
+    bot.context = RecordingAdapterContext(receive=choosy)
     bot.telegram.say("bad")
     bot.telegram.say("good")
     assert [m.parts for m in await bot.hear()] == [(Text("good"),)]
@@ -225,7 +227,7 @@ async def test_a_moved_group_is_told_of(bot: Bot) -> None:
     bot.telegram.say(None, chat=-5, migrate_to_chat_id=-100)
     bot.telegram.say("hello")
     await bot.hear()
-    assert bot.door.chat_moves == [("-5", "-100")]
+    assert bot.context.chat_moves == [("-5", "-100")]
 
 
 async def test_a_file_beyond_the_limit_is_not_even_asked_for(bot: Bot) -> None:
@@ -245,16 +247,16 @@ async def test_a_file_that_is_gone_becomes_a_sentence(bot: Bot) -> None:
 async def test_a_file_of_a_stranger_is_not_fetched(bot: Bot) -> None:
     bot.telegram.files["f"] = b"bytes"
     bot.telegram.say(None, document={"file_id": "f", "file_name": "a.txt"})
-    bot.door = RecordingAdapterContext(stranger=lambda source: source.user == "7")
+    bot.context = RecordingAdapterContext(stranger=lambda source: source.user == "7")
     [event] = await bot.hear()
-    assert (event.parts, bot.door.attachments) == ((Text("[a.txt]"),), [])
+    assert (event.parts, bot.context.attachments) == ((Text("[a.txt]"),), [])
 
 
 async def test_a_wrong_token_is_said_clearly() -> None:
     with FakeTelegram() as telegram:
         bot = Bot(telegram, token="424242:another-token")
         assert await bot.fail() == BAD_TOKEN
-        assert "another-token" not in str(bot.door.link_states)
+        assert "another-token" not in str(bot.context.link_states)
         await bot.adapter.close()
 
 
@@ -273,7 +275,7 @@ async def test_our_own_webhook_ends_when_we_poll(bot: Bot) -> None:
 
 async def test_a_second_listener_gives_up_with_a_sentence(bot: Bot) -> None:
     other = Bot(bot.telegram)
-    both = [asyncio.create_task(b.adapter.listen(b.door)) for b in (bot, other)]
+    both = [asyncio.create_task(b.adapter.listen(b.context)) for b in (bot, other)]
     async with asyncio.timeout(SECONDS):
         done, rest = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     assert [str(task.exception()) for task in done] == [BOT_IN_USE] * len(done)
@@ -287,7 +289,7 @@ async def test_a_server_out_of_reach_is_waited_for_with_growing_pauses(bot: Bot)
     nowhere.adapter = TelegramAdapter(
         TOKEN, TelegramSettings(base_url="http://127.0.0.1:9"), sleep=nowhere.pause
     )
-    task = asyncio.create_task(nowhere.adapter.listen(nowhere.door))
+    task = asyncio.create_task(nowhere.adapter.listen(nowhere.context))
     async with asyncio.timeout(SECONDS):
         while len(nowhere.pauses) < 7:  # noqa: ASYNC110 counted by the adapter's own pauses
             await asyncio.sleep(0.01)
@@ -298,14 +300,14 @@ async def test_a_server_out_of_reach_is_waited_for_with_growing_pauses(bot: Bot)
 async def test_how_the_connection_stands_is_reported_once(bot: Bot) -> None:
     bot.telegram.say("hello")
     await bot.hear()
-    assert bot.door.link_states == [(LinkState.CONNECTED, "")]
+    assert bot.context.link_states == [(LinkState.CONNECTED, "")]
 
 
 @pytest.fixture
 async def hooked() -> AsyncIterator[Bot]:
     with FakeTelegram() as telegram:
         made = Bot(telegram, mode=UpdateMode.WEBHOOK)
-        task = asyncio.create_task(made.adapter.listen(made.door))
+        task = asyncio.create_task(made.adapter.listen(made.context))
         assert await asyncio.to_thread(telegram.wait_for, lambda: bool(telegram.webhook))
         yield made
         await _cancel(task)
@@ -334,7 +336,7 @@ async def test_a_webhook_is_set_so_that_order_holds_and_nothing_is_dropped(hooke
 
 async def test_a_posted_update_is_taken_in_before_it_is_acknowledged(hooked: Bot) -> None:
     assert await post(hooked, UPDATE) == 200
-    assert [m.event for m in hooked.door.events] == ["7.5"]
+    assert [m.event for m in hooked.context.events] == ["7.5"]
 
 
 @pytest.mark.parametrize(
@@ -352,7 +354,7 @@ async def test_a_posted_update_is_taken_in_before_it_is_acknowledged(hooked: Bot
 )
 async def test_bad_posts_are_turned_away(hooked: Bot, body: object, secret: str, status: int) -> None:
     assert await post(hooked, body, secret=secret) == status
-    assert hooked.door.events == []
+    assert hooked.context.events == []
 
 
 async def test_an_update_that_cannot_be_stored_now_is_asked_for_again() -> None:
@@ -362,8 +364,8 @@ async def test_an_update_that_cannot_be_stored_now_is_asked_for_again() -> None:
     with FakeTelegram() as telegram:
         bot = Bot(telegram, mode=UpdateMode.WEBHOOK)
         assert await post(bot, UPDATE) == 503
-        bot.door = RecordingAdapterContext(receive=away)
-        task = asyncio.create_task(bot.adapter.listen(bot.door))
+        bot.context = RecordingAdapterContext(receive=away)
+        task = asyncio.create_task(bot.adapter.listen(bot.context))
         await asyncio.to_thread(telegram.wait_for, lambda: bool(telegram.webhook))
         assert await post(bot, UPDATE) == 503
         await _cancel(task)
@@ -434,7 +436,7 @@ async def test_a_press_is_acknowledged_with_what_it_led_to_and_only_once_it_is_s
         early.append(list(bot.telegram.toasts))
         return Receipt(duplicate=False, reply="Allow: " + "x" * 300)
 
-    bot.door = RecordingAdapterContext(receive=stored)
+    bot.context = RecordingAdapterContext(receive=stored)
     await bot.send("May I?", chat="-5", thread="12", buttons=OFFERED)
     bot.telegram.press("Allow", chat=-5, user=7)
     bot.telegram.say("after")

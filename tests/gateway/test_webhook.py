@@ -39,7 +39,7 @@ class Ear:
     """An adapter that listens, and how to post to it."""
 
     def __init__(self, *secrets: bytes, now: float | None = None) -> None:
-        self.door = RecordingAdapterContext()
+        self.context = RecordingAdapterContext()
         clock = time.time if now is None else lambda: now
         self.adapter = WebhookAdapter(WebhookSettings(url=URL), secrets=secrets or (KEY,), now=clock)
 
@@ -52,7 +52,7 @@ class Ear:
 @pytest.fixture
 async def ear() -> AsyncIterator[Ear]:
     made = Ear(KEY, OTHER)
-    task = asyncio.create_task(made.adapter.listen(made.door))
+    task = asyncio.create_task(made.adapter.listen(made.context))
     await asyncio.sleep(0)
     yield made
     task.cancel()
@@ -69,7 +69,7 @@ def test_the_signature_is_that_of_the_specification() -> None:
 async def test_a_signed_message_is_taken_in(ear: Ear) -> None:
     answer = await ear.post(HELLO)
     assert (answer.status, json.loads(answer.body)) == (200, {"duplicate": False})
-    [event] = ear.door.events
+    [event] = ear.context.events
     assert (event.event, event.parts, event.addressed) == ("msg_1", text_parts("hello"), True)
     assert event.reply == Target("webhook", chat="c1", reply_to="msg_1")
     assert (event.source.chat, event.source.user, event.source.chat_type) == ("c1", "ann", ChatType.DM)
@@ -89,7 +89,7 @@ async def test_everything_that_can_be_said(ear: Ear) -> None:
         "edits": "msg_0",
     }
     await ear.post(json.dumps(told).encode())
-    [event] = ear.door.events
+    [event] = ear.context.events
     source = event.source
     assert (source.user_name, source.chat_name, source.chat_type) == ("Ann", "Friends", ChatType.GROUP)
     assert (source.thread, event.addressed, event.quote, event.edits) == ("t", False, "before", "msg_0")
@@ -124,13 +124,13 @@ async def test_several_signatures_may_be_given(ear: Ear) -> None:
 )
 async def test_what_is_not_signed_by_us_is_turned_away(ear: Ear, given: dict[str, str]) -> None:
     assert (await ear.post(HELLO, given)).status == 401
-    assert ear.door.events == []
+    assert ear.context.events == []
 
 
 @pytest.mark.parametrize(("apart", "status"), [(-299, 200), (-301, 401), (299, 200), (301, 401)])
 async def test_a_timestamp_holds_for_five_minutes(apart: int, status: int) -> None:
     ear = Ear(now=1_700_000_000)
-    task = asyncio.create_task(ear.adapter.listen(ear.door))
+    task = asyncio.create_task(ear.adapter.listen(ear.context))
     await asyncio.sleep(0)
     given = headers("msg_1", HELLO, at=str(1_700_000_000 + apart))
     assert (await ear.post(HELLO, given)).status == status
@@ -153,7 +153,7 @@ async def test_a_timestamp_holds_for_five_minutes(apart: int, status: int) -> No
 )
 async def test_what_cannot_be_read_is_called_wrong(ear: Ear, body: bytes) -> None:
     answer = await ear.post(body)
-    assert answer.status == 400 and ear.door.events == []
+    assert answer.status == 400 and ear.context.events == []
     assert json.loads(answer.body)["error"].startswith("this is not a message")
 
 
@@ -162,8 +162,8 @@ async def test_what_the_engine_calls_wrong_is_called_wrong(ear: Ear) -> None:
         raise Invalid("a direct message names no chat")
 
     wrong = Ear()
-    wrong.door = RecordingAdapterContext(receive=refuse)
-    task = asyncio.create_task(wrong.adapter.listen(wrong.door))
+    wrong.context = RecordingAdapterContext(receive=refuse)
+    task = asyncio.create_task(wrong.adapter.listen(wrong.context))
     await asyncio.sleep(0)
     assert (await wrong.post(HELLO)).status == 400
     task.cancel()
@@ -181,7 +181,7 @@ def test_the_body_is_limited() -> None:
 async def sent(hooks: FakeWebhooks, **fields: Any) -> str:
     adapter = WebhookAdapter(WebhookSettings(url=hooks.url), secrets=[KEY, OTHER])
     target = Target("webhook", chat="c1", thread="t", reply_to="msg_1")
-    whole = OutgoingPart(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text="hello **you**")
+    whole = OutgoingPart(delivery=DeliveryId("d"), number=0, key="d.0", target=target, text="hello **you**")
     try:
         return await adapter.send(msgspec.structs.replace(whole, **fields))
     finally:
@@ -210,7 +210,7 @@ async def test_a_receiver_that_knows_another_secret_refuses() -> None:
         target = Target("webhook", chat="c1")
         with pytest.raises(Refused, match="401"):
             await adapter.send(
-                OutgoingPart(delivery=DeliveryId("d"), part=0, key="d.0", target=target, text="x")
+                OutgoingPart(delivery=DeliveryId("d"), number=0, key="d.0", target=target, text="x")
             )
         await adapter.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from keryx.markdown import matrix_html, plain, telegram_entities
 from keryx.markdown.parser import parse
-from keryx.markdown.split import LengthLimit, TextUnit, measure_length, pack_part, unpack_part
+from keryx.markdown.split import LengthLimit, TextUnit, measure_length
 from keryx.markdown.telegram_entities import TelegramEntity
 
 SMALL = LengthLimit(1500, TextUnit.UTF16)
@@ -123,11 +123,6 @@ def test_an_address_is_told_once_where_its_text_ends() -> None:
     assert joined.endswith("(https://x.org)")
     parts = telegram_entities.render_parts(f"[{'word ' * 1000}](https://x.org)", SMALL)
     assert [one.url for part in parts for one in part.entities] == ["https://x.org"] * len(parts)
-
-
-def test_a_part_travels_as_one_string() -> None:
-    for part in matrix_html.render_parts(STYLED):
-        assert unpack_part(pack_part(part), matrix_html.MatrixText) == part
 
 
 def test_a_limit_too_small_for_a_link_is_refused() -> None:

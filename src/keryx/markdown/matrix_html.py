@@ -1,6 +1,7 @@
 """Matrix markup: a plain body, and the HTML that the specification allows."""
 
 import json
+from html import escape
 
 import msgspec
 
@@ -25,6 +26,11 @@ def render_parts(markdown: str, budget: int = MAX_BODY_BYTES) -> list[MatrixText
     """Return the parts in order; none if the text shows nothing."""
     pieces = split_document(parse(markdown), _render, lambda part: measure_size(part) / budget)
     return [part for part in pieces if has_visible_text(part.body)]
+
+
+def render_plain(text: str) -> MatrixText:
+    """Return a text as it is, without markup."""
+    return MatrixText(text, escape(text).replace("\n", "<br>"))
 
 
 def measure_size(part: MatrixText) -> int:

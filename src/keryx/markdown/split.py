@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from keryx.markdown.tree import (
     BoldNode,
     BreakNode,
@@ -46,7 +44,6 @@ _BREAK_CHARACTERS = frozenset(" \t\n\u3000。，、！？；：")
 # The least share of a part that is used up by a cut of each rank: a better place is not worth a tiny part.
 _MIN_FILL_RATIOS = (0.4, 0.5, 0.5, 0.1)
 _BLOCK_CUT, _NESTED_CUT, _LINE_CUT, _WORD_CUT = range(4)
-S = TypeVar("S", bound=msgspec.Struct)
 """Code points kept together as one character. A longer run of marks on one letter is cut."""
 
 
@@ -446,12 +443,3 @@ def _is_inside_character(stream: LeafSequence, place: int) -> bool:
     if place > leaf.start:
         return is_inside_cluster(leaf.text, place - leaf.start)
     return joins_cluster(stream.leaves[index - 1].text, leaf.text)
-
-
-def pack_part(part: msgspec.Struct) -> str:
-    """A part as one string, for a parcel. `loads` gives it back."""
-    return msgspec.json.encode(part).decode()
-
-
-def unpack_part(text: str, kind: type[S]) -> S:
-    return msgspec.json.decode(text, type=kind)

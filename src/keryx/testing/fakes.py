@@ -19,6 +19,7 @@ from keryx.core.ports.adapter import (
     MenuItem,
     OutgoingPart,
     Receipt,
+    RenderedPart,
 )
 from keryx.core.ports.agent import AgentEvent, LoadHistory, TurnContext
 from keryx.core.source import Source
@@ -62,10 +63,9 @@ class RecordingAdapter:
     async def typing(self, target: Target) -> None:
         self.typing_targets.append(target)
 
-    def parts(self, text: str) -> Sequence[str]:
-        if not self._limit:
-            return [text]
-        return [text[i : i + self._limit] for i in range(0, len(text), self._limit)]
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        size = self._limit or len(text) or 1
+        return [RenderedPart(text[i : i + size]) for i in range(0, len(text) or 1, size)]
 
     async def send(self, part: OutgoingPart, /) -> str:
         if self.errors_before:

@@ -152,15 +152,27 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class RenderedPart(msgspec.Struct, frozen=True):
+    """A part of an answer as an adapter renders it."""
+
+    # What the part shows, or Markdown if the platform takes it as it is.
+    text: str
+    # The platform's own form of the part, if it has one. Only the adapter that rendered it reads it.
+    markup: object = None
+
+
 class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     """One message to send: a part of the text of a delivery, or an attachment."""
 
     delivery: DeliveryId
-    part: int
+    # Counted from 0.
+    number: int
     # The idempotency key, the same for every attempt.
     key: str
     target: Target
+    # Text and markup of a rendered part, unchanged.
     text: str = ""
+    markup: object = None
     attachment: Attachment | None = None
     # The part may have arrived already, so the adapter puts `deliveries.REPEAT_MARK` before it.
     again: bool = False
@@ -274,8 +286,8 @@ class Adapter(Protocol):
         `Forbidden` if the platform refuses the credentials."""
         ...
 
-    def parts(self, text: str) -> Sequence[str]:
-        """Split a text into messages for `send`. The result depends on the text alone."""
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        """Render a text as messages for `send`, which gets them back unchanged. The result depends on the text alone."""
         ...
 
     async def send(self, part: OutgoingPart, /) -> str:

@@ -7,39 +7,28 @@ import msgspec
 from keryx.core.deliveries import Delivery
 from keryx.core.errors import NotFound, Refused
 from keryx.core.ids import SessionId
-from keryx.core.media import Attachment
-from keryx.core.media import Media as Part
+from keryx.core.media import Attachment, Media
 from keryx.core.messages import Audio, Image
-from keryx.core.ports.adapter import Adapter
+from keryx.core.ports.adapter import Adapter, RenderedPart
 from keryx.engine.media import MediaStorage
 from keryx.engine.plugins import guard_cancellation
 
 
-class DeliveryPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a delivery: text as the adapter cut it, or a file."""
-
-    text: str = ""
-    file: Part | None = None
-
-
-def split_delivery(adapter: Adapter, delivery: Delivery) -> list[DeliveryPart]:
-    """Everything that is sent, in order; the same for every attempt. `Refused` if the adapter cannot cut it."""
-    found: list[DeliveryPart] = []
+def split_delivery(adapter: Adapter, delivery: Delivery) -> list[RenderedPart | Media]:
+    """Return all parts in order. `Refused` if the adapter cannot split the text."""
+    parts: list[RenderedPart | Media] = []
     if delivery.text or not delivery.media:
-        found += [DeliveryPart(text=t) for t in split_text(adapter, delivery.text)]
+        parts += split_text(adapter, delivery.text)
     for file in delivery.media:
         if adapter.capabilities.media:
-            found.append(DeliveryPart(file=file))
+            parts.append(file)
         else:
-            found += [
-                DeliveryPart(text=t)
-                for t in split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)}]")
-            ]
-    return found
+            parts += split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)}]")
+    return parts
 
 
-def split_text(adapter: Adapter, text: str) -> Sequence[str]:
-    """The parts of a text. `Refused` if the adapter fails: it would fail the same way every time."""
+def split_text(adapter: Adapter, text: str) -> Sequence[RenderedPart]:
+    """Return the parts of a text. `Refused` if the adapter fails: it would fail the same way every time."""
     try:
         with guard_cancellation():
             return adapter.parts(text)
@@ -49,8 +38,8 @@ def split_text(adapter: Adapter, text: str) -> Sequence[str]:
         ) from exc
 
 
-async def load_attachment(media: MediaStorage, session: SessionId | None, file: Part) -> Attachment | None:
-    """The bytes of a file that a session shows, or `None` if they are gone."""
+async def load_attachment(media: MediaStorage, session: SessionId | None, file: Media) -> Attachment | None:
+    """Return the bytes of a file that a session shows, or `None` if they no longer exist."""
     if session is None:
         return None
     try:
@@ -60,14 +49,12 @@ async def load_attachment(media: MediaStorage, session: SessionId | None, file: 
     return msgspec.structs.replace(found, name=_choose_file_name(file), mime=file.mime or found.mime)
 
 
-def render_missing_file(adapter: Adapter, file: Part) -> str:
-    """What is sent in the place of a file that is gone."""
-    return next(
-        iter(split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)} is no longer there]"))
-    )
+def render_missing_file(adapter: Adapter, file: Media) -> RenderedPart:
+    """Return the text that is sent instead of a file that no longer exists."""
+    return split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)} is no longer there]")[0]
 
 
-def _describe_kind(file: Part) -> str:
+def _describe_kind(file: Media) -> str:
     match file:
         case Image():
             return "picture"
@@ -77,5 +64,5 @@ def _describe_kind(file: Part) -> str:
             return "file"
 
 
-def _choose_file_name(file: Part) -> str:
+def _choose_file_name(file: Media) -> str:
     return file.name or {"image/png": "picture.png", "image/jpeg": "picture.jpg"}.get(file.mime, "file")

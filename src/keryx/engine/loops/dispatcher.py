@@ -22,11 +22,11 @@ from keryx.core.deliveries import (
 )
 from keryx.core.errors import KeryxError, LeaseLost, MessageGone, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
-from keryx.core.ports.adapter import Adapter, OutgoingPart
+from keryx.core.media import Media
+from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
 from keryx.engine import plugins
 from keryx.engine.loops import delivery_parts
-from keryx.engine.loops.delivery_parts import DeliveryPart
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
@@ -214,11 +214,11 @@ class Dispatcher:
             return
         await self._settle(current, lease, send_outcomes.SENT)
 
-    async def _send_edit(self, claimed: ClaimedDelivery, piece: DeliveryPart) -> None:
+    async def _send_edit(self, claimed: ClaimedDelivery, piece: RenderedPart | Media) -> None:
         """Take the place of a message that had buttons. If it is no longer there, nothing is left to press."""
-        parcel = _build_part(claimed.delivery, 0, piece)
+        part = _build_part(claimed.delivery, 0, piece)
         try:
-            await self._send(msgspec.structs.replace(parcel, edits=claimed.edits, again=False))
+            await self._send(msgspec.structs.replace(part, edits=claimed.edits, again=False))
         except MessageGone as exc:
             log.info("delivery %s has nothing to replace: %s", claimed.delivery.id, exc)
         await self._database.write("delivery.settle", partial(self._record_edit, claimed=claimed))
@@ -227,29 +227,28 @@ class Dispatcher:
         self,
         delivery: Delivery,
         number: int,
-        piece: DeliveryPart,
+        piece: RenderedPart | Media,
         preview: Preview | None,
         offered: tuple[Button, ...] = (),
     ) -> str:
-        parcel = msgspec.structs.replace(_build_part(delivery, number, piece), buttons=offered)
-        if piece.file is not None:
-            file = await delivery_parts.load_attachment(self._media, delivery.session, piece.file)
-            text = "" if file else delivery_parts.render_missing_file(self._adapter, piece.file)
-            parcel = msgspec.structs.replace(parcel, attachment=file, text=text)
-        if preview is None or number or piece.file is not None:
-            return await self._send(parcel)
-        return await self._replace(parcel, preview)
+        part = msgspec.structs.replace(_build_part(delivery, number, piece), buttons=offered)
+        if not isinstance(piece, RenderedPart):
+            file = await delivery_parts.load_attachment(self._media, delivery.session, piece)
+            if file is None:
+                part = _set_text(part, delivery_parts.render_missing_file(self._adapter, piece))
+            return await self._send(msgspec.structs.replace(part, attachment=file))
+        return await self._send(part) if preview is None or number else await self._replace(part, preview)
 
-    async def _replace(self, parcel: OutgoingPart, preview: Preview) -> str:
+    async def _replace(self, part: OutgoingPart, preview: Preview) -> str:
         """Let the first part take the place of the preview. An edit may be repeated, so it needs no mark; a preview
         of which nobody knows whether it arrived is found again by its key, or the part goes with the mark."""
         if preview.state is PreviewState.SHOWN:
             shown = preview.receipt
         elif self._idempotent:
-            shown = await self._send(msgspec.structs.replace(parcel, key=preview.key, again=False))
+            shown = await self._send(msgspec.structs.replace(part, key=preview.key, again=False))
         else:
-            return await self._send(msgspec.structs.replace(parcel, again=True))
-        return await self._send(msgspec.structs.replace(parcel, edits=shown, again=False))
+            return await self._send(msgspec.structs.replace(part, again=True))
+        return await self._send(msgspec.structs.replace(part, edits=shown, again=False))
 
     async def _withdraw_preview(self, preview: Preview | None) -> None:
         """The preview is no longer there: from here on, its answer is a message like any other."""
@@ -280,8 +279,8 @@ class Dispatcher:
     def _idempotent(self) -> bool:
         return self._adapter.capabilities.idempotency is Idempotency.NATIVE
 
-    async def _send(self, parcel: OutgoingPart) -> str:
-        return await plugins.send_part(self._adapter, parcel, self._policy.send_timeout)
+    async def _send(self, part: OutgoingPart) -> str:
+        return await plugins.send_part(self._adapter, part, self._policy.send_timeout)
 
     def _record_part(self, tx: Transaction, *, claimed: ClaimedDelivery, receipt: str) -> None:
         deliveries.record_part_sent(tx, claimed.delivery, claimed.lease, receipt=receipt)
@@ -315,15 +314,19 @@ class Dispatcher:
         questions_store.remove_buttons(tx, claimed.delivery.id)
 
 
-def _build_part(delivery: Delivery, number: int, piece: DeliveryPart) -> OutgoingPart:
-    return OutgoingPart(
+def _build_part(delivery: Delivery, number: int, piece: RenderedPart | Media) -> OutgoingPart:
+    part = OutgoingPart(
         delivery=delivery.id,
-        part=number,
+        number=number,
         key=f"{delivery.id}.{number}",
         target=delivery.target,
-        text=piece.text,
         again=delivery.again,
     )
+    return _set_text(part, piece) if isinstance(piece, RenderedPart) else part
+
+
+def _set_text(part: OutgoingPart, rendered: RenderedPart) -> OutgoingPart:
+    return msgspec.structs.replace(part, text=rendered.text, markup=rendered.markup)
 
 
 def _find_next_time(tx: Transaction) -> datetime | None:

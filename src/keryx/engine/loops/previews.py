@@ -14,7 +14,7 @@ from keryx.core.clock import Backoff, Clock
 from keryx.core.deliveries import Idempotency, Preview, PreviewState, Target
 from keryx.core.errors import KeryxError, MessageGone, NotSent, Refused, Retryable, SendError, Throttled
 from keryx.core.ids import DeliveryId, TurnId, WorkerId
-from keryx.core.ports.adapter import Adapter, OutgoingPart, SupportsReactions
+from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart, SupportsReactions
 from keryx.core.sessions import JOB_SURFACE
 from keryx.core.turns import Turn
 from keryx.engine import plugins
@@ -54,7 +54,7 @@ class _TurnPreview:
         self.dirty = True
         self.said = TurnDraft()
         self.visible = False
-        self.shown = ""
+        self.shown: RenderedPart | None = None
         self.done = not adapter.capabilities.edit
         self.typing_at = now + FIRST_TYPING if _shows_activity(adapter) else None
         self.due = now + FIRST_PREVIEW
@@ -207,18 +207,18 @@ class Previews:
             watch.due = self._clock.now() + watch.edit_interval
             log.info("the preview of turn %s waits: %s", watch.turn.id, exc)
 
-    def _render(self, watch: _TurnPreview) -> tuple[str, bool]:
+    def _render(self, watch: _TurnPreview) -> tuple[RenderedPart | None, bool]:
         """What the preview is to show, and whether that is all there is: of a long text it shows the first part."""
         text = watch.said.text
         if not text:
             passed = self._clock.now() - watch.began
             if passed < SILENCE_LIMIT:
-                return "", True
+                return None, True
             text = deliveries.format_progress(watch.said.tool, int(passed.total_seconds() // 60))
         found = delivery_parts.split_text(watch.adapter, text)
-        return (found[0], len(found) == 1) if found else ("", True)
+        return (found[0], len(found) == 1) if found else (None, True)
 
-    async def _send(self, watch: _TurnPreview, text: str) -> None:
+    async def _send(self, watch: _TurnPreview, text: RenderedPart) -> None:
         """Send the preview, or edit the one that is there."""
         self._sending += 1
         try:
@@ -227,7 +227,7 @@ class Previews:
             self._sending -= 1
             self._more.signal()
 
-    async def _attempt(self, watch: _TurnPreview, text: str) -> None:
+    async def _attempt(self, watch: _TurnPreview, text: RenderedPart) -> None:
         begun = await self._write(partial(self._reserve_chat, watch=watch))
         watch.due = self._clock.now() + watch.edit_interval
         if not isinstance(begun, Preview):
@@ -240,7 +240,7 @@ class Previews:
         try:
             receipt = await plugins.send_part(watch.adapter, _build_part(begun, text), PREVIEW_TIMEOUT)
             # Sent once more under its key, it still shows what it showed the first time.
-            watch.shown = text if begun.receipt or not begun.revision else ""
+            watch.shown = text if begun.receipt or not begun.revision else None
         except SendError as exc:
             error = exc
         await self._write(
@@ -334,13 +334,14 @@ def _shows_activity(adapter: Adapter) -> bool:
     return able.typing or able.reactions
 
 
-def _build_part(preview: Preview, text: str) -> OutgoingPart:
+def _build_part(preview: Preview, rendered: RenderedPart) -> OutgoingPart:
     key = f"{preview.key}.{preview.revision}" if preview.receipt else preview.key
     return OutgoingPart(
         delivery=DeliveryId(preview.key),
-        part=0,
+        number=0,
         key=key,
         target=preview.target,
-        text=text,
+        text=rendered.text,
+        markup=rendered.markup,
         edits=preview.receipt,
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, NotSent, Unavailable
-from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart
+from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart, RenderedPart
 from keryx.secrets import Secret
 
 ENTRY_POINT_GROUP = "keryx.adapters"
@@ -70,18 +70,18 @@ class BrokenAdapter:
     # Rules of access are kept as they are written: nobody knows what the platform has.
     capabilities = Capabilities(roles=("*",), threads=True)
 
-    def __init__(self, platform: str, told: str) -> None:
+    def __init__(self, platform: str, reason: str) -> None:
         self.platform = platform
-        self._reason = told
+        self._reason = reason
 
-    async def listen(self, door: AdapterContext) -> None:
+    async def listen(self, context: AdapterContext) -> None:
         raise Unavailable(self._reason)
 
     async def typing(self, target: Target) -> None:
         """Nothing is shown."""
 
-    def parts(self, text: str) -> Sequence[str]:
-        return [text]
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        return [RenderedPart(text)]
 
-    async def send(self, parcel: OutgoingPart) -> str:
+    async def send(self, part: OutgoingPart) -> str:
         raise NotSent(self._reason)

@@ -8,7 +8,7 @@ from pathlib import Path
 from keryx.core import ids
 from keryx.core.deliveries import LOCAL, REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import NotSent
-from keryx.core.ports.adapter import AdapterContext, Capabilities, LinkState, OutgoingPart
+from keryx.core.ports.adapter import AdapterContext, Capabilities, LinkState, OutgoingPart, RenderedPart
 
 
 class LocalAdapter:
@@ -20,29 +20,29 @@ class LocalAdapter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def listen(self, door: AdapterContext) -> None:
+    async def listen(self, context: AdapterContext) -> None:
         """Nothing comes in from files."""
-        door.report(LinkState.CONNECTED)
+        context.report(LinkState.CONNECTED)
         await asyncio.Event().wait()
 
     async def typing(self, target: Target) -> None:
         """A folder shows nothing of the kind."""
 
-    def parts(self, text: str) -> Sequence[str]:
-        return [text]
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        return [RenderedPart(text)]
 
-    async def send(self, parcel: OutgoingPart) -> str:
+    async def send(self, part: OutgoingPart) -> str:
         """Write `<folder>/<chat>/<delivery>.md`, or the attachment beside it, whole or not at all; gives the path
         within the folder."""
-        return await asyncio.to_thread(self._write, parcel)
+        return await asyncio.to_thread(self._write, part)
 
-    def _write(self, parcel: OutgoingPart) -> str:
-        path = self._folder / _safe_name(parcel.target.chat, "answers") / _build_file_name(parcel)
+    def _write(self, part: OutgoingPart) -> str:
+        path = self._folder / _safe_name(part.target.chat, "answers") / _build_file_name(part)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_name(f"{path.name}.part")
             with draft.open("wb") as file:
-                file.write(_build_content(parcel))
+                file.write(_build_content(part))
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
@@ -51,16 +51,16 @@ class LocalAdapter:
         return str(path.relative_to(self._folder))
 
 
-def _build_file_name(parcel: OutgoingPart) -> str:
-    if parcel.attachment is None:
-        return f"{parcel.delivery}.md"
-    return f"{parcel.delivery}.{parcel.part}.{_safe_name(parcel.attachment.name, 'file')[-100:]}"
+def _build_file_name(part: OutgoingPart) -> str:
+    if part.attachment is None:
+        return f"{part.delivery}.md"
+    return f"{part.delivery}.{part.number}.{_safe_name(part.attachment.name, 'file')[-100:]}"
 
 
-def _build_content(parcel: OutgoingPart) -> bytes:
-    if parcel.attachment is not None:
-        return parcel.attachment.body
-    return ((REPEAT_MARK if parcel.again else "") + parcel.text).encode("utf-8", "surrogatepass")
+def _build_content(part: OutgoingPart) -> bytes:
+    if part.attachment is not None:
+        return part.attachment.body
+    return ((REPEAT_MARK if part.again else "") + part.text).encode("utf-8", "surrogatepass")
 
 
 def _safe_name(text: str, default: str) -> str:

@@ -25,6 +25,7 @@ from keryx.core.ports.adapter import (
     InboundMessage,
     LinkState,
     OutgoingPart,
+    RenderedPart,
     Webhook,
     WebhookRequest,
     WebhookResponse,
@@ -133,17 +134,17 @@ def parse(event: str, said: WebhookMessage) -> InboundMessage:
     )
 
 
-def build_body(parcel: OutgoingPart) -> bytes:
+def build_body(part: OutgoingPart) -> bytes:
     """A part of an answer as it is posted. The mark of a possible repetition is for people, `again` for programs."""
-    target = parcel.target
+    target = part.target
     told: dict[str, Any] = {
         "chat": target.chat,
         "thread": target.thread,
         "reply_to": target.reply_to,
-        "text": (REPEAT_MARK if parcel.again else "") + parcel.text,
-        "again": parcel.again,
-        "delivery": parcel.delivery,
-        "part": parcel.part,
+        "text": (REPEAT_MARK if part.again else "") + part.text,
+        "again": part.again,
+        "delivery": part.delivery,
+        "part": part.number,
     }
     return json.dumps(told).encode()
 
@@ -183,11 +184,11 @@ class WebhookAdapter:
             roles=("*",),
         )
 
-    async def listen(self, door: AdapterContext) -> None:
+    async def listen(self, context: AdapterContext) -> None:
         """Runs until it is cancelled. A polled platform loops here: ask, hand each event to `door.receive`, and ask
         for the next only when that has returned. This one is posted to, so it only opens the door for its hook."""
-        self._context = door
-        door.report(LinkState.CONNECTED)
+        self._context = context
+        context.report(LinkState.CONNECTED)
         try:
             await asyncio.Event().wait()
         finally:
@@ -201,22 +202,22 @@ class WebhookAdapter:
     async def typing(self, target: Target) -> None:
         """Nothing is shown on this platform."""
 
-    def parts(self, text: str) -> Sequence[str]:
-        """The answer as pieces that `send` takes; here it is Markdown in one piece. See `render` for cutting it."""
-        return [text] if text.strip() else []
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        """Return the answer as Markdown in one part. `keryx.markdown` renders and splits for other platforms."""
+        return [RenderedPart(text)] if text.strip() else []
 
-    async def send(self, parcel: OutgoingPart) -> str:
+    async def send(self, part: OutgoingPart) -> str:
         """Post one part; gives the id that the receiver names, else ours.
 
         The kind of an error decides what happens next, so be exact: `NotSent` if it surely never arrived,
         `Uncertain` if nobody knows, `Throttled` to wait, `Refused` if it will never be taken."""
-        raw = build_body(parcel)
+        raw = build_body(part)
         at = str(int(self._now()))
         headers = {
             "content-type": "application/json",
-            "webhook-id": parcel.key,
+            "webhook-id": part.key,
             "webhook-timestamp": at,
-            "webhook-signature": sign(self._secrets[0], parcel.key, at, raw),
+            "webhook-signature": sign(self._secrets[0], part.key, at, raw),
         }
         try:
             async with self._clients.acquire() as client:
@@ -225,7 +226,7 @@ class WebhookAdapter:
             raise NotSent(f"the receiver of webhooks cannot be reached ({type(exc).__name__})") from None
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Uncertain(f"the receiver of webhooks did not answer ({type(exc).__name__})") from None
-        return _read_receipt(answer) or parcel.key
+        return _read_receipt(answer) or part.key
 
     async def _handle_post(self, request: WebhookRequest) -> WebhookResponse:
         """Answer one post: 401 if it is not signed by us, 400 if it cannot be read, 503 if it should come again, and

@@ -11,9 +11,17 @@ import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import Invalid, KeryxError, MessageGone, NotSent, Refused
-from keryx.core.ports.adapter import Adapter, AdapterContext, Capabilities, LengthUnit, OutgoingPart
+from keryx.core.ports.adapter import (
+    Adapter,
+    AdapterContext,
+    Capabilities,
+    LengthUnit,
+    OutgoingPart,
+    RenderedPart,
+)
 from keryx.core.source import Source
-from keryx.markdown import matrix_html, split
+from keryx.markdown import matrix_html
+from keryx.markdown.matrix_html import MatrixText
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.matrix import messages
@@ -99,9 +107,9 @@ class MatrixAdapter:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._server.close()
 
-    async def listen(self, door: AdapterContext) -> None:
+    async def listen(self, context: AdapterContext) -> None:
         listener = SyncLoop(
-            self._server, self.account, door, limit=self._max_download_bytes, sleep=self._sleep
+            self._server, self.account, context, limit=self._max_download_bytes, sleep=self._sleep
         )
         try:
             await listener.run()
@@ -109,26 +117,26 @@ class MatrixAdapter:
             await self.close()
             raise
 
-    def parts(self, text: str) -> Sequence[str]:
-        return [split.pack_part(piece) for piece in matrix_html.render_parts(text)]
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        return [RenderedPart(part.body, part) for part in matrix_html.render_parts(text)]
 
     async def typing(self, target: Target) -> None:
         await self._server.set_typing(target.chat, self.account, seconds=_TYPING_SECONDS)
         self._typing_rooms.add(target.chat)
 
-    async def send(self, parcel: OutgoingPart) -> str:
+    async def send(self, part: OutgoingPart) -> str:
         """Send once per key; an edit once per key and text. Gives the id of the event, of an edit the id of the first."""
-        message = await self._build_message(parcel)
-        room = parcel.target.chat
-        if parcel.edits:
-            await self._check_exists(room, parcel.edits)
+        message = await self._build_message(part)
+        room = part.target.chat
+        if part.edits:
+            await self._check_exists(room, part.edits)
             await self._server.send(
-                room, _build_edit_id(parcel, message), messages.build_edit(message, parcel.edits)
+                room, _build_edit_id(part, message), messages.build_edit(message, part.edits)
             )
-            return parcel.edits
-        placed = messages.add_relation(message, parcel.target, first=parcel.part == 0)
+            return part.edits
+        placed = messages.add_relation(message, part.target, first=part.number == 0)
         try:
-            sent = await self._server.send(room, parcel.key, placed)
+            sent = await self._server.send(room, part.key, placed)
         except MessageGone as exc:
             raise Refused("the thread to answer in is not there") from exc
         await self._stop_typing(room)
@@ -143,14 +151,13 @@ class MatrixAdapter:
         powers = await self._server.find_state(room, POWER_LEVELS, PowerLevels)
         return find_roles(user, powers, await self._server.find_creation(room))
 
-    async def _build_message(self, parcel: OutgoingPart) -> dict[str, Any]:
-        if parcel.attachment is None:
-            return messages.build_text(
-                split.unpack_part(parcel.text, matrix_html.MatrixText), again=parcel.again
-            )
-        given = parcel.attachment
+    async def _build_message(self, part: OutgoingPart) -> dict[str, Any]:
+        if part.attachment is None:
+            markup = part.markup if isinstance(part.markup, MatrixText) else None
+            return messages.build_text(markup or matrix_html.render_plain(part.text), again=part.again)
+        given = part.attachment
         mxc = await self._server.upload(given.name, given.mime, given.body)
-        return messages.build_file(given, mxc, again=parcel.again)
+        return messages.build_file(given, mxc, again=part.again)
 
     async def _check_exists(self, room: str, event: str) -> None:
         """A homeserver takes edits of deleted messages, and shows them to nobody."""
@@ -172,7 +179,7 @@ class MatrixAdapter:
             log.info("cannot stop typing in %s: %s", room, exc)
 
 
-def _build_edit_id(parcel: OutgoingPart, message: Mapping[str, Any]) -> str:
+def _build_edit_id(part: OutgoingPart, message: Mapping[str, Any]) -> str:
     """The transaction of an edit: the same for the same text under the same key."""
     digest = hashlib.sha256(msgspec.json.encode(message)).hexdigest()[:16]
-    return f"{parcel.key}.edit.{digest}"
+    return f"{part.key}.edit.{digest}"

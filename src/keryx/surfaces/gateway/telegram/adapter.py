@@ -20,6 +20,7 @@ from keryx.core.ports.adapter import (
     Capabilities,
     LengthUnit,
     OutgoingPart,
+    RenderedPart,
     Webhook,
     WebhookRequest,
     WebhookResponse,
@@ -150,15 +151,15 @@ class TelegramAdapter:
             return None
         return Webhook(path=PLATFORM, handle=self._handle_post)
 
-    async def listen(self, door: AdapterContext) -> None:
-        line = RetryingApi(self._api, door, self._sleep)
+    async def listen(self, context: AdapterContext) -> None:
+        line = RetryingApi(self._api, context, self._sleep)
         try:
-            me = await self._start(line, door)
-            self._receiver = UpdateReceiver(self._api, door, me)
+            me = await self._start(line, context)
+            self._receiver = UpdateReceiver(self._api, context, me)
             if self._settings.mode is UpdateMode.WEBHOOK:
                 await self._run_webhook(line)
             else:
-                await self._poll(line, door, self._receiver)
+                await self._poll(line, context, self._receiver)
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -172,14 +173,14 @@ class TelegramAdapter:
     async def typing(self, target: Target) -> None:
         await sender.send_typing(self._api, target)
 
-    def parts(self, text: str) -> Sequence[str]:
+    def parts(self, text: str) -> Sequence[RenderedPart]:
         return sender.render_parts(text)
 
-    async def send(self, parcel: OutgoingPart) -> str:
+    async def send(self, part: OutgoingPart) -> str:
         try:
-            return await sender.send(self._api, parcel)
+            return await sender.send(self._api, part)
         except Throttled as exc:
-            raise self._flood_detector.classify(exc, parcel.target.chat) from None
+            raise self._flood_detector.classify(exc, part.target.chat) from None
 
     async def roles(self, source: Source) -> Sequence[str]:
         """Who runs a group or channel. What speaks as the chat itself is one of its administrators."""
@@ -195,7 +196,7 @@ class TelegramAdapter:
             raise Unavailable(str(exc)) from None
         return parse_roles(found)
 
-    async def _start(self, line: RetryingApi, door: AdapterContext) -> BotIdentity:
+    async def _start(self, line: RetryingApi, context: AdapterContext) -> BotIdentity:
         """Learn who we are, and show the commands in Telegram's menu."""
         try:
             bot = msgspec.convert(await line.call("getMe"), TelegramUser)
@@ -203,18 +204,18 @@ class TelegramAdapter:
             raise Forbidden(BAD_TOKEN) from None
         menu = [
             {"command": item.name.replace("-", "_"), "description": item.help[:_MAX_HELP_LENGTH]}
-            for item in door.menu[:_MAX_COMMANDS]
+            for item in context.menu[:_MAX_COMMANDS]
         ]
         try:
             await line.call("setMyCommands", commands=menu)
         except TelegramApiError as exc:
             log.warning("the menu of commands is not shown: %s", exc)
-        names = frozenset(item.name for item in door.menu) | {"start"}
+        names = frozenset(item.name for item in context.menu) | {"start"}
         return BotIdentity(id=bot.id, username=bot.username, commands=names)
 
-    async def _poll(self, line: RetryingApi, door: AdapterContext, intake: UpdateReceiver) -> None:
+    async def _poll(self, line: RetryingApi, context: AdapterContext, intake: UpdateReceiver) -> None:
         await self._drop_own_webhook(line)
-        offset = int(door.cursor) if door.cursor else None
+        offset = int(context.cursor) if context.cursor else None
         while True:
             batch = await line.call(
                 "getUpdates",

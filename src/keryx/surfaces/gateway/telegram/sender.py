@@ -9,9 +9,9 @@ import msgspec
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import MessageGone, NotSent, Refused, SendError, Throttled, Uncertain
 from keryx.core.media import Attachment
-from keryx.core.ports.adapter import OutgoingPart
+from keryx.core.ports.adapter import OutgoingPart, RenderedPart
 from keryx.core.questions import Button
-from keryx.markdown import split, telegram_entities
+from keryx.markdown import telegram_entities
 from keryx.markdown.split import LengthLimit, TextUnit
 from keryx.markdown.telegram_entities import TelegramEntity, TelegramText
 from keryx.surfaces.gateway.telegram.bot_api import (
@@ -45,14 +45,14 @@ _REFUSAL_REASONS = (
 )
 
 
-def render_parts(markdown: str) -> Sequence[str]:
-    return [split.pack_part(one) for one in telegram_entities.render_parts(markdown, LIMIT)]
+def render_parts(markdown: str) -> Sequence[RenderedPart]:
+    return [RenderedPart(part.text, part) for part in telegram_entities.render_parts(markdown, LIMIT)]
 
 
-async def send(api: TelegramApi, parcel: OutgoingPart) -> str:
-    """Send one parcel; gives the id of the message. Raises the errors that an adapter may."""
+async def send(api: TelegramApi, part: OutgoingPart) -> str:
+    """Send one part and return the id of the message. Raise the errors that an adapter may."""
     try:
-        return await _send_following_migration(api, parcel)
+        return await _send_following_migration(api, part)
     except TelegramApiError as exc:
         raise translate_error(exc) from None
 
@@ -82,84 +82,86 @@ def translate_error(error: TelegramApiError) -> SendError:
     return Refused(f"Telegram refuses: {why}")
 
 
-async def _send_following_migration(api: TelegramApi, parcel: OutgoingPart) -> str:
+async def _send_following_migration(api: TelegramApi, part: OutgoingPart) -> str:
     """Send to the chat, or to the one that it has become; a group that moved takes nothing under its old id."""
     try:
-        return await _send_part(api, parcel)
+        return await _send_part(api, part)
     except TelegramApiError as exc:
         if not exc.moved_to:
             raise
-        moved = msgspec.structs.replace(parcel.target, chat=exc.moved_to, reply_to="")
-    return await _send_part(api, msgspec.structs.replace(parcel, target=moved))
+        moved = msgspec.structs.replace(part.target, chat=exc.moved_to, reply_to="")
+    return await _send_part(api, msgspec.structs.replace(part, target=moved))
 
 
-async def _send_part(api: TelegramApi, parcel: OutgoingPart) -> str:
+async def _send_part(api: TelegramApi, part: OutgoingPart) -> str:
     try:
-        if parcel.attachment is not None:
-            return await _send_file(api, parcel, parcel.attachment)
-        return await _send_text(api, parcel, split.unpack_part(parcel.text, TelegramText))
+        if part.attachment is not None:
+            return await _send_file(api, part, part.attachment)
+        markup = part.markup
+        shown = markup if isinstance(markup, TelegramText) else TelegramText(part.text, (), part.text)
+        return await _send_text(api, part, shown)
     except TelegramUnreachable as exc:
         raise NotSent(str(exc)) from None
     except TelegramNoResponse as exc:
         raise Uncertain(str(exc)) from None
 
 
-async def _send_text(api: TelegramApi, parcel: OutgoingPart, shown: TelegramText) -> str:
+async def _send_text(api: TelegramApi, part: OutgoingPart, shown: TelegramText) -> str:
     """Send a text, and where Telegram does not take its buttons without them: it says itself how to answer."""
     try:
-        return await _send_formatted(api, parcel, shown)
+        return await _send_formatted(api, part, shown)
     except TelegramApiError as exc:
         if (
-            not parcel.buttons
+            not part.buttons
             or exc.code != 400
             or not _description_contains(exc, "button", "keyboard", "markup")
         ):
             raise
-        return await _send_formatted(api, msgspec.structs.replace(parcel, buttons=()), shown)
+        return await _send_formatted(api, msgspec.structs.replace(part, buttons=()), shown)
 
 
-async def _send_formatted(api: TelegramApi, parcel: OutgoingPart, shown: TelegramText) -> str:
-    mark = REPEAT_MARK if parcel.again else ""
+async def _send_formatted(api: TelegramApi, part: OutgoingPart, shown: TelegramText) -> str:
+    mark = REPEAT_MARK if part.again else ""
     try:
-        return await _send_or_edit(api, parcel, mark + shown.text, _shift_entities(shown.entities, len(mark)))
+        return await _send_or_edit(api, part, mark + shown.text, _shift_entities(shown.entities, len(mark)))
     except TelegramApiError as exc:
         if not shown.entities or not _is_formatting_error(exc):
             raise
-        return await _send_or_edit(api, parcel, mark + shown.plain, [])
+        return await _send_or_edit(api, part, mark + shown.plain, [])
 
 
 async def _send_or_edit(
-    api: TelegramApi, parcel: OutgoingPart, text: str, entities: list[dict[str, Any]]
+    api: TelegramApi, part: OutgoingPart, text: str, entities: list[dict[str, Any]]
 ) -> str:
     # Without entities of ours Telegram would find its own, which changes no text.
     body: dict[str, Any] = {
         "text": text,
         "entities": entities,
-        "reply_markup": _build_keyboard(parcel.buttons),
+        "reply_markup": _build_keyboard(part.buttons),
     }
-    if not parcel.edits:
+    if not part.edits:
         found = await api.call(
-            "sendMessage", **_build_chat_params(parcel.target), **_build_reply_params(parcel), **body
+            "sendMessage", **_build_chat_params(part.target), **_build_reply_params(part), **body
         )
         return _read_message_id(found)
     try:
         await api.call(
-            "editMessageText", chat_id=parcel.target.chat, message_id=_parse_number(parcel.edits), **body
+            "editMessageText", chat_id=part.target.chat, message_id=_parse_number(part.edits), **body
         )
     except TelegramApiError as exc:
         if "message is not modified" not in exc.description.lower():
             raise
-    return parcel.edits
+    return part.edits
 
 
-async def _send_file(api: TelegramApi, parcel: OutgoingPart, attachment: Attachment) -> str:
+async def _send_file(api: TelegramApi, part: OutgoingPart, attachment: Attachment) -> str:
     if len(attachment.body) > _MAX_UPLOAD_BYTES:
         raise Refused(f"{attachment.name} is larger than the 50 MB that Telegram takes from a bot")
     method, field = _choose_method(attachment)
     place = {
-        **_build_chat_params(parcel.target),
-        **_build_reply_params(parcel),
-        "caption": REPEAT_MARK.strip() if parcel.again else None,
+        **_build_chat_params(part.target),
+        **_build_reply_params(part),
+        "caption": REPEAT_MARK.strip() if part.again else None,
     }
     try:
         found = await api.upload(method, field, attachment, **place)
@@ -190,10 +192,10 @@ def _build_chat_params(target: Target) -> dict[str, Any]:
     }
 
 
-def _build_reply_params(parcel: OutgoingPart) -> dict[str, Any]:
+def _build_reply_params(part: OutgoingPart) -> dict[str, Any]:
     """In a group the first part shows what it answers; a direct chat needs no such help."""
-    target = parcel.target
-    if parcel.part or not target.reply_to or not target.chat.startswith("-"):
+    target = part.target
+    if part.number or not target.reply_to or not target.chat.startswith("-"):
         return {}
     return {
         "reply_parameters": {
