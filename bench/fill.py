@@ -11,9 +11,10 @@ from bench.copies import Sample, Value
 from keryx.core import ids, lanes
 from keryx.core.clock import to_micros
 from keryx.core.deliveries import Target
-from keryx.core.ids import DEFAULT_PROFILE, DeliveryId, LaneKey, PrincipalId, SessionId, TurnId
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, DeliveryId, LaneKey, PrincipalId, SessionId, TurnId
 from keryx.core.messages import Role, text_parts
 from keryx.core.ports.adapter import Receipt
+from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.store import deliveries, inbox, messages, people, sessions, turns
@@ -180,14 +181,11 @@ def turn(tx: Transaction, session: SessionId, n: int) -> TurnId:
     seq = messages.append(
         at_time(tx, now), session, Role.USER, text_parts(_SAID), turn=made, surface=PLATFORM
     )
-    person = f"person-{n}"
     turns.enqueue(
         at_time(tx, now),
-        session,
+        sessions.get(tx, session),
         id=made,
-        profile=DEFAULT_PROFILE,
-        owner=person,
-        asker=person,
+        asker=f"person-{n}",
         surface=PLATFORM,
         input_seq=seq,
         mode=BusyMode.QUEUE,
@@ -198,7 +196,7 @@ def turn(tx: Transaction, session: SessionId, n: int) -> TurnId:
 
 def delivery(tx: Transaction, n: int) -> DeliveryId:
     """One delivery that waits for a chat."""
-    return deliveries.enqueue(at_time(tx, at(n)), target(n), _SAID, profile=DEFAULT_PROFILE, owner="operator")
+    return deliveries.enqueue(at_time(tx, at(n)), target(n), _SAID, of=Viewer(DEFAULT_PROFILE, OPERATOR))
 
 
 async def _in_units(

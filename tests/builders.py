@@ -17,7 +17,7 @@ from keryx.core.messages import Message, Role, text_parts
 from keryx.core.schedules import IntervalRule, Schedule
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.turns import BusyMode, Turn
-from keryx.store import deliveries, jobs, messages, sessions, turns
+from keryx.store import changes, deliveries, jobs, messages, sessions, turns
 from keryx.store.db.database import Database, Transaction
 from keryx.testing import START_TIME
 
@@ -140,9 +140,7 @@ def a_turn(
     seq = messages.append(at_time(tx, at), session.id, Role.USER, text_parts(text), turn=turn)
     turns.enqueue(
         at_time(tx, at),
-        session.id,
-        profile=session.profile,
-        owner=session.owner,
+        session,
         asker=asker,
         surface=session.surface,
         input_seq=seq,
@@ -197,10 +195,7 @@ def a_delivery(
         at_time(tx, at),
         target,
         text,
-        profile=session.profile,
-        owner=session.owner,
-        session=session.id,
-        turn=turn,
+        of=changes.Scope(session.profile, session.owner, session.id, turn),
     )
     return deliveries.get(tx, made)
 

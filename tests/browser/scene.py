@@ -15,6 +15,7 @@ from keryx.core.turns import BusyMode, Turn, TurnState
 from keryx.core.usage import Usage
 from keryx.store import deliveries, epochs, messages, people, projects, sessions, usage
 from keryx.store import lanes as lane_store
+from keryx.store.changes import Scope
 from keryx.store.db.database import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 
@@ -94,9 +95,7 @@ def _write(tx: Transaction) -> SessionId:
         at_time(tx, now),
         Target("telegram", "bot", "9"),
         "It is in `runner.py` now.",
-        profile=DEFAULT_PROFILE,
-        owner=OPERATOR,
-        session=shown,
+        of=Scope(DEFAULT_PROFILE, OPERATOR, shown),
     )
     return shown
 

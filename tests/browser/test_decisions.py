@@ -14,6 +14,7 @@ from tests.faults.node import Node
 
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, WorkerId
+from keryx.core.sessions import Viewer
 from keryx.store import deliveries
 from keryx.store.db.database import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
@@ -46,7 +47,7 @@ async def refused(path: Path, *texts: str) -> None:
     def work(tx: Transaction) -> None:
         for chat, text in enumerate(texts):
             target = Target(PLATFORM, "", str(chat))
-            deliveries.enqueue(at_time(tx, now), target, text, profile=DEFAULT_PROFILE, owner=OPERATOR)
+            deliveries.enqueue(at_time(tx, now), target, text, of=Viewer(DEFAULT_PROFILE, OPERATOR))
         claimed = deliveries.claim(
             at_time(tx, now),
             most=len(texts),

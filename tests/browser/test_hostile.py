@@ -20,6 +20,7 @@ from keryx.engine.units import jobs
 from keryx.engine.units.jobs import JobOrigin, JobRequest
 from keryx.store import deliveries, messages, people, projects, sessions
 from keryx.store import lanes as lane_store
+from keryx.store.changes import Scope
 from keryx.store.db.database import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 
@@ -149,9 +150,7 @@ def _write(tx: Transaction) -> SessionId:
             at_time(tx, at),
             Target("telegram", "bot", bad),
             bad,
-            profile=DEFAULT_PROFILE,
-            owner=owner,
-            session=made,
+            of=Scope(DEFAULT_PROFILE, owner, made),
         )
         wanted = JobRequest(schedule="@daily", prompt=bad, name=f"{n} {bad}", to="origin")
         if bad.strip():

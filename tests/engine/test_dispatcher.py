@@ -13,6 +13,7 @@ from keryx.core.deliveries import REPEAT_MARK, Delivery, DeliveryState, DoubtPol
 from keryx.core.errors import Conflict, NotSent, Refused, SendError, Throttled, Uncertain
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, DeliveryId
 from keryx.core.ports.adapter import Capabilities, OutgoingPart
+from keryx.core.sessions import Viewer
 from keryx.engine.policy import Policy
 from keryx.engine.units import send_outcomes
 from keryx.store import deliveries, platforms
@@ -30,8 +31,7 @@ def post(tx: Transaction, *texts: str, chat: str = "1", platform: str = FAKE) ->
             at_time(tx, START_TIME),
             Target(platform, chat=chat),
             text,
-            profile=DEFAULT_PROFILE,
-            owner=OPERATOR,
+            of=Viewer(DEFAULT_PROFILE, OPERATOR),
         )
         for text in texts
     ]

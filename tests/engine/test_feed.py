@@ -128,15 +128,7 @@ async def test_a_follower_that_is_slow_misses_nothing(world: World) -> None:
 
     def busy(tx: database.Transaction) -> None:
         for n in range(2_500):
-            changes.note(
-                tx,
-                ChangeKind.SESSION,
-                str(n),
-                profile="default",
-                owner="ann",
-                at=world.clock.now(),
-                note="busy",
-            )
+            changes.note(tx, ChangeKind.SESSION, str(n), changes.Scope("default", "ann"), note="busy")
 
     await world.write(busy)
     await world.ask("last")

@@ -13,6 +13,7 @@ from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.ports.adapter import OutgoingPart
 from keryx.core.ports.agent import TextDelta
+from keryx.core.sessions import Viewer
 from keryx.core.turns import TurnState
 from keryx.store import deliveries
 from keryx.store.db.database import Database, Transaction, Work
@@ -131,7 +132,7 @@ async def test_a_delivery_that_ends_while_the_next_is_looked_for_lets_it_go(
     world = await begin(adapters=[adapter], database=slow)
 
     def post(tx: Transaction, text: str) -> None:
-        deliveries.enqueue(tx, Target(FAKE, chat="1"), text, profile=DEFAULT_PROFILE, owner=OPERATOR)
+        deliveries.enqueue(tx, Target(FAKE, chat="1"), text, of=Viewer(DEFAULT_PROFILE, OPERATOR))
 
     await world.write(post, "a")
     async with asyncio.timeout(SECONDS):

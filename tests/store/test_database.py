@@ -201,9 +201,7 @@ async def test_a_wake_up_before_the_wait_is_not_missed(database: Database) -> No
 
 async def test_a_failed_unit_wakes_nobody(database: Database) -> None:
     def fail(tx: Transaction) -> None:
-        changes_store.note(
-            tx, changes.ChangeKind.LANE, "x", profile=DEFAULT_PROFILE, owner=ANN, at=START_TIME
-        )
+        changes_store.note(tx, changes.ChangeKind.LANE, "x", changes_store.Scope(DEFAULT_PROFILE, ANN))
         raise ValueError
 
     seen = await quiet(database)

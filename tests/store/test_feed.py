@@ -3,7 +3,7 @@ from typing import cast
 
 import psycopg
 import pytest
-from tests.builders import ANN, Store, a_message, a_session, after
+from tests.builders import ANN, Store, a_message, a_session, after, at_time
 
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid
@@ -15,7 +15,9 @@ from keryx.testing import START_TIME
 
 
 def note(tx: Transaction, subject: str, *, seconds: float = 0) -> None:
-    changes.note(tx, ChangeKind.SESSION, subject, profile=DEFAULT_PROFILE, owner=ANN, at=after(seconds))
+    changes.note(
+        at_time(tx, after(seconds)), ChangeKind.SESSION, subject, changes.Scope(DEFAULT_PROFILE, ANN)
+    )
 
 
 def subjects(found: list[Change]) -> list[str]:

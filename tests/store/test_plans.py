@@ -134,6 +134,8 @@ class Recorder:
         self.engine = tx.engine
         self.for_update = tx.for_update
         self.skip_locked = tx.skip_locked
+        self.in_ids = tx.in_ids
+        self.in_names = tx.in_names
         self.noted = False
         self.now = tx.now
         self.plan: list[str] = []

@@ -111,9 +111,7 @@ def rename_grant(tx: Transaction, *, profile: ProfileId, platform: str, old: str
 
 def note_change(tx: Transaction, profile: ProfileId, platform: str, person: str, what: str) -> None:
     """Tell followers that who may talk has changed."""
-    changes.note(
-        tx, ChangeKind.ACCESS, f"{platform}:{person}", profile=profile, owner=OPERATOR, at=tx.now, note=what
-    )
+    changes.note(tx, ChangeKind.ACCESS, f"{platform}:{person}", changes.Scope(profile, OPERATOR), note=what)
 
 
 def _grant_key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:

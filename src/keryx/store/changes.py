@@ -1,30 +1,66 @@
 """Entries of the change feed, written in the transaction that they describe, and the trimming of old ones."""
 
 from datetime import datetime
+from typing import NamedTuple, TypeAlias
 
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
+from keryx.core.deliveries import Delivery
 from keryx.core.ids import Cursor
+from keryx.core.jobs import Job
+from keryx.core.lanes import Lane
+from keryx.core.questions import AskedQuestion
+from keryx.core.sessions import Project, Session, Viewer
+from keryx.core.turns import Turn
 from keryx.store import inbox
 from keryx.store.db.database import Engine, Transaction
 
 TRIM_CURSOR = "feed:trimmed"
 
 
+class Scope(NamedTuple):
+    """The owner, session and turn that a row belongs to: they decide who sees it."""
+
+    profile: str
+    owner: str
+    session: str | None = None
+    turn: str | None = None
+
+
+Scoped: TypeAlias = Scope | Viewer | Session | Turn | Delivery | AskedQuestion | Lane | Job | Project
+
+
+def get_scope(row: Scoped) -> Scope:
+    """Return the scope of a row. That of a viewer is the person, without a session."""
+    match row:
+        case Scope():
+            return row
+        case Turn():
+            return Scope(row.profile, row.owner, row.session, row.id)
+        case Session():
+            return Scope(row.profile, row.owner, row.id)
+        case Delivery() | AskedQuestion():
+            return Scope(row.profile, row.owner, row.session, row.turn)
+        case Lane():
+            return Scope(row.profile, row.owner, row.session)
+        case Job() | Project():
+            return Scope(row.profile, row.owner)
+        case Viewer():
+            return Scope(row.profile, row.principal)
+
+
 def note(
     tx: Transaction,
     kind: ChangeKind,
     subject: str,
+    row: Scoped,
     *,
-    profile: str,
-    owner: str,
-    at: datetime,
-    session: str | None = None,
-    turn: str | None = None,
     n: int | None = None,
     note: str = "",
 ) -> None:
-    """Add one entry to the feed, as part of the change that it tells of."""
+    """Add an entry to the feed in the transaction of the change. `subject` is the id of what changed; profile, owner,
+    session and turn come from `row`."""
+    scope = get_scope(row)
     tx.noted = True
     tx.run(
         """
@@ -32,13 +68,13 @@ def note(
         values (:at, :kind, :profile, :owner, :subject, :session, :turn, :n, :note)
         """,
         {
-            "at": to_micros(at),
+            "at": to_micros(tx.now),
             "kind": kind.value,
-            "profile": profile,
-            "owner": owner,
+            "profile": scope.profile,
+            "owner": scope.owner,
             "subject": subject,
-            "session": session,
-            "turn": turn,
+            "session": scope.session,
+            "turn": scope.turn,
             "n": n,
             "note": note,
         },

@@ -15,7 +15,7 @@ from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import changes
-from keryx.store.db.database import IN_NAMES, Params, Row, Transaction, maybe_moment
+from keryx.store.db.database import Params, Row, Transaction, maybe_moment
 
 _COLUMNS = """
   d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
@@ -35,17 +35,15 @@ def enqueue(
     target: Target,
     text: str,
     *,
-    profile: str,
-    owner: str,
+    of: changes.Scoped,
     id: DeliveryId | None = None,
-    session: SessionId | None = None,
-    turn: TurnId | None = None,
     media: Sequence[Media] = (),
     secret: bool = False,
 ) -> DeliveryId:
-    """Write a delivery, behind everything that waits for the same target. The text of a `secret` one is
-    forgotten as soon as it has arrived or is given up."""
+    """Write a delivery behind everything that waits for the same target; return its id. It belongs to the owner,
+    session and turn of `of`. The text of a `secret` one is removed as soon as it is sent or given up."""
     delivery = id or DeliveryId(ids.new(tx.now))
+    scope = changes.get_scope(of)
     tx.run(
         """
         insert into deliveries
@@ -57,10 +55,7 @@ def enqueue(
         """,
         {
             "id": delivery,
-            "profile": profile,
-            "owner": owner,
-            "session": session,
-            "turn": turn,
+            **scope._asdict(),
             "target": codec.dumps(target),
             "target_key": target.key,
             "platform": ids.escape(target.platform),
@@ -71,17 +66,7 @@ def enqueue(
             "now": to_micros(tx.now),
         },
     )
-    changes.note(
-        tx,
-        ChangeKind.DELIVERY,
-        delivery,
-        profile=profile,
-        owner=owner,
-        at=tx.now,
-        session=session,
-        turn=turn,
-        note=format_note(DeliveryState.READY, target),
-    )
+    changes.note(tx, ChangeKind.DELIVERY, delivery, scope, note=format_note(DeliveryState.READY, target))
     return delivery
 
 
@@ -118,7 +103,7 @@ def list_for_session(tx: Transaction, session: SessionId, *, unfinished: bool = 
 
 def get_many(tx: Transaction, deliveries: Iterable[str]) -> list[Delivery]:
     """Those of these deliveries that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where d.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(deliveries))})
+    rows = tx.rows(f"{_SELECT} where d.id {tx.in_names}", {"names": json.dumps(list(deliveries))})
     return [_from_row(row) for row in rows]
 
 
@@ -248,17 +233,7 @@ def _update_leased(
 
 
 def _note_change(tx: Transaction, delivery: Delivery, state: DeliveryState) -> None:
-    changes.note(
-        tx,
-        ChangeKind.DELIVERY,
-        delivery.id,
-        profile=delivery.profile,
-        owner=delivery.owner,
-        at=tx.now,
-        session=delivery.session,
-        turn=delivery.turn,
-        note=format_note(state, delivery.target),
-    )
+    changes.note(tx, ChangeKind.DELIVERY, delivery.id, delivery, note=format_note(state, delivery.target))
 
 
 def _from_row(row: Row) -> Delivery:

@@ -183,7 +183,7 @@ def change_owner(tx: Transaction, job: Job, owner: PrincipalId) -> None:
 
 
 def note_change(tx: Transaction, job: Job, note: str) -> None:
-    changes.note(tx, ChangeKind.JOB, job.id, profile=job.profile, owner=job.owner, at=tx.now, note=note)
+    changes.note(tx, ChangeKind.JOB, job.id, job, note=note)
 
 
 def _match_id(jobs: Iterable[Job], wanted: str) -> list[Job]:

@@ -17,7 +17,7 @@ from keryx.core.lanes import Lane, LaneAddress, LaneMove
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.store import changes
-from keryx.store.db.database import IN_NAMES, Row, Transaction, maybe_micros, maybe_moment
+from keryx.store.db.database import Row, Transaction, maybe_micros, maybe_moment
 
 _SELECT = """
 select key, profile, owner, session, source, shared, suspended, created_at, active_at, expires_at, target, mirror,
@@ -90,7 +90,7 @@ def list_recent(
 
 def get_many(tx: Transaction, keys: Iterable[str]) -> list[Lane]:
     """Those of these lanes that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where key {IN_NAMES[tx.engine]}", {"names": json.dumps(list(keys))})
+    rows = tx.rows(f"{_SELECT} where key {tx.in_names}", {"names": json.dumps(list(keys))})
     return [_from_row(row) for row in rows]
 
 
@@ -167,17 +167,9 @@ def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str) ->
         "insert into lane_moves (lane, session, why, at) values (:lane, :session, :why, :at)",
         {"lane": lane.key, "session": session, "why": why, "at": to_micros(tx.now)},
     )
-    changes.note(
-        tx,
-        ChangeKind.LANE,
-        lane.key,
-        profile=lane.profile,
-        owner=lane.owner,
-        at=tx.now,
-        session=session,
-        note=why,
-    )
-    return msgspec.structs.replace(lane, session=session, suspended=False)
+    moved = msgspec.structs.replace(lane, session=session, suspended=False)
+    changes.note(tx, ChangeKind.LANE, lane.key, moved, note=why)
+    return moved
 
 
 def touch(
@@ -200,16 +192,7 @@ def set_expiry(tx: Transaction, lane: Lane, expires_at: datetime | None) -> None
 
 def set_suspended(tx: Transaction, lane: Lane, suspended: bool) -> None:
     tx.run("update lanes set suspended = :value where key = :key", {"key": lane.key, "value": int(suspended)})
-    changes.note(
-        tx,
-        ChangeKind.LANE,
-        lane.key,
-        profile=lane.profile,
-        owner=lane.owner,
-        at=tx.now,
-        session=lane.session,
-        note="suspended" if suspended else "freed",
-    )
+    changes.note(tx, ChangeKind.LANE, lane.key, lane, note="suspended" if suspended else "freed")
 
 
 def set_mirror(tx: Transaction, lane: Lane, mirror: bool) -> None:

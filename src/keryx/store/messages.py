@@ -118,18 +118,8 @@ def append(
         {**row, "plain": plain_flag(row)},
     )
     media.link(tx, session, parts, profile=profile, owner=owner)
-    changes.note(
-        tx,
-        ChangeKind.MESSAGE,
-        f"{session}.{seq}",
-        profile=profile,
-        owner=owner,
-        at=tx.now,
-        session=session,
-        turn=turn,
-        n=seq,
-        note="added",
-    )
+    scope = changes.Scope(profile, owner, session, turn)
+    changes.note(tx, ChangeKind.MESSAGE, f"{session}.{seq}", scope, n=seq, note="added")
     return int(seq)
 
 
@@ -346,16 +336,7 @@ def _update(
     )
     row = tx.row("select profile, owner from sessions where id = :id", {"id": message.session})
     assert row is not None
-    media.link(tx, message.session, linked, profile=row[0], owner=row[1])
-    changes.note(
-        tx,
-        ChangeKind.MESSAGE,
-        message.id,
-        profile=row[0],
-        owner=row[1],
-        at=tx.now,
-        session=message.session,
-        turn=message.turn,
-        n=message.seq,
-        note="edited",
-    )
+    profile, owner = row
+    media.link(tx, message.session, linked, profile=profile, owner=owner)
+    scope = changes.Scope(profile, owner, message.session, message.turn)
+    changes.note(tx, ChangeKind.MESSAGE, message.id, scope, n=message.seq, note="edited")

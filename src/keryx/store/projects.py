@@ -10,7 +10,7 @@ from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import ProjectId
 from keryx.core.sessions import Project, Viewer
 from keryx.store import changes
-from keryx.store.db.database import IN_NAMES, Row, Transaction
+from keryx.store.db.database import Row, Transaction
 
 _SELECT = """
 select p.id, p.profile, p.owner, p.name, p.colour, p.created_at,
@@ -63,7 +63,7 @@ def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
 
 def get_many(tx: Transaction, projects: Iterable[str]) -> list[Project]:
     """Those of these projects that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where p.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(projects))})
+    rows = tx.rows(f"{_SELECT} where p.id {tx.in_names}", {"names": json.dumps(list(projects))})
     return [_from_row(row) for row in rows]
 
 
@@ -112,9 +112,7 @@ def remove(tx: Transaction, viewer: Viewer, project: Project) -> None:
 
 
 def _note_change(tx: Transaction, viewer: Viewer, project: ProjectId, note: str) -> None:
-    changes.note(
-        tx, ChangeKind.PROJECT, project, profile=viewer.profile, owner=viewer.principal, at=tx.now, note=note
-    )
+    changes.note(tx, ChangeKind.PROJECT, project, viewer, note=note)
 
 
 def _from_row(row: Row) -> Project:

@@ -14,7 +14,7 @@ from keryx.core.questions import AskedQuestion, Consent, Question, QuestionState
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import changes, deliveries
-from keryx.store.db.database import IN_NAMES, Row, Transaction, maybe_moment
+from keryx.store.db.database import Row, Transaction, maybe_moment
 
 # A count, for with `exists` PostgreSQL would rather read all turns than look up a few.
 ORPHANED = """
@@ -132,7 +132,7 @@ def list_orphaned_overdue(tx: Transaction) -> list[AskedQuestion]:
 
 def get_many(tx: Transaction, questions: Iterable[str]) -> list[AskedQuestion]:
     """Those of these questions that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where q.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(questions))})
+    rows = tx.rows(f"{_SELECT} where q.id {tx.in_names}", {"names": json.dumps(list(questions))})
     return [_from_row(row) for row in rows]
 
 
@@ -209,17 +209,7 @@ def _list_open_for_turn(tx: Transaction, turn: TurnId) -> list[AskedQuestion]:
 
 
 def _note_change(tx: Transaction, asked: AskedQuestion, state: QuestionState) -> None:
-    changes.note(
-        tx,
-        ChangeKind.QUESTION,
-        asked.id,
-        profile=asked.profile,
-        owner=asked.owner,
-        at=tx.now,
-        session=asked.session,
-        turn=asked.turn,
-        note=state.value,
-    )
+    changes.note(tx, ChangeKind.QUESTION, asked.id, asked, note=state.value)
 
 
 def _from_row(row: Row) -> AskedQuestion:
@@ -335,10 +325,7 @@ def close_buttons(tx: Transaction, asked: AskedQuestion) -> None:
         tx,
         first.target.without_reply,
         core.format_closed(asked, whole=len(first.receipts) == 1),
-        profile=asked.profile,
-        owner=asked.owner,
-        session=asked.session,
-        turn=asked.turn,
+        of=asked,
     )
     tx.run(
         "update buttons set delivery = :delivery where question = :question",

@@ -29,7 +29,7 @@ from keryx.core.sessions import (
 from keryx.core.source import Source
 from keryx.core.usage import Tokens
 from keryx.store import changes, media
-from keryx.store.db.database import IN_NAMES, Row, Transaction, maybe_moment
+from keryx.store.db.database import Row, Transaction, maybe_moment
 
 _COLUMNS = """
   s.id, s.profile, s.owner, s.surface, s.created_at, s.active_at, s.title, s.title_by, s.origin, s.parent, s.parent_seq,
@@ -93,16 +93,7 @@ def create(
             "now": to_micros(tx.now),
         },
     )
-    changes.note(
-        tx,
-        ChangeKind.SESSION,
-        session,
-        profile=profile,
-        owner=owner,
-        at=tx.now,
-        session=session,
-        note="created",
-    )
+    changes.note(tx, ChangeKind.SESSION, session, changes.Scope(profile, owner, session), note="created")
     return session
 
 
@@ -120,7 +111,7 @@ def get(
 
 def get_many(tx: Transaction, sessions: Iterable[SessionId]) -> list[Session]:
     """Those of these sessions that there are, deleted ones too, in no order."""
-    rows = tx.rows(f"{_SELECT} where s.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(sessions))})
+    rows = tx.rows(f"{_SELECT} where s.id {tx.in_names}", {"names": json.dumps(list(sessions))})
     return [_from_row(row) for row in rows]
 
 
@@ -364,28 +355,11 @@ def _update(tx: Transaction, session: Session, assignment: str, params: dict[str
 
 
 def _note_change(tx: Transaction, session: Session, note: str) -> None:
-    changes.note(
-        tx,
-        ChangeKind.SESSION,
-        session.id,
-        profile=session.profile,
-        owner=session.owner,
-        at=tx.now,
-        session=session.id,
-        note=note,
-    )
+    changes.note(tx, ChangeKind.SESSION, session.id, session, note=note)
 
 
 def _note_removal(tx: Transaction, session: Session) -> None:
-    changes.note(
-        tx,
-        ChangeKind.SESSION_GONE,
-        session.id,
-        profile=session.profile,
-        owner=session.owner,
-        at=tx.now,
-        session=session.id,
-    )
+    changes.note(tx, ChangeKind.SESSION_GONE, session.id, session)
 
 
 def _title_params(title: str) -> dict[str, str | None]:
@@ -530,7 +504,7 @@ def list_page(
 def get_many_with_activity(tx: Transaction, sessions: Iterable[SessionId]) -> list[SessionListItem]:
     """Those of these sessions that exist, deleted ones too, in no order."""
     rows = tx.rows(
-        f"select {_COLUMNS}, {_ACTIVITY_COLUMN} from sessions s where s.id {IN_NAMES[tx.engine]}",
+        f"select {_COLUMNS}, {_ACTIVITY_COLUMN} from sessions s where s.id {tx.in_names}",
         {"names": json.dumps(list(sessions))},
     )
     return [SessionListItem(session=_from_row(row[:-1]), activity=Activity(row[-1])) for row in rows]

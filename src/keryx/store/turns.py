@@ -14,10 +14,11 @@ from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.messages import Part, Parts, Reasoning, Text, merge_parts
+from keryx.core.sessions import Session
 from keryx.core.source import Source
 from keryx.core.turns import MOST_ATTEMPTS, MOVES, SUSPECT_ATTEMPTS, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
-from keryx.store.db.database import IN_NAMES, Engine, Row, Transaction, maybe_moment
+from keryx.store.db.database import Engine, Row, Transaction, maybe_moment
 
 _COLUMNS = """
   t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
@@ -39,10 +40,8 @@ class TurnStatus(NamedTuple):
 
 def enqueue(
     tx: Transaction,
-    session: SessionId,
+    session: Session,
     *,
-    profile: str,
-    owner: str,
     asker: str,
     surface: str,
     input_seq: int,
@@ -67,9 +66,9 @@ def enqueue(
         """,
         {
             "id": id,
-            "session": session,
-            "profile": profile,
-            "owner": owner,
+            "session": session.id,
+            "profile": session.profile,
+            "owner": session.owner,
             "asker": asker,
             "surface": surface,
             "mode": mode.value,
@@ -81,17 +80,8 @@ def enqueue(
             "now": to_micros(tx.now),
         },
     )
-    changes.note(
-        tx,
-        ChangeKind.TURN,
-        id,
-        profile=profile,
-        owner=owner,
-        at=tx.now,
-        session=session,
-        turn=id,
-        note=TurnState.QUEUED.value,
-    )
+    scope = changes.Scope(session.profile, session.owner, session.id, id)
+    changes.note(tx, ChangeKind.TURN, id, scope, note=TurnState.QUEUED.value)
 
 
 def get(tx: Transaction, turn: TurnId) -> Turn:
@@ -170,7 +160,7 @@ def list_active(tx: Transaction, *, profile: str, owner: str | None) -> list[Tur
 
 def get_many(tx: Transaction, turns: Iterable[TurnId]) -> list[Turn]:
     """Those of these turns that exist, in no order."""
-    rows = tx.rows(f"{_SELECT} where t.id {IN_NAMES[tx.engine]}", {"names": json.dumps(list(turns))})
+    rows = tx.rows(f"{_SELECT} where t.id {tx.in_names}", {"names": json.dumps(list(turns))})
     return [_from_row(row) for row in rows]
 
 
@@ -254,16 +244,7 @@ def requeue(
 def request_cancel(tx: Transaction, turn: Turn) -> None:
     """Ask the worker of a running turn to stop; the feed tells it."""
     tx.run("update turns set cancelling = 1 where id = :id and state = 'running'", {"id": turn.id})
-    changes.note(
-        tx,
-        ChangeKind.CANCEL,
-        turn.id,
-        profile=turn.profile,
-        owner=turn.owner,
-        at=tx.now,
-        session=turn.session,
-        turn=turn.id,
-    )
+    changes.note(tx, ChangeKind.CANCEL, turn.id, turn)
 
 
 def merge(tx: Transaction, turn: Turn, *, into: Turn) -> None:
@@ -282,17 +263,7 @@ def list_pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
 
 
 def _note_change(tx: Transaction, turn: Turn, note: str) -> None:
-    changes.note(
-        tx,
-        ChangeKind.TURN,
-        turn.id,
-        profile=turn.profile,
-        owner=turn.owner,
-        at=tx.now,
-        session=turn.session,
-        turn=turn.id,
-        note=note,
-    )
+    changes.note(tx, ChangeKind.TURN, turn.id, turn, note=note)
 
 
 def _from_row(row: Row) -> Turn:
@@ -616,17 +587,7 @@ def append_draft(tx: Transaction, turn: Turn, parts: Sequence[Text | Reasoning |
                 "media": codec.dumps(part) if isinstance(part, Media) else None,
             },
         )
-        changes.note(
-            tx,
-            ChangeKind.DRAFT,
-            turn.id,
-            profile=turn.profile,
-            owner=turn.owner,
-            at=tx.now,
-            session=turn.session,
-            turn=turn.id,
-            n=n,
-        )
+        changes.note(tx, ChangeKind.DRAFT, turn.id, turn, n=n)
 
 
 def list_draft_pieces(tx: Transaction, turn: TurnId) -> list[DraftChunk]:

@@ -12,7 +12,7 @@ from keryx.core.clock import from_micros, to_micros
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
 from keryx.store import changes
-from keryx.store.db.database import IN_NAMES, Transaction
+from keryx.store.db.database import Transaction
 
 
 class UnsentMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,16 +32,8 @@ def mark_read(tx: Transaction, viewer: Viewer, session: Session, seq: int) -> bo
         {**_viewer_key(viewer), "session": session.id, "seq": min(seq, session.last_seq)},
     )
     if moved:
-        changes.note(
-            tx,
-            ChangeKind.READ,
-            session.id,
-            profile=viewer.profile,
-            owner=viewer.principal,
-            at=tx.now,
-            session=session.id,
-            note=str(min(seq, session.last_seq)),
-        )
+        scope = changes.Scope(viewer.profile, viewer.principal, session.id)
+        changes.note(tx, ChangeKind.READ, session.id, scope, note=str(min(seq, session.last_seq)))
     return bool(moved)
 
 
@@ -50,7 +42,7 @@ def get_read_marks(tx: Transaction, viewer: Viewer, sessions: Sequence[Session])
     rows = tx.rows(
         f"""
         select session, seq from reads
-        where profile = :profile and principal = :principal and session {IN_NAMES[tx.engine]}
+        where profile = :profile and principal = :principal and session {tx.in_names}
         """,
         {**_viewer_key(viewer), "names": json.dumps([s.id for s in sessions])},
     )

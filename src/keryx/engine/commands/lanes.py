@@ -64,9 +64,7 @@ def _handoff(call: CommandCall) -> CommandResult:
         call.tx,
         there.target,
         f"{quote_title(session)} goes on here, from {came_from}: {pluralize(session.messages, 'message')}.",
-        profile=session.profile,
-        owner=session.owner,
-        session=session.id,
+        of=session,
     )
     return CommandResult(f"{quote_title(session)} goes on at {there.target} from now on.", session.id)
 

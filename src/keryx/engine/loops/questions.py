@@ -102,10 +102,7 @@ class TurnQuestions:
                 self._turn.reply,
                 self._render_question(question),
                 id=DeliveryId(asked.id),
-                profile=self._turn.profile,
-                owner=self._turn.owner,
-                session=self._turn.session,
-                turn=self._turn.id,
+                of=self._turn,
             )
 
     def _render_question(self, question: Question) -> str:

@@ -9,6 +9,7 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Forbidden, NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.ports.adapter import InboundMessage
+from keryx.core.sessions import Viewer
 from keryx.core.source import NO_ALIASES, Aliases, Source
 from keryx.store import access as access_store
 from keryx.store import deliveries
@@ -155,8 +156,7 @@ def _offer_code(tx: Transaction, source: Source, reply: Target) -> None:
         _PAIRING_HELP.format(
             platform=platform, code=code, minutes=max(1, (until - tx.now) // timedelta(minutes=1))
         ),
-        profile=source.profile,
-        owner=OPERATOR,
+        of=Viewer(source.profile, OPERATOR),
         secret=True,
     )
 
@@ -197,7 +197,7 @@ def approve_pairing(
         operator=operator,
         by=by,
     )
-    deliveries.enqueue(tx, pairing.target, WELCOME, profile=profile, owner=OPERATOR)
+    deliveries.enqueue(tx, pairing.target, WELCOME, of=Viewer(profile, OPERATOR))
     return grant
 
 

@@ -12,6 +12,7 @@ from keryx.core.messages import Mark, Message, Part, Reasoning, Role, Text, merg
 from keryx.core.sessions import JOB_SURFACE, Session
 from keryx.core.turns import Turn
 from keryx.store import deliveries, lanes, messages, turns
+from keryx.store.changes import Scope
 from keryx.store.db.database import Transaction
 
 STOPPED_MARK = "(stopped)"
@@ -62,16 +63,7 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
     the session."""
     mirror_answer(tx, turn, answer.text, media=answer.media)
     for target in turn.also:
-        deliveries.enqueue(
-            tx,
-            target,
-            answer.text,
-            media=answer.media,
-            profile=turn.profile,
-            owner=turn.owner,
-            session=turn.session,
-            turn=turn.id,
-        )
+        deliveries.enqueue(tx, target, answer.text, of=turn, media=answer.media)
     if turn.reply is None:
         return
     shown = deliveries.find_preview(tx, turn.id) is not None
@@ -81,10 +73,7 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
         # Words take the place of the preview, so there must be some.
         answer.text or (FILES_HEADING if shown else ""),
         media=answer.media,
-        profile=turn.profile,
-        owner=turn.owner,
-        session=turn.session,
-        turn=turn.id,
+        of=turn,
     )
     if shown:
         deliveries.set_preview_delivery(tx, turn.id, delivery)
@@ -93,15 +82,7 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
 def send_aside(tx: Transaction, turn: Turn, text: str) -> None:
     """Send something beside the answer to the place that asked, if there is one."""
     if turn.reply:
-        deliveries.enqueue(
-            tx,
-            turn.reply,
-            text,
-            profile=turn.profile,
-            owner=turn.owner,
-            session=turn.session,
-            turn=turn.id,
-        )
+        deliveries.enqueue(tx, turn.reply, text, of=turn)
 
 
 def send_notice(tx: Transaction, turn: Turn, text: str) -> None:
@@ -151,35 +132,19 @@ def mirror_message(
     """Show what a person said in every other chat that mirrors the session. Part of the unit that stores it."""
     if text:
         who = f" {author}:" if author else ""
-        _enqueue_mirrors(
-            tx,
-            session.id,
-            f"[{_name_origin(reply, surface)}]{who} {text}",
-            reply,
-            session.profile,
-            session.owner,
-            turn,
-        )
+        scope = Scope(session.profile, session.owner, session.id, turn)
+        _enqueue_mirrors(tx, session.id, f"[{_name_origin(reply, surface)}]{who} {text}", reply, of=scope)
 
 
 def mirror_answer(tx: Transaction, turn: Turn, text: str, *, media: Sequence[Media] = ()) -> None:
     """Show an answer, or why there is none, in every chat that mirrors the session and did not ask."""
     mark = f"[{_name_origin(turn.reply, turn.surface)}]"
-    _enqueue_mirrors(
-        tx,
-        turn.session,
-        f"{mark} {text}",
-        turn.reply,
-        turn.profile,
-        turn.owner,
-        turn.id,
-        media,
-    )
+    _enqueue_mirrors(tx, turn.session, f"{mark} {text}", turn.reply, of=turn, media=media)
 
 
 def mirror_notice(tx: Transaction, turn: Turn, text: str) -> None:
     """Show what became of the conversation itself, wherever it was said, in every chat that mirrors it and did not ask."""
-    _enqueue_mirrors(tx, turn.session, text, turn.reply, turn.profile, turn.owner, turn.id)
+    _enqueue_mirrors(tx, turn.session, text, turn.reply, of=turn)
 
 
 def _name_origin(reply: Target | None, surface: str) -> str:
@@ -191,22 +156,12 @@ def _enqueue_mirrors(
     session: SessionId,
     text: str,
     asked: Target | None,
-    profile: str,
-    owner: str,
-    turn: TurnId | None,
+    *,
+    of: Turn | Scope,
     media: Sequence[Media] = (),
 ) -> None:
     shown = {asked.key} if asked else set[str]()
     for lane in lanes.list_mirrors(tx, session):
         if lane.target.key not in shown:
             shown.add(lane.target.key)
-            deliveries.enqueue(
-                tx,
-                lane.target,
-                text,
-                profile=profile,
-                owner=owner,
-                session=session,
-                turn=turn,
-                media=media,
-            )
+            deliveries.enqueue(tx, lane.target, text, of=of, media=media)

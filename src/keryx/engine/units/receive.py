@@ -23,6 +23,7 @@ from keryx.engine.units import access, control, questions, revisions
 from keryx.engine.units.user_messages import build_user_message, submit
 from keryx.store import deliveries, inbox, jobs, messages, people, sessions, turns
 from keryx.store import lanes as lane_store
+from keryx.store.changes import Scope
 from keryx.store.db.database import Transaction
 
 _MAX_OVERHEARD = 20
@@ -81,14 +82,7 @@ def _route(
     lane, notice = _reset_if_due(tx, lane, policy) if lane else (None, None)
     session = _ensure_session(tx, inbound, lane, viewer, policy)
     if notice and inbound.reply:
-        deliveries.enqueue(
-            tx,
-            inbound.reply,
-            notice,
-            profile=session.profile,
-            owner=session.owner,
-            session=session.id,
-        )
+        deliveries.enqueue(tx, inbound.reply, notice, of=session)
     mode = _choose_busy_mode(inbound, session, policy)
     asked = build_user_message(inbound, person, mode, exact=_render_for_model(tx, inbound, lane, session))
     return submit(tx, session, asked)
@@ -305,15 +299,8 @@ def _enqueue_reply(
     secret: bool = False,
 ) -> None:
     if inbound.reply and text:
-        deliveries.enqueue(
-            tx,
-            inbound.reply,
-            text,
-            profile=viewer.profile,
-            owner=viewer.principal,
-            session=session,
-            secret=secret,
-        )
+        scope = Scope(viewer.profile, viewer.principal, session)
+        deliveries.enqueue(tx, inbound.reply, text, of=scope, secret=secret)
 
 
 def _run_command(

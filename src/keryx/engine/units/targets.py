@@ -59,7 +59,7 @@ def announce_restart(tx: Transaction) -> int:
         return 0
     inbox.set_cursor(tx, _NOTICE_CURSOR, tx.now.isoformat())
     for home in found:
-        deliveries.enqueue(tx, home.target, RESTART_NOTICE, profile=home.profile, owner=OPERATOR)
+        deliveries.enqueue(tx, home.target, RESTART_NOTICE, of=Viewer(home.profile, OPERATOR))
     return len(found)
 
 
@@ -79,15 +79,7 @@ def post(
         raise Invalid("there is nothing to send: give a text")
     found = resolve_for_viewer(tx, viewer, where, origin=turn.reply, reach=reach, alone=alone)
     for target in found:
-        deliveries.enqueue(
-            tx,
-            target,
-            text,
-            profile=turn.profile,
-            owner=turn.owner,
-            session=turn.session,
-            turn=turn.id,
-        )
+        deliveries.enqueue(tx, target, text, of=turn)
     return found
 
 

@@ -90,10 +90,8 @@ def queue_turn(tx: Transaction, session: Session, asked: UserMessage, turn: Turn
     """Queue the turn of a message that is stored already."""
     turns.enqueue(
         tx,
-        session.id,
+        session,
         id=turn,
-        profile=session.profile,
-        owner=session.owner,
         asker=asked.asker,
         surface=asked.surface,
         input_seq=seq,

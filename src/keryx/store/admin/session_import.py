@@ -255,7 +255,7 @@ def _set_project(
             """,
             {**key, "id": id_, "colour": given.colour, "at": to_micros(given.created_at)},
         )
-        changes.note(tx, ChangeKind.PROJECT, id_, profile=profile, owner=owner, at=tx.now, note="added")
+        changes.note(tx, ChangeKind.PROJECT, id_, changes.Scope(profile, owner), note="added")
     tx.run(
         f"update sessions set project = ({find}) where id = :id",
         {**key, "id": place.session},
@@ -331,16 +331,7 @@ def _message_params(message: MessageRecord) -> dict[str, str | int | None]:
 
 def _note_change(tx: Transaction, place: ImportTarget, note: str) -> None:
     session = sessions.get(tx, place.session)
-    changes.note(
-        tx,
-        ChangeKind.SESSION,
-        session.id,
-        profile=session.profile,
-        owner=session.owner,
-        at=tx.now,
-        session=session.id,
-        note=note,
-    )
+    changes.note(tx, ChangeKind.SESSION, session.id, session, note=note)
 
 
 def add_turns(

@@ -34,27 +34,15 @@ class Engine(StrEnum):
     POSTGRES = "postgres"
 
 
-# How a statement takes many numbers, or many names, as one parameter.
-IN_IDS = {
-    Engine.SQLITE: "in (select value from json_each(:ids))",
-    Engine.POSTGRES: "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))",
-}
-IN_NAMES = {
-    Engine.SQLITE: "in (select value from json_each(:names))",
-    Engine.POSTGRES: "in (select value from json_array_elements_text(cast(:names as json)))",
-}
-
-
 class Transaction(Protocol):
-    """One transaction. SQL uses `:name` parameters on both engines.
-
-    `for_update` is the clause that locks the selected rows, and `skip_locked` the one that passes over
-    rows locked by others; both are empty where there is one writer anyway."""
+    """One transaction. SQL uses `:name` parameters on both engines."""
 
     engine: Engine
-    for_update: str
-    skip_locked: str
-    noted: bool
+    for_update: str  # clause that locks the selected rows; empty where there is one writer anyway
+    skip_locked: str  # clause that locks them and skips rows locked by others; empty like `for_update`
+    in_ids: str  # condition `in` a JSON list of numbers, the parameter `ids`
+    in_names: str  # condition `in` a JSON list of texts, the parameter `names`
+    noted: bool  # whether a change was noted, so that the commit wakes followers
     now: datetime  # the time of this unit of work, UTC
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:

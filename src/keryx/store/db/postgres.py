@@ -55,6 +55,8 @@ class PostgresTransaction:
     # Rows that refer to a locked one may still be added: nobody ever changes a key.
     for_update = " for no key update"
     skip_locked = " for no key update skip locked"
+    in_ids = "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))"
+    in_names = "in (select value from json_array_elements_text(cast(:names as json)))"
 
     def __init__(
         self, connection: psycopg.Connection[Any], now: datetime, *, begin: bytes = b"begin"

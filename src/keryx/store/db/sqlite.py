@@ -53,6 +53,8 @@ class SqliteTransaction:
     engine = Engine.SQLITE
     for_update = ""
     skip_locked = ""
+    in_ids = "in (select value from json_each(:ids))"
+    in_names = "in (select value from json_each(:names))"
 
     def __init__(self, connection: apsw.Connection, now: datetime) -> None:
         self.now = now

@@ -18,7 +18,7 @@ from keryx.core.search.query import Filters, Not, Query, StateFilter, parse
 from keryx.core.search.snippets import Snippet, highlight
 from keryx.core.sessions import Session, Viewer
 from keryx.store import change_feed, messages, sessions
-from keryx.store.db.database import IN_IDS, IN_NAMES, Database, Engine, Transaction
+from keryx.store.db.database import Database, Engine, Transaction
 from keryx.store.search import documents, indexing
 from keryx.store.search.fts5 import Fts5Backend
 from keryx.store.search.indexing import IndexBatch, IndexDamaged, IndexQuery, SearchBackend
@@ -239,7 +239,7 @@ class _QueryRun:
             f"""
             select m.id, m.session, m.at
             from messages m cross join sessions s
-            where s.id = m.session and m.id {IN_IDS[self._tx.engine]} and {" and ".join([undone, *facts, *self._where])}
+            where s.id = m.session and m.id {self._tx.in_ids} and {" and ".join([undone, *facts, *self._where])}
             """,
             {**self._params, "ids": json.dumps(list(found))},
         )
@@ -261,7 +261,7 @@ class _QueryRun:
         if not found:
             return []
         rows = self._tx.rows(
-            f"select s.id, s.active_at from sessions s where s.id {IN_NAMES[self._tx.engine]} and {' and '.join(self._where)}",
+            f"select s.id, s.active_at from sessions s where s.id {self._tx.in_names} and {' and '.join(self._where)}",
             {**self._params, "names": json.dumps(list(found))},
         )
         return [
@@ -300,7 +300,7 @@ def _build_conditions(tx: Transaction, viewer: Viewer, filters: Filters) -> tupl
         params["owner"] = viewer.owner
     where += [_SESSION_CONDITIONS[fact] for fact in filters.is_ if fact in _SESSION_CONDITIONS]
     if filters.project:
-        where.append(f"s.project {IN_NAMES[tx.engine].replace(':names', ':projects')}")
+        where.append(f"s.project {tx.in_names.replace(':names', ':projects')}")
         params["projects"] = json.dumps(_find_projects(tx, viewer, filters.project))
     return where, params
 
@@ -349,7 +349,7 @@ def _find_neighbours(tx: Transaction, ids: list[int]) -> dict[int, tuple[int, in
            order by b.seq desc limit 1),
           (select a.id from messages a where a.session = m.session and a.seq > m.seq and a.undone = 0
            order by a.seq limit 1)
-        from messages m where m.id {IN_IDS[tx.engine]}
+        from messages m where m.id {tx.in_ids}
         """,
         {"ids": json.dumps(ids)},
     )
@@ -358,7 +358,7 @@ def _find_neighbours(tx: Transaction, ids: list[int]) -> dict[int, tuple[int, in
 
 def _load_messages(tx: Transaction, ids: set[int]) -> dict[int, Message]:
     rows = tx.rows(
-        f"select m.id, {messages.columns('m')} from messages m where m.id {IN_IDS[tx.engine]}",
+        f"select m.id, {messages.columns('m')} from messages m where m.id {tx.in_ids}",
         {"ids": json.dumps(list(ids))},
     )
     found = messages.from_rows([row[1:] for row in rows])

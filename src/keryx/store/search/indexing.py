@@ -15,7 +15,7 @@ from keryx.core.messages import Message
 from keryx.core.search.query import Expr, Phrase
 from keryx.core.sessions import Session
 from keryx.store import change_feed, changes, inbox, messages, sessions
-from keryx.store.db.database import IN_IDS, Engine, Params, Transaction
+from keryx.store.db.database import Engine, Params, Transaction
 from keryx.store.search import documents
 from keryx.store.search.documents import IndexDocument
 
@@ -300,7 +300,7 @@ def _find_row_ids(tx: Transaction, found: Iterable[Message]) -> list[tuple[int, 
     numbered: list[tuple[int, Message]] = []
     for session, by_seq in by_session.items():
         rows = tx.rows(
-            f"select id, seq from messages where session = :session and seq {IN_IDS[tx.engine]}",
+            f"select id, seq from messages where session = :session and seq {tx.in_ids}",
             {"session": session, "ids": json.dumps(list(by_seq))},
         )
         numbered += [(id_, by_seq[seq]) for id_, seq in rows]
@@ -351,7 +351,7 @@ def _compare_ids(ids: set[int], held: set[int]) -> set[tuple[int, str]]:
 def _find_lost_words(tx: Transaction, backend: SearchBackend, *, every: int) -> set[tuple[int, str]]:
     rows = tx.rows("select id from messages where id % :every = 0 order by id", {"every": every})
     rows = tx.rows(
-        f"select m.id, {messages.columns('m')} from messages m where m.id {IN_IDS[tx.engine]}",
+        f"select m.id, {messages.columns('m')} from messages m where m.id {tx.in_ids}",
         {"ids": json.dumps([row[0] for row in rows])},
     )
     said = messages.from_rows([row[1:] for row in rows])

@@ -8,7 +8,7 @@ from keryx.core import codec
 from keryx.core.ids import SessionId
 from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Term
 from keryx.store import inbox
-from keryx.store.db.database import IN_IDS, NEVER_PREPARE, Database, Transaction
+from keryx.store.db.database import NEVER_PREPARE, Database, Transaction
 from keryx.store.search.documents import IndexDocument
 from keryx.store.search.indexing import IndexBatch, IndexPage, IndexQuery
 
@@ -156,7 +156,7 @@ def _find_mismatches(tx: Transaction, ask: IndexQuery, split: set[int]) -> list[
         f"""
         select distinct s.id, a.n
         from search s, unnest(cast(:atoms as text[])) with ordinality a (query, n)
-        where s.vector @@ cast(a.query as tsquery) and s.id {IN_IDS[tx.engine]}
+        where s.vector @@ cast(a.query as tsquery) and s.id {tx.in_ids}
         """,
         {"atoms": [_compile_expr(atom) for atom in atoms], "ids": codec.dumps(list(split))},
     )
@@ -196,7 +196,7 @@ def _apply_batch(tx: Transaction, batch: IndexBatch, rows: str, titles: str) -> 
     for session in batch.removed_sessions:
         tx.run("delete from search where session = :session", {"session": session})
     tx.run(
-        f"delete from search where id {IN_IDS[tx.engine]}",
+        f"delete from search where id {tx.in_ids}",
         {"ids": codec.dumps([entry.id for entry in batch.documents])},
     )
     for entry in batch.titles:
