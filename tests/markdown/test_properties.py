@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from keryx.core.ports.adapter import LengthUnit
 from keryx.markdown import matrix_html, plain, telegram_entities
 from keryx.markdown.parser import parse
-from keryx.markdown.split import LengthLimit, TextUnit, measure_length, split_document
+from keryx.markdown.split import LengthLimit, measure_length, split_document
 from keryx.markdown.tree import (
     BoldNode,
     BreakNode,
@@ -30,7 +31,7 @@ from keryx.markdown.tree import (
     visible_text,
 )
 
-SMALL = LengthLimit(1500, TextUnit.UTF16)
+SMALL = LengthLimit(1500, LengthUnit.UTF16)
 CLUSTERS = [
     "👨‍👩‍👧‍👦",
     "👍🏽",
@@ -186,9 +187,9 @@ PLATFORMS: dict[str, Callable[[str], list[str]]] = {
 
 
 @everything
-@given(messages, st.integers(1500, 3000), st.sampled_from(TextUnit))
+@given(messages, st.integers(1500, 3000), st.sampled_from(LengthUnit))
 def test_the_parts_joined_are_the_whole_character_for_character(
-    markdown: str, size: int, unit: TextUnit
+    markdown: str, size: int, unit: LengthUnit
 ) -> None:
     document, limit = parse(markdown), LengthLimit(size, unit)
     parts = split_document(document, lambda part: part, lambda part: limit.fill_ratio(plain.render(part)))
@@ -222,7 +223,7 @@ def test_every_part_and_its_plain_text_fit(markdown: str) -> None:
         assert measure_length(part.plain, telegram_entities.LIMIT.unit) <= telegram_entities.LIMIT.size
     for part in matrix_html.render_parts(markdown, budget=6000):
         assert matrix_html.measure_size(part) <= 6000
-    for unit in TextUnit:
+    for unit in LengthUnit:
         assert all(
             measure_length(part, unit) <= 1500
             for part in plain.render_parts(markdown, LengthLimit(1500, unit))
@@ -233,7 +234,7 @@ def test_every_part_and_its_plain_text_fit(markdown: str) -> None:
 @given(messages)
 def test_telegram_entities_are_in_the_text_and_nest(markdown: str) -> None:
     for part in telegram_entities.render_parts(markdown, SMALL):
-        end = measure_length(part.text, TextUnit.UTF16)
+        end = measure_length(part.text, LengthUnit.UTF16)
         places = {0, *edges(part.text)}
         assert len(part.entities) <= telegram_entities.MAX_ENTITIES
         for one in part.entities:

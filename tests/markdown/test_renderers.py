@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from keryx.core.ports.adapter import LengthUnit
 from keryx.markdown import matrix_html, plain, telegram_entities
 from keryx.markdown.parser import parse
-from keryx.markdown.split import LengthLimit, TextUnit, measure_length
+from keryx.markdown.split import LengthLimit, measure_length
 from keryx.markdown.telegram_entities import TelegramEntity
 
-SMALL = LengthLimit(1500, TextUnit.UTF16)
+SMALL = LengthLimit(1500, LengthUnit.UTF16)
 STYLED = "# Title\n\n**bold _both_** ~~gone~~ `code` [text](https://x.org/a_b)"
 LISTED = "3. one\n   - two\n\n     ```py\n     x = 1\n     ```\n4. three\n\n> said\n> twice"
 TABLE = "| a | b |\n|---|---|\n| 1 | 漢字 |\n| 2 |"
@@ -88,7 +89,7 @@ def test_a_long_code_block_is_closed_and_opened_again_with_its_language() -> Non
     assert [line for part in parts for line in part.text.split("\n")] == lines
     for part in parts:
         assert part.entities == (
-            TelegramEntity("pre", 0, measure_length(part.text, TextUnit.UTF16), language="py"),
+            TelegramEntity("pre", 0, measure_length(part.text, LengthUnit.UTF16), language="py"),
         )
 
 
@@ -127,7 +128,7 @@ def test_an_address_is_told_once_where_its_text_ends() -> None:
 
 def test_a_limit_too_small_for_a_link_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1500"):
-        LengthLimit(100, TextUnit.RUNES)
+        LengthLimit(100, LengthUnit.CHARACTERS)
 
 
 PARTS = [matrix_html.render_parts, plain.render_parts, telegram_entities.render_parts]

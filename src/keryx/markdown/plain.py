@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, assert_never
 
+from keryx.core.ports.adapter import LengthUnit
 from keryx.markdown.parser import parse
-from keryx.markdown.split import LengthLimit, TextUnit, has_visible_text, measure_width, split_document
+from keryx.markdown.split import LengthLimit, has_visible_text, measure_width, split_document
 from keryx.markdown.tree import (
     Block,
     BoldNode,
@@ -30,12 +31,12 @@ from keryx.markdown.tree import (
     visible_text,
 )
 
+# Columns are padded up to this width. A longer cell moves the rest of its row to the right.
 MAX_COLUMN_WIDTH = 32
 RULE_LINE, RULE_CROSS = "─", "┼"
-LIMIT = LengthLimit(4096, TextUnit.UTF16)
+LIMIT = LengthLimit(4096, LengthUnit.UTF16)
 RULE = "———"
 _BULLET = "•"
-"""Columns are padded up to here. A longer cell pushes the rest of its row to the right."""
 
 
 def render_table(table: TableNode) -> list[str]:

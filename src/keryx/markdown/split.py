@@ -4,9 +4,9 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from keryx.core.ports.adapter import LengthUnit
 from keryx.markdown.tree import (
     BoldNode,
     BreakNode,
@@ -31,6 +31,7 @@ from keryx.markdown.tree import (
     child_nodes,
 )
 
+# Code points kept together as one character. A longer run of combining marks is cut.
 MAX_CLUSTER_LENGTH = 64
 _MAX_RUN_LENGTH = 16_384
 _JOINER = "\u200d"
@@ -44,21 +45,14 @@ _BREAK_CHARACTERS = frozenset(" \t\n\u3000。，、！？；：")
 # The least share of a part that is used up by a cut of each rank: a better place is not worth a tiny part.
 _MIN_FILL_RATIOS = (0.4, 0.5, 0.5, 0.1)
 _BLOCK_CUT, _NESTED_CUT, _LINE_CUT, _WORD_CUT = range(4)
-"""Code points kept together as one character. A longer run of marks on one letter is cut."""
-
-
-class TextUnit(StrEnum):
-    UTF16 = "utf16"
-    BYTES = "bytes"
-    RUNES = "runes"
 
 
 @dataclass(frozen=True, slots=True)
 class LengthLimit:
-    """What one message of a platform may hold. Below `SMALLEST` a link might not fit into a part."""
+    """The longest text of one message. Below `MIN_LIMIT` a link might not fit into a part."""
 
     size: int
-    unit: TextUnit
+    unit: LengthUnit
 
     def __post_init__(self) -> None:
         if self.size < MIN_LIMIT:
@@ -69,13 +63,13 @@ class LengthLimit:
         return measure_length(text, self.unit) / self.size
 
 
-def measure_length(text: str, unit: TextUnit) -> int:
+def measure_length(text: str, unit: LengthUnit) -> int:
     match unit:
-        case TextUnit.RUNES:
+        case LengthUnit.CHARACTERS:
             return len(text)
-        case TextUnit.UTF16:
+        case LengthUnit.UTF16:
             return len(text.encode("utf-16-le", "surrogatepass")) // 2
-        case TextUnit.BYTES:
+        case LengthUnit.BYTES:
             return len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -111,7 +105,7 @@ def is_inside_cluster(text: str, at: int) -> bool:
 
 
 def _extends_cluster(char: str) -> bool:
-    """Marks, joiners, variation selectors, skin tones and the tags of a flag belong to what stands before them."""
+    """Whether a character is a mark, joiner, variation selector, skin tone or flag tag, which extends the one before it."""
     if char < "\u0300":
         return False
     return (
@@ -127,7 +121,7 @@ def _is_regional_indicator(char: str) -> bool:
 
 
 def _count_flag_letters(text: str, at: int) -> int:
-    """How many flag letters, two of which make a flag, stand in a row before `at`."""
+    """Count the consecutive regional indicators before `at`; two of them make a flag."""
     start = at
     while start > 0 and at - start < _MAX_RUN_LENGTH and _is_regional_indicator(text[start - 1]):
         start -= 1
@@ -188,7 +182,7 @@ class LeafSequence:
         return bisect_right(self._starts, place) - 1
 
     def build_slice(self, start: int, end: int) -> DocumentNode:
-        """The tree of what stands between two places."""
+        """Return the tree of the text between two positions."""
         build = _TreeBuilder(start, end)
         for leaf in self.leaves[self.find_leaf(start) : self.find_leaf(end - 1) + 1]:
             build.add(leaf)
@@ -373,7 +367,7 @@ class _CutSearch(Generic[P]):
 
 
 def _find_best_cut(stream: LeafSequence, start: int, reach: int) -> int:
-    """The last place of the best rank in a stretch that fits; the end of a character if there is no other."""
+    """Return the last position of the best rank up to `reach`, or the end of a character if there is none."""
     found: dict[int, int] = {}
     for index in range(stream.find_leaf(reach), stream.find_leaf(start) - 1, -1):
         leaf = stream.leaves[index]

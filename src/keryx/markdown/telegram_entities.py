@@ -7,9 +7,10 @@ from typing import assert_never
 
 import msgspec
 
+from keryx.core.ports.adapter import LengthUnit
 from keryx.markdown import plain
 from keryx.markdown.parser import parse
-from keryx.markdown.split import LengthLimit, TextUnit, has_visible_text, measure_length, split_document
+from keryx.markdown.split import LengthLimit, has_visible_text, measure_length, split_document
 from keryx.markdown.tree import (
     Block,
     BoldNode,
@@ -32,7 +33,7 @@ from keryx.markdown.tree import (
     TextNode,
 )
 
-LIMIT = LengthLimit(4096, TextUnit.UTF16)
+LIMIT = LengthLimit(4096, LengthUnit.UTF16)
 MAX_ENTITIES = 100
 
 
@@ -72,7 +73,7 @@ def render(document: DocumentNode) -> TelegramText:
     text = "".join(writer.pieces).rstrip()
     # An inner entity is recorded before the outer, also where both have the same place.
     kept = (
-        _trim_entity(entity, measure_length(text, TextUnit.UTF16)) for entity in reversed(writer.entities)
+        _trim_entity(entity, measure_length(text, LengthUnit.UTF16)) for entity in reversed(writer.entities)
     )
     entities = sorted(
         (entity for entity in kept if entity.length > 0), key=lambda one: (one.offset, -one.length)
@@ -98,11 +99,11 @@ class _EntityWriter:
         if self.margin:
             text = text.replace("\n", f"\n{self.margin}")
         self.pieces.append(text)
-        self.offset += measure_length(text, TextUnit.UTF16)
+        self.offset += measure_length(text, LengthUnit.UTF16)
 
     @contextmanager
     def add_entity(self, type: str, url: str | None = None, language: str | None = None) -> Generator[None]:
-        """What is written meanwhile is of the type. Within the same type there is nothing to add."""
+        """Cover what is written in the block with an entity, unless one of its type is open already."""
         if type in self.open_entities:
             yield
             return
@@ -112,7 +113,7 @@ class _EntityWriter:
 
     @contextmanager
     def suspend_entities(self) -> Generator[None]:
-        """Code stands in no other entity but a quotation: the others end before it and begin again after it."""
+        """Close all entities except a quotation, and open them again afterwards: Telegram allows code in no other entity."""
         quote = self.open_entities.pop("blockquote", None)
         outer = self.open_entities
         for entity in outer.values():
@@ -202,7 +203,7 @@ class _EntityWriter:
                 assert_never(node)
 
     def write_link(self, node: LinkNode | ImageNode) -> None:
-        """Telegram follows web addresses only, so any other is told after the text."""
+        """Write a web address as a link, and any other address after the text: Telegram has no links to it."""
         if node.url.lower().startswith(("http:", "https:")):
             with self.add_entity("text_link", url=node.url):
                 self.write_inlines(node.children)

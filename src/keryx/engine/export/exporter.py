@@ -97,7 +97,7 @@ class _ExportPass:
         written: set[str] = set()
         for session in self._read_sessions():
             yield records.encode(session) + "\n"
-            # Nobody can look into a file, so nobody can say what it gives away.
+            # A file cannot be redacted, so it is left out.
             if self._redactor is None:
                 for chunk in session_export.iterate_files(self._tx, session.id, known=written):
                     yield records.encode(chunk) + "\n"

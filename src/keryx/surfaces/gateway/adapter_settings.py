@@ -63,11 +63,11 @@ def _decode_secret(kind: type[Any], value: Any) -> Any:
 
 
 class BrokenAdapter:
-    """`told` says what is wrong. What is to be sent waits."""
+    """Stands in for an adapter that could not be built: deliveries wait, and `reason` is shown."""
 
     account = ""
     hook = None
-    # Rules of access are kept as they are written: nobody knows what the platform has.
+    # Accept any access rule: the capabilities of the platform are unknown.
     capabilities = Capabilities(roles=("*",), threads=True)
 
     def __init__(self, platform: str, reason: str) -> None:

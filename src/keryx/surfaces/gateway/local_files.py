@@ -21,19 +21,19 @@ class LocalAdapter:
         self._folder = folder
 
     async def listen(self, context: AdapterContext) -> None:
-        """Nothing comes in from files."""
+        """Wait: no events come from files."""
         context.report(LinkState.CONNECTED)
         await asyncio.Event().wait()
 
     async def typing(self, target: Target) -> None:
-        """A folder shows nothing of the kind."""
+        """Do nothing."""
 
     def parts(self, text: str) -> Sequence[RenderedPart]:
         return [RenderedPart(text)]
 
     async def send(self, part: OutgoingPart) -> str:
-        """Write `<folder>/<chat>/<delivery>.md`, or the attachment beside it, whole or not at all; gives the path
-        within the folder."""
+        """Write `<folder>/<chat>/<delivery>.md`, or the attachment beside it, atomically; return the path within the
+        folder."""
         return await asyncio.to_thread(self._write, part)
 
     def _write(self, part: OutgoingPart) -> str:

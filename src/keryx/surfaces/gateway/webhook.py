@@ -107,10 +107,10 @@ def sign(key: bytes, id: str, timestamp: str, body: bytes) -> str:
 
 
 def parse(event: str, said: WebhookMessage) -> InboundMessage:
-    """What was posted, as the engine knows it. Pure, so that it is tested with recorded payloads and nothing else.
+    """Convert a posted message for the engine. Pure, so that recorded payloads are enough to test it.
 
-    `event` must be the same whenever the platform repeats itself: the engine takes each event in once. `reply` says
-    where the answer goes. A platform that is polled also gives the `cursor` that may move with this event.
+    `event` must be the same when the platform repeats an event: the engine stores each event once. `reply` is the
+    address of the answer. A polled platform also sets the `cursor` that may move with this event.
     """
     return InboundMessage(
         event=event,
@@ -207,10 +207,10 @@ class WebhookAdapter:
         return [RenderedPart(text)] if text.strip() else []
 
     async def send(self, part: OutgoingPart) -> str:
-        """Post one part; gives the id that the receiver names, else ours.
+        """Post one part and return the id that the receiver names, or else the key of the part.
 
-        The kind of an error decides what happens next, so be exact: `NotSent` if it surely never arrived,
-        `Uncertain` if nobody knows, `Throttled` to wait, `Refused` if it will never be taken."""
+        The type of an error decides what happens next: `NotSent` if it certainly did not arrive, `Uncertain` if it may
+        have arrived, `Throttled` to retry later, `Refused` if no retry can succeed."""
         raw = build_body(part)
         at = str(int(self._now()))
         headers = {

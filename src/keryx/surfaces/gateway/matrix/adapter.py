@@ -125,7 +125,7 @@ class MatrixAdapter:
         self._typing_rooms.add(target.chat)
 
     async def send(self, part: OutgoingPart) -> str:
-        """Send once per key; an edit once per key and text. Gives the id of the event, of an edit the id of the first."""
+        """Send once per key; an edit once per key and text. Return the id of the event; for an edit, of the event it edits."""
         message = await self._build_message(part)
         room = part.target.chat
         if part.edits:
@@ -160,7 +160,7 @@ class MatrixAdapter:
         return messages.build_file(given, mxc, again=part.again)
 
     async def _check_exists(self, room: str, event: str) -> None:
-        """A homeserver takes edits of deleted messages, and shows them to nobody."""
+        """Raise `MessageGone` for a deleted message: a homeserver accepts edits of it, but clients do not show them."""
         try:
             found = await self._server.find_event(room, event)
         except KeryxError as exc:
@@ -169,7 +169,7 @@ class MatrixAdapter:
             raise MessageGone("the message to edit is not there")
 
     async def _stop_typing(self, room: str) -> None:
-        """Homeservers show that somebody writes until its time is over, even when the message has come."""
+        """Stop the typing notification, which would outlast the message."""
         if room not in self._typing_rooms:
             return
         self._typing_rooms.discard(room)

@@ -1,4 +1,4 @@
-"""The client-server API of Matrix as far as Keryx uses it, and the one place where refusals of a homeserver become Keryx errors."""
+"""A client for the parts of the Matrix client-server API that Keryx uses. Translates the errors of a homeserver to Keryx errors."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -208,14 +208,14 @@ class Homeserver:
         return await self._find(_build_state_path(room, kind, key), as_type)
 
     async def find_creation(self, room: str) -> MatrixEvent | None:
-        """The event by which a room began, with who sent it."""
+        """Return the `m.room.create` event with its sender."""
         try:
             return await self._get(_build_state_path(room, CREATE), MatrixEvent, params={"format": "event"})
         except NotFound:
             return None
 
     async def list_members(self, room: str) -> dict[str, str]:
-        """Everybody in a room, with the name they go by there."""
+        """Return the display names of all members of a room by user id."""
         found = await self._find(f"{_build_room_path(room)}/joined_members", _JoinedMembers)
         return {user: m.display_name or "" for user, m in found.joined.items()} if found else {}
 
@@ -268,7 +268,7 @@ class Homeserver:
         return bytes(body)
 
     async def upload(self, name: str, mime: str, body: bytes) -> str:
-        """Store a file on the homeserver; gives its address. Nobody sees it yet, so every failure may be repeated."""
+        """Upload a file and return its `mxc` URI. It is not visible yet, so every failure may be retried."""
         try:
             async with self._clients.acquire() as client:
                 answer = await client.post(
@@ -290,7 +290,7 @@ class Homeserver:
             raise NotSent("the homeserver's answer to an upload cannot be read") from exc
 
     async def send(self, room: str, transaction: str, content: Mapping[str, Any]) -> str:
-        """Send a message, once per transaction; gives the event's id. Raises one of the `SendError`s."""
+        """Send a message once per transaction id and return the event id. Raise a `SendError` on failure."""
         path = f"{_build_room_path(room)}/send/{MESSAGE}/{_quote_segment(transaction)}"
         try:
             async with self._clients.acquire() as client:
@@ -349,7 +349,7 @@ class Homeserver:
 
 
 def normalize_url(url: str) -> str:
-    """The address of a homeserver, without a slash at its end. `Invalid` if it is no address."""
+    """Return the URL of a homeserver without a trailing slash. Raise `Invalid` for anything else."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.username or parts.query:
         raise Invalid("this is not the address of a homeserver: write it like https://matrix.example.org")
@@ -357,7 +357,7 @@ def normalize_url(url: str) -> str:
 
 
 async def discover_url(text: str) -> str:
-    """The address of the homeserver that a domain, or an address, stands for: domains may point elsewhere."""
+    """Return the URL of the homeserver of a domain or URL, following the well-known file of a domain."""
     url = normalize_url(text if "://" in text else f"https://{text}")
     try:
         async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, follow_redirects=True) as client:

@@ -61,17 +61,18 @@ class MatrixAccount:
 
 @dataclass(slots=True)
 class MatrixRoom:
-    """What is known of a room. `names` holds everybody in it; it follows what happens there."""
+    """The state of a room, kept up to date by the events of a sync."""
 
     id: str
     name: str = ""
     topic: str = ""
     direct: bool = False
+    # The display names of all members by user id.
     names: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def private(self) -> bool:
-        """Whether it is a conversation of two."""
+        """Whether at most two people are in it."""
         return self.direct or len(self.names) <= 2
 
 
@@ -153,7 +154,7 @@ def find_roles(user: str, powers: PowerLevels | None, created: MatrixEvent | Non
 
 
 def _is_creator(user: str, created: MatrixEvent, alone: bool) -> bool:
-    """Whether a person has all rights because they made the room; in old rooms only while nobody was given any."""
+    """Whether a user has all rights as creator of the room. In old room versions only while no power levels are set."""
     how = parse_creation(created)
     new = how.room_version.isdecimal() and int(how.room_version) >= _CREATOR_POWER_VERSION
     return (user == created.sender and (new or alone)) or (new and user in how.additional_creators)
@@ -179,8 +180,8 @@ def extract_quote(event: MatrixEvent) -> str:
 
 
 def find_first_visible(events: Sequence[MatrixEvent], me: MatrixAccount) -> int:
-    """The place in a room's timeline from which on Keryx was there or had been invited: what was said before
-    that was not said to it."""
+    """Return the index in the timeline after the event by which Keryx joined or was invited. Earlier messages are
+    ignored."""
     return max((n + 1 for n, event in enumerate(events) if _is_own_entry(event, me)), default=0)
 
 
@@ -233,7 +234,7 @@ def _extract_text(
 
 
 def _split_reply_fallback(body: str) -> tuple[str, str]:
-    """Older clients put what they reply to before the words, each line after `> `. Gives that, and the words."""
+    """Split a body into the quoted message, which older clients put first with `> ` before each line, and the text."""
     if not body.startswith("> <"):
         return "", body
     lines = body.split("\n")
@@ -291,7 +292,7 @@ def _get_server_name(user: str) -> str | None:
 
 
 def build_text(part: MatrixText, *, again: bool = False) -> dict[str, Any]:
-    """A message that mentions nobody, whatever its words look like."""
+    """Build a message without mentions."""
     return {
         "msgtype": "m.text",
         "body": (REPEAT_MARK if again else "") + part.body,

@@ -112,8 +112,8 @@ class SyncLoop:
             self._context.report(link, detail)
 
     async def _start(self) -> str:
-        """Where to go on: the stored position, or for an account that never listened the present, which is stored.
-        Invitations that nobody answered yet are looked at again."""
+        """Return the position to sync from: the stored one, or for a new account the current one, which is stored.
+        Answer pending invitations again."""
         found = await self._server.whoami()
         if found != self._account.user:
             raise Forbidden(
@@ -133,7 +133,7 @@ class SyncLoop:
         """Take in what one sync brings. Its last event moves the position; those before it add themselves to the old
         one, so that after a crash the batch comes again without them."""
         batch = await self._server.sync(since, filter=_LIVE_FILTER, wait=_SYNC_TIMEOUT)
-        # Before the position moves: an invitation is told once only.
+        # Before the position moves, because a sync reports an invitation only once.
         await self._answer_invitations(batch)
         for room in batch.rooms.leave:
             self._rooms.forget(room)
@@ -272,7 +272,7 @@ class SyncLoop:
             await self._answer_invitation(room, invited)
 
     async def _answer_invitation(self, room: str, invited: InvitedRoom) -> None:
-        """Join where somebody who may talk to Keryx asks it to; leave other invitations as they are."""
+        """Accept an invitation if its sender may talk to Keryx; ignore others."""
         found = [e for e in map(parse_event, invited.invite_state.events) if e and self._is_own_membership(e)]
         if not found:
             return

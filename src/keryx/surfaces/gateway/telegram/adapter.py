@@ -60,21 +60,20 @@ class UpdateMode(StrEnum):
 
 
 class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`url` is the public address of Keryx and `secret` what Telegram shows with each post, both for a webhook.
-    `per_chat` and `per_second` are messages per second, to one chat and in all; 0 is as many as Telegram takes, which
-    says itself when it wants a pause."""
-
     token: Secret = Secret()
     base_url: str = DEFAULT_URL
     mode: UpdateMode = UpdateMode.POLLING
+    # For a webhook: the public address of Keryx.
     url: str = ""
+    # For a webhook: the secret that Telegram sends with each post.
     secret: Secret = Secret()
+    # Messages per second, to one chat and in all. 0 means no limit but Telegram's own.
     per_chat: float = 0
     per_second: float = 0
 
 
 def check_token(text: str) -> str:
-    """The bot's id, which a token begins with. `Invalid` for what cannot be a token."""
+    """Return the bot's id, with which a token begins. Raise `Invalid` for anything else."""
     found = TOKEN_PATTERN.match(text)
     if found is None:
         raise Invalid("this does not look like a Telegram token: @BotFather gives one like 123456789:AAE1x…")
@@ -82,7 +81,7 @@ def check_token(text: str) -> str:
 
 
 def check_url(name: str, url: str) -> str:
-    """A web address without its last slash."""
+    """Return a web address without its trailing slash."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise Invalid(f"telegram.{name}: write a web address such as https://example.org")
@@ -96,7 +95,7 @@ def check_secret(text: str) -> str:
 
 
 def make(setup: AdapterSetup) -> "TelegramAdapter | None":
-    """The bot that the settings speak of. `Invalid` says what they lack."""
+    """Build the adapter, or return None without settings. `Invalid` says what is missing."""
     settings = setup.read(TelegramSettings)
     if settings is None:
         return None
@@ -183,7 +182,7 @@ class TelegramAdapter:
             raise self._flood_detector.classify(exc, part.target.chat) from None
 
     async def roles(self, source: Source) -> Sequence[str]:
-        """Who runs a group or channel. What speaks as the chat itself is one of its administrators."""
+        """Return the roles in a group or channel. Who writes as the chat itself is an administrator."""
         if source.user == source.chat:
             return ROLES[1:]
         try:
@@ -197,7 +196,7 @@ class TelegramAdapter:
         return parse_roles(found)
 
     async def _start(self, line: RetryingApi, context: AdapterContext) -> BotIdentity:
-        """Learn who we are, and show the commands in Telegram's menu."""
+        """Look up the bot's identity, and set the menu of commands."""
         try:
             bot = msgspec.convert(await line.call("getMe"), TelegramUser)
         except (TelegramApiError, msgspec.ValidationError):
@@ -230,7 +229,7 @@ class TelegramAdapter:
             offset = reached if reached is not None else offset
 
     async def _drop_own_webhook(self, line: RetryingApi) -> None:
-        """Telegram gives nothing to a poller while a webhook is set. Ours is removed, another's is not ours to end."""
+        """Remove a webhook of Keryx, because Telegram refuses polling while one is set. Raise `Forbidden` for another program's."""
         found = await line.call("getWebhookInfo")
         url = str(found.get("url") or "") if isinstance(found, dict) else ""  # pyright: ignore
         if not url:
@@ -240,7 +239,7 @@ class TelegramAdapter:
         await line.call("deleteWebhook", drop_pending_updates=False)
 
     async def _run_webhook(self, line: RetryingApi) -> None:
-        # One connection at a time, so that messages come in the order in which they were written.
+        # One connection at a time, so that messages arrive in order.
         await line.call(
             "setWebhook",
             url=f"{check_url('url', self._settings.url)}/hooks/{PLATFORM}",
@@ -252,7 +251,7 @@ class TelegramAdapter:
         await asyncio.Event().wait()
 
     async def _handle_post(self, request: WebhookRequest) -> WebhookResponse:
-        """Take one update in. 200 only once it is stored, so that Telegram repeats what was not."""
+        """Receive one update. Answer 200 only after it is stored, so that Telegram repeats it otherwise."""
         given = request.headers.get("x-telegram-bot-api-secret-token", "")
         if not hmac.compare_digest(given.encode(), self._secret.encode()):
             return WebhookResponse(status=401)

@@ -163,12 +163,12 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 
 class RetryingApi:
-    """What cannot be mended by waiting is raised: `Forbidden` for a token that Telegram refuses and for a bot that
-    somebody else listens to, `ApiError` for any other refusal."""
+    """Retries calls until they succeed. Raises what a retry cannot solve: `Forbidden` for a refused token and for a
+    bot that another program polls, `TelegramApiError` for any other refusal."""
 
-    def __init__(self, api: TelegramApi, door: AdapterContext, sleep: Sleep) -> None:
+    def __init__(self, api: TelegramApi, context: AdapterContext, sleep: Sleep) -> None:
         self._api = api
-        self._context = door
+        self._context = context
         self._sleep = sleep
         self._link = LinkState.CONNECTING
 

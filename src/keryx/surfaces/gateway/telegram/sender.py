@@ -9,10 +9,10 @@ import msgspec
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import MessageGone, NotSent, Refused, SendError, Throttled, Uncertain
 from keryx.core.media import Attachment
-from keryx.core.ports.adapter import OutgoingPart, RenderedPart
+from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
 from keryx.markdown import telegram_entities
-from keryx.markdown.split import LengthLimit, TextUnit
+from keryx.markdown.split import LengthLimit
 from keryx.markdown.telegram_entities import TelegramEntity, TelegramText
 from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramApi,
@@ -21,7 +21,7 @@ from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramUnreachable,
 )
 
-LIMIT = LengthLimit(telegram_entities.LIMIT.size - len(REPEAT_MARK), TextUnit.UTF16)
+LIMIT = LengthLimit(telegram_entities.LIMIT.size - len(REPEAT_MARK), LengthUnit.UTF16)
 """The mark of a repetition always has room."""
 
 _DEFAULT_PAUSE_SECONDS = 5.0

@@ -93,9 +93,9 @@ def parse_update(update: TelegramUpdate, me: BotIdentity) -> ParsedMessage | Cha
 
 
 def parse_callback(press: CallbackQuery, me: BotIdentity) -> InboundMessage | None:
-    """A press, as if the person had written what the button says; `None` for a button that is not ours.
+    """Parse the press of a button as a message with the button's text; `None` for a button of another program.
 
-    Anybody can claim to have pressed anything: it gives no more rights than writing."""
+    A press can be forged, so it has no more rights than a message."""
     if press.message is None or not press.data.startswith(CALLBACK_PREFIX):
         return None
     by_person = msgspec.structs.replace(press.message, sender=press.sender, sender_chat=None)
@@ -108,7 +108,7 @@ def parse_callback(press: CallbackQuery, me: BotIdentity) -> InboundMessage | No
 
 
 def parse_roles(member: object) -> tuple[str, ...]:
-    """The roles of a `ChatMember`. Whoever made a chat is an administrator, too."""
+    """Return the roles of a `ChatMember`. The creator of a chat is an administrator, too."""
     try:
         status = msgspec.convert(member, TelegramMember).status
     except msgspec.ValidationError:

@@ -61,10 +61,10 @@ class UpdateReceiver:
         self.skipped = 0
 
     async def receive_batch(self, batch: object) -> int | None:
-        """Take a polled batch in, in the order of its numbers, each with the cursor behind it; gives the next offset.
+        """Receive a polled batch in the order of its update ids and return the next offset, or `None` if no update has an id.
 
-        An update that is no message moves no cursor of its own: the next message moves it past both, and until
-        then it is merely read again after a restart. `None` when nothing in the batch has a number."""
+        An update without a message does not move the stored cursor; the next message does. Until then it is read
+        again after a restart."""
         updates = self._sort_batch(batch)
         ready = [self._parse(update) for update in updates.values()]
         for number, event in zip(updates, await self._fetch_files(ready), strict=True):
@@ -145,7 +145,7 @@ class UpdateReceiver:
             await self._acknowledge(event.callback_id, receipt)
 
     async def _acknowledge(self, press: str, receipt: Receipt | None) -> None:
-        """End the waiting of whoever pressed a button, and show them what it led to. Telegram refuses what is too old."""
+        """Answer the press of a button with the reply of its receipt. Telegram refuses answers that come too late."""
         told = (receipt.reply or "")[:_MAX_TOAST_LENGTH] if receipt else ""
         try:
             await self._api.call(
