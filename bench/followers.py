@@ -44,7 +44,7 @@ async def _followed(place: Place, followers: int, seconds: float, *, rounds: int
     delays: list[float] = []
     async with place.database() as database, anyio.create_task_group() as group:
         feed = Feed(database, clock)
-        hub = Hub(database, clock, policy=OPEN, feed=feed)
+        hub = Hub(database, policy=OPEN, feed=feed)
         cursor = await hub.head_cursor()
         group.start_soon(feed.run)
         seen: asyncio.Queue[float] = asyncio.Queue()

@@ -12,6 +12,7 @@ from bench.table import Line, line
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.sessions import SessionFilter, Viewer
 from keryx.engine.hub.hub import Hub
+from keryx.engine.hub.views import MessageRange
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)
 _COLUMNS = """
@@ -82,7 +83,9 @@ async def load(stage: Stage) -> AsyncIterator[Line]:
         async with hub_of(place) as (hub, _):
             ours, plain, with_json = await beside(
                 stage.count(400),
-                lambda _, hub=hub, session=session, count=count: hub.messages(_VIEWER, session, limit=count),
+                lambda _, hub=hub, session=session, count=count: hub.page(
+                    _VIEWER, session, MessageRange(after=0, limit=count)
+                ),
                 rows,
                 parsed,
             )

@@ -106,7 +106,7 @@ async def hub_of(place: Place) -> AsyncGenerator[tuple[Hub, MeteredDatabase]]:
     """The verbs alone, over an open store."""
     clock = SystemClock()
     async with place.database() as database:
-        yield Hub(database, clock, policy=OPEN, feed=Feed(database, clock)), database
+        yield Hub(database, policy=OPEN, feed=Feed(database, clock)), database
 
 
 def inbound(

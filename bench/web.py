@@ -165,7 +165,7 @@ async def site(place: Place) -> AsyncGenerator[tuple[Hub, ASGIApp]]:
     clock = SystemClock()
     async with place.database() as database, anyio.create_task_group() as group:
         feed = Feed(database, clock)
-        hub = Hub(database, clock, policy=_OPEN, feed=feed)
+        hub = Hub(database, policy=_OPEN, feed=feed)
         await group.start(feed.run)
         web = WebApp(hub, clock, operator=OPERATORS, key=KEY)
         async with web.lifespan() as app:

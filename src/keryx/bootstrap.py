@@ -56,7 +56,7 @@ class BaseApp:
     async def open_hub(self, policy: Policy) -> AsyncGenerator[Hub]:
         """Open the hub over an open store."""
         feed = Feed(self.database, self.clock)
-        with closing(Hub(self.database, self.clock, policy=policy, feed=feed)) as hub:
+        with closing(Hub(self.database, policy=policy, feed=feed)) as hub:
             yield hub
 
     @cached_property

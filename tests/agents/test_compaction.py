@@ -339,7 +339,7 @@ async def test_a_session_of_many_messages_keeps_answering_with_a_bounded_prompt(
     sizes = [len(str(r["messages"])) for r in endpoint.requests]
     assert max(sizes) < 4 * 1000
     assert len(await world.read(lambda tx: epochs.list_all(tx, turn.session))) > 3
-    assert len(await world.hub.messages(OPERATORS, turn.session)) > 120
+    assert (await world.open(turn.session)).session.messages > 120
     assert endpoint.refused == []
 
 
@@ -389,5 +389,5 @@ async def test_a_session_of_five_thousand_messages_goes_on_with_a_short_prompt(b
     assert max(sizes) < 4 * 8192 and len(sizes) < 20
     await world.ask("still there?")
     assert len(str(endpoint.requests[-1]["messages"])) < 4 * 8192
-    assert len(await world.hub.messages(OPERATORS, turn.session, limit=10_000)) > 5000
+    assert (await world.open(turn.session)).session.messages > 5000
     assert endpoint.refused == []

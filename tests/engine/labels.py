@@ -12,10 +12,15 @@ _SOURCE = Path(keryx.__file__).parent
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 _PARAMETER = "label"
+# What binds a function to a verb of the hub, with the label of the write.
+_BINDERS = frozenset({"bind_write", "write_unit"})
+_VERBS = "engine/hub/verbs.py"
 # A unit of work that is lent to another module under the name of an attribute, and the module that uses it there.
 _LENT = {"engine/loops/driver.py": ("_keep", "engine/loops/questions.py")}
-# Databases pass labels through, and these parts of the house are databases.
-_DATABASES = frozenset({"store/db/sqlite.py", "store/db/postgres.py", "testing/fault_injection.py"})
+# These modules pass the labels of others through.
+_PASS_THROUGH = frozenset(
+    {_VERBS, "store/db/sqlite.py", "store/db/postgres.py", "testing/fault_injection.py"}
+)
 
 
 @cache
@@ -24,15 +29,16 @@ def written() -> frozenset[str]:
     return frozenset(
         label
         for path in _SOURCE.rglob("*.py")
-        if (name := str(path.relative_to(_SOURCE))) not in _DATABASES
+        if (name := str(path.relative_to(_SOURCE))) not in _PASS_THROUGH
         for label in _of_module(name)
     )
 
 
 def _of_module(name: str) -> Iterator[str]:
-    if ".write" not in (_SOURCE / name).read_text():
+    if not any(word in (_SOURCE / name).read_text() for word in (".write", *_BINDERS)):
         return
     tree = _parsed(name)
+    yield from (str(ast.literal_eval(call.args[0])) for call in _calls(tree) if _called(call) in _BINDERS)
     for function in _functions(tree):
         for given in _given(function):
             if isinstance(given, ast.Constant):

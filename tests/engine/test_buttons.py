@@ -201,7 +201,7 @@ async def test_buttons_are_taken_away_after_a_restart(begin: Begin) -> None:
     await fake.wait_for(1)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     await world.crash()
-    await HubQuestions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
+    await HubQuestions(world.database).answer(OPERATORS, question.id, "allow")
     world.advance(world.policy.limits.lease + timedelta(seconds=1))
     await world.start()
     assert (await gone(world, fake)).endswith("→ Allow")

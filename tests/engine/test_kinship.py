@@ -272,7 +272,7 @@ async def _learned(folder: Path, steps: list[tuple[str, Any]]) -> None:
 
     clock = FakeClock()
     async with SqliteDatabase(folder / "keryx.db") as database:
-        hub = Hub(database, clock, policy=AT_ONCE, feed=Feed(database, clock))
+        hub = Hub(database, policy=AT_ONCE, feed=Feed(database, clock))
         said: list[str] = []
         for number, (verb, value) in enumerate(steps):
             clock.advance(1)

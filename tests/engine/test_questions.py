@@ -172,7 +172,7 @@ async def test_a_lasting_consent_can_be_seen_and_taken_back(world: World) -> Non
     assert await world.command("/permissions") == "Nothing is allowed or denied for good here."
     await world.command("/always")
     await world.settle(receipt)
-    (kept,) = await world.hub.questions.list_consents(viewer("ann"), receipt.session)
+    (kept,) = await world.hub.questions.list_consents(viewer("ann"), session=receipt.session)
     assert (kept.session, kept.label) == (receipt.session, "allowed")
     assert f"{kept.tool}: always allowed, since " in await world.command("/permissions")
     refused = await world.command("/permissions forget nothing")
@@ -233,7 +233,7 @@ async def test_after_a_crash_the_answer_that_was_given_is_used(begin: Begin) -> 
     world = await begin()
     receipt, question = await asked(world)
     await world.crash()
-    await HubQuestions(world.database, world.clock).answer(viewer("ann"), question.id, "allow")
+    await HubQuestions(world.database).answer(viewer("ann"), question.id, "allow")
     world.advance(AT_ONCE.limits.lease + timedelta(seconds=1))
     await world.start()
     assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
@@ -399,7 +399,7 @@ async def test_what_was_left_runs_out_and_nothing_is_kept(world: World) -> None:
     session, question = await left(world)
     world.advance(question.expires_at - world.clock.now())
     with pytest.raises(Conflict, match="has run out"):
-        await HubQuestions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
+        await HubQuestions(world.database).answer(OPERATORS, question.id, "allow")
     await world.flow(world.until(lambda tx: not questions.list_open(tx, session)))
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.EXPIRED
     _, again = await asked(world, "!ask rm x")
@@ -415,7 +415,7 @@ async def test_the_answer_of_a_turn_that_a_person_stopped_is_not_kept(world: Wor
     def stop(tx: Transaction) -> None:
         control.cancel(tx, turn)
 
-    await HubQuestions(world.database, world.clock).answer(OPERATORS, question.id, "allow")
+    await HubQuestions(world.database).answer(OPERATORS, question.id, "allow")
     await world.database.write("test.stop", stop)
     world.advance(AT_ONCE.limits.lease + timedelta(seconds=1))
     await world.start()

@@ -21,6 +21,7 @@ from keryx.core.sessions import EndReason, SessionFilter, SessionSettings, Viewe
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnLimits, TurnState
 from keryx.engine.hub.hub import Hub
+from keryx.engine.hub.views import MessageRange
 from keryx.engine.policy import Policy
 from keryx.store import inbox
 from keryx.testing import FakeClock, ScriptedAgent
@@ -302,7 +303,7 @@ Verb = Callable[[Hub, Viewer, SessionId], Awaitable[object]]
 VERBS: dict[str, Verb] = {
     "open": lambda hub, v, s: hub.open(v, s),
     "resolve": lambda hub, v, s: hub.resolve(v, s),
-    "messages": lambda hub, v, s: hub.messages(v, s),
+    "messages": lambda hub, v, s: hub.page(v, s),
     "rename": lambda hub, v, s: hub.rename(v, s, "x"),
     "pin": lambda hub, v, s: hub.pin(v, s, True),
     "archive": lambda hub, v, s: hub.archive(v, s, True),
@@ -494,11 +495,12 @@ async def test_a_session_that_is_erased_while_it_works_leaves_nothing(world: Wor
 async def test_a_window_of_messages_says_whether_there_are_earlier_ones(world: World) -> None:
     for n in range(4):
         turn = await world.ask(f"q{n}")
-    window = await world.hub.open(OPERATORS, turn.session, limit=3)  # pyright: ignore[reportPossiblyUnboundVariable]
+    window = await world.hub.open(OPERATORS, turn.session, MessageRange(limit=3))  # pyright: ignore[reportPossiblyUnboundVariable]
     assert ([m.seq for m in window.messages], window.earlier) == ([6, 7, 8], True)
-    first = await world.hub.open(OPERATORS, window.session.id, limit=50, before=6)
+    first = await world.hub.open(OPERATORS, window.session.id, MessageRange(before=6))
     assert ([m.seq for m in first.messages], first.earlier) == ([1, 2, 3, 4, 5], False)
-    assert [m.seq for m in await world.hub.messages(OPERATORS, window.session.id, after=6)] == [7, 8]
+    page = await world.hub.page(OPERATORS, window.session.id, MessageRange(after=6))
+    assert ([m.seq for m in page.messages], page.earlier, page.later) == ([7, 8], True, False)
 
 
 async def test_the_fallback_person_of_a_channel_is_the_channel(world: World) -> None:

@@ -282,7 +282,7 @@ async def test_a_message_whose_wake_up_was_lost_is_answered_within_a_lease(
     await world.start(witness)
     there = await opener()
     monkeypatch.setattr(Notifier, "notify", Notifier.close)
-    hub = Hub(there, world.clock, policy=world.policy, feed=Feed(there, world.clock))
+    hub = Hub(there, policy=world.policy, feed=Feed(there, world.clock))
     await witness.quiet()
     await hub.receive(inbound("are you there?"))
     monkeypatch.undo()

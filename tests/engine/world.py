@@ -24,7 +24,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import Turn, TurnLimits
 from keryx.engine.hub.hub import Hub
-from keryx.engine.hub.views import SessionSnapshot
+from keryx.engine.hub.views import MessageRange, SessionSnapshot
 from keryx.engine.loops.sweeps import SessionFinalizer
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
@@ -332,7 +332,7 @@ class World:
 
     async def open(self, session: SessionId | None) -> SessionSnapshot:
         assert session is not None
-        return await self.hub.open(OPERATORS, session, limit=500)
+        return await self.hub.open(OPERATORS, session, MessageRange(limit=500))
 
     async def transcript(self, session: SessionId | None) -> list[str]:
         """A session as a person reads it, a line per message with its marks."""

@@ -13,6 +13,7 @@ from keryx.core.messages import Message, Role
 from keryx.core.ports.agent import TurnContext
 from keryx.core.sessions import Session, Viewer
 from keryx.engine.hub.hub import Hub
+from keryx.engine.hub.views import MessageRange
 from keryx.engine.units import jobs
 from keryx.store.search.index import SearchHit
 
@@ -242,7 +243,8 @@ async def read_conversation(
     if within is not None and session.id != within:
         raise Forbidden("others listen in here, so only this conversation can be read")
     limit = max(1, min(asked.limit, _MAX_LIMIT))
-    messages = await hub.messages(viewer, session.id, after=max(0, asked.after), limit=limit)
+    window = MessageRange(after=max(0, asked.after), limit=limit)
+    messages = (await hub.page(viewer, session.id, window)).messages
     return "\n\n".join(
         [
             f"{session.title or 'untitled'}: conversation {session.id}, {session.last_seq} messages",

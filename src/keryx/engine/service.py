@@ -65,7 +65,7 @@ class Service:
         self._hooks = hooks
         self._everything = everything
         self.feed = Feed(database, clock, held_up=self._look_again)
-        self.hub = Hub(database, clock, policy=policy, feed=self.feed)
+        self.hub = Hub(database, policy=policy, feed=self.feed)
         self.worker = build_worker(kind, now=clock.now())
         self.platform_status = PlatformStatusReporter(database, clock, worker=self.worker.id)
         self.roles = RoleLookup(self._adapters, policy.access, clock)

@@ -93,7 +93,7 @@ async def list_permissions(
     """
     async with open_hub() as access:
         chosen = await access.find_id(session) if session else None
-        found = await access.hub.questions.list_consents(access.viewer, chosen)
+        found = await access.hub.questions.list_consents(access.viewer, session=chosen)
     output.write_list(
         "permissions",
         found,

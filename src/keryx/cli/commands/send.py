@@ -21,7 +21,9 @@ from keryx.core.messages import Message, Role, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.questions import QuestionState
 from keryx.core.turns import Turn, TurnState
+from keryx.engine.hub.views import MessageRange
 
+_MAX_ANSWER_MESSAGES = 1000
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z")
 
 
@@ -114,7 +116,8 @@ async def _send_and_wait(
         assert receipt.session is not None and receipt.turn is not None
         service.runner.serve(receipt.session)
         turn = await _wait_for_end(access, receipt.session, receipt.turn, cursor, timeout)
-        found = await access.hub.messages(access.viewer, turn.session, after=turn.input_seq)
+        window = MessageRange(after=turn.input_seq, limit=_MAX_ANSWER_MESSAGES)
+        found = (await access.hub.page(access.viewer, turn.session, window)).messages
         answer = "\n\n".join(m.text for m in found if m.turn == turn.id and _is_answer(m))
         sent = msgspec.structs.replace(
             _build_report(receipt), state=turn.state, answer=answer, error=turn.error

@@ -25,6 +25,7 @@ from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.search.snippets import Snippet
 from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, SessionListItem
+from keryx.engine.hub.views import MessageRange
 from keryx.store.search.index import SearchHit
 
 _PAGE_SIZE = 500
@@ -110,13 +111,13 @@ async def show(
     """
     async with open_hub() as access:
         session = await access.find_session(ref)
-        snapshot = await access.hub.open(access.viewer, session.id, limit=check_positive(limit, "--limit"))
+        window = MessageRange(limit=check_positive(limit, "--limit"))
+        snapshot = await access.hub.open(access.viewer, session.id, window)
         messages, earlier = snapshot.messages, snapshot.earlier
         while all_ and earlier:
-            before = await access.hub.open(
-                access.viewer, session.id, limit=_PAGE_SIZE, before=messages[0].seq
-            )
-            messages, earlier = [*before.messages, *messages], before.earlier
+            window = MessageRange(limit=_PAGE_SIZE, before=messages[0].seq)
+            page = await access.hub.page(access.viewer, session.id, window)
+            messages, earlier = [*page.messages, *messages], page.earlier
     if json:
         output.write_json(SessionReport(session=session, messages=messages, earlier=earlier))
         return

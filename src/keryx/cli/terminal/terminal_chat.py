@@ -22,6 +22,7 @@ from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.questions import format_question
 from keryx.core.source import Source
 from keryx.core.turns import TurnState
+from keryx.engine.hub.views import MessageRange
 from keryx.engine.service import Service
 
 SHOWN_MESSAGES = 10
@@ -122,7 +123,7 @@ class TerminalChat:
                 await self._open_session(lane.session, known=before)
 
     async def _open_session(self, session: SessionId, *, known: SessionId | None = None) -> None:
-        snapshot = await self.hub.open(self.viewer, session, limit=SHOWN_MESSAGES)
+        snapshot = await self.hub.open(self.viewer, session, MessageRange(limit=SHOWN_MESSAGES))
         if known and snapshot.session.parent == known:
             # The messages of a fork are on the screen already.
             snapshot = msgspec.structs.replace(snapshot, messages=[])
@@ -161,7 +162,7 @@ class TerminalChat:
 
     async def _reload(self, session: SessionId) -> Cursor:
         """Print the current state of the session, after the feed was trimmed beyond our cursor."""
-        snapshot = await self.hub.open(self.viewer, session, limit=SHOWN_MESSAGES)
+        snapshot = await self.hub.open(self.viewer, session, MessageRange(limit=SHOWN_MESSAGES))
         async with self._print_lock:
             self.stream.reset()
             self.stream.print_snapshot(snapshot)

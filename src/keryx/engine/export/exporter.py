@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 
@@ -46,10 +47,32 @@ async def export(
 
     `write` is called in a thread of the database with pieces of text, in order."""
 
-    def work(tx: Transaction) -> ExportSummary:
-        return _ExportPass(tx, viewer, chosen, Redactor() if redact else None, progress).run(format, write)
+    return await database.read(
+        "export",
+        partial(
+            write_sessions,
+            viewer=viewer,
+            chosen=chosen,
+            format=format,
+            write=write,
+            redact=redact,
+            progress=progress,
+        ),
+    )
 
-    return await database.read("export", work)
+
+def write_sessions(
+    tx: Transaction,
+    viewer: Viewer,
+    chosen: Sequence[SessionId] | None,
+    format: ExportFormat,
+    write: TextWriter,
+    *,
+    redact: bool = False,
+    progress: Progress = ignore_progress,
+) -> ExportSummary:
+    """Write sessions as `export` does, in a transaction of the caller."""
+    return _ExportPass(tx, viewer, chosen, Redactor() if redact else None, progress).run(format, write)
 
 
 class _ExportPass:

@@ -1,64 +1,51 @@
 """Deliveries as people see them: list, retry or discard, resolve targets, and send on behalf of a turn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from keryx.core.clock import Clock
 from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.ids import DeliveryId, TurnId
 from keryx.core.ports.adapter import PlatformReach
 from keryx.core.sessions import Viewer
+from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
 from keryx.engine.policy import Policy
 from keryx.engine.units import targets
 from keryx.store import deliveries, turns
 from keryx.store.db.database import Database, Transaction
 
 
-class HubDeliveries:
-    def __init__(self, database: Database, clock: Clock, *, policy: Policy) -> None:
-        self._database = database
-        self._clock = clock
+class HubDeliveries(HubPart):
+    def __init__(self, database: Database, *, policy: Policy) -> None:
+        super().__init__(database)
         self._policy = policy
 
-    async def page(
-        self, viewer: Viewer, *, states: Sequence[DeliveryState] | None = None, limit: int = 100
-    ) -> list[Delivery]:
-        return await self._database.read(
-            "deliveries", lambda tx: deliveries.list_recent(tx, viewer, states=states, limit=limit)
-        )
+    page = bind_read("deliveries", deliveries.list_recent)
 
-    async def decide(self, viewer: Viewer, delivery: DeliveryId, state: DeliveryState) -> Delivery:
-        """Retry (`READY`) or discard (`DISCARDED`) a delivery that failed, died or is in doubt; gives it as it is then."""
+    @write_unit("delivery.decide")
+    def decide(self, tx: Transaction, viewer: Viewer, delivery: DeliveryId, state: DeliveryState) -> Delivery:
+        """Retry (`READY`) or discard (`DISCARDED`) a delivery that failed, died or is in doubt. Return its new state."""
+        deliveries.override_state(tx, deliveries.get(tx, delivery, viewer=viewer), state)
+        return deliveries.get(tx, delivery, viewer=viewer)
 
-        def work(tx: Transaction) -> Delivery:
-            deliveries.override_state(tx, deliveries.get(tx, delivery, viewer=viewer), state)
-            return deliveries.get(tx, delivery, viewer=viewer)
-
-        return await self._database.write("delivery.decide", work)
-
-    async def resolve_targets(
+    @read_unit("targets")
+    def resolve_targets(
         self,
+        tx: Transaction,
         viewer: Viewer,
         text: str,
         *,
         origin: Target | None = None,
         accounts: Mapping[str, PlatformReach] | None = None,
     ) -> list[Target]:
-        """The places that a text names as targets, each complete. `accounts` are the connected platforms, by default those
-        of this process. `Invalid` says which target cannot be reached, and why."""
-        known = accounts or self._policy.reach or None
-        return await self._database.read(
-            "targets",
-            lambda tx: targets.resolve(tx, text, profile=viewer.profile, origin=origin, accounts=known),
-        )
+        """Return the targets that a text names, each complete. `accounts` are the connected platforms, by default those
+        of this process. Raise `Invalid` for a target that cannot be reached, with the reason."""
+        connected = accounts or self._policy.reach or None
+        return targets.resolve(tx, text, profile=viewer.profile, origin=origin, accounts=connected)
 
-    async def post(
-        self, viewer: Viewer, turn: TurnId, target: str, text: str, *, alone: bool = True
+    @write_unit("post")
+    def post(
+        self, tx: Transaction, viewer: Viewer, turn: TurnId, target: str, text: str, *, alone: bool = True
     ) -> list[Target]:
-        """Send a text in the name of a running turn; gives where it goes. `Invalid` for a place that is not the viewer's;
-        without `alone`, only the place that asked is allowed."""
-        return await self._database.write(
-            "post",
-            lambda tx: targets.post(
-                tx, turns.get(tx, turn), viewer, target, text, reach=self._policy.reach, alone=alone
-            ),
-        )
+        """Send a text in the name of a running turn, and return its targets. Raise `Invalid` for a target that is not
+        the viewer's. Without `alone`, only the chat that asked is allowed."""
+        running = turns.get(tx, turn)
+        return targets.post(tx, running, viewer, target, text, reach=self._policy.reach, alone=alone)

@@ -5,12 +5,12 @@ from typing import TypeVar
 
 import msgspec
 
-from keryx.core.clock import Clock
 from keryx.core.ids import TurnId
 from keryx.core.jobs import Job, JobRun
 from keryx.core.sessions import Viewer
+from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, read_unit, write_unit
 from keryx.engine.policy import Policy
-from keryx.engine.units import jobs as add
+from keryx.engine.units import jobs as job_units
 from keryx.engine.units.jobs import JobOrigin, JobRequest
 from keryx.store import jobs, turns
 from keryx.store.db.database import Database, Transaction
@@ -18,74 +18,54 @@ from keryx.store.db.database import Database, Transaction
 T = TypeVar("T")
 
 
-class HubJobs:
-    """`hub.jobs`."""
+def _on_job(function: Callable[[Transaction, Job], T]) -> Callable[[Transaction, Viewer, str], T]:
+    """Let a function of a job take a viewer and an id or name instead. The job is locked."""
+    return lambda tx, viewer, job: function(tx, jobs.lock(tx, jobs.find(tx, viewer, job)))
 
-    def __init__(self, database: Database, clock: Clock, *, policy: Policy) -> None:
-        self._database = database
-        self._clock = clock
+
+class HubJobs(HubPart):
+    def __init__(self, database: Database, *, policy: Policy) -> None:
+        super().__init__(database)
         self._policy = policy
 
-    async def list_all(self, viewer: Viewer, *, done: bool = False) -> list[Job]:
-        """The jobs that a viewer may see, oldest first; with `done`, those that are over too."""
-        return await self._database.read("jobs", lambda tx: jobs.list_for_viewer(tx, viewer, done=done))
+    list_all = bind_read("jobs", jobs.list_for_viewer)
+    pause = bind_write("job.pause", _on_job(job_units.pause))
+    resume = bind_write("job.resume", _on_job(job_units.resume))
+    # The conversations of its runs stay.
+    remove = bind_write("job.remove", _on_job(job_units.remove))
 
-    async def list_with_last_run(
-        self, viewer: Viewer, *, done: bool = False
+    @read_unit("jobs")
+    def list_with_last_run(
+        self, tx: Transaction, viewer: Viewer, *, done: bool = False
     ) -> list[tuple[Job, list[JobRun]]]:
-        """The same, each with its last run if it has one."""
-        return await self._database.read(
-            "jobs",
-            lambda tx: [
-                (j, jobs.list_runs(tx, j, limit=1)) for j in jobs.list_for_viewer(tx, viewer, done=done)
-            ],
-        )
+        """Return the jobs of `list_all`, each with its last run if it has one."""
+        listed = jobs.list_for_viewer(tx, viewer, done=done)
+        return [(job, jobs.list_runs(tx, job, limit=1)) for job in listed]
 
-    async def get(self, viewer: Viewer, job: str, *, limit: int = 20) -> tuple[Job, list[JobRun]]:
-        """A job by its id or name, and its last runs, newest first."""
+    @read_unit("job")
+    def get(self, tx: Transaction, viewer: Viewer, job: str, *, limit: int = 20) -> tuple[Job, list[JobRun]]:
+        """Return a job by its id or name, and its last runs, newest first."""
+        found = jobs.find(tx, viewer, job)
+        return found, jobs.list_runs(tx, found, limit=limit)
 
-        def work(tx: Transaction) -> tuple[Job, list[JobRun]]:
-            found = jobs.find(tx, viewer, job)
-            return found, jobs.list_runs(tx, found, limit=limit)
+    @write_unit("job.add")
+    def add(self, tx: Transaction, viewer: Viewer, wanted: JobRequest, place: JobOrigin = JobOrigin()) -> Job:
+        """Raise `Invalid` for a wrong schedule, prompt or target."""
+        return job_units.add(tx, viewer, wanted, place, policy=self._policy)
 
-        return await self._database.read("job", work)
+    @write_unit("job.add")
+    def add_from_turn(
+        self, tx: Transaction, viewer: Viewer, turn: TurnId, wanted: JobRequest, *, alone: bool
+    ) -> Job:
+        """Add a job for the person who asked for a running turn, with that person's rights."""
+        asking = turns.get(tx, turn)
+        place = JobOrigin(origin=asking.reply, source=turns.get_author(tx, turn), alone=alone)
+        if asking.reply and not wanted.to:
+            wanted = msgspec.structs.replace(wanted, to="origin")
+        return job_units.add(tx, viewer, wanted, place, policy=self._policy)
 
-    async def add(self, viewer: Viewer, wanted: JobRequest, place: JobOrigin = JobOrigin()) -> Job:
-        """Make a job. `Invalid` says what is wrong with its schedule, its prompt or its targets."""
-        return await self._database.write(
-            "job.add", lambda tx: add.add(tx, viewer, wanted, place, policy=self._policy)
-        )
-
-    async def add_from_turn(self, viewer: Viewer, turn: TurnId, wanted: JobRequest, *, alone: bool) -> Job:
-        """Make a job for whoever asked for a running turn, who keeps the rights that they have."""
-
-        def work(tx: Transaction) -> Job:
-            asking = turns.get(tx, turn)
-            place = JobOrigin(origin=asking.reply, source=turns.get_author(tx, turn), alone=alone)
-            named = wanted if wanted.to or not asking.reply else msgspec.structs.replace(wanted, to="origin")
-            return add.add(tx, viewer, named, place, policy=self._policy)
-
-        return await self._database.write("job.add", work)
-
-    async def pause(self, viewer: Viewer, job: str) -> Job:
-        return await self._change("job.pause", viewer, job, add.pause)
-
-    async def resume(self, viewer: Viewer, job: str) -> Job:
-        return await self._change("job.resume", viewer, job, add.resume)
-
-    async def run(self, viewer: Viewer, job: str) -> JobRun:
-        """Begin a run now, beside those of the schedule; gives it."""
-
-        def work(tx: Transaction, found: Job) -> JobRun:
-            return add.run_now(tx, found, policy=self._policy)
-
-        return await self._change("job.run", viewer, job, work)
-
-    async def remove(self, viewer: Viewer, job: str) -> Job:
-        """Remove a job; the conversations of its runs stay."""
-        return await self._change("job.remove", viewer, job, add.remove)
-
-    async def _change(self, label: str, viewer: Viewer, job: str, work: Callable[[Transaction, Job], T]) -> T:
-        return await self._database.write(
-            label, lambda tx: work(tx, jobs.lock(tx, jobs.find(tx, viewer, job)))
-        )
+    @write_unit("job.run")
+    def run(self, tx: Transaction, viewer: Viewer, job: str) -> JobRun:
+        """Begin a run now, in addition to those of the schedule."""
+        found = jobs.lock(tx, jobs.find(tx, viewer, job))
+        return job_units.run_now(tx, found, policy=self._policy)

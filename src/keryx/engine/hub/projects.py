@@ -1,65 +1,40 @@
 """Projects: groups of sessions with a name, a colour and instructions."""
 
-from keryx.core.clock import Clock
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Project, Viewer
+from keryx.engine.hub.verbs import HubPart, bind_read, write_unit
 from keryx.store import projects, sessions
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db.database import Transaction
 
 
-class HubProjects:
-    """`hub.projects`."""
+class HubProjects(HubPart):
+    list_all = bind_read("projects", projects.list_for_viewer)
+    find = bind_read("project", projects.find)
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+    @write_unit("project.add")
+    def add(self, tx: Transaction, viewer: Viewer, name: str, *, colour: str = "") -> Project:
+        return projects.add(tx, viewer, name=name, colour=colour)
 
-    async def list_all(self, viewer: Viewer) -> list[Project]:
-        return await self._database.read("projects", lambda tx: projects.list_for_viewer(tx, viewer))
+    @write_unit("project.change")
+    def change(
+        self, tx: Transaction, viewer: Viewer, name: str, *, new_name: str | None, colour: str | None
+    ) -> Project:
+        project = projects.find(tx, viewer, name)
+        colour = project.colour if colour is None else colour
+        return projects.update(tx, viewer, project, name=new_name or project.name, colour=colour)
 
-    async def find(self, viewer: Viewer, name: str) -> Project:
-        """The viewer's project of this name or id."""
-        return await self._database.read("project", lambda tx: projects.find(tx, viewer, name))
+    @write_unit("project.instruct")
+    def set_instructions(self, tx: Transaction, viewer: Viewer, name: str, text: str) -> Project:
+        """Set the instructions that every session of a project starts with; an empty text removes them."""
+        projects.set_instructions(tx, viewer, projects.find(tx, viewer, name), text)
+        return projects.find(tx, viewer, name)
 
-    async def add(self, viewer: Viewer, name: str, *, colour: str = "") -> Project:
-        return await self._database.write(
-            "project.add", lambda tx: projects.add(tx, viewer, name=name, colour=colour)
-        )
+    @write_unit("project.remove")
+    def remove(self, tx: Transaction, viewer: Viewer, name: str) -> None:
+        projects.remove(tx, viewer, projects.find(tx, viewer, name))
 
-    async def change(self, viewer: Viewer, name: str, *, new_name: str | None, colour: str | None) -> Project:
-
-        def work(tx: Transaction) -> Project:
-            found = projects.find(tx, viewer, name)
-            return projects.update(
-                tx,
-                viewer,
-                found,
-                name=new_name or found.name,
-                colour=found.colour if colour is None else colour,
-            )
-
-        return await self._database.write("project.change", work)
-
-    async def set_instructions(self, viewer: Viewer, name: str, text: str) -> Project:
-        """Set what every session of a project is told at its start; an empty text takes it away."""
-
-        def work(tx: Transaction) -> Project:
-            projects.set_instructions(tx, viewer, projects.find(tx, viewer, name), text)
-            return projects.find(tx, viewer, name)
-
-        return await self._database.write("project.instruct", work)
-
-    async def remove(self, viewer: Viewer, name: str) -> None:
-        await self._database.write(
-            "project.remove", lambda tx: projects.remove(tx, viewer, projects.find(tx, viewer, name))
-        )
-
-    async def assign(self, viewer: Viewer, session: SessionId, name: str | None) -> None:
+    @write_unit("project.assign")
+    def assign(self, tx: Transaction, viewer: Viewer, session: SessionId, name: str | None) -> None:
         """Put a session into a project, or into none."""
-
-        def work(tx: Transaction) -> None:
-            project = projects.find(tx, viewer, name) if name else None
-            found = sessions.get(tx, session, viewer=viewer)
-            sessions.set_project(tx, found, project.id if project else None)
-
-        await self._database.write("project.assign", work)
+        project = projects.find(tx, viewer, name).id if name else None
+        sessions.set_project(tx, sessions.get(tx, session, viewer=viewer), project)

@@ -6,53 +6,44 @@ import secrets
 from datetime import timedelta
 
 from keryx.core import ids
-from keryx.core.clock import Clock
 from keryx.core.sessions import Viewer
+from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, write_unit
 from keryx.store import access
 from keryx.store.access import SignIn
-from keryx.store.db.database import Database
+from keryx.store.db.database import Transaction
 
 SIGN_IN_LIFETIME = timedelta(days=30)
 _SEEN_INTERVAL = timedelta(hours=1)
 
 
-class HubSignIns:
-    """The store keeps digests only: whoever reads it cannot sign in with what is there."""
+class HubSignIns(HubPart):
+    list_all = bind_read("sign_ins", access.list_sign_ins)
+    end = bind_write("sign_in.end", access.remove_sign_in)
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
-
-    async def create(self, viewer: Viewer, *, browser: str) -> tuple[str, str]:
-        """A new sign-in: its id, and the secret that proves it, told this once."""
-        now, secret = self._clock.now(), secrets.token_urlsafe(32)
-        made = SignIn(
-            id=ids.new(now),
+    @write_unit("sign_in.begin")
+    def create(self, tx: Transaction, viewer: Viewer, *, browser: str) -> tuple[str, str]:
+        """Return the id of a new sign-in and its secret, which cannot be read again."""
+        secret = secrets.token_urlsafe(32)
+        sign_in = SignIn(
+            id=ids.new(tx.now),
             viewer=viewer,
             digest=_hash_secret(secret),
             browser=browser[:200],
-            created_at=now,
-            seen_at=now,
-            expires_at=now + SIGN_IN_LIFETIME,
+            created_at=tx.now,
+            seen_at=tx.now,
+            expires_at=tx.now + SIGN_IN_LIFETIME,
         )
-        await self._database.write("sign_in.begin", lambda tx: access.add_sign_in(tx, made))
-        return made.id, secret
+        access.add_sign_in(tx, sign_in)
+        return sign_in.id, secret
 
     async def check(self, id_: str, secret: str) -> Viewer | None:
-        """Who a sign-in stands for, `None` if it has ended or the secret is wrong."""
-        now = self._clock.now()
-        found = await self._database.read("sign_in.check", lambda tx: access.find_sign_in(tx, id_))
-        if found is None or not hmac.compare_digest(found.digest, _hash_secret(secret)):
+        """Return the viewer of a sign-in, `None` if it has ended or the secret is wrong."""
+        sign_in = await self._database.read("sign_in.check", lambda tx: access.find_sign_in(tx, id_))
+        if sign_in is None or not hmac.compare_digest(sign_in.digest, _hash_secret(secret)):
             return None
-        if now - found.seen_at > _SEEN_INTERVAL:
+        if self._database.clock.now() - sign_in.seen_at > _SEEN_INTERVAL:
             await self._database.write("sign_in.see", lambda tx: access.touch_sign_in(tx, id_))
-        return found.viewer
-
-    async def list_all(self, viewer: Viewer) -> list[SignIn]:
-        return await self._database.read("sign_ins", lambda tx: access.list_sign_ins(tx, viewer))
-
-    async def end(self, viewer: Viewer, id_: str) -> None:
-        await self._database.write("sign_in.end", lambda tx: access.remove_sign_in(tx, viewer, id_))
+        return sign_in.viewer
 
 
 def _hash_secret(secret: str) -> str:

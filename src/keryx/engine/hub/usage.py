@@ -2,41 +2,63 @@
 
 from datetime import datetime
 
-from keryx.core import usage
-from keryx.core.clock import Clock
+import msgspec
+
 from keryx.core.ids import PrincipalId
 from keryx.core.sessions import Viewer
-from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
-from keryx.engine.units import usage as _account
+from keryx.core.usage import Budgets, DailyUsage, UsageGrouping, UsageTotal, month_period
+from keryx.engine.hub.verbs import HubPart, read_unit
+from keryx.engine.units import usage as usage_units
 from keryx.engine.units.usage import BudgetStatus
-from keryx.store import usage as usage_store
+from keryx.store import usage
 from keryx.store.db.database import Database, Transaction
 
+_MAX_REPORT_LINES = 20
 
-class HubUsage:
-    """`hub.usages`: what was used, and by whom."""
 
-    def __init__(self, database: Database, clock: Clock, *, budgets: Budgets) -> None:
-        self._database = database
-        self._clock = clock
+class SpendingReport(msgspec.Struct, frozen=True, kw_only=True):
+    days: list[DailyUsage]
+    # Those who used most, and the sessions that used most.
+    people: list[UsageTotal]
+    sessions: list[UsageTotal]
+
+
+class HubUsage(HubPart):
+    def __init__(self, database: Database, *, budgets: Budgets) -> None:
+        super().__init__(database)
         self._budgets = budgets
 
-    async def report(
-        self, viewer: Viewer, *, by: UsageGrouping, since: datetime, until: datetime | None = None
+    @read_unit("usage")
+    def report(
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        *,
+        by: UsageGrouping,
+        since: datetime,
+        until: datetime | None = None,
     ) -> list[UsageTotal]:
-        end = until or self._clock.now()
-        return await self._database.read(
-            "usage", lambda tx: usage_store.list_totals(tx, viewer, by=by, since=since, until=end)
+        return usage.list_totals(tx, viewer, by=by, since=since, until=until or tx.now)
+
+    @read_unit("view.spending")
+    def report_spending(self, tx: Transaction, viewer: Viewer, *, since: datetime) -> SpendingReport:
+        """Return the usage that the viewer may see since a time: all of it by day, and who and what used most."""
+
+        def list_largest(by: UsageGrouping) -> list[UsageTotal]:
+            return usage.list_totals(tx, viewer, by=by, since=since, until=tx.now, limit=_MAX_REPORT_LINES)
+
+        return SpendingReport(
+            days=usage.list_daily(tx, viewer, since=since),
+            people=list_largest(UsageGrouping.PERSON),
+            sessions=list_largest(UsageGrouping.SESSION),
         )
 
-    async def list_budgets(self, viewer: Viewer) -> list[BudgetStatus]:
-        """Everybody who used something this month or has a budget of their own, as far as the viewer may see."""
-        now = self._clock.now()
-
-        def work(tx: Transaction) -> list[BudgetStatus]:
-            active = usage_store.list_askers(tx, profile=viewer.profile, since=usage.month_period(now).since)
-            known = dict.fromkeys([*active, *map(PrincipalId, self._budgets.people)])
-            mine = [p for p in known if viewer.owner is None or p == viewer.owner]
-            return [_account.load_budget(tx, viewer.profile, p, self._budgets.for_principal(p)) for p in mine]
-
-        return await self._database.read("usage.accounts", work)
+    @read_unit("usage.accounts")
+    def list_budgets(self, tx: Transaction, viewer: Viewer) -> list[BudgetStatus]:
+        """Return everybody who used something this month or has a budget of their own, as far as the viewer may see."""
+        active = usage.list_askers(tx, profile=viewer.profile, since=month_period(tx.now).since)
+        people = dict.fromkeys([*active, *map(PrincipalId, self._budgets.people)])
+        visible = [p for p in people if viewer.owner is None or p == viewer.owner]
+        return [
+            usage_units.load_budget(tx, viewer.profile, p, self._budgets.for_principal(p)) for p in visible
+        ]

@@ -1,59 +1,41 @@
 """A viewer's own state on a surface: read marks, unsent text and preferences."""
 
-from keryx.core.clock import Clock
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Viewer
+from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
 from keryx.store import sessions, viewer_state
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db.database import Transaction
 from keryx.store.viewer_state import UnsentMessage
 
 NEW_SESSION = "new"
 
 
-class HubViewerState:
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+class HubViewerState(HubPart):
+    preferences = bind_read("desk.preferences", viewer_state.get_preferences)
 
-    async def mark_read(self, viewer: Viewer, session: SessionId, seq: int) -> None:
-        """The viewer has seen a session up to a message; a mark never goes back."""
+    @write_unit("desk.read")
+    def mark_read(self, tx: Transaction, viewer: Viewer, session: SessionId, seq: int) -> None:
+        """Record that the viewer has read a session up to a message. A mark never goes back."""
+        viewer_state.mark_read(tx, viewer, sessions.get(tx, session, viewer=viewer), seq)
 
-        def work(tx: Transaction) -> None:
-            viewer_state.mark_read(tx, viewer, sessions.get(tx, session, viewer=viewer), seq)
+    @read_unit("desk.composed")
+    def get_unsent_text(self, tx: Transaction, viewer: Viewer, composer: str) -> UnsentMessage:
+        """Return what was typed and not sent. A composer is a session's id, or `NEW_SESSION`."""
+        _find_session(tx, viewer, composer)
+        return viewer_state.get_unsent(tx, viewer, composer)
 
-        await self._database.write("desk.read", work)
+    @write_unit("desk.compose")
+    def save_unsent_text(self, tx: Transaction, viewer: Viewer, composer: str, unsent: UnsentMessage) -> None:
+        session = _find_session(tx, viewer, composer)
+        viewer_state.save_unsent(tx, viewer, composer, unsent, session=session)
 
-    async def get_unsent_text(self, viewer: Viewer, place: str) -> UnsentMessage:
-        """What was typed and not sent: in a session, or in the `new` one."""
-
-        def work(tx: Transaction) -> UnsentMessage:
-            _find_session(tx, viewer, place)
-            return viewer_state.get_unsent(tx, viewer, place)
-
-        return await self._database.read("desk.composed", work)
-
-    async def save_unsent_text(self, viewer: Viewer, place: str, composed: UnsentMessage) -> None:
-
-        def work(tx: Transaction) -> None:
-            viewer_state.save_unsent(tx, viewer, place, composed, session=_find_session(tx, viewer, place))
-
-        await self._database.write("desk.compose", work)
-
-    async def preferences(self, viewer: Viewer) -> dict[str, str]:
-        return await self._database.read(
-            "desk.preferences", lambda tx: viewer_state.get_preferences(tx, viewer)
-        )
-
-    async def change_preferences(self, viewer: Viewer, changed: dict[str, str]) -> dict[str, str]:
-        """Change some preferences; gives all of them."""
-
-        def work(tx: Transaction) -> dict[str, str]:
-            values = {**viewer_state.get_preferences(tx, viewer), **changed}
-            viewer_state.save_preferences(tx, viewer, values)
-            return values
-
-        return await self._database.write("desk.prefer", work)
+    @write_unit("desk.prefer")
+    def change_preferences(self, tx: Transaction, viewer: Viewer, changes: dict[str, str]) -> dict[str, str]:
+        """Change some preferences, and return all of them."""
+        values = {**viewer_state.get_preferences(tx, viewer), **changes}
+        viewer_state.save_preferences(tx, viewer, values)
+        return values
 
 
-def _find_session(tx: Transaction, viewer: Viewer, place: str) -> SessionId | None:
-    return None if place == NEW_SESSION else sessions.get(tx, SessionId(place), viewer=viewer).id
+def _find_session(tx: Transaction, viewer: Viewer, composer: str) -> SessionId | None:
+    return None if composer == NEW_SESSION else sessions.get(tx, SessionId(composer), viewer=viewer).id

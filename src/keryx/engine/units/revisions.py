@@ -13,7 +13,7 @@ from keryx.store.db.database import Transaction
 _PAGE = 200
 
 
-def undo(tx: Transaction, session: Session, count: int) -> str:
+def undo(tx: Transaction, session: Session, count: int = 1) -> str:
     """Take back the last turns; gives the text of the last undone question, for editing."""
     if count < 1:
         raise Invalid("undo needs a number of turns above zero")

@@ -17,7 +17,7 @@ from keryx.core.messages import Message, Notice, Parts
 from keryx.core.questions import QuestionState
 from keryx.core.sessions import Session, SessionSettings
 from keryx.core.turns import STOP_REASONS, TurnState
-from keryx.engine.hub.views import SessionSnapshot
+from keryx.engine.hub.views import MessageRange, SessionSnapshot
 from keryx.jsonrpc.peer import IncomingRequest
 from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp import session_options, session_updates
@@ -70,9 +70,8 @@ class OpenSession:
         """Load the stored session; with `replay`, send it from the start. `start_following` continues from the returned
         snapshot."""
         async with self._lock:
-            snapshot = await self._context.hub.open(
-                self._context.viewer, self.id, limit=NO_MESSAGE_LIMIT if replay else RECENT_MESSAGES
-            )
+            window = MessageRange(limit=NO_MESSAGE_LIMIT if replay else RECENT_MESSAGES)
+            snapshot = await self._context.hub.open(self._context.viewer, self.id, window)
             self._stop_following()
             self._updates = UpdateBuilder(self._context.capabilities)
             self._questions = EditorQuestions(self._context, self.id, self._updates)
@@ -203,7 +202,7 @@ class OpenSession:
 
     async def _explain_wait(self, prompt: PendingPrompt) -> None:
         context = self._context
-        snapshot = await context.hub.open(context.viewer, self.id, limit=1)
+        snapshot = await context.hub.open(context.viewer, self.id, MessageRange(limit=1))
         first = next(iter(snapshot.queue), None)
         stuck = not snapshot.running and first and first.id != prompt.turn and first.pin is None
         if stuck and not await context.hub.list_nodes():
@@ -263,7 +262,9 @@ class OpenSession:
 
     async def _catch_up(self) -> Cursor:
         """Send the messages that were missed, after the feed was not read for longer than it is kept."""
-        snapshot = await self._context.hub.open(self._context.viewer, self.id, limit=RECENT_MESSAGES)
+        snapshot = await self._context.hub.open(
+            self._context.viewer, self.id, MessageRange(limit=RECENT_MESSAGES)
+        )
         for message in snapshot.messages:
             if message.seq > self._last_seq:
                 await self._send_message(message)

@@ -21,6 +21,7 @@ from keryx.core.source import Source
 from keryx.core.turns import Turn
 from keryx.core.usage import UsageTotal
 from keryx.engine.hub.trace import MessageTrace
+from keryx.engine.hub.usage import SpendingReport
 from keryx.engine.hub.views import (
     ActiveTurn,
     Epoch,
@@ -28,7 +29,6 @@ from keryx.engine.hub.views import (
     LineageEntry,
     Project,
     SessionListPage,
-    SpendingReport,
     UnsentMessage,
 )
 from keryx.markdown import html

@@ -60,7 +60,7 @@ async def download(request: ApiRequest) -> Response:
 async def export(request: ApiRequest, query: request_schema.ExportQuery) -> Response:
     format_, extension, mime = _EXPORTS[query.format]
     text = StringIO()
-    exporter = partial(export_exporter.export, format=format_, write=text.write, redact=query.redact)
+    exporter = partial(export_exporter.write_sessions, format=format_, write=text.write, redact=query.redact)
     await request.hub.export(request.viewer, request.session_id, exporter)
     return Response(
         text.getvalue().encode("utf-8", "replace"),

@@ -47,9 +47,8 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
     summary="Tokens and cost by day, model and surface, and the people and conversations that used most.",
 )
 async def usage(request: ApiRequest, query: request_schema.DaysQuery) -> schema.UsageSchema:
-    now = request.services.clock.now()
-    since = now - timedelta(days=query.days)
-    return presenters.usage(await request.hub.views.spending(request.viewer, since=since, now=now))
+    since = request.services.clock.now() - timedelta(days=query.days)
+    return presenters.usage(await request.hub.usage.report_spending(request.viewer, since=since))
 
 
 @router.get("/api/models", summary="The models that can be chosen.")

@@ -24,7 +24,7 @@ _THREAD_CHARS = 20_000
 
 @router.get("/api/sessions/{session}/messages", summary="A window of messages.", etag=True)
 async def messages(request: ApiRequest, query: request_schema.WindowQuery) -> schema.MessageWindow:
-    window = await request.hub.views.messages(request.viewer, request.session_id, parse_window(query))
+    window = await request.hub.page(request.viewer, request.session_id, parse_window(query))
     return schema.MessageWindow(
         messages=await render_messages(window.messages), earlier=window.earlier, later=window.later
     )

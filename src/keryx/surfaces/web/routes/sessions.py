@@ -7,8 +7,9 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import ProjectId, SessionId
 from keryx.core.sessions import Activity, EndReason, SessionFilter, SessionListItem, SessionSettings
 from keryx.core.turns import BusyMode
+from keryx.engine.hub.hub import SearchHit
 from keryx.engine.hub.viewer_state import NEW_SESSION
-from keryx.engine.hub.views import SearchHit, UnsentMessage
+from keryx.engine.hub.views import UnsentMessage
 from keryx.markdown import html
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
@@ -70,24 +71,23 @@ async def read_snapshot(
     request: ApiRequest, id_: SessionId, query: request_schema.WindowQuery
 ) -> schema.Snapshot:
     """Return a conversation with a window of messages, from one read."""
-    opening = await request.hub.views.open(request.viewer, id_, messages.parse_window(query))
-    snapshot, window = opening.snapshot, opening.window
+    snapshot = await request.hub.open(request.viewer, id_, messages.parse_window(query))
     return schema.Snapshot(
         session=presenters.session(
-            SessionListItem(session=snapshot.session, activity=snapshot.activity), read=opening.read
+            SessionListItem(session=snapshot.session, activity=snapshot.activity), read=snapshot.read
         ),
-        messages=await messages.render_messages(window.messages),
+        messages=await messages.render_messages(snapshot.messages),
         cursor=snapshot.cursor,
-        earlier=window.earlier,
-        later=window.later,
+        earlier=snapshot.earlier,
+        later=snapshot.later,
         running=presenters.turn(snapshot.running) if snapshot.running else None,
         draft=presenters.draft(snapshot.running, snapshot.draft) if snapshot.running else None,
-        queue=[presenters.queued_turn(*pair) for pair in zip(snapshot.queue, opening.inputs, strict=True)],
+        queue=[presenters.queued_turn(*pair) for pair in zip(snapshot.queue, snapshot.inputs, strict=True)],
         deliveries=[presenters.delivery(d) for d in snapshot.deliveries],
         epochs=[presenters.epoch(e) for e in reversed(snapshot.epochs)],
         questions=[presenters.question(q) for q in snapshot.questions],
-        composer=await present_composer(request, opening.composed),
-        lanes=[presenters.lane(lane, title=snapshot.session.title) for lane in opening.lanes],
+        composer=await present_composer(request, snapshot.unsent),
+        lanes=[presenters.lane(lane, title=snapshot.session.title) for lane in snapshot.lanes],
     )
 
 
