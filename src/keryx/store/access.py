@@ -7,19 +7,17 @@ import msgspec
 from keryx.core import codec
 from keryx.core.access import AccessRule, CodeHash, Grant, Pairing
 from keryx.core.changes import ChangeKind
-from keryx.core.clock import from_micros, to_micros
-from keryx.core.deliveries import Target
+from keryx.core.clock import to_micros
 from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.sessions import Viewer
 from keryx.store import changes
 from keryx.store.db.database import Row, Transaction
+from keryx.store.db.rows import RowMapper
 
-_SELECT_GRANT = "select profile, platform, person, name, operator, granted_by, granted_at from grants"
-_PAIRING_COLUMNS = "profile, platform, person, name, target, told_at, expires_at"
-_SELECT_SIGN_IN = (
-    "select id, profile, principal, digest, browser, created_at, seen_at, expires_at from sign_ins"
-)
+_GRANT_ROWS = RowMapper(Grant, json={"name"}, columns={"by": "granted_by", "at": "granted_at"})
+_SELECT_GRANT = f"select {_GRANT_ROWS.columns} from grants"
+_PAIRING_ROWS = RowMapper(Pairing, json={"name"})
 
 
 def add_grant(
@@ -42,7 +40,7 @@ def add_grant(
           granted_at = excluded.granted_at
         """,
         {
-            **_grant_key(profile, platform, person),
+            **_identity_params(profile, platform, person),
             "name": codec.dumps(name),
             "operator": int(operator),
             "by": by,
@@ -58,9 +56,9 @@ def add_grant(
 def find_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> Grant | None:
     row = tx.row(
         f"{_SELECT_GRANT} where profile = :profile and platform = :platform and person = :person",
-        _grant_key(profile, platform, person),
+        _identity_params(profile, platform, person),
     )
-    return None if row is None else _grant_from_row(row)
+    return _GRANT_ROWS.decode_optional(row)
 
 
 def list_grants(tx: Transaction, profile: ProfileId) -> list[Grant]:
@@ -68,14 +66,14 @@ def list_grants(tx: Transaction, profile: ProfileId) -> list[Grant]:
         f"{_SELECT_GRANT} where profile = :profile order by platform, granted_at, person",
         {"profile": profile},
     )
-    return [_grant_from_row(row) for row in rows]
+    return _GRANT_ROWS.decode_all(rows)
 
 
 def remove_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> bool:
     """Take a grant back; gives whether there was one."""
     removed = tx.count(
         "delete from grants where profile = :profile and platform = :platform and person = :person",
-        _grant_key(profile, platform, person),
+        _identity_params(profile, platform, person),
     )
     if removed:
         note_change(tx, profile, platform, person, "revoked")
@@ -84,7 +82,7 @@ def remove_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: 
 
 def rename_grant(tx: Transaction, *, profile: ProfileId, platform: str, old: str, new: str) -> None:
     """Let a grant follow a person to another id of theirs; the stronger of two remains."""
-    params = {**_grant_key(profile, platform, new), "old": old}
+    params = {**_identity_params(profile, platform, new), "old": old}
     tx.run(
         """
         update grants set operator = 1
@@ -114,39 +112,22 @@ def note_change(tx: Transaction, profile: ProfileId, platform: str, person: str,
     changes.note(tx, ChangeKind.ACCESS, f"{platform}:{person}", changes.Scope(profile, OPERATOR), note=what)
 
 
-def _grant_key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:
+def _identity_params(profile: ProfileId, platform: str, person: str) -> dict[str, str]:
     return {"profile": profile, "platform": platform, "person": person}
-
-
-def _grant_from_row(row: Row) -> Grant:
-    profile, platform, person, name, operator, by, at = row
-    return Grant(
-        profile=profile,
-        platform=platform,
-        person=person,
-        name=codec.loads(name, str) if name else "",
-        operator=bool(operator),
-        by=by,
-        at=from_micros(at),
-    )
 
 
 def save_pairing(tx: Transaction, pairing: Pairing, code: CodeHash) -> None:
     """Remember a code that is told to a person; an earlier one of theirs is worth nothing any more."""
     tx.run(
-        f"""
-        insert into pairings ({_PAIRING_COLUMNS}, salt, digest)
+        """
+        insert into pairings (profile, platform, person, name, target, told_at, expires_at, salt, digest)
         values (:profile, :platform, :person, :name, :target, :told_at, :expires_at, :salt, :digest)
         on conflict (profile, platform, person)
         do update set name = excluded.name, target = excluded.target, told_at = excluded.told_at,
           expires_at = excluded.expires_at, salt = excluded.salt, digest = excluded.digest
         """,
         {
-            **_pairing_key(pairing.profile, pairing.platform, pairing.person),
-            "name": codec.dumps(pairing.name),
-            "target": codec.dumps(pairing.target),
-            "told_at": to_micros(pairing.told_at),
-            "expires_at": to_micros(pairing.expires_at),
+            **_PAIRING_ROWS.encode(pairing),
             "salt": code.salt,
             "digest": code.digest,
         },
@@ -157,22 +138,22 @@ def list_open_pairings(tx: Transaction, *, profile: ProfileId, platform: str | N
     """The pairings that can still be approved, who asked first before the others."""
     rows = tx.rows(
         f"""
-        select {_PAIRING_COLUMNS} from pairings
+        select {_PAIRING_ROWS.columns} from pairings
         where profile = :profile and expires_at > :now and platform = coalesce(cast(:platform as text), platform)
         order by expires_at, person
         """,
         {"profile": profile, "platform": platform, "now": to_micros(tx.now)},
     )
-    return [_pairing_from_row(row) for row in rows]
+    return _PAIRING_ROWS.decode_all(rows)
 
 
 def find_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> Pairing | None:
     """What is known of a person's last code, in force or not."""
     row = tx.row(
-        f"select {_PAIRING_COLUMNS} from pairings where profile = :profile and platform = :platform and person = :person",
-        _pairing_key(profile, platform, person),
+        f"select {_PAIRING_ROWS.columns} from pairings where profile = :profile and platform = :platform and person = :person",
+        _identity_params(profile, platform, person),
     )
-    return None if row is None else _pairing_from_row(row)
+    return _PAIRING_ROWS.decode_optional(row)
 
 
 def find_pairing_by_code(tx: Transaction, code: str, *, profile: ProfileId, platform: str) -> Pairing | None:
@@ -191,7 +172,7 @@ def remove_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person
     return bool(
         tx.count(
             "delete from pairings where profile = :profile and platform = :platform and person = :person",
-            _pairing_key(profile, platform, person),
+            _identity_params(profile, platform, person),
         )
     )
 
@@ -199,23 +180,6 @@ def remove_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person
 def trim_pairings(tx: Transaction, *, before: datetime) -> int:
     """Forget strangers whose codes ended before a moment."""
     return tx.count("delete from pairings where expires_at < :before", {"before": to_micros(before)})
-
-
-def _pairing_key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:
-    return {"profile": profile, "platform": platform, "person": person}
-
-
-def _pairing_from_row(row: Row) -> Pairing:
-    profile, platform, person, name, target, told_at, expires_at = row
-    return Pairing(
-        profile=profile,
-        platform=platform,
-        person=person,
-        name=codec.loads(name, str) if name else "",
-        target=codec.loads(target, Target),
-        told_at=from_micros(told_at),
-        expires_at=from_micros(expires_at),
-    )
 
 
 def publish_rule(tx: Transaction, platform: str, rule: AccessRule) -> None:
@@ -287,6 +251,10 @@ class SignIn(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime
 
 
+_SIGN_IN_ROWS = RowMapper(SignIn, json={"browser"}, without={"viewer"})
+_SELECT_SIGN_IN = f"select {_SIGN_IN_ROWS.columns}, profile, principal from sign_ins"
+
+
 def add_sign_in(tx: Transaction, sign_in: SignIn) -> None:
     tx.run(
         """
@@ -294,14 +262,9 @@ def add_sign_in(tx: Transaction, sign_in: SignIn) -> None:
         values (:id, :profile, :principal, :digest, :browser, :created_at, :seen_at, :expires_at)
         """,
         {
-            "id": sign_in.id,
+            **_SIGN_IN_ROWS.encode(sign_in),
             "profile": sign_in.viewer.profile,
             "principal": sign_in.viewer.principal,
-            "digest": sign_in.digest,
-            "browser": codec.dumps(sign_in.browser),
-            "created_at": to_micros(sign_in.created_at),
-            "seen_at": to_micros(sign_in.seen_at),
-            "expires_at": to_micros(sign_in.expires_at),
         },
     )
 
@@ -347,13 +310,4 @@ def trim_sign_ins(tx: Transaction) -> int:
 
 
 def _sign_in_from_row(row: Row) -> SignIn:
-    id_, profile, principal, digest, browser, created_at, seen_at, expires_at = row
-    return SignIn(
-        id=id_,
-        viewer=Viewer(ProfileId(profile), PrincipalId(principal)),
-        digest=digest,
-        browser=codec.loads(browser, str),
-        created_at=from_micros(created_at),
-        seen_at=from_micros(seen_at),
-        expires_at=from_micros(expires_at),
-    )
+    return _SIGN_IN_ROWS.decode(row, viewer=Viewer(ProfileId(row[-2]), PrincipalId(row[-1])))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from keryx.core import codec, ids
 from keryx.core.changes import ChangeKind
-from keryx.core.clock import from_micros, to_micros
+from keryx.core.clock import to_micros
 from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Preview, PreviewState, Target, format_note
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
@@ -16,14 +16,10 @@ from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import changes
 from keryx.store.db.database import Params, Row, Transaction, maybe_moment
+from keryx.store.db.rows import RowMapper
 
-_COLUMNS = """
-  d.id, d.profile, d.owner, d.session, d.turn, d.target, d.body, d.state, d.attempts, d.created_at, d.not_before,
-  d.parts_sent, d.again, d.receipts, d.error, d.sent_at, d.media, d.lease
-"""
-# SQLite knows no alias in a returning clause.
-_RETURNING = _COLUMNS.replace("d.", "")
-_SELECT = f"select {_COLUMNS} from deliveries d"
+_ROWS = RowMapper(Delivery, json={"text", "error"}, columns={"text": "body"})
+_SELECT = f"select {_ROWS.columns} from deliveries d"
 _MAX_OLDEST = 64
 _TARGETS_PER_WALK = 16
 # Others may be taking the same ones.
@@ -74,7 +70,7 @@ def get(tx: Transaction, delivery: DeliveryId, *, viewer: Viewer | None = None) 
     row = tx.row(f"{_SELECT} where d.id = :id", {"id": delivery})
     if row is None or (viewer and not viewer.sees(row[1], row[2])):
         raise NotFound(f"there is no delivery {delivery!r}: `keryx deliveries list` shows them")
-    return _from_row(row)
+    return _ROWS.decode(row)
 
 
 def list_recent(
@@ -92,24 +88,24 @@ def list_recent(
         """,
         {"profile": viewer.profile, "owner": viewer.owner, "states": f",{','.join(wanted)},", "limit": limit},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_for_session(tx: Transaction, session: SessionId, *, unfinished: bool = False) -> list[Delivery]:
     clause = "and d.state not in ('sent', 'discarded')" if unfinished else ""
     rows = tx.rows(f"{_SELECT} where d.session = :session {clause} order by d.position", {"session": session})
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def get_many(tx: Transaction, deliveries: Iterable[str]) -> list[Delivery]:
     """Those of these deliveries that exist, in no order."""
     rows = tx.rows(f"{_SELECT} where d.id {tx.in_names}", {"names": json.dumps(list(deliveries))})
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_for_turn(tx: Transaction, turn: TurnId) -> list[Delivery]:
     rows = tx.rows(f"{_SELECT} where d.turn = :turn order by d.position", {"turn": turn})
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def record_part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str) -> None:
@@ -174,10 +170,10 @@ def list_abandoned(
 ) -> list[tuple[Delivery, LeaseToken]]:
     """Deliveries whose sender is gone: nobody knows whether their next part arrived."""
     rows = tx.rows(
-        f"select {_COLUMNS}, d.worker, d.lease_until from deliveries d where d.state = 'sending' order by d.position",
+        f"select {_ROWS.columns}, lease, worker, lease_until from deliveries d where d.state = 'sending' order by d.position",
     )
     gone = [row for row in rows if row[-1] < to_micros(tx.now) or row[-2] in workers]
-    return [(_from_row(row[:-2]), LeaseToken(row[-3])) for row in gone[:limit]]
+    return [(_ROWS.decode(row), LeaseToken(row[-3])) for row in gone[:limit]]
 
 
 def renew_leases(
@@ -234,32 +230,6 @@ def _update_leased(
 
 def _note_change(tx: Transaction, delivery: Delivery, state: DeliveryState) -> None:
     changes.note(tx, ChangeKind.DELIVERY, delivery.id, delivery, note=format_note(state, delivery.target))
-
-
-def _from_row(row: Row) -> Delivery:
-    (
-        id_, profile, owner, session, turn, target, body, state, attempts, created_at, not_before,
-        parts_sent, again, receipts, error, sent_at, media, _lease,
-    ) = row  # fmt: skip
-    return Delivery(
-        id=id_,
-        profile=profile,
-        owner=owner,
-        session=session,
-        turn=turn,
-        target=codec.loads(target, Target),
-        text=codec.loads(body, str),
-        state=DeliveryState(state),
-        attempts=attempts,
-        created_at=from_micros(created_at),
-        not_before=from_micros(not_before),
-        parts_sent=parts_sent,
-        again=bool(again),
-        receipts=codec.loads(receipts, tuple[str, ...]),
-        error=codec.loads(error, str) if error else None,
-        sent_at=maybe_moment(sent_at),
-        media=codec.loads(media, tuple[Media, ...]),
-    )
 
 
 LeasedDelivery = tuple[Delivery, LeaseToken]
@@ -420,11 +390,11 @@ def _lease_delivery(
           select 1 from deliveries e
           where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
         )
-        returning {_RETURNING}
+        returning {_ROWS.columns}, lease
         """,
         {"id": delivery, "worker": worker, "lease": ids.new_token(), "until": to_micros(tx.now + lease)},
     )
-    return None if row is None else (_from_row(row), LeaseToken(row[-1]))
+    return None if row is None else (_ROWS.decode(row), LeaseToken(row[-1]))
 
 
 def find_preview(tx: Transaction, turn: TurnId) -> Preview | None:

@@ -8,26 +8,30 @@ import msgspec
 from keryx.core import codec, sessions
 from keryx.core import source as sources
 from keryx.core.changes import ChangeKind
-from keryx.core.clock import from_micros, to_micros
+from keryx.core.clock import to_micros
 from keryx.core.deliveries import Target
 from keryx.core.errors import Ambiguous, NotFound
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.jobs import Job, JobRun, JobState, RunOutcome
-from keryx.core.schedules import Schedule
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.core.turns import TurnState
 from keryx.store import changes, deliveries
 from keryx.store.db.database import Row, Transaction, maybe_micros, maybe_moment
+from keryx.store.db.rows import RowMapper
 
-_SELECT = """
-select id, profile, owner, name, prompt, schedule, targets, source, project, state, why, next_at, created_at
-from jobs
-"""
+_ROWS = RowMapper(Job, json={"prompt"})
+_SELECT = f"select {_ROWS.columns} from jobs"
 _SHORTEST_PREFIX = 4
 _MAX_RUNS_SEARCHED = 200
-_SELECT_RUN = """
-select r.job, r.due_at, r.at, r.outcome, r.session, r.turn, t.state, coalesce(r.error, t.error), j.targets <> '[]'
+_RUN_ROWS = RowMapper(
+    JobRun,
+    table="r",
+    json={"error"},
+    columns={"turn_state": "t.state", "error": "coalesce(r.error, t.error)", "sends": "j.targets <> '[]'"},
+    without={"deliveries"},
+)
+_SELECT_RUN = f"""
+select {_RUN_ROWS.columns}
 from job_runs r join jobs j on j.id = r.job left join turns t on t.id = r.turn
 """
 
@@ -40,23 +44,10 @@ def add(tx: Transaction, job: Job) -> Job:
         insert into jobs
           (id, profile, owner, name, name_key, prompt, schedule, targets, source, project, state, next_at, created_at)
         values
-          (:id, :profile, :owner, :name, :key, :prompt, :schedule, :targets, :source, :project, :state, :next_at, :now)
+          (:id, :profile, :owner, :name, :key, :prompt, :schedule, :targets, :source, :project, :state, :next_at,
+           :created_at)
         """,
-        {
-            "id": job.id,
-            "profile": job.profile,
-            "owner": job.owner,
-            "name": named.name,
-            "key": named.name.casefold(),
-            "prompt": codec.dumps(job.prompt),
-            "schedule": codec.dumps(job.schedule),
-            "targets": codec.dumps(job.targets),
-            "source": job.source and sources.encode(job.source),
-            "project": job.project,
-            "state": job.state.value,
-            "next_at": maybe_micros(job.next_at),
-            "now": to_micros(job.created_at),
-        },
+        {**_ROWS.encode(named), "key": named.name.casefold()},
     )
     note_change(tx, job, "added")
     return named
@@ -70,7 +61,7 @@ def list_for_viewer(tx: Transaction, viewer: Viewer, *, done: bool = False) -> l
         f"{_SELECT} where profile = :profile {mine} {open_ones} order by created_at, id",
         {"profile": viewer.profile, "owner": viewer.owner},
     )
-    return [_job_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> list[Job]:
@@ -79,7 +70,7 @@ def list_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -
         f"{_SELECT} where profile = :profile and owner = :owner order by created_at, id",
         {"profile": profile, "owner": owner},
     )
-    return [_job_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def count_open(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> int:
@@ -109,7 +100,7 @@ def lock(tx: Transaction, job: Job) -> Job:
     row = tx.row(f"{_SELECT} where id = :id{tx.for_update}", {"id": job.id})
     if row is None:
         raise NotFound(f"there is no job {job.id!r} any more")
-    return _job_from_row(row)
+    return _ROWS.decode(row)
 
 
 def find_due(tx: Transaction) -> Job | None:
@@ -118,7 +109,7 @@ def find_due(tx: Transaction) -> Job | None:
         f"{_SELECT} where state = 'active' and next_at <= :now order by next_at limit 1{tx.for_update}",
         {"now": to_micros(tx.now)},
     )
-    return None if row is None else _job_from_row(row)
+    return _ROWS.decode_optional(row)
 
 
 def get_next_due_at(tx: Transaction) -> datetime | None:
@@ -133,7 +124,7 @@ def list_due_after(tx: Transaction, moment: datetime) -> list[Job]:
         f"{_SELECT} where state = 'active' and next_at > :moment order by id{tx.for_update}",
         {"moment": to_micros(moment)},
     )
-    return [_job_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def set_state(tx: Transaction, job: Job, state: JobState, *, next_at: datetime | None, why: str = "") -> Job:
@@ -152,7 +143,7 @@ def set_project(tx: Transaction, job: Job, project: ProjectId) -> None:
 
 def list_all(tx: Transaction) -> list[Job]:
     """All jobs of all people and profiles, for what happens to a chat once in its life."""
-    return [_job_from_row(row) for row in tx.rows(f"{_SELECT} order by id")]
+    return [_ROWS.decode(row) for row in tx.rows(f"{_SELECT} order by id")]
 
 
 def move_chat(tx: Transaction, job: Job, targets: Iterable[Target], source: Source | None) -> None:
@@ -216,27 +207,6 @@ def _name_taken(tx: Transaction, job: Job, name: str) -> bool:
         {"profile": job.profile, "owner": job.owner, "key": name.casefold(), "id": job.id},
     )
     return row is not None
-
-
-def _job_from_row(row: Row) -> Job:
-    (
-        id_, profile, owner, name, prompt, schedule, targets, source, project, state, why, next_at_, created_at,
-    ) = row  # fmt: skip
-    return Job(
-        id=id_,
-        profile=profile,
-        owner=owner,
-        name=name,
-        prompt=codec.loads(prompt, str),
-        schedule=codec.loads(schedule, Schedule),
-        targets=codec.loads(targets, tuple[Target, ...]),
-        source=sources.decode(source) if source else None,
-        project=project,
-        state=JobState(state),
-        why=why,
-        next_at=maybe_moment(next_at_),
-        created_at=from_micros(created_at),
-    )
 
 
 def claim_run(tx: Transaction, job: Job, *, due_at: datetime) -> bool:
@@ -338,16 +308,9 @@ def find_session_for_delivery(
 
 
 def _run_from_row(tx: Transaction, row: Row) -> JobRun:
-    job, due_at, at, outcome, session, turn, state, error, sends = row
-    return JobRun(
-        job=job,
-        due_at=from_micros(due_at),
-        at=from_micros(at),
-        outcome=RunOutcome(outcome),
-        session=session,
-        turn=turn,
-        turn_state=TurnState(state) if state else None,
-        error=codec.loads(error, str) if error else None,
-        sends=bool(sends),
-        deliveries=tuple(deliveries.list_for_turn(tx, turn)) if turn else (),
+    run = _RUN_ROWS.decode(row, deliveries=())
+    return (
+        msgspec.structs.replace(run, deliveries=tuple(deliveries.list_for_turn(tx, run.turn)))
+        if run.turn
+        else run
     )

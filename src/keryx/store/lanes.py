@@ -17,13 +17,12 @@ from keryx.core.lanes import Lane, LaneAddress, LaneMove
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.store import changes
-from keryx.store.db.database import Row, Transaction, maybe_micros, maybe_moment
+from keryx.store.db.database import Row, Transaction, maybe_micros
+from keryx.store.db.rows import RowMapper
 
-_SELECT = """
-select key, profile, owner, session, source, shared, suspended, created_at, active_at, expires_at, target, mirror,
-  instructions
-from lanes
-"""
+# A lane that was made before anything asked for an answer there has no target.
+_ROWS = RowMapper(Lane, json={"instructions"}, without={"target"})
+_SELECT = f"select {_ROWS.columns}, target from lanes"
 
 
 def ensure(
@@ -261,28 +260,10 @@ def _lock_row(tx: Transaction, key: LaneKey) -> Lane | None:
 
 
 def _from_row(row: Row) -> Lane:
-    (
-        key, profile, owner, session, source, shared, suspended, created_at, active_at, expires_at, target, mirror,
-        instructions,
-    ) = row  # fmt: skip
-    place = sources.decode(source)
-    return Lane(
-        key=key,
-        profile=profile,
-        owner=owner,
-        session=session,
-        source=place,
-        shared=bool(shared),
-        suspended=bool(suspended),
-        created_at=from_micros(created_at),
-        active_at=from_micros(active_at),
-        expires_at=maybe_moment(expires_at),
-        target=codec.loads(target, Target) if target else _default_target(place),
-        mirror=bool(mirror),
-        instructions=codec.loads(instructions, str) if instructions else "",
-    )
-
-
-def _default_target(source: Source) -> Target:
-    """Where a lane is answered that was made before anything asked for an answer there."""
-    return Target(source.platform, source.account, source.chat or source.user or "", source.thread or "")
+    target = codec.loads(row[-1], Target) if row[-1] else None
+    lane = _ROWS.decode(row, target=target)
+    if target is not None:
+        return lane
+    source = lane.source
+    place = Target(source.platform, source.account, source.chat or source.user or "", source.thread or "")
+    return msgspec.structs.replace(lane, target=place)

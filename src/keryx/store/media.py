@@ -11,7 +11,8 @@ from keryx.core.clock import to_micros
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
 from keryx.core.messages import Audio, File, Image, Part
 from keryx.core.sessions import Viewer
-from keryx.store.db.database import Row, Transaction
+from keryx.store.db.database import Transaction
+from keryx.store.db.rows import RowMapper
 
 CHUNK_SIZE = 256 * 1024
 PLATFORM_OWNER_PREFIX = "door:"
@@ -24,6 +25,9 @@ class MediaInfo(msgspec.Struct, frozen=True, kw_only=True):
     mime: str
     name: str
     size: int
+
+
+_INFO_ROWS = RowMapper(MediaInfo, json={"name"})
 
 
 def begin_write(tx: Transaction, id_: str, *, size: int) -> bool:
@@ -104,7 +108,7 @@ def find_for_viewer(tx: Transaction, viewer: Viewer, id_: str) -> MediaInfo | No
         """,
         params,
     )
-    return None if row is None else _info_from_row(row)
+    return _INFO_ROWS.decode_optional(row)
 
 
 def find_in_session(tx: Transaction, session: SessionId, id_: str) -> MediaInfo | None:
@@ -116,7 +120,7 @@ def find_in_session(tx: Transaction, session: SessionId, id_: str) -> MediaInfo 
         """,
         {"session": session, "id": id_},
     )
-    return None if row is None else _info_from_row(row)
+    return _INFO_ROWS.decode_optional(row)
 
 
 def list_for_session(tx: Transaction, session: SessionId) -> list[MediaInfo]:
@@ -128,7 +132,7 @@ def list_for_session(tx: Transaction, session: SessionId) -> list[MediaInfo]:
         """,
         {"session": session},
     )
-    return [_info_from_row(row) for row in rows]
+    return _INFO_ROWS.decode_all(rows)
 
 
 def read_chunks(tx: Transaction, id_: str) -> Iterator[bytes]:
@@ -303,8 +307,3 @@ def _hash_chunks(pieces: Iterable[bytes]) -> tuple[str, int]:
         digest.update(piece)
         length += len(piece)
     return digest.hexdigest(), length
-
-
-def _info_from_row(row: Row) -> MediaInfo:
-    id_, mime, name, size = row
-    return MediaInfo(id=id_, mime=mime, name=codec.loads(name, str), size=size)

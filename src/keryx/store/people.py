@@ -7,12 +7,13 @@ import msgspec
 
 from keryx.core import codec, ids
 from keryx.core.access import CodeHash
-from keryx.core.clock import from_micros, to_micros
+from keryx.core.clock import to_micros
 from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
 from keryx.core.source import NO_ALIASES, Aliases
 from keryx.store import jobs, lanes, sessions
 from keryx.store.db.database import Row, Transaction
+from keryx.store.db.rows import RowMapper
 
 
 def resolve(tx: Transaction, *, profile: ProfileId, platform: str, person: str, name: str) -> PrincipalId:
@@ -38,12 +39,8 @@ def resolve(tx: Transaction, *, profile: ProfileId, platform: str, person: str, 
 
 
 def find(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> PrincipalId | None:
-    """The principal of an identity, or `None` before its first contact."""
-    row = tx.row(
-        "select principal from identities where profile = :profile and platform = :platform and person = :person",
-        _identity_key(profile, platform, person),
-    )
-    return None if row is None else PrincipalId(row[0])
+    """Return the principal of an identity, `None` before its first contact."""
+    return find_by_handle(tx, profile=profile, platform=ids.escape(platform), handle=ids.escape(person))
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,10 +62,14 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     identities: tuple[Identity, ...] = ()
 
 
+_IDENTITY_ROWS = RowMapper(Identity, json={"name"}, columns={"at": "created_at"})
+_PRINCIPAL_ROWS = RowMapper(Principal, json={"name"}, columns={"at": "created_at"}, without={"identities"})
+
+
 def list_all(tx: Transaction, profile: ProfileId) -> list[Principal]:
     """Everybody of a profile who has talked, oldest first."""
     rows = tx.rows(
-        "select id, profile, name, created_at from principals where profile = :profile order by created_at, id",
+        f"select {_PRINCIPAL_ROWS.columns} from principals where profile = :profile order by created_at, id",
         {"profile": profile},
     )
     return [_principal_from_row(tx, row) for row in rows]
@@ -76,7 +77,7 @@ def list_all(tx: Transaction, profile: ProfileId) -> list[Principal]:
 
 def get(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> Principal:
     row = tx.row(
-        "select id, profile, name, created_at from principals where id = :id and profile = :profile",
+        f"select {_PRINCIPAL_ROWS.columns} from principals where id = :id and profile = :profile",
         {"id": principal, "profile": profile},
     )
     if row is None:
@@ -87,22 +88,17 @@ def get(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> Princ
 def list_identities(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> list[Identity]:
     """Every way in which a person is known, oldest first."""
     rows = tx.rows(
-        """
-        select platform, person, name, created_at from identities
+        f"""
+        select {_IDENTITY_ROWS.columns} from identities
         where principal = :id and profile = :profile order by created_at, platform, person
         """,
         {"id": principal, "profile": profile},
     )
-    return [
-        Identity(
-            platform=platform, person=person, name=codec.loads(name, str) if name else "", at=from_micros(at)
-        )
-        for platform, person, name, at in rows
-    ]
+    return _IDENTITY_ROWS.decode_all(rows)
 
 
 def find_by_handle(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) -> PrincipalId | None:
-    """Whose an identity is, by its handle."""
+    """Return whose identity a handle is, `None` if it is unknown."""
     row = tx.row(
         "select principal from identities where profile = :profile and platform = :platform and person = :person",
         {"profile": profile, "platform": platform, "person": handle},
@@ -175,14 +171,8 @@ def _insert(tx: Transaction, principal: PrincipalId, profile: ProfileId, name: s
 
 
 def _principal_from_row(tx: Transaction, row: Row) -> Principal:
-    id_, profile, name, at = row
-    return Principal(
-        id=id_,
-        profile=profile,
-        name=codec.loads(name, str) if name else "",
-        at=from_micros(at),
-        identities=tuple(list_identities(tx, id_, profile=profile)),
-    )
+    known = list_identities(tx, row[0], profile=row[1])
+    return _PRINCIPAL_ROWS.decode(row, identities=tuple(known))
 
 
 def _identity_key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:

@@ -2,16 +2,17 @@
 
 from datetime import datetime
 
-import msgspec
-
 from keryx.core import codec, ids
 from keryx.core.clock import from_micros, to_micros
 from keryx.core.deliveries import Home, Target
-from keryx.core.ids import PrincipalId, ProfileId, WorkerId
-from keryx.core.ports.adapter import ClosedGate, LinkState, PlatformStatus
-from keryx.store.db.database import Row, Transaction, maybe_moment
+from keryx.core.ids import PrincipalId, ProfileId
+from keryx.core.ports.adapter import ClosedGate, PlatformStatus
+from keryx.store.db.database import Transaction, maybe_moment
+from keryx.store.db.rows import RowMapper
 
-_SELECT_HOME = "select profile, platform, target, name, set_by, set_at from homes"
+_CONNECTION_ROWS = RowMapper(PlatformStatus, json={"platform", "account", "detail"})
+_HOME_ROWS = RowMapper(Home, json={"name"}, columns={"by": "set_by", "at": "set_at"})
+_SELECT_HOME = f"select {_HOME_ROWS.columns} from homes"
 
 
 def save_connection(tx: Transaction, connection: PlatformStatus) -> None:
@@ -27,41 +28,13 @@ def save_connection(tx: Transaction, connection: PlatformStatus) -> None:
         set link = excluded.link, detail = excluded.detail, since = excluded.since, received = excluded.received,
             sent = excluded.sent, failed = excluded.failed, throttled = excluded.throttled
         """,
-        {
-            **msgspec.structs.asdict(connection),
-            "platform": codec.dumps(connection.platform),
-            "account": codec.dumps(connection.account),
-            "link": connection.link.value,
-            "detail": codec.dumps(connection.detail),
-            "since": to_micros(connection.since),
-        },
+        _CONNECTION_ROWS.encode(connection),
     )
 
 
 def list_connections(tx: Transaction) -> list[PlatformStatus]:
-    rows = tx.rows(
-        """
-        select platform, account, worker, link, detail, since, received, sent, failed, throttled
-        from connections order by platform, account, worker
-        """
-    )
-    return [_connection_from_row(row) for row in rows]
-
-
-def _connection_from_row(row: Row) -> PlatformStatus:
-    platform, account, worker, link, detail, since, received, sent, failed, throttled = row
-    return PlatformStatus(
-        platform=codec.loads(platform, str),
-        account=codec.loads(account, str),
-        worker=WorkerId(worker),
-        link=LinkState(link),
-        detail=codec.loads(detail, str),
-        since=from_micros(since),
-        received=received,
-        sent=sent,
-        failed=failed,
-        throttled=throttled,
-    )
+    rows = tx.rows(f"select {_CONNECTION_ROWS.columns} from connections order by platform, account, worker")
+    return _CONNECTION_ROWS.decode_all(rows)
 
 
 def close_gate(tx: Transaction, key: str, *, until: datetime, reason: str) -> None:
@@ -145,7 +118,7 @@ def find_home(tx: Transaction, platform: str, *, profile: ProfileId) -> Home | N
         f"{_SELECT_HOME} where profile = :profile and platform = :platform",
         {"profile": profile, "platform": ids.escape(platform)},
     )
-    return None if row is None else _home_from_row(row)
+    return _HOME_ROWS.decode_optional(row)
 
 
 def list_homes(tx: Transaction, profile: ProfileId | None = None) -> list[Home]:
@@ -154,7 +127,7 @@ def list_homes(tx: Transaction, profile: ProfileId | None = None) -> list[Home]:
         f"{_SELECT_HOME} where profile = coalesce(cast(:profile as text), profile) order by profile, platform",
         {"profile": profile},
     )
-    return [_home_from_row(row) for row in rows]
+    return _HOME_ROWS.decode_all(rows)
 
 
 def move_home(tx: Transaction, home: Home, target: Target) -> None:
@@ -171,16 +144,4 @@ def remove_home(tx: Transaction, platform: str, *, profile: ProfileId) -> bool:
             "delete from homes where profile = :profile and platform = :platform",
             {"profile": profile, "platform": ids.escape(platform)},
         )
-    )
-
-
-def _home_from_row(row: Row) -> Home:
-    profile, platform, target, name, by, at = row
-    return Home(
-        profile=profile,
-        platform=platform,
-        target=codec.loads(target, Target),
-        name=codec.loads(name, str) if name else "",
-        by=by,
-        at=from_micros(at),
     )

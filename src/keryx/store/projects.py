@@ -5,18 +5,17 @@ from collections.abc import Iterable
 
 from keryx.core import codec, ids
 from keryx.core.changes import ChangeKind
-from keryx.core.clock import from_micros, to_micros
+from keryx.core.clock import to_micros
 from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import ProjectId
 from keryx.core.sessions import Project, Viewer
 from keryx.store import changes
-from keryx.store.db.database import Row, Transaction
+from keryx.store.db.database import Transaction
+from keryx.store.db.rows import RowMapper
 
-_SELECT = """
-select p.id, p.profile, p.owner, p.name, p.colour, p.created_at,
-  (select count(*) from sessions s where s.project = p.id and s.deleted_at is null), p.instructions
-from projects p
-"""
+_COUNT_SESSIONS = "(select count(*) from sessions s where s.project = p.id and s.deleted_at is null)"
+_ROWS = RowMapper(Project, table="p", json={"instructions"}, columns={"sessions": _COUNT_SESSIONS})
+_SELECT = f"select {_ROWS.columns} from projects p"
 
 
 def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str) -> Project:
@@ -58,13 +57,13 @@ def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
     )
     if row is None:
         raise NotFound(f"there is no project {name!r}: /project or `keryx projects list` shows them")
-    return _from_row(row)
+    return _ROWS.decode(row)
 
 
 def get_many(tx: Transaction, projects: Iterable[str]) -> list[Project]:
     """Those of these projects that exist, in no order."""
     rows = tx.rows(f"{_SELECT} where p.id {tx.in_names}", {"names": json.dumps(list(projects))})
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_for_viewer(tx: Transaction, viewer: Viewer) -> list[Project]:
@@ -72,7 +71,7 @@ def list_for_viewer(tx: Transaction, viewer: Viewer) -> list[Project]:
         f"{_SELECT} where p.profile = :profile and p.owner = :owner order by p.name",
         {"profile": viewer.profile, "owner": viewer.principal},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def update(tx: Transaction, viewer: Viewer, project: Project, *, name: str, colour: str) -> Project:
@@ -113,17 +112,3 @@ def remove(tx: Transaction, viewer: Viewer, project: Project) -> None:
 
 def _note_change(tx: Transaction, viewer: Viewer, project: ProjectId, note: str) -> None:
     changes.note(tx, ChangeKind.PROJECT, project, viewer, note=note)
-
-
-def _from_row(row: Row) -> Project:
-    id_, profile, owner, name, colour, created_at, sessions, told = row
-    return Project(
-        id=id_,
-        profile=profile,
-        owner=owner,
-        name=name,
-        colour=colour,
-        created_at=from_micros(created_at),
-        sessions=sessions,
-        instructions=codec.loads(told, str) if told else "",
-    )

@@ -14,7 +14,8 @@ from keryx.core.questions import AskedQuestion, Consent, Question, QuestionState
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import changes, deliveries
-from keryx.store.db.database import Row, Transaction, maybe_moment
+from keryx.store.db.database import Transaction
+from keryx.store.db.rows import RowMapper
 
 # A count, for with `exists` PostgreSQL would rather read all turns than look up a few.
 ORPHANED = """
@@ -23,11 +24,10 @@ q.taken = 0 and q.state in ('open', 'answered') and 1 = (
   where t.id = q.turn and t.pin is not null and t.cancelling = 0 and t.state in ('failed', 'cancelled')
 )
 """
-_SELECT = f"""
-select q.id, q.profile, q.owner, q.session, q.turn, q.asker, q.shared, q.body, q.state, q.answer, q.answered_by, q.taken,
-  {ORPHANED}, q.created_at, q.expires_at, q.closed_at
-from questions q
-"""
+_ROWS = RowMapper(
+    AskedQuestion, table="q", json={"answer"}, columns={"question": "q.body", "left": f"({ORPHANED})"}
+)
+_SELECT = f"select {_ROWS.columns} from questions q"
 
 
 def add(
@@ -82,20 +82,20 @@ def get(tx: Transaction, question: QuestionId, *, viewer: Viewer | None = None) 
 
 def find_by_id(tx: Transaction, question: QuestionId) -> AskedQuestion | None:
     row = tx.row(f"{_SELECT} where q.id = :id", {"id": question})
-    return None if row is None else _from_row(row)
+    return _ROWS.decode_optional(row)
 
 
 def find_by_key(tx: Transaction, turn: TurnId, key: str) -> AskedQuestion | None:
     """The question that a turn put under a key."""
     row = tx.row(f"{_SELECT} where q.turn = :turn and q.key = :key", {"turn": turn, "key": ids.escape(key)})
-    return None if row is None else _from_row(row)
+    return _ROWS.decode_optional(row)
 
 
 def list_open(tx: Transaction, session: SessionId) -> list[AskedQuestion]:
     """The open questions of a session, in the order they were put."""
     # Asked with every message, and there is mostly none: sorting here spares the database the means to sort.
     rows = tx.rows(f"{_SELECT} where q.session = :session and q.state = 'open'", {"session": session})
-    return sorted((_from_row(row) for row in rows), key=lambda asked: (asked.created_at, asked.id))
+    return sorted((_ROWS.decode(row) for row in rows), key=lambda asked: (asked.created_at, asked.id))
 
 
 def list_for_session(tx: Transaction, session: SessionId, *, limit: int = 200) -> list[AskedQuestion]:
@@ -104,12 +104,12 @@ def list_for_session(tx: Transaction, session: SessionId, *, limit: int = 200) -
         f"{_SELECT} where q.session = :session order by q.created_at desc, q.id desc limit :limit",
         {"session": session, "limit": limit},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_for_turn(tx: Transaction, turn: TurnId) -> list[AskedQuestion]:
     rows = tx.rows(f"{_SELECT} where q.turn = :turn order by q.created_at, q.id", {"turn": turn})
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_orphaned_answers(tx: Transaction, session: SessionId) -> list[AskedQuestion]:
@@ -118,7 +118,7 @@ def list_orphaned_answers(tx: Transaction, session: SessionId) -> list[AskedQues
         f"{_SELECT} where q.session = :session and q.state = 'answered' and {ORPHANED} order by q.created_at desc, q.id desc",
         {"session": session},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_orphaned_overdue(tx: Transaction) -> list[AskedQuestion]:
@@ -127,13 +127,13 @@ def list_orphaned_overdue(tx: Transaction) -> list[AskedQuestion]:
         f"{_SELECT} where q.state = 'open' and q.expires_at <= :now and {ORPHANED}",
         {"now": to_micros(tx.now)},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def get_many(tx: Transaction, questions: Iterable[str]) -> list[AskedQuestion]:
     """Those of these questions that exist, in no order."""
     rows = tx.rows(f"{_SELECT} where q.id {tx.in_names}", {"names": json.dumps(list(questions))})
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_open_for_viewer(tx: Transaction, viewer: Viewer, *, limit: int = 200) -> list[AskedQuestion]:
@@ -148,7 +148,7 @@ def list_open_for_viewer(tx: Transaction, viewer: Viewer, *, limit: int = 200) -
         """,
         {"profile": viewer.profile, "owner": viewer.owner, "limit": limit},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def close(
@@ -205,36 +205,11 @@ def note_orphaned(tx: Transaction, turn: TurnId) -> None:
 
 def _list_open_for_turn(tx: Transaction, turn: TurnId) -> list[AskedQuestion]:
     rows = tx.rows(f"{_SELECT} where q.turn = :turn and q.state = 'open'", {"turn": turn})
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def _note_change(tx: Transaction, asked: AskedQuestion, state: QuestionState) -> None:
     changes.note(tx, ChangeKind.QUESTION, asked.id, asked, note=state.value)
-
-
-def _from_row(row: Row) -> AskedQuestion:
-    (
-        id_, profile, owner, session, turn, asker, shared, body, state, answer, answered_by, taken, left,
-        created_at, expires_at, closed_at,
-    ) = row  # fmt: skip
-    return AskedQuestion(
-        id=id_,
-        profile=profile,
-        owner=owner,
-        session=session,
-        turn=turn,
-        asker=asker,
-        shared=bool(shared),
-        question=codec.loads(body, Question),
-        state=QuestionState(state),
-        answer=None if answer is None else codec.loads(answer, str),
-        answered_by=answered_by,
-        taken=bool(taken),
-        left=bool(left),
-        created_at=from_micros(created_at),
-        expires_at=from_micros(expires_at),
-        closed_at=maybe_moment(closed_at),
-    )
 
 
 def find_consent(tx: Transaction, session: SessionId, tool: str) -> Consent | None:

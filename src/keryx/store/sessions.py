@@ -11,7 +11,7 @@ import msgspec
 
 from keryx.core import codec, ids, sessions, source
 from keryx.core.changes import ChangeKind
-from keryx.core.clock import from_micros, to_micros
+from keryx.core.clock import to_micros
 from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId
 from keryx.core.sessions import (
@@ -29,14 +29,12 @@ from keryx.core.sessions import (
 from keryx.core.source import Source
 from keryx.core.usage import Tokens
 from keryx.store import changes, media
-from keryx.store.db.database import Row, Transaction, maybe_moment
+from keryx.store.db.database import Row, Transaction
+from keryx.store.db.rows import RowMapper
 
-_COLUMNS = """
-  s.id, s.profile, s.owner, s.surface, s.created_at, s.active_at, s.title, s.title_by, s.origin, s.parent, s.parent_seq,
-  s.project, s.pinned, s.archived, s.deleted_at, s.ended_at, s.end_reason, s.cwd, s.settings, s.epoch, s.last_seq,
-  s.messages, s.turns, s.tokens_input, s.tokens_output, s.tokens_reasoning, s.tokens_cache_read, s.tokens_cache_write,
-  s.cost, s.cost_status, s.context_used, s.context_limit
-"""
+_ROWS = RowMapper(Session, table="s", without={"tokens"})
+_TOKENS = RowMapper(Tokens, columns={name: f"s.tokens_{name}" for name in Tokens.__struct_fields__})
+_COLUMNS = f"{_ROWS.columns}, {_TOKENS.columns}"
 _SELECT = f"select {_COLUMNS} from sessions s"
 OWNER_CHANGED = "given"
 MESSAGES_IMPORTED = "imported"
@@ -296,48 +294,7 @@ def change_owner(tx: Transaction, session: Session, owner: PrincipalId) -> None:
 
 
 def _from_row(row: Row) -> Session:
-    (
-        id_, profile, owner, surface, created_at, active_at, title, title_by, origin, parent, parent_seq,
-        project, pinned, archived, deleted_at, ended_at, end_reason, cwd, settings, epoch, last_seq,
-        messages, turns, tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write,
-        cost, cost_status, context_used, context_limit,
-    ) = row  # fmt: skip
-    return Session(
-        id=id_,
-        profile=profile,
-        owner=owner,
-        surface=surface,
-        created_at=from_micros(created_at),
-        active_at=from_micros(active_at),
-        title=title,
-        title_by=TitleBy(title_by) if title_by else None,
-        origin=source.decode(origin) if origin else None,
-        parent=parent,
-        parent_seq=parent_seq,
-        project=project,
-        pinned=bool(pinned),
-        archived=bool(archived),
-        deleted_at=maybe_moment(deleted_at),
-        ended_at=maybe_moment(ended_at),
-        end_reason=EndReason(end_reason) if end_reason else None,
-        cwd=cwd,
-        settings=codec.loads(settings, SessionSettings),
-        epoch=epoch,
-        last_seq=last_seq,
-        messages=messages,
-        turns=turns,
-        tokens=Tokens(
-            input=tokens_input,
-            output=tokens_output,
-            reasoning=tokens_reasoning,
-            cache_read=tokens_cache_read,
-            cache_write=tokens_cache_write,
-        ),
-        cost=cost,
-        cost_status=cost_status,
-        context_used=context_used,
-        context_limit=context_limit,
-    )
+    return _ROWS.decode(row, tokens=_TOKENS.decode(row[_ROWS.width :]))
 
 
 def _set_title(tx: Transaction, session: Session, title: str, by: TitleBy) -> None:
@@ -497,7 +454,7 @@ def list_page(
         """,
         params,
     )
-    found = [SessionListItem(session=_from_row(row[:-1]), activity=Activity(row[-1])) for row in rows[:limit]]
+    found = [SessionListItem(session=_from_row(row), activity=Activity(row[-1])) for row in rows[:limit]]
     return found, _encode_page_cursor(found[-1].session) if len(rows) > limit else None
 
 
@@ -507,7 +464,7 @@ def get_many_with_activity(tx: Transaction, sessions: Iterable[SessionId]) -> li
         f"select {_COLUMNS}, {_ACTIVITY_COLUMN} from sessions s where s.id {tx.in_names}",
         {"names": json.dumps(list(sessions))},
     )
-    return [SessionListItem(session=_from_row(row[:-1]), activity=Activity(row[-1])) for row in rows]
+    return [SessionListItem(session=_from_row(row), activity=Activity(row[-1])) for row in rows]
 
 
 def get_activity(tx: Transaction, session: SessionId) -> Activity:

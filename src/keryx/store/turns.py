@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, cast
 from keryx.core import codec, ids
 from keryx.core import source as sources
 from keryx.core.changes import ChangeKind, DraftChunk
-from keryx.core.clock import from_micros, to_micros
+from keryx.core.clock import to_micros
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
-from keryx.core.ids import LeaseToken, SessionId, TurnId, WorkerId
+from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.messages import Part, Parts, Reasoning, Text, merge_parts
 from keryx.core.sessions import Session
@@ -19,15 +19,10 @@ from keryx.core.source import Source
 from keryx.core.turns import MOST_ATTEMPTS, MOVES, SUSPECT_ATTEMPTS, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
 from keryx.store.db.database import Engine, Row, Transaction, maybe_moment
+from keryx.store.db.rows import RowMapper
 
-_COLUMNS = """
-  t.id, t.session, t.profile, t.owner, t.state, t.mode, t.attempts, t.created_at, t.surface, t.started_at, t.finished_at,
-  t.reply, t.pin, t.worker, t.lease, t.cancelling, t.error, t.merged_into, t.interrupted_at, t.input_seq,
-  t.asker, t.lease_until, t.blame, t.also
-"""
-_SELECT = f"select {_COLUMNS} from turns t"
-# SQLite knows no alias in a returning clause.
-_RETURNING = _COLUMNS.replace("t.", "")
+_ROWS = RowMapper(Turn, json={"error"}, columns={"also": "coalesce(also, '[]')"})
+_SELECT = f"select {_ROWS.columns} from turns t"
 _MAX_CANDIDATES = 8
 
 
@@ -94,7 +89,7 @@ def get(tx: Transaction, turn: TurnId) -> Turn:
 def find(tx: Transaction, turn: TurnId) -> Turn | None:
     """A turn, or `None` for one that another store ran: messages of forks and imports keep their turn's id."""
     row = tx.row(f"{_SELECT} where t.id = :id", {"id": turn})
-    return None if row is None else _from_row(row)
+    return _ROWS.decode_optional(row)
 
 
 def get_status(tx: Transaction, turn: TurnId) -> TurnStatus:
@@ -110,7 +105,7 @@ def get_author(tx: Transaction, turn: TurnId) -> Source | None:
 
 def find_running(tx: Transaction, session: SessionId) -> Turn | None:
     row = tx.row(f"{_SELECT} where t.session = :session and t.state = 'running'", {"session": session})
-    return None if row is None else _from_row(row)
+    return _ROWS.decode_optional(row)
 
 
 def list_queued(tx: Transaction, session: SessionId) -> list[Turn]:
@@ -119,7 +114,7 @@ def list_queued(tx: Transaction, session: SessionId) -> list[Turn]:
         f"{_SELECT} where t.session = :session and t.state = 'queued' order by t.position",
         {"session": session},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def list_hidden(tx: Transaction, session: SessionId) -> list[TurnId]:
@@ -155,13 +150,13 @@ def list_active(tx: Transaction, *, profile: str, owner: str | None) -> list[Tur
         """,
         {"profile": profile, "owner": owner},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def get_many(tx: Transaction, turns: Iterable[TurnId]) -> list[Turn]:
     """Those of these turns that exist, in no order."""
     rows = tx.rows(f"{_SELECT} where t.id {tx.in_names}", {"names": json.dumps(list(turns))})
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def lock(tx: Transaction, turn: Turn) -> None:
@@ -259,45 +254,11 @@ def list_pinned(tx: Transaction, *, limit: int = 50) -> list[Turn]:
         f"{_SELECT} where t.state = 'queued' and t.pin is not null order by t.position limit :limit",
         {"limit": limit},
     )
-    return [_from_row(row) for row in rows]
+    return _ROWS.decode_all(rows)
 
 
 def _note_change(tx: Transaction, turn: Turn, note: str) -> None:
     changes.note(tx, ChangeKind.TURN, turn.id, turn, note=note)
-
-
-def _from_row(row: Row) -> Turn:
-    (
-        id_, session, profile, owner, state, mode, attempts, created_at, surface, started_at, finished_at,
-        reply, pin, worker, lease, cancelling_, error, merged_into, interrupted_at, input_seq_, asker, lease_until, blame,
-        also,
-    ) = row  # fmt: skip
-    return Turn(
-        id=id_,
-        session=session,
-        profile=profile,
-        owner=owner,
-        state=TurnState(state),
-        mode=BusyMode(mode),
-        attempts=attempts,
-        created_at=from_micros(created_at),
-        surface=surface,
-        started_at=maybe_moment(started_at),
-        finished_at=maybe_moment(finished_at),
-        reply=codec.loads(reply, Target) if reply else None,
-        also=codec.loads(also, tuple[Target, ...]) if also else (),
-        pin=pin,
-        worker=worker,
-        lease=lease and LeaseToken(lease),
-        cancelling=bool(cancelling_),
-        error=codec.loads(error, str) if error else None,
-        merged_into=merged_into,
-        interrupted_at=maybe_moment(interrupted_at),
-        input_seq=input_seq_,
-        asker=asker,
-        lease_until=maybe_moment(lease_until),
-        blame=blame,
-    )
 
 
 def _change_state(
@@ -415,11 +376,11 @@ def list_abandoned(tx: Transaction, *, workers: list[WorkerId], limit: int = 50)
         f"{_SELECT} where t.state = 'running' and t.lease_until < :now order by t.lease_until limit :limit",
         {"now": to_micros(tx.now), "limit": limit},
     )
-    found = [_from_row(row) for row in rows]
+    found = _ROWS.decode_all(rows)
     if workers:
         rows = tx.rows(f"{_SELECT} where t.state = 'running' order by t.position")
         found += [
-            t for t in map(_from_row, rows) if t.worker in workers and t.id not in {f.id for f in found}
+            t for t in map(_ROWS.decode, rows) if t.worker in workers and t.id not in {f.id for f in found}
         ]
     return found
 
@@ -534,7 +495,7 @@ def _lease_turn(tx: Transaction, turn: TurnId, worker: WorkerId, lease: timedelt
         set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
             started_at = :now, cancelling = 0, ready_at = null
         where t.id = :id and t.state || '' = 'queued' and t.attempts < :most
-        returning {_RETURNING}
+        returning {_ROWS.columns}
         """,
         {
             "id": turn,
@@ -545,7 +506,7 @@ def _lease_turn(tx: Transaction, turn: TurnId, worker: WorkerId, lease: timedelt
             "most": MOST_ATTEMPTS,
         },
     )
-    return None if row is None else _from_row(row)
+    return _ROWS.decode_optional(row)
 
 
 def _merge_collected(tx: Transaction, turn: Turn) -> Turn:

@@ -4,27 +4,21 @@ from collections.abc import Iterator
 
 import msgspec
 
-from keryx.core import codec, records
-from keryx.core.clock import from_micros
-from keryx.core.deliveries import Target
+from keryx.core import records
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.records import EpochRecord, MediaRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
 from keryx.core.sessions import Session, SessionFilter, Viewer
-from keryx.core.turns import BusyMode, TurnState
 from keryx.store import epochs, media, messages, sessions
-from keryx.store.db.database import Row, Transaction, maybe_moment
+from keryx.store.db.database import Transaction
+from keryx.store.db.rows import RowMapper
 
 PAGE_SIZE = 100
-_TURN_COLUMNS = """
-  id, asker, state, mode, input_seq, created_at, surface, attempts, started_at, finished_at, interrupted_at, reply, error,
-  merged_into
-"""
+TURN_ROWS = RowMapper(TurnRecord, json={"error"})
+USAGE_ROWS = RowMapper(UsageRecord)
+_PROJECT_ROWS = RowMapper(ProjectRecord)
 # The fields that a session and its record have in common, by name.
 _SHARED_FIELDS = (set(SessionRecord.__struct_fields__) & set(Session.__struct_fields__)) - {"project"}
-_USAGE_COLUMNS = (
-    "turn, at, surface, model, task, input, output, reasoning, cache_read, cache_write, cost, estimated"
-)
 
 
 def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
@@ -68,10 +62,10 @@ def iterate_turns(tx: Transaction, session: SessionId) -> Iterator[TurnRecord]:
     """The turns in the order of their queue."""
     last = 0
     while rows := tx.rows(
-        f"select position, {_TURN_COLUMNS} from turns where session = :session and position > :last order by position limit :limit",
+        f"select position, {TURN_ROWS.columns} from turns where session = :session and position > :last order by position limit :limit",
         {"session": session, "last": last, "limit": PAGE_SIZE},
     ):
-        yield from (_turn_from_row(session, row[1:]) for row in rows)
+        yield from (TURN_ROWS.decode(row[1:]) for row in rows)
         last = rows[-1][0]
 
 
@@ -79,10 +73,10 @@ def iterate_usage(tx: Transaction, session: SessionId) -> Iterator[UsageRecord]:
     """What each call used, in order."""
     last = 0
     while rows := tx.rows(
-        f"select id, {_USAGE_COLUMNS} from usage where session = :session and id > :last order by id limit :limit",
+        f"select id, {USAGE_ROWS.columns} from usage where session = :session and id > :last order by id limit :limit",
         {"session": session, "last": last, "limit": PAGE_SIZE},
     ):
-        yield from (_usage_from_row(session, row[1:]) for row in rows)
+        yield from (USAGE_ROWS.decode(row[1:]) for row in rows)
         last = rows[-1][0]
 
 
@@ -105,53 +99,9 @@ def iterate_files(tx: Transaction, session: SessionId, *, known: set[str]) -> It
             )
 
 
-def _turn_from_row(session: SessionId, row: Row) -> TurnRecord:
-    (
-        id_, asker, state, mode, input_seq, created_at, surface, attempts, started_at, finished_at, interrupted_at,
-        reply, error, merged_into,
-    ) = row  # fmt: skip
-    return TurnRecord(
-        session=session,
-        id=id_,
-        asker=asker,
-        state=TurnState(state),
-        mode=BusyMode(mode),
-        input_seq=input_seq,
-        created_at=from_micros(created_at),
-        surface=surface,
-        attempts=attempts,
-        started_at=maybe_moment(started_at),
-        finished_at=maybe_moment(finished_at),
-        interrupted_at=maybe_moment(interrupted_at),
-        reply=codec.loads(reply, Target) if reply else None,
-        error=codec.loads(error, str) if error else None,
-        merged_into=merged_into,
-    )
-
-
-def _usage_from_row(session: SessionId, row: Row) -> UsageRecord:
-    turn, at, surface, model, task, input_, output, reasoning, cache_read, cache_write, cost, estimated = row
-    return UsageRecord(
-        session=session,
-        turn=turn,
-        at=from_micros(at),
-        surface=surface,
-        model=model,
-        task=task,
-        input=input_,
-        output=output,
-        reasoning=reasoning,
-        cache_read=cache_read,
-        cache_write=cache_write,
-        cost=cost,
-        estimated=bool(estimated),
-    )
-
-
 def _read_project(tx: Transaction, session: Session) -> ProjectRecord | None:
     if session.project is None:
         return None
-    row = tx.row("select id, name, colour, created_at from projects where id = :id", {"id": session.project})
-    if row is None:
-        return None
-    return ProjectRecord(id=row[0], name=row[1], colour=row[2], created_at=from_micros(row[3]))
+    return _PROJECT_ROWS.decode_optional(
+        tx.row(f"select {_PROJECT_ROWS.columns} from projects where id = :id", {"id": session.project})
+    )

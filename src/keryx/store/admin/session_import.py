@@ -394,25 +394,7 @@ def _insert_turn(tx: Transaction, turn: TurnRecord, profile: ProfileId, owner: P
           (:id, :session, :profile, :owner, :asker, :surface, :state, :mode, :attempts, :input_seq, :reply, :error,
            :merged_into, :created_at, :started_at, :finished_at, :interrupted_at)
         """,
-        {
-            "id": turn.id,
-            "session": turn.session,
-            "profile": profile,
-            "owner": owner,
-            "asker": turn.asker,
-            "surface": turn.surface,
-            "state": turn.state.value,
-            "mode": turn.mode.value,
-            "attempts": turn.attempts,
-            "input_seq": turn.input_seq,
-            "reply": turn.reply and codec.dumps(turn.reply),
-            "error": None if turn.error is None else codec.dumps(turn.error),
-            "merged_into": turn.merged_into,
-            "created_at": to_micros(turn.created_at),
-            "started_at": maybe_micros(turn.started_at),
-            "finished_at": maybe_micros(turn.finished_at),
-            "interrupted_at": maybe_micros(turn.interrupted_at),
-        },
+        {**session_export.TURN_ROWS.encode(turn), "profile": profile, "owner": owner},
     )
 
 
@@ -425,23 +407,13 @@ def _finish_turn(tx: Transaction, turn: TurnRecord) -> None:
             finished_at = :finished_at, interrupted_at = :interrupted_at
         where id = :id
         """,
-        {
-            "id": turn.id,
-            "state": turn.state.value,
-            "attempts": turn.attempts,
-            "error": None if turn.error is None else codec.dumps(turn.error),
-            "merged_into": turn.merged_into,
-            "started_at": maybe_micros(turn.started_at),
-            "finished_at": maybe_micros(turn.finished_at),
-            "interrupted_at": maybe_micros(turn.interrupted_at),
-        },
+        session_export.TURN_ROWS.encode(turn),
     )
 
 
 def _insert_usage(
     tx: Transaction, place: ImportTarget, used: UsageRecord, profile: ProfileId, owner: PrincipalId
 ) -> None:
-    values = msgspec.structs.asdict(used)
     tx.run(
         """
         insert into usage
@@ -452,12 +424,10 @@ def _insert_usage(
            :cache_write, :cost, :estimated, :at)
         """,
         {
-            **values,
+            **session_export.USAGE_ROWS.encode(used),
             "turn": place.get_turn_id(used.turn),
             "session": place.session,
             "profile": profile,
             "owner": owner,
-            "estimated": int(used.estimated),
-            "at": to_micros(used.at),
         },
     )
