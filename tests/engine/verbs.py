@@ -23,7 +23,7 @@ from keryx.core.media import Attachment
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import Adapter
 from keryx.core.questions import Consent, Question
-from keryx.core.sessions import EndReason, Session, SessionSettings
+from keryx.core.sessions import EndReason, Session, SessionChange, SessionSettings
 from keryx.core.turns import Turn
 from keryx.engine.export.exporter import ExportFormat, export
 from keryx.engine.hub.hub import Hub
@@ -301,6 +301,11 @@ VERBS: Mapping[str, Deed] = {
     "archive": on_session(lambda hub, s: hub.archive(OPERATORS, s.id, True)),
     "end": on_session(lambda hub, s: hub.end(OPERATORS, s.id, EndReason.PERSON)),
     "configure": on_session(lambda hub, s: hub.configure(OPERATORS, s.id, SessionSettings(model="large"))),
+    "change": on_session(
+        lambda hub, s: hub.change(
+            OPERATORS, s.id, SessionChange(title=f"best {s.title}", pinned=True, ended=EndReason.PERSON)
+        )
+    ),
     "delete": on_session(lambda hub, s: hub.delete(OPERATORS, s.id)),
     "undelete": undelete,
     "fork": on_session(lambda hub, s: hub.fork(OPERATORS, s.id, surface="web")),

@@ -260,3 +260,20 @@ async def test_the_story_of_a_message_is_told(site: Site, world: World) -> None:
     assert story["outcome"].startswith("answered in turn")
     await site.problem(400, "GET", "/api/messages/nonsense/why")
     await site.problem(404, "GET", f"/api/messages/{SessionId('0' * 18)}.1/why")
+
+
+@pytest.mark.engines(*Engine)
+async def test_a_change_with_one_wrong_value_changes_nothing(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    path = f"/api/sessions/{session}"
+    before = (await site.get(path))["session"]
+    wrong = {"title": "good", "pinned": True, "archived": True, "ended": True, "project": "missing"}
+    assert "missing" in await site.problem(404, "PATCH", path, json=wrong)
+    assert (await site.get(path))["session"] == before
+    await site.post("/api/projects", {"name": "garden"})
+    changed = await site.patch(path, {**wrong, "project": "garden", "settings": {"model": "small"}})
+    assert (changed["title"], changed["pinned"], changed["archived"]) == ("good", True, True)
+    assert changed["project"] and changed["ended_at"] and changed["settings"]["model"] == "small"
+    reopened = await site.patch(path, {"ended": False, "project": None})
+    assert "ended_at" not in reopened and "project" not in reopened
+    assert reopened["title"] == "good"

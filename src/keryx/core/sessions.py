@@ -6,6 +6,7 @@ from enum import StrEnum
 from unicodedata import category, normalize
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from keryx.core import text as core_text
 from keryx.core.errors import Invalid
@@ -107,6 +108,20 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     cost_status: str = "unknown"
     context_used: int | None = None
     context_limit: int | None = None
+
+
+class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
+    """New values of a session; those that are unset stay."""
+
+    title: str | UnsetType = UNSET
+    # The id or name of a project of the viewer, `None` to take the session out of its project.
+    project: str | UnsetType | None = UNSET
+    # Replaces all settings.
+    settings: SessionSettings | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+    # `None` reopens the session.
+    ended: EndReason | UnsetType | None = UNSET
 
 
 class SessionListItem(msgspec.Struct, frozen=True, kw_only=True):

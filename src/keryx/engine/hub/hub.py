@@ -11,7 +11,7 @@ from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, SessionId, TurnId
 from keryx.core.messages import Parts, parse_id
 from keryx.core.ports.adapter import InboundMessage, PlatformStatus, Receipt
-from keryx.core.sessions import Session, TitleBy, Viewer
+from keryx.core.sessions import Session, SessionChange, TitleBy, Viewer
 from keryx.core.turns import Turn
 from keryx.engine import commands
 from keryx.engine.hub import trace, views
@@ -134,6 +134,11 @@ class Hub(HubPart):
     @read_unit("session")
     def session(self, tx: Transaction, viewer: Viewer, session: SessionId) -> Session:
         return sessions.get(tx, session, viewer=viewer)
+
+    @write_unit("change")
+    def change(self, tx: Transaction, viewer: Viewer, session: SessionId, change: SessionChange) -> None:
+        """Set several values of a session, all or nothing."""
+        control.change(tx, sessions.get(tx, session, viewer=viewer), viewer, change)
 
     @write_unit("delete")
     def delete(self, tx: Transaction, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:

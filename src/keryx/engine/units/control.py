@@ -2,16 +2,18 @@
 
 from datetime import timedelta
 
+from msgspec import UNSET
+
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.lanes import Lane
 from keryx.core.messages import Parts
 from keryx.core.questions import QuestionState
 from keryx.core.resets import ResetReason
-from keryx.core.sessions import EndReason, Session
+from keryx.core.sessions import EndReason, Session, SessionChange, TitleBy, Viewer
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.units import answers
-from keryx.store import lanes, messages, questions, sessions, turns
+from keryx.store import lanes, messages, projects, questions, sessions, turns
 from keryx.store.db.database import Transaction
 
 _RESET_WORDS = {
@@ -19,6 +21,24 @@ _RESET_WORDS = {
     ResetReason.DAILY: "for a new day",
     ResetReason.SUSPENDED: "because the last conversation was stopped",
 }
+
+
+def change(tx: Transaction, session: Session, viewer: Viewer, change: SessionChange) -> None:
+    """Set new values of a session. Raise `NotFound` for a project that the viewer does not have, `Conflict` for a title
+    that is taken."""
+    if change.title is not UNSET:
+        sessions.rename(tx, session, change.title, by=TitleBy.PERSON)
+    if change.project is not UNSET:
+        project = projects.find(tx, viewer, change.project).id if change.project else None
+        sessions.set_project(tx, session, project)
+    if change.settings is not UNSET:
+        sessions.set_settings(tx, session, change.settings)
+    if change.pinned is not UNSET:
+        sessions.set_pinned(tx, session, change.pinned)
+    if change.archived is not UNSET:
+        sessions.set_archived(tx, session, change.archived)
+    if change.ended is not UNSET:
+        sessions.end(tx, session, change.ended)
 
 
 def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | None:
@@ -35,11 +55,10 @@ def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | 
 def clear_queue(tx: Transaction, session: SessionId) -> int:
     """Cancel every waiting turn of a session; gives how many."""
     sessions.lock(tx, session)
-    waiting = turns.list_queued(tx, session)
-    for turn in waiting:
-        turns.close(tx, turn, TurnState.CANCELLED)
-        answers.mark_stopped(tx, turn)
-    return len(waiting)
+    queued = turns.list_queued(tx, session)
+    for turn in queued:
+        _cancel_queued(tx, turn)
+    return len(queued)
 
 
 def drop(tx: Transaction, turn: TurnId) -> None:
@@ -50,8 +69,7 @@ def drop(tx: Transaction, turn: TurnId) -> None:
             f"turn {turn} is {found.state}: only a waiting one can be dropped, a running one stopped"
         )
     sessions.lock(tx, found.session)
-    turns.close(tx, found, TurnState.CANCELLED)
-    answers.mark_stopped(tx, found)
+    _cancel_queued(tx, found)
 
 
 def cancel(tx: Transaction, turn: TurnId) -> Turn:
@@ -59,10 +77,15 @@ def cancel(tx: Transaction, turn: TurnId) -> Turn:
     sessions.lock(tx, turns.get(tx, turn).session)
     found = turns.get(tx, turn)
     if found.state is TurnState.QUEUED:
-        turns.close(tx, found, TurnState.CANCELLED)
+        _cancel_queued(tx, found)
     elif found.state is TurnState.RUNNING:
         turns.request_cancel(tx, found)
     return found
+
+
+def _cancel_queued(tx: Transaction, turn: Turn) -> None:
+    turns.close(tx, turn, TurnState.CANCELLED)
+    answers.mark_stopped(tx, turn)
 
 
 def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts) -> None:

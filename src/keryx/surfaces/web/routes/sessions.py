@@ -5,7 +5,14 @@ from msgspec import UNSET
 
 from keryx.core.errors import Invalid
 from keryx.core.ids import ProjectId, SessionId
-from keryx.core.sessions import Activity, EndReason, SessionFilter, SessionListItem, SessionSettings
+from keryx.core.sessions import (
+    Activity,
+    EndReason,
+    SessionChange,
+    SessionFilter,
+    SessionListItem,
+    SessionSettings,
+)
 from keryx.core.turns import BusyMode
 from keryx.engine.hub.hub import SearchHit
 from keryx.engine.hub.viewer_state import NEW_SESSION
@@ -116,20 +123,16 @@ async def begin(request: ApiRequest, body: request_schema.BeginForm) -> schema.S
 
 @router.patch("/api/sessions/{session}", summary="Rename, pin, archive, end, put into a project, or set up.")
 async def change(request: ApiRequest, body: request_schema.SessionChangeForm) -> schema.SessionSchema:
-    viewer, id_ = request.viewer, request.session_id
-    if body.title is not UNSET:
-        await request.hub.rename(viewer, id_, body.title)
-    if body.project is not UNSET:
-        await request.hub.projects.assign(viewer, id_, body.project)
-    if body.settings is not UNSET:
-        await request.hub.configure(viewer, id_, _check_settings(body.settings))
-    if body.pinned is not UNSET:
-        await request.hub.pin(viewer, id_, body.pinned)
-    if body.archived is not UNSET:
-        await request.hub.archive(viewer, id_, body.archived)
-    if body.ended is not UNSET:
-        await request.hub.end(viewer, id_, EndReason.PERSON if body.ended else None)
-    return await _read_session(request, id_)
+    change = SessionChange(
+        title=body.title,
+        project=body.project,
+        settings=body.settings and _check_settings(body.settings),
+        pinned=body.pinned,
+        archived=body.archived,
+        ended=(EndReason.PERSON if body.ended else None) if body.ended is not UNSET else UNSET,
+    )
+    await request.hub.change(request.viewer, request.session_id, change)
+    return await _read_session(request, request.session_id)
 
 
 @router.delete("/api/sessions/{session}", summary="Hide a conversation, to be erased after the grace period.")
