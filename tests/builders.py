@@ -78,20 +78,20 @@ def work_at(now: datetime, work: Callable[[Transaction], T]) -> Callable[[Transa
 class Store:
     """Calls store functions, each in a transaction of its own, at the time of the database or at a given one."""
 
-    def __init__(self, database: Database, *, place: str = "", now: datetime | None = None) -> None:
+    def __init__(self, database: Database, *, key: str = "", now: datetime | None = None) -> None:
         self.database = database
-        self._place = place
+        self._key = key
         self._now = now
 
     def at(self, now: datetime) -> "Store":
         """The same store, at this time."""
-        return Store(self.database, place=self._place, now=now)
+        return Store(self.database, key=self._key, now=now)
 
     async def write(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         return await self.database.write(
-            "test", lambda tx: work(self._timed(tx), *args, **kwargs), place=self._place
+            "test", lambda tx: work(self._timed(tx), *args, **kwargs), key=self._key
         )
 
     async def read(

@@ -52,8 +52,8 @@ class Slow:
     def let_go(self) -> None:
         self._open.set()
 
-    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
-        answer = await self._inner.write(label, work, place=place)
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
+        answer = await self._inner.write(label, work, key=key)
         if self._slow and label == self._label:
             self._reached.set()
             await self._open.wait()

@@ -64,14 +64,14 @@ class Witness(CrashingDatabase):
             await asyncio.sleep(0.001 if self._under_way else 0)
             calm = 0 if self._under_way else calm + 1
 
-    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         async with asyncio.timeout(SECONDS):
             await self._one.acquire()
         struck = label == self._label and not self.faults[0].hits
         self._under_way += 1
         try:
             seen = await self._watched(work) if struck else work
-            return await super().write(label, seen, place=place)
+            return await super().write(label, seen, key=key)
         finally:
             self._under_way -= 1
             if not struck:

@@ -87,9 +87,9 @@ class Wire:
     def cut(self) -> None:
         self.dead = True
 
-    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         self._check()
-        return await self._inner.write(label, work, place=place)
+        return await self._inner.write(label, work, key=key)
 
     async def read(self, label: str, work: Work[T]) -> T:
         self._check()

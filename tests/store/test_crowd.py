@@ -26,7 +26,7 @@ class Doing:
     def __call__(self, units: Sequence[UnitOfWork[Any]]) -> None:
         self.batches.append([unit.label for unit in units])
         self.threads.add(threading.current_thread().name)
-        places = {unit.place for unit in units}
+        places = {unit.key for unit in units}
         self._busy.update(places)
         self.side_by_side = self.side_by_side or any(self._busy[place] > 1 for place in places)
         for unit in units:

@@ -41,7 +41,7 @@ async def test_a_unit_that_raises_changes_nothing(store: Store) -> None:
 
 @pytest.mark.parametrize("places", [0, 1, 7])
 async def test_many_units_at_once_are_all_kept_and_answered(database: Database, places: int) -> None:
-    stores = [Store(database, place=str(n)) for n in range(places)] or [Store(database)]
+    stores = [Store(database, key=str(n)) for n in range(places)] or [Store(database)]
 
     def unit(tx: Transaction, n: int) -> int:
         move(tx, str(n))
@@ -62,7 +62,7 @@ async def test_many_units_at_once_are_all_kept_and_answered(database: Database, 
 async def test_a_statement_that_fails_in_one_unit_does_not_harm_the_others(
     database: Database, place: str
 ) -> None:
-    store = Store(database, place=place)
+    store = Store(database, key=place)
 
     def broken(tx: Transaction) -> None:
         move(tx, "broken")

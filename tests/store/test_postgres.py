@@ -87,7 +87,7 @@ def transaction(tx: Transaction) -> str:
 
 async def test_units_that_wait_at_one_place_share_a_transaction(postgres: str, schema: str) -> None:
     async with PostgresDatabase(postgres, schema=schema) as database:
-        store = Store(database, place="here")
+        store = Store(database, key="here")
         async with Held(store):
             units = [asyncio.ensure_future(store.write(transaction)) for _ in range(BATCH_SIZE)]
         assert len(set(await asyncio.gather(*units))) == 1
@@ -106,7 +106,7 @@ async def test_if_one_of_them_fails_each_has_a_transaction_of_its_own(postgres: 
         return transaction(tx)
 
     async with PostgresDatabase(postgres, schema=schema) as database:
-        store = Store(database, place="here")
+        store = Store(database, key="here")
         async with Held(store):
             units = [asyncio.ensure_future(store.write(unit, n)) for n in range(5)]
         outcomes = await asyncio.gather(*units, return_exceptions=True)
@@ -132,7 +132,7 @@ async def test_units_together_that_block_those_of_another_node_are_run_one_by_on
         PostgresDatabase(postgres, schema=schema) as here,
         PostgresDatabase(postgres, schema=schema) as there,
     ):
-        stores = [Store(node, place="here") for node in (here, there)]
+        stores = [Store(node, key="here") for node in (here, there)]
         pair = [(await stores[0].write(a_session)).id for _ in range(2)]
         async with Held(stores[0]), Held(stores[1]):
             units = [
@@ -153,7 +153,7 @@ async def test_units_together_whose_server_dies_are_run_by_nobody_else(server: S
         inbox.set_cursor(at_time(tx, START_TIME), str(n), "x")
 
     async with PostgresDatabase(server.dsn) as database:
-        store = Store(database, place="here")
+        store = Store(database, key="here")
         async with Held(store):
             units = [asyncio.ensure_future(store.write(unit, n)) for n in range(3)]
             await asyncio.sleep(0)

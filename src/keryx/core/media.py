@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -77,7 +78,7 @@ def clean_name(text: str) -> str:
     return "" if last in {".", ".."} else core_text.truncate(last, _LONGEST_NAME)
 
 
-def filter_media(parts: tuple[Part, ...]) -> list[Media]:
+def filter_media(parts: Iterable[Part]) -> list[Media]:
     """The pictures, sounds and files among the parts of a message, in order."""
     return [p for p in parts if isinstance(p, Media)]
 

@@ -30,7 +30,7 @@ def add_grant(
     operator: bool,
     by: PrincipalId,
 ) -> Grant:
-    """Let somebody in, or change on which terms they are."""
+    """Grant access, or change the terms of an existing grant."""
     tx.run(
         """
         insert into grants (profile, platform, person, name, operator, granted_by, granted_at)
@@ -70,7 +70,7 @@ def list_grants(tx: Transaction, profile: ProfileId) -> list[Grant]:
 
 
 def remove_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> bool:
-    """Take a grant back; gives whether there was one."""
+    """Remove a grant; return whether there was one."""
     removed = tx.count(
         "delete from grants where profile = :profile and platform = :platform and person = :person",
         _identity_params(profile, platform, person),
@@ -81,7 +81,7 @@ def remove_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: 
 
 
 def rename_grant(tx: Transaction, *, profile: ProfileId, platform: str, old: str, new: str) -> None:
-    """Let a grant follow a person to another id of theirs; the stronger of two remains."""
+    """Move a grant to another id of the same person. If both ids have one, the operator's right is kept."""
     params = {**_identity_params(profile, platform, new), "old": old}
     tx.run(
         """
@@ -117,7 +117,7 @@ def _identity_params(profile: ProfileId, platform: str, person: str) -> dict[str
 
 
 def save_pairing(tx: Transaction, pairing: Pairing, code: CodeHash) -> None:
-    """Remember a code that is told to a person; an earlier one of theirs is worth nothing any more."""
+    """Store the code that was sent to a person. It replaces an earlier one."""
     tx.run(
         """
         insert into pairings (profile, platform, person, name, target, told_at, expires_at, salt, digest)
@@ -208,7 +208,7 @@ def count_failed_attempts(tx: Transaction, key: str, *, since: datetime) -> int:
 
 
 def add_failed_attempt(tx: Transaction, key: str, *, since: datetime) -> int:
-    """Count one more; those before `since` are forgotten. Gives how many there are now."""
+    """Count a failed attempt, starting over if the last was before `since`; return the count."""
     row = tx.row(
         """
         insert into guesses (key, wrong, last_at) values (:key, 1, :now)
@@ -223,7 +223,7 @@ def add_failed_attempt(tx: Transaction, key: str, *, since: datetime) -> int:
 
 
 def lock_attempts(tx: Transaction, key: str) -> None:
-    """Let one transaction at a time go on from here, for whatever shares the key."""
+    """Serialise the transactions that share a key."""
     tx.run(
         """
         insert into guesses (key, wrong, last_at) values (:key, 0, :now)
@@ -305,7 +305,7 @@ def remove_sign_in(tx: Transaction, viewer: Viewer, id_: str) -> None:
 
 
 def trim_sign_ins(tx: Transaction) -> int:
-    """Forget sign-ins that have run out; gives how many."""
+    """Remove expired sign-ins; return how many."""
     return tx.count("delete from sign_ins where expires_at <= :now", {"now": to_micros(tx.now)})
 
 

@@ -94,7 +94,8 @@ def get_head(tx: Transaction) -> Cursor:
 
 
 def trim(tx: Transaction, *, before: datetime, most: int = 5000) -> int:
-    """Forget up to `most` entries older than `before`; gives how many. Readers behind that point are told."""
+    """Remove up to `most` entries older than `before`; return how many. Readers behind that point get
+    `CursorExpired`."""
     column = "position" if tx.engine is Engine.SQLITE else "xid"
     row = tx.row(
         f"""

@@ -168,7 +168,7 @@ def finish_attempt(
 def list_abandoned(
     tx: Transaction, *, workers: list[WorkerId], limit: int = 50
 ) -> list[tuple[Delivery, LeaseToken]]:
-    """Deliveries whose sender is gone: nobody knows whether their next part arrived."""
+    """Return deliveries whose sender is gone. Whether their next part arrived is unknown."""
     rows = tx.rows(
         f"select {_ROWS.columns}, lease, worker, lease_until from deliveries d where d.state = 'sending' order by d.position",
     )
@@ -206,7 +206,7 @@ def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState) ->
 
 
 def cap_delays(tx: Transaction, *, until: datetime) -> None:
-    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    """Shorten every delay that lasts beyond `until`. Used after the clock was set back."""
     tx.run(
         "update deliveries set not_before = :until where state = 'ready' and not_before > :until",
         {"until": to_micros(until)},
@@ -317,7 +317,7 @@ def _list_oldest_candidates(tx: Transaction, params: Params) -> list[str]:
 
 
 def _count_waiting(tx: Transaction, params: Params) -> int:
-    """How many wait, of which no more are counted than tells whether the oldest are all."""
+    """Count the waiting deliveries, up to one more than the oldest that are looked at."""
     row = tx.row(
         """
         select count(*) from (
@@ -334,7 +334,8 @@ def _count_waiting(tx: Transaction, params: Params) -> int:
 
 
 def _list_target_candidates(tx: Transaction, params: Params) -> list[str]:
-    """What may go among the next targets, when more waits than the oldest: each costs one step, whatever waits behind."""
+    """Return what may be sent to the next targets, when more waits than the oldest that are looked at. The cost is
+    one step for each target, however many deliveries wait behind the first."""
     if tx.row("select 1 from gates where key = :gate and not_before > :now", params):
         return []
     for after in dict.fromkeys((params["after"], "")):
@@ -346,8 +347,8 @@ def _list_target_candidates(tx: Transaction, params: Params) -> list[str]:
 
 
 def _walk_targets(tx: Transaction, params: Params) -> list[Row]:
-    """The next targets in order of their keys, each with its first delivery if that may go. What a subquery gives
-    cannot be joined in another order, so the plan is the same whatever the engine believes about the table."""
+    """Return the next targets in order of their keys, each with its first delivery if that may be sent. The subquery
+    fixes the join order, so the plan does not depend on the statistics."""
     return tx.rows(
         """
         with recursive targets (key, n) as (
@@ -464,7 +465,7 @@ def revise_preview(tx: Transaction, turn: Turn) -> Preview:
 
 
 def record_preview(tx: Transaction, preview: Preview, state: PreviewState, *, receipt: str = "") -> bool:
-    """Say how a send ended, unless somebody else has taken the preview over; gives whether that was recorded."""
+    """Record how a send ended, unless another sender has taken the preview over; return whether it was recorded."""
     changed = tx.count(
         "update previews set state = :state, receipt = :receipt where turn = :turn and token = :token",
         {

@@ -48,7 +48,7 @@ def list_all(tx: Transaction, session: SessionId, *, limit: int = 1000) -> list[
 
 
 def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str) -> int:
-    """Open the next epoch; gives its number. The caller holds the session."""
+    """Open the next epoch; return its number. The caller has locked the session."""
     row = tx.row(
         """
         update sessions set epoch = epoch + 1, compact_failures = 0, compact_after = 0
@@ -92,7 +92,7 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
 
 
 def record_failure(tx: Transaction, session: SessionId) -> None:
-    """Let the next compaction wait, twice as long after each that fails in a row."""
+    """Delay the next compaction, with exponential back-off."""
     row = tx.row("select compact_failures from sessions where id = :id", {"id": session})
     failures = int(row[0]) if row else 0
     pause = _BACKOFF.delay(failures + 1)

@@ -37,7 +37,7 @@ from job_runs r join jobs j on j.id = r.job left join turns t on t.id = r.turn
 
 
 def add(tx: Transaction, job: Job) -> Job:
-    """Store a new job; gives it with the name that it got: of two with one name, the later one has a number."""
+    """Store a new job and return it. A name that is taken gets a number."""
     named = msgspec.structs.replace(job, name=_unique_name(tx, job))
     tx.run(
         """
@@ -87,7 +87,12 @@ def find(tx: Transaction, viewer: Viewer, text: str) -> Job:
     wanted = text.strip().casefold()
     found = list_for_viewer(tx, viewer, done=True)
     current = [job for job in found if job.state is not JobState.DONE]
-    for fitting in (_match_id(found, wanted), _match_name(current, wanted), _match_prefix(current, wanted)):
+    long_enough = len(wanted) >= _SHORTEST_PREFIX
+    for fitting in (
+        [job for job in found if job.id == wanted or (long_enough and job.id.startswith(wanted))],
+        [job for job in current if job.name.casefold() == wanted],
+        [job for job in current if wanted and job.name.casefold().startswith(wanted)],
+    ):
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
@@ -147,7 +152,7 @@ def list_all(tx: Transaction) -> list[Job]:
 
 
 def move_chat(tx: Transaction, job: Job, targets: Iterable[Target], source: Source | None) -> None:
-    """Let a job go on under the new id of a chat."""
+    """Set the targets and the source of a job whose chat has a new id."""
     tx.run(
         "update jobs set targets = :targets, source = :source where id = :id",
         {"id": job.id, "targets": codec.dumps(tuple(targets)), "source": source and sources.encode(source)},
@@ -161,7 +166,7 @@ def remove(tx: Transaction, job: Job) -> None:
 
 
 def change_owner(tx: Transaction, job: Job, owner: PrincipalId) -> None:
-    """Let a job belong to another person. A name that they use already gets a number."""
+    """Transfer a job to another person. A name that they use already gets a number."""
     note_change(tx, job, "removed")
     heir = msgspec.structs.replace(job, owner=owner, project=None)
     name = job.name if job.state is JobState.DONE else _unique_name(tx, heir)
@@ -175,20 +180,6 @@ def change_owner(tx: Transaction, job: Job, owner: PrincipalId) -> None:
 
 def note_change(tx: Transaction, job: Job, note: str) -> None:
     changes.note(tx, ChangeKind.JOB, job.id, job, note=note)
-
-
-def _match_id(jobs: Iterable[Job], wanted: str) -> list[Job]:
-    return [
-        j for j in jobs if j.id == wanted or (len(wanted) >= _SHORTEST_PREFIX and j.id.startswith(wanted))
-    ]
-
-
-def _match_name(jobs: Iterable[Job], wanted: str) -> list[Job]:
-    return [j for j in jobs if j.name.casefold() == wanted]
-
-
-def _match_prefix(jobs: Iterable[Job], wanted: str) -> list[Job]:
-    return [j for j in jobs if wanted and j.name.casefold().startswith(wanted)]
 
 
 def _unique_name(tx: Transaction, job: Job) -> str:
@@ -257,7 +248,7 @@ def finish_run(
 
 
 def trim_runs(tx: Transaction, *, before: datetime) -> None:
-    """Forget what became of moments long past. They never come again: a job's next moment only moves on."""
+    """Remove old runs. Their due times never come again, because a job's next time only moves forward."""
     tx.run("delete from job_runs where at < :before", {"before": to_micros(before)})
 
 

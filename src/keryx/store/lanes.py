@@ -35,7 +35,7 @@ def ensure(
 ) -> Lane:
     """The lane of an address, made at first contact, locked until the end of the transaction. `target` is where
     answers to it go."""
-    found = _lock_row(tx, address.key)
+    found = find_locked(tx, address.key)
     if found is not None:
         return found
     tx.run(
@@ -54,7 +54,7 @@ def ensure(
             "now": to_micros(tx.now),
         },
     )
-    made = _lock_row(tx, address.key)
+    made = find_locked(tx, address.key)
     assert made is not None
     return made
 
@@ -157,7 +157,7 @@ def list_moves_around(tx: Transaction, key: LaneKey, session: SessionId, *, limi
 
 
 def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str) -> Lane:
-    """Let the lane talk to another session, or to none until the next message makes one."""
+    """Set the current session of a lane, or none until the next message creates one."""
     tx.run(
         "update lanes set session = :session, suspended = 0 where key = :key",
         {"key": lane.key, "session": session},
@@ -206,12 +206,12 @@ def set_instructions(tx: Transaction, lane: Lane, text: str) -> None:
 
 
 def change_owner(tx: Transaction, lane: Lane, owner: PrincipalId) -> None:
-    """Let a lane belong to another person."""
+    """Transfer a lane to another person."""
     tx.run("update lanes set owner = :owner where key = :key", {"key": lane.key, "owner": owner})
 
 
 def rekey(tx: Transaction, lane: Lane, key: LaneKey) -> Lane:
-    """Let a lane go by another key, which must be free. Its history goes with it."""
+    """Change the key of a lane, with its history. The new key must be free."""
     tx.run(
         """
         insert into lanes
@@ -230,14 +230,15 @@ def rekey(tx: Transaction, lane: Lane, key: LaneKey) -> Lane:
 
 
 def merge_history(tx: Transaction, lane: Lane, other: Lane) -> None:
-    """Let one lane take over the history of another, which is gone then."""
+    """Append the history of one lane to another and remove the first."""
     tx.run("update lane_moves set lane = :key where lane = :other", {"key": lane.key, "other": other.key})
     tx.run("delete from lanes where key = :key", {"key": other.key})
 
 
 def find_locked(tx: Transaction, key: LaneKey) -> Lane | None:
-    """The lane of a key, locked until the end of the transaction."""
-    return _lock_row(tx, key)
+    """Return the lane of a key, locked until the end of the transaction."""
+    row = tx.row(f"{_SELECT} where key = :key{tx.for_update}", {"key": key})
+    return None if row is None else _from_row(row)
 
 
 def list_expired(tx: Transaction, *, limit: int = 50) -> list[Lane]:
@@ -250,13 +251,8 @@ def list_expired(tx: Transaction, *, limit: int = 50) -> list[Lane]:
 
 
 def delete_idle(tx: Transaction, *, before: datetime) -> int:
-    """Forget lanes that nobody used since `before`; their sessions stay."""
+    """Remove lanes without activity since `before`; their sessions stay."""
     return tx.count("delete from lanes where active_at < :before", {"before": to_micros(before)})
-
-
-def _lock_row(tx: Transaction, key: LaneKey) -> Lane | None:
-    row = tx.row(f"{_SELECT} where key = :key{tx.for_update}", {"key": key})
-    return None if row is None else _from_row(row)
 
 
 def _from_row(row: Row) -> Lane:

@@ -9,7 +9,8 @@ import msgspec
 from keryx.core import codec
 from keryx.core.clock import to_micros
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
-from keryx.core.messages import Audio, File, Image, Part
+from keryx.core.media import Media, filter_media
+from keryx.core.messages import Part
 from keryx.core.sessions import Viewer
 from keryx.store.db.database import Transaction
 from keryx.store.db.rows import RowMapper
@@ -31,7 +32,7 @@ _INFO_ROWS = RowMapper(MediaInfo, json={"name"})
 
 
 def begin_write(tx: Transaction, id_: str, *, size: int) -> bool:
-    """Prepare to write a file; gives whether it is there as a whole already."""
+    """Prepare to write a file; return whether it is stored completely already."""
     tx.run(
         """
         insert into media (id, size, written_at) values (:id, :size, :now)
@@ -61,7 +62,7 @@ def finish_write(
     mime: str,
     name: str,
 ) -> bool:
-    """Make a file visible to whoever brought it, if all of it is there; gives whether it is."""
+    """Make a file visible to its uploader if it is complete; return whether it is."""
     tx.row(f"select 1 from media where id = :id{tx.for_update}", {"id": id_})
     row = tx.row("select coalesce(sum(length(body)), -1) from media_chunks where media = :id", {"id": id_})
     if row is None or row[0] != size:
@@ -144,18 +145,15 @@ def read_chunks(tx: Transaction, id_: str) -> Iterator[bytes]:
 
 
 def link(tx: Transaction, session: SessionId, parts: Sequence[Part], *, profile: str, owner: str) -> None:
-    """Let a session show the files among the parts of a message.
+    """Link the files among the parts of a message to a session.
 
-    Only those that its owner, the operator or a platform brought, or another session of the owner shows: whoever
-    guesses the hash of a file must not get it."""
-    for part in parts:
-        if isinstance(part, Image | File | Audio):
-            _link_part(tx, session, part, profile, owner)
+    Only those uploaded by its owner, the operator or a platform, or linked to another session of the owner: guessing
+    the hash of a file must not give access to it."""
+    for part in filter_media(parts):
+        _link_part(tx, session, part, profile, owner)
 
 
-def _link_part(
-    tx: Transaction, session: SessionId, part: Image | File | Audio, profile: str, owner: str
-) -> None:
+def _link_part(tx: Transaction, session: SessionId, part: Media, profile: str, owner: str) -> None:
     tx.run(
         """
         insert into media_links (session, media, mime, name)
@@ -188,17 +186,16 @@ def _link_part(
 
 
 def copy_links(tx: Transaction, *, source: SessionId, target: SessionId, parts: Sequence[Part]) -> None:
-    """Let a session show those files of a message that another one shows, of which it is a copy."""
-    for part in parts:
-        if isinstance(part, Image | File | Audio):
-            tx.run(
-                """
-                insert into media_links (session, media, mime, name)
-                select :target, media, mime, name from media_links where session = :source and media = :id
-                on conflict (session, media) do nothing
-                """,
-                {"source": source, "target": target, "id": part.media},
-            )
+    """Link those files of a message to a copy of a session that the original is linked to."""
+    for part in filter_media(parts):
+        tx.run(
+            """
+            insert into media_links (session, media, mime, name)
+            select :target, media, mime, name from media_links where session = :source and media = :id
+            on conflict (session, media) do nothing
+            """,
+            {"source": source, "target": target, "id": part.media},
+        )
 
 
 def remove_for_session(
@@ -222,9 +219,7 @@ def remove_for_session(
 
 def unlink(tx: Transaction, session: SessionId, parts: Sequence[Part], *, seq: int) -> None:
     """The message `seq` no longer shows these files: remove those that nothing else of its session shows."""
-    for part in parts:
-        if not isinstance(part, Image | File | Audio):
-            continue
+    for part in filter_media(parts):
         tx.run(
             """
             delete from media_links
@@ -243,7 +238,7 @@ def unlink(tx: Transaction, session: SessionId, parts: Sequence[Part], *, seq: i
 
 
 def remove_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
-    """Let go of everything that somebody brought."""
+    """Remove the uploads of a person."""
     params = {"profile": profile, "owner": owner}
     rows = tx.rows("select media from media_holders where profile = :profile and owner = :owner", params)
     tx.run("delete from media_holders where profile = :profile and owner = :owner", params)
@@ -252,12 +247,12 @@ def remove_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId)
 
 
 def trim_holders(tx: Transaction, *, before: datetime) -> int:
-    """Let go of what was brought before a moment: from now on only sessions keep it."""
+    """Remove the holders of old uploads: from now on only sessions keep the files."""
     return tx.count("delete from media_holders where created_at < :before", {"before": to_micros(before)})
 
 
 def list_unused(tx: Transaction, *, before: datetime, limit: int = 100) -> list[str]:
-    """Files written before a moment that nobody holds and no session shows, half-written ones among them."""
+    """Return old files without holder and session, incomplete ones included."""
     rows = tx.rows(
         """
         select m.id from media m
@@ -272,7 +267,7 @@ def list_unused(tx: Transaction, *, before: datetime, limit: int = 100) -> list[
 
 
 def remove_unused(tx: Transaction, id_: str) -> None:
-    """Remove a file, unless somebody has come to need it."""
+    """Remove a file, unless it is in use again."""
     tx.row(f"select 1 from media where id = :id{tx.for_update}", {"id": id_})
     tx.run(
         """
@@ -286,7 +281,7 @@ def remove_unused(tx: Transaction, id_: str) -> None:
 
 
 def find_damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
-    """Every file whose bytes are not those that its id stands for, and how."""
+    """Yield every file whose bytes do not match its id, with the difference."""
     last = ""
     while row := tx.row(
         "select id, size, whole from media where id > :last order by id limit 1", {"last": last}

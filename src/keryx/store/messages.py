@@ -25,7 +25,7 @@ class UndoGroup(NamedTuple):
 
 
 class _RareFields(msgspec.Struct, frozen=True, array_like=True):
-    """What few messages have, as it stands in a row."""
+    """The columns that few messages use, as they are stored."""
 
     author: str
     platform_id: str
@@ -52,7 +52,7 @@ def columns(table: str, *, session: bool = True) -> str:
     """
 
 
-# Whoever reads one session knows its id: thousands of copies of it are not made.
+# Readers of one session know its id, so it is not read with every row.
 _SELECT = f"select {columns('messages', session=False)} from messages"
 _DECODE_BATCH = 250
 # Looking a member up in a table is many times faster than calling the enum.
@@ -74,8 +74,8 @@ def append(
     exact: str | None = None,
     said_by: PrincipalId | None = None,
 ) -> int:
-    """Add a message at the end of its session and note it; gives its number. Locks the session. `said_by` is the
-    person whose words they are, wherever they stand."""
+    """Append a message to its session and note it; return its number. Locks the session. `said_by` is the person who
+    wrote the words, wherever they are stored."""
     moved = tx.row(
         """
         update sessions
@@ -180,7 +180,7 @@ def find_by_platform_id(
 
 
 def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
-    """Take over an edit of an input that no turn has begun to answer. What the model is told before it stays."""
+    """Apply an edit to an input that no turn has started to answer. The model's preamble stays."""
     exact = message.exact
     if exact is not None:
         exact = exact.removesuffix(join_text(message.parts)) + join_text(parts)
@@ -221,7 +221,7 @@ def reassign(tx: Transaction, session: SessionId, *, old: TurnId, new: TurnId, f
 
 
 def set_undone(tx: Transaction, session: SessionId, turn: TurnId, *, first: int, group: int) -> int:
-    """Make the messages of a turn inactive as part of an undo group; gives how many."""
+    """Make the messages of a turn inactive as part of an undo group; return how many."""
     return tx.count(
         """
         update messages set undone = :group, plain = 0
@@ -245,7 +245,7 @@ def find_last_undo(tx: Transaction, session: SessionId) -> UndoGroup | None:
 
 
 def has_user_message_after(tx: Transaction, session: SessionId, seq: int) -> bool:
-    """Whether a person said something after a message that still stands."""
+    """Whether a person wrote an active message after this one."""
     row = tx.row(
         "select 1 from messages where session = :session and seq > :seq and role = 'user' and undone = 0 limit 1",
         {"session": session, "seq": seq},
@@ -254,7 +254,7 @@ def has_user_message_after(tx: Transaction, session: SessionId, seq: int) -> boo
 
 
 def restore(tx: Transaction, session: SessionId, group: int) -> int:
-    """Make the messages of an undo group active again; gives how many."""
+    """Make the messages of an undo group active again; return how many."""
     return tx.count(
         "update messages set undone = 0 where session = :session and undone = :group",
         {"session": session, "group": group},
@@ -262,7 +262,7 @@ def restore(tx: Transaction, session: SessionId, group: int) -> int:
 
 
 def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int) -> int:
-    """Copy the messages up to `through` into an empty session, without those of turns that run or wait; gives how
+    """Copy the messages up to `through` into an empty session, without those of running or queued turns; return how
     many. They are numbered from one, without gaps."""
     copied = tx.count(
         f"""

@@ -29,7 +29,9 @@ def resolve(tx: Transaction, *, profile: ProfileId, platform: str, person: str, 
         values (:profile, :platform, :person, :principal, :name, :now)
         """,
         {
-            **_identity_key(profile, platform, person),
+            "profile": profile,
+            "platform": ids.escape(platform),
+            "person": ids.escape(person),
             "principal": principal,
             "name": label,
             "now": to_micros(tx.now),
@@ -44,7 +46,7 @@ def find(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> 
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """One way in which a person is known: an id on a platform, as `identity.handle` writes it."""
+    """An id of a person on a platform, as `identity.handle` writes it."""
 
     platform: str
     person: str
@@ -53,7 +55,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """A person, with every way in which they are known."""
+    """A person with all identities."""
 
     id: PrincipalId
     profile: ProfileId
@@ -67,7 +69,7 @@ _PRINCIPAL_ROWS = RowMapper(Principal, json={"name"}, columns={"at": "created_at
 
 
 def list_all(tx: Transaction, profile: ProfileId) -> list[Principal]:
-    """Everybody of a profile who has talked, oldest first."""
+    """Return the people of a profile, oldest first."""
     rows = tx.rows(
         f"select {_PRINCIPAL_ROWS.columns} from principals where profile = :profile order by created_at, id",
         {"profile": profile},
@@ -86,7 +88,7 @@ def get(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> Princ
 
 
 def list_identities(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> list[Identity]:
-    """Every way in which a person is known, oldest first."""
+    """Return the identities of a person, oldest first."""
     rows = tx.rows(
         f"""
         select {_IDENTITY_ROWS.columns} from identities
@@ -114,7 +116,7 @@ def add(tx: Transaction, *, profile: ProfileId, name: str) -> PrincipalId:
 
 
 def ensure_operator(tx: Transaction, *, profile: ProfileId) -> None:
-    """Let identities belong to the operator, who is known without a row otherwise."""
+    """Add a row for the operator, who needs one only to own identities."""
     if tx.row("select 1 from principals where id = :id", {"id": OPERATOR}) is None:
         _insert(tx, OPERATOR, profile, "operator")
 
@@ -122,7 +124,7 @@ def ensure_operator(tx: Transaction, *, profile: ProfileId) -> None:
 def reassign_identity(
     tx: Transaction, *, profile: ProfileId, platform: str, handle: str, principal: PrincipalId
 ) -> None:
-    """Let one identity mean another person."""
+    """Assign an identity to another person."""
     tx.run(
         """
         update identities set principal = :principal
@@ -140,7 +142,7 @@ def remove_identity(tx: Transaction, *, profile: ProfileId, platform: str, handl
 
 
 def rename_identity(tx: Transaction, *, profile: ProfileId, platform: str, old: str, new: str) -> None:
-    """Let an identity go by another id of the same person, which must be free."""
+    """Change the id of an identity to another id of the same person, which must be free."""
     tx.run(
         """
         update identities set person = :new
@@ -151,7 +153,7 @@ def rename_identity(tx: Transaction, *, profile: ProfileId, platform: str, old: 
 
 
 def remove(tx: Transaction, principal: PrincipalId) -> None:
-    """Forget a person and every way in which they are known. What belongs to them must be gone or moved."""
+    """Remove a person and their identities. What they own must have been removed or transferred."""
     tx.run("delete from identities where principal = :id", {"id": principal})
     tx.run("delete from principals where id = :id", {"id": principal})
 
@@ -160,7 +162,7 @@ def get_name(tx: Transaction, principal: PrincipalId) -> str:
     if principal == OPERATOR:
         return "operator"
     row = tx.row("select name from principals where id = :id", {"id": principal})
-    return "" if row is None else codec.loads(row[0], str)
+    return codec.loads(row[0], str) if row and row[0] else ""
 
 
 def _insert(tx: Transaction, principal: PrincipalId, profile: ProfileId, name: str) -> None:
@@ -173,10 +175,6 @@ def _insert(tx: Transaction, principal: PrincipalId, profile: ProfileId, name: s
 def _principal_from_row(tx: Transaction, row: Row) -> Principal:
     known = list_identities(tx, row[0], profile=row[1])
     return _PRINCIPAL_ROWS.decode(row, identities=tuple(known))
-
-
-def _identity_key(profile: ProfileId, platform: str, person: str) -> dict[str, str]:
-    return {"profile": profile, "platform": ids.escape(platform), "person": ids.escape(person)}
 
 
 def find_aliases(tx: Transaction, *, profile: ProfileId, platform: str, people: Iterable[str]) -> Aliases:
@@ -207,8 +205,8 @@ def list_aliases(tx: Transaction, *, profile: ProfileId, platform: str, person: 
 def link_aliases(
     tx: Transaction, *, profile: ProfileId, platform: str, one: str, other: str
 ) -> tuple[Aliases, str, str]:
-    """Let two ids mean one person from now on. Gives what is known of them, the id that the person goes by, and
-    the one that they went by before; the two are the same if nothing is new."""
+    """Record that two ids are the same person. Return the known aliases, the canonical id, and the previous canonical
+    id, which is the same one if nothing changed."""
     before = find_aliases(tx, profile=profile, platform=platform, people=(one, other))
     ends = {before.resolve(one), before.resolve(other)}
     after = before.learn(one, other)
@@ -256,7 +254,7 @@ def save_link_code(
 
 
 def redeem_link_code(tx: Transaction, code: str, *, profile: ProfileId) -> PrincipalId | None:
-    """Use a code up; gives whose it was."""
+    """Use up a code; return whose it was."""
     rows = tx.rows(
         """
         select principal, salt, digest from links
@@ -282,8 +280,8 @@ def trim_link_codes(tx: Transaction, *, before: datetime) -> int:
 
 
 def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId, new: PrincipalId) -> None:
-    """Let everything of one person belong to another. Nothing is lost: titles that both use get a number, projects
-    that both have become one."""
+    """Transfer everything of one person to another. Titles that both use get a number, projects of the same name are
+    merged."""
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):
         sessions.change_owner(tx, sessions.get(tx, id_, deleted=True), new)
     for lane in lanes.list_for_owner(tx, profile=profile, owner=old):

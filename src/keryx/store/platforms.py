@@ -60,7 +60,8 @@ def get_gates_open_at(tx: Transaction, target: Target) -> datetime | None:
 
 
 def reopen_gate(tx: Transaction, key: str, *, reason: str, at: datetime) -> None:
-    """Let a gate that was closed for a reason open at a moment. One that is closed for another stays as it is."""
+    """Set when a gate opens that was closed for `reason`. A gate that was closed for another reason stays as it
+    is."""
     tx.run(
         "update gates set not_before = :at where key = :key and reason = :reason",
         {"key": key, "at": to_micros(at), "reason": codec.dumps(reason)},
@@ -68,7 +69,7 @@ def reopen_gate(tx: Transaction, key: str, *, reason: str, at: datetime) -> None
 
 
 def cap_gates(tx: Transaction, *, until: datetime) -> None:
-    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    """Shorten every delay that lasts beyond `until`. Used after the clock was set back."""
     tx.run("update gates set not_before = :until where not_before > :until", {"until": to_micros(until)})
 
 
@@ -94,7 +95,7 @@ def trim_gates(tx: Transaction) -> int:
 
 
 def set_home(tx: Transaction, target: Target, *, profile: ProfileId, name: str, by: PrincipalId) -> None:
-    """Let a chat be the home channel of its platform, in place of another."""
+    """Set the home channel of a platform."""
     tx.run(
         """
         insert into homes (profile, platform, target, name, set_by, set_at)
@@ -131,7 +132,7 @@ def list_homes(tx: Transaction, profile: ProfileId | None = None) -> list[Home]:
 
 
 def move_home(tx: Transaction, home: Home, target: Target) -> None:
-    """Let a home channel go on under the new id of its chat."""
+    """Set the target of a home channel whose chat has a new id."""
     tx.run(
         "update homes set target = :target where profile = :profile and platform = :platform",
         {"profile": home.profile, "platform": ids.escape(home.platform), "target": codec.dumps(target)},

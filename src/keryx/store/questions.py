@@ -99,7 +99,7 @@ def list_open(tx: Transaction, session: SessionId) -> list[AskedQuestion]:
 
 
 def list_for_session(tx: Transaction, session: SessionId, *, limit: int = 200) -> list[AskedQuestion]:
-    """The last questions of a session, whatever became of them, newest first."""
+    """Return the last questions of a session in any state, newest first."""
     rows = tx.rows(
         f"{_SELECT} where q.session = :session order by q.created_at desc, q.id desc limit :limit",
         {"session": session, "limit": limit},
@@ -122,7 +122,7 @@ def list_orphaned_answers(tx: Transaction, session: SessionId) -> list[AskedQues
 
 
 def list_orphaned_overdue(tx: Transaction) -> list[AskedQuestion]:
-    """Open questions that nobody waits for and that have run out."""
+    """Return the expired open questions whose turn has ended."""
     rows = tx.rows(
         f"{_SELECT} where q.state = 'open' and q.expires_at <= :now and {ORPHANED}",
         {"now": to_micros(tx.now)},
@@ -187,7 +187,7 @@ def set_expiry(tx: Transaction, asked: AskedQuestion, expires_at: datetime) -> N
 
 
 def mark_taken(tx: Transaction, asked: AskedQuestion) -> None:
-    """The agent is given what became of a question: from here on it may act on it."""
+    """Record that the agent received the outcome of a question and may act on it."""
     tx.run("update questions set taken = 1 where id = :id", {"id": asked.id})
 
 
@@ -198,7 +198,7 @@ def cancel_for_turn(tx: Transaction, turn: TurnId) -> None:
 
 
 def note_orphaned(tx: Transaction, turn: TurnId) -> None:
-    """Keep the questions of a turn open though it has ended, and say that nobody waits for them now."""
+    """Note that the turn of the open questions has ended while they stay open."""
     for asked in _list_open_for_turn(tx, turn):
         _note_change(tx, asked, QuestionState.OPEN)
 
@@ -270,7 +270,7 @@ def list_consents(
 
 
 def remove_consent(tx: Transaction, session: SessionId, tool: str) -> bool:
-    """Take a consent back; gives whether there was one."""
+    """Remove a consent; return whether there was one."""
     row = tx.row(
         "delete from consents where session = :session and tool = :tool returning tool",
         {"session": session, "tool": ids.escape(tool)},

@@ -36,6 +36,7 @@ _ROWS = RowMapper(Session, table="s", without={"tokens"})
 _TOKENS = RowMapper(Tokens, columns={name: f"s.tokens_{name}" for name in Tokens.__struct_fields__})
 _COLUMNS = f"{_ROWS.columns}, {_TOKENS.columns}"
 _SELECT = f"select {_COLUMNS} from sessions s"
+# Notes of the feed. What was imported or revised is not named.
 OWNER_CHANGED = "given"
 MESSAGES_IMPORTED = "imported"
 MESSAGES_REVISED = "revised"
@@ -52,8 +53,6 @@ _ACTIVITY_COLUMN = f"""
 case when {_FIND_TURN.format("running")} then 'running' when {_FIND_TURN.format("queued")} then 'waiting'
   when {_LAST_TURN_FAILED} then 'failed' else 'idle' end
 """
-"""How the feed notes that a session belongs to somebody else now."""
-"""How the feed notes that messages, which it does not name, were brought into a session."""
 
 
 def create(
@@ -114,7 +113,7 @@ def get_many(tx: Transaction, sessions: Iterable[SessionId]) -> list[Session]:
 
 
 def exists(tx: Transaction, session: SessionId) -> bool:
-    """Whether there is such a session, whoever may see it, the deleted ones included."""
+    """Whether a session exists, deleted or not, for any viewer."""
     return tx.row("select 1 from sessions where id = :id", {"id": session}) is not None
 
 
@@ -130,8 +129,8 @@ def list_children(tx: Transaction, session: SessionId) -> list[Session]:
 
 
 def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy) -> str:
-    """Set a title; gives the one that was set. A person's title must be free and is never overwritten by
-    another; any other title takes the next free number."""
+    """Set a title and return it. A person's title must be free and is overwritten by no other kind; any other title
+    gets the next free number."""
     if by is TitleBy.PERSON:
         wanted = validate_title(tx, Viewer(session.profile, session.owner), title, but=session.id)
     elif session.title_by is TitleBy.PERSON:
@@ -145,13 +144,13 @@ def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy) -> str
 def validate_title(tx: Transaction, owner: Viewer, title: str, *, but: SessionId | None = None) -> str:
     """A person's title as it would be kept. `Invalid` if a session of this owner has it, `but` this one."""
     wanted = sessions.clean_title(title)
-    if _find_title_holder(tx, owner, wanted) not in (None, but):
+    if _title_taken(tx, owner, wanted, but=but):
         raise Invalid(f"you have a session called {wanted!r} already: choose another title")
     return wanted
 
 
 def import_title(tx: Transaction, session: Session, title: str, *, by: TitleBy | None) -> str:
-    """Give a session the title that it has elsewhere; gives the one that was set, numbered if it is taken here."""
+    """Set the title of an imported session and return it, numbered if it is taken here."""
     wanted = _unique_title(tx, session, sessions.clean_title(title))
     _set_title(tx, session, wanted, by or TitleBy.RULE)
     return wanted
@@ -200,8 +199,7 @@ def soft_delete(tx: Transaction, session: Session, *, grace: timedelta) -> None:
 
 def undelete(tx: Transaction, session: Session) -> None:
     """Bring a deleted session back. A title that was taken meanwhile gets the next number."""
-    if session.title and _title_taken(tx, session, session.title):
-        title = _unique_title(tx, session, session.title)
+    if session.title and (title := _unique_title(tx, session, session.title)) != session.title:
         _set_title(tx, session, title, session.title_by or TitleBy.RULE)
     _update(tx, session, "deleted_at = null, erase_at = null", {})
 
@@ -231,7 +229,7 @@ def count_turn(tx: Transaction, session: SessionId) -> None:
 
 
 def copy_counters(tx: Transaction, *, source: SessionId, target: SessionId) -> None:
-    """Let a fork continue the numbering, epoch and undo groups of what was copied."""
+    """Set the last number, counts, epoch and undo group of a fork from what was copied."""
     tx.run(
         """
         update sessions
@@ -252,7 +250,7 @@ def next_undo_group(tx: Transaction, session: SessionId) -> int:
 
 
 def add_alias(tx: Transaction, session: Session, alias: str) -> None:
-    """Let an old id of an imported session lead to it for ever."""
+    """Add an old id of an imported session as an alias."""
     tx.run(
         """
         insert into aliases (profile, alias, session) values (:profile, :alias, :session)
@@ -272,7 +270,7 @@ def list_ids_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalI
 
 
 def change_owner(tx: Transaction, session: Session, owner: PrincipalId) -> None:
-    """Let a session with all its work belong to another person. A title that they use already gets a number."""
+    """Transfer a session with all its work to another person. A title that they use already gets a number."""
     heir = msgspec.structs.replace(session, owner=owner)
     title = (
         _unique_title(tx, heir, session.title)
@@ -283,7 +281,7 @@ def change_owner(tx: Transaction, session: Session, owner: PrincipalId) -> None:
         """
         update sessions set owner = :owner, title = :title, title_key = :key, title_base = :base where id = :id
         """,
-        {"id": session.id, "owner": owner, "title": title, **_title_params(title)},
+        {"id": session.id, "owner": owner, "title": title, **build_title_keys(title)},
     )
     params = {"id": session.id, "owner": owner}
     tx.run("update turns set owner = :owner where session = :id", params)
@@ -302,7 +300,7 @@ def _set_title(tx: Transaction, session: Session, title: str, by: TitleBy) -> No
         tx,
         session,
         "title = :title, title_by = :by, title_key = :key, title_base = :base",
-        {"title": title, "by": by.value, **_title_params(title)},
+        {"title": title, "by": by.value, **build_title_keys(title)},
     )
 
 
@@ -319,18 +317,13 @@ def _note_removal(tx: Transaction, session: Session) -> None:
     changes.note(tx, ChangeKind.SESSION_GONE, session.id, session)
 
 
-def _title_params(title: str) -> dict[str, str | None]:
-    """What a title is found by, as parameters: its key, and the base of its line."""
+def build_title_keys(title: str) -> dict[str, str | None]:
+    """Return the columns that a title is found by: its key, and the base without its number."""
     return {"key": title.casefold() or None, "base": sessions.split_title_number(title)[0].casefold() or None}
 
 
-def _title_taken(tx: Transaction, session: Session, title: str) -> bool:
-    """Whether another session of the owner has this title."""
-    return _find_title_holder(tx, Viewer(session.profile, session.owner), title) not in (None, session.id)
-
-
-def _find_title_holder(tx: Transaction, owner: Viewer, title: str) -> SessionId | None:
-    """The session of an owner that has this title."""
+def _title_taken(tx: Transaction, owner: Viewer, title: str, *, but: SessionId | None) -> bool:
+    """Whether a session of an owner has this title, `but` not this one."""
     row = tx.row(
         """
         select id from sessions
@@ -338,12 +331,13 @@ def _find_title_holder(tx: Transaction, owner: Viewer, title: str) -> SessionId 
         """,
         {"profile": owner.profile, "owner": owner.principal, "key": title.casefold()},
     )
-    return SessionId(row[0]) if row else None
+    return row is not None and row[0] != but
 
 
 def _unique_title(tx: Transaction, session: Session, title: str) -> str:
-    """The title if it is free, else the next of its line."""
-    return next_title(tx, session, title) if _title_taken(tx, session, title) else title
+    """Return the title if it is free, else its next free number."""
+    owner = Viewer(session.profile, session.owner)
+    return next_title(tx, session, title) if _title_taken(tx, owner, title, but=session.id) else title
 
 
 def next_title(tx: Transaction, session: Session, title: str) -> str:
@@ -358,7 +352,8 @@ def next_title(tx: Transaction, session: Session, title: str) -> str:
     )
     number = max((sessions.split_title_number(row[0])[1] for row in rows), default=0) + 1
     # A long base is cut to make room for its number, and may then be of another line.
-    while _title_taken(tx, session, wanted := sessions.number_title(base, number)):
+    owner = Viewer(session.profile, session.owner)
+    while _title_taken(tx, owner, wanted := sessions.number_title(base, number), but=session.id):
         number += 1
     return wanted
 

@@ -27,9 +27,7 @@ _MAX_CANDIDATES = 8
 
 
 class TurnStatus(NamedTuple):
-    """Who asked for a turn, if it came in through a platform, and whether somebody wants it stopped by now."""
-
-    author: Source | None
+    author: Source | None  # who asked, if the turn came through a platform
     cancelling: bool
 
 
@@ -323,12 +321,9 @@ def _make_next_ready(tx: Transaction, session: SessionId) -> None:
 
 
 class TurnClaims(NamedTuple):
-    """Turns that a worker got. `passed_over`: another waits whose session somebody else was just writing to.
-    `waiting`: some turn, of whomever, is left in the queue."""
-
     turns: list[Turn]
-    passed_over: bool
-    waiting: bool
+    passed_over: bool  # another turn waits, whose session was locked
+    waiting: bool  # the queue is not empty
 
 
 def claim(
@@ -356,11 +351,13 @@ def claim(
         passed_over = passed_over or busy
         # A turn that begins lets no other begin, so a short list that was looked through has nothing more to give.
         more = looked_at < len(candidates) or (turn is not None and looked_at == _MAX_CANDIDATES)
-    return TurnClaims(found, passed_over, _has_queued(tx))
+    # Ordered by an index, so that no engine scans the table because it expects many rows.
+    waiting = tx.row("select 1 from turns where state = 'queued' order by session, position limit 1")
+    return TurnClaims(found, passed_over, waiting is not None)
 
 
 def renew_leases(tx: Transaction, worker: WorkerId, turns: Iterable[TurnId], *, until: datetime) -> int:
-    """Prolong the leases of turns that a worker runs; gives how many it still holds."""
+    """Prolong the leases of running turns of a worker; return how many it still has."""
     return sum(
         tx.count(
             "update turns set lease_until = :until where id = :id and worker = :worker and state = 'running'",
@@ -386,7 +383,7 @@ def list_abandoned(tx: Transaction, *, workers: list[WorkerId], limit: int = 50)
 
 
 def cap_delays(tx: Transaction, *, until: datetime) -> None:
-    """Let nothing wait longer than until a moment: for a clock that was set back."""
+    """Shorten every delay that lasts beyond `until`. Used after the clock was set back."""
     tx.run(
         "update turns set not_before = :until where state = 'queued' and not_before > :until",
         {"until": to_micros(until)},
@@ -400,12 +397,6 @@ def get_next_ready_at(tx: Transaction) -> datetime | None:
         {"now": to_micros(tx.now)},
     )
     return maybe_moment(row[0]) if row else None
-
-
-def _has_queued(tx: Transaction) -> bool:
-    # In the order of an index, so that an engine which believes that many wait does not look for one in the table.
-    row = tx.row("select 1 from turns where state = 'queued' order by session, position limit 1")
-    return row is not None
 
 
 def _list_candidates(
@@ -481,7 +472,7 @@ def _claim_first(
 
 
 def _try_lock_session(tx: Transaction, session: SessionId) -> bool:
-    """Lock a session, unless somebody else has."""
+    """Lock a session unless another transaction has locked it."""
     return not tx.skip_locked or bool(
         tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session})
     )
@@ -578,5 +569,5 @@ def _draft_part_from_row(text: str, thought: int, opaque: str, media: str | None
 
 
 def _decode_media(text: str) -> Media:
-    # A union is no type in the eyes of the type checker, and a good one for the decoder.
+    # The type checker does not take a union for a type; the decoder does.
     return codec.loads(text, cast(type[Media], Media))

@@ -2,12 +2,12 @@
 
 from datetime import datetime
 
-from keryx.core import codec
 from keryx.core.clock import from_micros, to_micros
-from keryx.core.ids import OPERATOR, PrincipalId, SessionId
+from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.core.usage import DailyUsage, SpentAmount, Tokens, Usage, UsageGrouping, UsageTotal
+from keryx.store import people
 from keryx.store.db.database import Row, Transaction
 
 _DAY_MICROS = 86_400_000_000
@@ -164,7 +164,7 @@ def sum_for_asker(tx: Transaction, *, profile: str, asker: PrincipalId, since: d
 
 
 def list_askers(tx: Transaction, *, profile: str, since: datetime) -> list[PrincipalId]:
-    """Everybody who has used something since a moment."""
+    """Return the people with usage since a time."""
     rows = tx.rows(
         "select distinct asker from usage where profile = :profile and at >= :since order by asker",
         {"profile": profile, "since": to_micros(since)},
@@ -197,18 +197,9 @@ def _get_label(tx: Transaction, by: UsageGrouping, key: str) -> str:
         case UsageGrouping.DAY:
             return from_micros(int(key) * _DAY_MICROS).date().isoformat()
         case UsageGrouping.PERSON:
-            return (
-                "operator"
-                if key == OPERATOR
-                else _get_name(tx, "select name from principals where id = :id", key)
-            )
+            return people.get_name(tx, PrincipalId(key)) or key or "unknown"
         case UsageGrouping.SESSION:
             row = tx.row("select title from sessions where id = :id", {"id": key})
             return str(row[0]) if row and row[0] else key
         case _:
             return key or "unknown"
-
-
-def _get_name(tx: Transaction, query: str, key: str) -> str:
-    row = tx.row(query, {"id": key})
-    return (codec.loads(row[0], str) if row and row[0] else "") or key or "unknown"

@@ -23,7 +23,7 @@ class UnsentMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def mark_read(tx: Transaction, viewer: Viewer, session: Session, seq: int) -> bool:
-    """Move a read mark forward, never back, and note it; gives whether it moved."""
+    """Move a read mark forward, never back, and note it; return whether it moved."""
     moved = tx.count(
         """
         insert into reads (profile, principal, session, seq) values (:profile, :principal, :session, :seq)

@@ -77,10 +77,10 @@ class CrashingDatabase:
     def clock(self, clock: Clock) -> None:
         self._inner.clock = clock
 
-    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         self.labels.append(label)
         self._check_faults(label, FaultTiming.BEFORE)
-        result = await self._inner.write(label, work, place=place)
+        result = await self._inner.write(label, work, key=key)
         self._check_faults(label, FaultTiming.AFTER)
         return result
 

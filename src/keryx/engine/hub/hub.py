@@ -99,7 +99,7 @@ class Hub(HubPart):
         return await self._database.write(
             "receive",
             partial(receive.receive, inbound=inbound, policy=self._policy, command=command, found=hits),
-            place=_find_contention_key(inbound),
+            key=_find_contention_key(inbound),
         )
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:

@@ -22,6 +22,7 @@ from keryx.store.admin.verify import MAX_PROBLEMS, StoreProblem
 from keryx.store.db import migrate
 from keryx.store.db.database import Database, Engine
 from keryx.store.db.sqlite import APPLICATION_ID, BUSY_MILLISECONDS, SqliteDatabase, translate_error
+from keryx.store.search.fts5 import get_index_path
 
 _PAGES_PER_STEP = 256
 _READ_SIZE = 1 << 20
@@ -70,7 +71,7 @@ def copy_file(source: Path, target: Path, *, progress: Progress = ignore_progres
 
 
 def fold_wal(path: Path) -> bool:
-    """Bring a store that nobody else has open into its one file. False if somebody has it open."""
+    """Checkpoint the write-ahead log into the store's file. Return False if another process has the store open."""
     try:
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
             return connection.pragma("journal_mode", "delete") == "delete"
@@ -109,7 +110,7 @@ def hash_file(path: Path, *, progress: Progress = ignore_progress) -> str:
 
 
 def fsync(path: Path) -> None:
-    """Let a file, and its name, be on the disk."""
+    """Sync a file and its directory entry to disk."""
     for name in (path, path.parent):
         handle = os.open(name, os.O_RDONLY)
         try:
@@ -198,7 +199,7 @@ async def create(
 
 
 def check(file: Path, *, progress: Progress = ignore_progress) -> BackupManifest | None:
-    """Raise `StoreBroken` unless the file is a whole backup. Gives its manifest, if it still has one."""
+    """Raise `StoreBroken` unless the file is a complete backup. Return its manifest, if it still has one."""
     if not file.is_file():
         raise Invalid(f"there is no file {file}: give the name of a backup")
     manifest = _read_manifest(file)
@@ -216,7 +217,7 @@ def check(file: Path, *, progress: Progress = ignore_progress) -> BackupManifest
 def restore(
     file: Path, store: Path, *, now: datetime, force: bool = False, progress: Progress = ignore_progress
 ) -> Path | None:
-    """Put a backup in the place of a store; gives where the old store was put aside.
+    """Replace a store by a backup; return where the old store was moved to.
 
     The backup is checked first. The caller holds the lock of the store, so that no node starts meanwhile."""
     check(file, progress=progress)
@@ -233,7 +234,7 @@ def restore(
     finally:
         remove_store_files(fresh)
     # The search index is made from the store, and that is another one now.
-    remove_store_files(store.with_name(f"{store.stem}-search.db"))
+    remove_store_files(get_index_path(store))
     return aside
 
 

@@ -22,22 +22,19 @@ from keryx.store.db.database import (
 )
 
 PAGE_SIZE = 500
-# PostgreSQL gives transactions numbers from 3 on, so entries that came from elsewhere lie before all of its own.
+# PostgreSQL numbers its transactions from 3, so imported entries sort before all of its own.
 _FOREIGN_XID = 1
 _CHECKSUM_MASK = (1 << 64) - 1
 
 
 class TableSpec(msgspec.Struct, frozen=True):
-    """A table with the key it is read by, the column whose numbers the database gives out, and how many rows of it
-    are read at once."""
-
     name: str
-    key: tuple[str, ...]
-    sequence_column: str | None = None
-    page_size: int = PAGE_SIZE
+    key: tuple[str, ...]  # the order in which rows are read
+    sequence_column: str | None = None  # filled by a sequence of the database
+    page_size: int = PAGE_SIZE  # rows read at once
 
 
-# In the order in which rows may refer to each other.
+# Parents before the rows that refer to them.
 TABLES = (
     TableSpec("principals", ("id",)),
     TableSpec("identities", ("profile", "platform", "person")),
@@ -85,7 +82,7 @@ TABLES = (
 
 
 class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """How many rows of a table were copied, and the checksum of them, whatever their order."""
+    """The number of rows that were copied from a table, and their checksum, which does not depend on their order."""
 
     table: str
     rows: int

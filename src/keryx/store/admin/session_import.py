@@ -108,14 +108,14 @@ def add_messages(
 
 
 def _mark_read(tx: Transaction, place: ImportTarget) -> None:
-    """What was brought along is news to nobody."""
+    """Mark imported messages as read."""
     session = sessions.get(tx, place.session)
     for principal in dict.fromkeys((OPERATOR, session.owner)):
         viewer_state.mark_read(tx, Viewer(session.profile, principal), session, session.last_seq)
 
 
 def _link_media(tx: Transaction, place: ImportTarget, batch: Sequence[MessageRecord]) -> int:
-    """Let the session show the files of its messages; gives how many of them are not here."""
+    """Link the files of the messages to the session; return how many of them are missing."""
     session = sessions.get(tx, place.session)
     missing: set[str] = set()
     for message in batch:
@@ -363,7 +363,7 @@ def add_turns(
 def add_usage(
     tx: Transaction, place: ImportTarget, batch: Sequence[UsageRecord]
 ) -> tuple[ImportTarget, ImportCounts]:
-    """Add the usage that comes after what is there; the two lists are the same as far as both go."""
+    """Add the usage after what is stored already; the records in common are the same."""
     if not batch:
         return place, ImportCounts()
     session = sessions.get(tx, place.session)

@@ -1,6 +1,5 @@
 """Counts over a store: statistics for a viewer, gauges for monitoring, and work that is stuck."""
 
-import os
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -118,13 +117,8 @@ def _measure_size(tx: Transaction) -> tuple[int, int]:
     listed = tx.row("pragma database_list")
     pages = tx.row("select page_size, freelist_count from pragma_page_size, pragma_freelist_count")
     assert listed is not None and pages is not None
-    return sum(_get_file_size(Path(f"{listed[2]}{suffix}")) for suffix in ("", "-wal")), int(pages[0]) * int(
-        pages[1]
-    )
-
-
-def _get_file_size(path: Path) -> int:
-    return os.stat(path).st_size if path.exists() else 0
+    files = [Path(f"{listed[2]}{suffix}") for suffix in ("", "-wal")]
+    return sum(file.stat().st_size for file in files if file.exists()), int(pages[0]) * int(pages[1])
 
 
 class StoreGauges(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from keryx.core import codec, sessions
+from keryx.core import codec
 from keryx.core import source as sources
 from keryx.core.access import AccessRule
 from keryx.core.deliveries import Target
@@ -19,7 +19,7 @@ from keryx.core.records import Progress, ignore_progress
 from keryx.core.schedules import Schedule
 from keryx.core.sessions import SessionSettings
 from keryx.core.source import Source
-from keryx.store import changes, epochs, inbox, media
+from keryx.store import changes, epochs, inbox, media, sessions
 from keryx.store.db.database import Database, Engine, Transaction, get_last_issued
 from keryx.store.questions import ORPHANED
 from keryx.store.search.index import SearchIndex
@@ -370,7 +370,7 @@ def _check_titles(tx: Transaction) -> Iterator[StoreProblem]:
         {"last": last, "limit": _PAGE_SIZE},
     ):
         for id_, title, key, base in rows:
-            if (key, base) != (title.casefold(), sessions.split_title_number(title)[0].casefold()):
+            if {"key": key, "base": base} != sessions.build_title_keys(title):
                 yield StoreProblem(
                     check="titles", subject=id_, text=f"{title!r} cannot be found by its title"
                 )
@@ -434,7 +434,7 @@ def _check_sequences(tx: Transaction) -> Iterator[StoreProblem]:
 
 
 def _check_trim_point(tx: Transaction) -> Iterator[StoreProblem]:
-    """Nothing of the feed lies before the point up to which it was trimmed."""
+    """No entry of the feed is older than the trim point."""
     trimmed = inbox.get_cursor(tx, changes.TRIM_CURSOR)
     if trimmed is None:
         return
@@ -489,7 +489,7 @@ def _find_unpaired_call(seen: list[Message]) -> str:
 
 
 def _check_files(tx: Transaction) -> Iterator[StoreProblem]:
-    """Every file holds the bytes that its id stands for."""
+    """The bytes of every file match the hash in its id."""
     for subject, text in media.find_damaged(tx):
         yield StoreProblem(check="files", subject=subject, text=text)
 

@@ -1,6 +1,7 @@
 """The seam to the database: what a transaction offers to store functions and what a database offers to the engine, with the wake-up signal and the table sequences."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -9,7 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from keryx.core.clock import Clock, from_micros, to_micros
-from keryx.core.errors import StoreBroken
+from keryx.core.errors import StoreBroken, Unavailable
 from keryx.timing import WakeSignal
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class Transaction(Protocol):
         ...
 
     def count(self, sql: str, params: Params = NO_PARAMS) -> int:
-        """Execute; gives the number of rows changed."""
+        """Execute; return the number of rows changed."""
         ...
 
     def rows(self, sql: str, params: Params = NO_PARAMS) -> list[Row]: ...
@@ -58,8 +59,7 @@ class Transaction(Protocol):
     def row(self, sql: str, params: Params = NO_PARAMS) -> Row | None: ...
 
     def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
-        """Rows a few at a time, so that many never stand in memory at once. To be read to the end before anything else
-        is executed."""
+        """Yield the rows in batches, to bound memory. Read them to the end before the next statement."""
         ...
 
 
@@ -71,8 +71,8 @@ class Database(Protocol):
 
     `write` returns after the commit is durable. A unit that raises changes nothing. `read` sees one
     snapshot. `wake` is signalled after every commit, of any process, that noted a change. Labels name
-    units in logs, metrics and fault tests. A unit with a `place` is small, and one of many: those that come at once
-    may be committed together, and two of one place never run side by side."""
+    units in logs, metrics and fault tests. A unit with a `key` is small and one of many: concurrent ones may share a
+    commit, and two with the same key never run concurrently."""
 
     engine: Engine
     wake: WakeSignal
@@ -85,7 +85,7 @@ class Database(Protocol):
     @clock.setter
     def clock(self, clock: Clock) -> None: ...
 
-    async def write(self, label: str, work: Work[T], *, place: str = "") -> T: ...
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T: ...
 
     async def read(self, label: str, work: Work[T]) -> T: ...
 
@@ -102,6 +102,11 @@ def maybe_micros(moment: datetime | None) -> int | None:
 
 def maybe_moment(value: int | None) -> datetime | None:
     return None if value is None else from_micros(value)
+
+
+def check_open(closing: threading.Event) -> None:
+    if closing.is_set():
+        raise Unavailable("the store is closed: Keryx is ending")
 
 
 def report_slow(label: str, started: float) -> None:
@@ -124,7 +129,7 @@ def get_last_issued(tx: Transaction, table: str, column: str) -> int:
 
 
 def advance_sequence(tx: Transaction, table: str, column: str, number: int) -> None:
-    """Let the next number that the database gives out come after the last one that was given out elsewhere."""
+    """Set the sequence of a table so that the next number comes after `number`."""
     values = {"table": table, "number": number}
     if tx.engine is Engine.POSTGRES:
         tx.row(

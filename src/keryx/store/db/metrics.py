@@ -38,8 +38,8 @@ class MeteredDatabase:
     def clock(self, clock: Clock) -> None:
         self._inner.clock = clock
 
-    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
-        return await self._measure(label, lambda: self._inner.write(label, work, place=place))
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
+        return await self._measure(label, lambda: self._inner.write(label, work, key=key))
 
     async def read(self, label: str, work: Work[T]) -> T:
         return await self._measure(label, lambda: self._inner.read(label, work))

@@ -41,9 +41,9 @@ def list_all() -> list[Migration]:
 
 
 def apply(tx: Transaction) -> int:
-    """Bring the schema up to date within this transaction; gives the number of migrations applied.
+    """Migrate the schema within this transaction; return the number of migrations applied.
 
-    Refuses a store that a newer Keryx has written, or whose history is not ours."""
+    Refuse a store that was written by a newer Keryx, or whose history of migrations differs."""
     tx.run(
         "create table if not exists migrations"
         " (number bigint primary key, name text not null, checksum text not null, applied_at bigint not null)"

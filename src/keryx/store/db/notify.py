@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 _NOTIFY_BYTE, _CLOSE_BYTE = b"r", b"e"
 _CLOSE_TIMEOUT_SECONDS = 5
 _BACKOFF = Backoff(first=timedelta(seconds=0.1), longest=timedelta(seconds=2))
-# Between two rings, so that a rush of commits does not become a rush of rings.
+# Rate-limits NOTIFY.
 _NOTIFY_INTERVAL_SECONDS = 0.005
 
 
 class Notifier:
-    """One connection and its thread. Commits that come while it rings share the next ring."""
+    """One connection and its thread. Commits during a notification share the next one."""
 
     def __init__(
         self,
@@ -43,18 +43,18 @@ class Notifier:
         self._notify_pending = self._signal_pending = False
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_writer.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name="keryx-bell", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="keryx-notify", daemon=True)
         self._thread.start()
 
     def notify(self) -> None:
-        """Signal here at once, and elsewhere very soon. From any thread."""
+        """Signal this process at once and the others within milliseconds. Thread-safe."""
         self._signal()
         if not self._notify_pending:
             self._notify_pending = True
             self._wake_thread(_NOTIFY_BYTE)
 
     def close(self) -> None:
-        """End it, with a last ring if one is due."""
+        """Stop the thread, after a last notification if one is pending."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -64,14 +64,14 @@ class Notifier:
             self._wake_reader.close()
             self._wake_writer.close()
 
-    def _wake_thread(self, what: bytes) -> None:
+    def _wake_thread(self, signal: bytes) -> None:
         try:
-            self._wake_writer.send(what)
+            self._wake_writer.send(signal)
         except BlockingIOError:
-            pass  # so many wait that one more makes no difference
+            pass  # the buffer is full: the thread wakes up anyway
 
     def _run(self) -> None:
-        """Whoever comes back after a lost connection may have missed something, and so may those who did not hear it."""
+        """Listen, and signal after each reconnect: notifications may have been missed meanwhile."""
         failures = 0
         while self._notify_pending or not self._closing.is_set():
             try:
@@ -92,20 +92,22 @@ class Notifier:
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         server = connection.pgconn
-        asked = b""
-        with selectors.DefaultSelector() as either:
-            either.register(server.socket, selectors.EVENT_READ)
-            either.register(self._wake_reader, selectors.EVENT_READ)
-            while _CLOSE_BYTE not in asked:
-                readable = {key.fileobj for key, _ in either.select()}
-                asked = self._wake_reader.recv(4096) if self._wake_reader in readable else b""
-                if _NOTIFY_BYTE in asked:
-                    self._notify_pending = False  # before the ring: whoever comes now asks for the next one
+        received = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(server.socket, selectors.EVENT_READ)
+            selector.register(self._wake_reader, selectors.EVENT_READ)
+            while _CLOSE_BYTE not in received:
+                readable = {key.fileobj for key, _ in selector.select()}
+                received = self._wake_reader.recv(4096) if self._wake_reader in readable else b""
+                if _NOTIFY_BYTE in received:
+                    self._notify_pending = (
+                        False  # cleared first: a commit from here on needs another notification
+                    )
                     self._send_notify(connection)
                     self._closing.wait(_NOTIFY_INTERVAL_SECONDS)
                 server.consume_input()
-                heard = list(iter(server.notifies, None))
-                if any(note.be_pid != server.backend_pid for note in heard):
+                notifications = list(iter(server.notifies, None))
+                if any(note.be_pid != server.backend_pid for note in notifications):
                     self._signal()
 
     def _send_notify(self, connection: psycopg.Connection[Any]) -> None:

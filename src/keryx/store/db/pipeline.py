@@ -59,8 +59,8 @@ class BoundStatement(NamedTuple):
 
 
 class StatementPipeline:
-    """Those of one connection, which one thread uses at a time. What is put off is sent with the next one that
-    somebody waits for, so that it costs no way to the server of its own."""
+    """The statements of one connection, for use by one thread at a time. Queued statements are sent with the next one
+    that returns a result, which saves their round trip."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -122,7 +122,7 @@ class StatementPipeline:
         return BoundStatement(self._get_prepared_name((text, types)), text, values, types, formats)
 
     def _flush(self, last: BoundStatement) -> PGresult:
-        """Send what was put off and this one in one go; gives what this one gave."""
+        """Send the queued statements and this one in one round trip; return the result of this one."""
         sent, self._queued = [*self._queued, last], []
         server = self._server
         server.enter_pipeline_mode()
@@ -199,6 +199,7 @@ def _raise_on_error(found: PGresult) -> None:
 
 @cache
 def _number_parameters(sql: str) -> tuple[bytes, tuple[str, ...]]:
-    """`:name` becomes `$1`; gives the names in that order. The text comes from literals in store modules only."""
+    """Replace each `:name` by `$n`; return the names in that order. The text comes from literals in store modules
+    only."""
     names = tuple(dict.fromkeys(_PARAMETER.findall(sql)))
     return _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", sql).encode(), names

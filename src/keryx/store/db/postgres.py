@@ -20,7 +20,7 @@ from keryx.core.clock import Backoff, Clock
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store.db import migrate, pipeline
 from keryx.store.db.batching import KeyedBatcher, UnitOfWork
-from keryx.store.db.database import NO_PARAMS, Engine, Params, Row, Transaction, Work, report_slow
+from keryx.store.db.database import NO_PARAMS, Engine, Params, Row, Transaction, Work, check_open, report_slow
 from keryx.store.db.notify import Notifier
 from keryx.store.db.threads import ThreadPool
 from keryx.timing import SystemClock, WakeSignal
@@ -52,7 +52,7 @@ _REFUSAL_PATTERN = re.compile(r"does not exist|authentication failed|pg_hba\.con
 
 class PostgresTransaction:
     engine = Engine.POSTGRES
-    # Rows that refer to a locked one may still be added: nobody ever changes a key.
+    # A lock that lets others insert rows referring to a locked one: keys never change.
     for_update = " for no key update"
     skip_locked = " for no key update skip locked"
     in_ids = "in (select cast(value as bigint) from json_array_elements_text(cast(:ids as json)))"
@@ -113,7 +113,7 @@ class PostgresDatabase:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPool(self._connections, "keryx-pg", self._loop)
-        self._batcher = KeyedBatcher(BATCH_THREADS, BATCH_SIZE, "keryx-crowd", self._write_batch, self._loop)
+        self._batcher = KeyedBatcher(BATCH_THREADS, BATCH_SIZE, "keryx-batch", self._write_batch, self._loop)
         await asyncio.to_thread(self._open)
         self._notifier = Notifier(self._dsn, self._options(), self._channel, self.wake, self._loop)
         return self
@@ -124,19 +124,15 @@ class PostgresDatabase:
         self._closing.set()
         await asyncio.to_thread(self._close)
 
-    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
-        self._check_open()
-        if place:
-            return await self._batcher.run(label, work, place)
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
+        check_open(self._closing)
+        if key:
+            return await self._batcher.run(label, work, key)
         return await self._threads.run(lambda: self._write(label, work))
 
     async def read(self, label: str, work: Work[T]) -> T:
-        self._check_open()
+        check_open(self._closing)
         return await self._threads.run(lambda: self._read(label, work))
-
-    def _check_open(self) -> None:
-        if self._closing.is_set():
-            raise Unavailable("the store is closed: Keryx is ending")
 
     def _open(self) -> None:
         try:
@@ -180,13 +176,13 @@ class PostgresDatabase:
             unit.run(partial(self._write, unit.label, unit.work))
 
     def _write_together(self, units: Sequence[UnitOfWork[Any]]) -> bool:
-        """Whether it is known what became of each unit. If not, nothing was changed."""
+        """Run the units in one transaction. Return False if it was rolled back and each must be run alone."""
         try:
             results = self._transact(units[0].label, lambda tx: [unit.work(tx) for unit in units])
         except _RACE_ERRORS:
             return False
         except _CONNECTION_ERRORS as exc:
-            # It may have been committed, so that nobody but whoever asked may run it again.
+            # It may have been committed, so only the caller can decide to run it again.
             for unit in units:
                 unit.error = translate_error(exc)
             return True
@@ -237,7 +233,7 @@ class PostgresDatabase:
 
 
 def translate_error(exc: Exception) -> KeryxError:
-    """The one place where errors of PostgreSQL become ours."""
+    """Translate every error of PostgreSQL that leaves the store."""
     match exc:
         case psycopg_pool.PoolTimeout():
             return Retryable("PostgreSQL does not answer: check that it runs; Keryx goes on by itself")

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar, cast
 import apsw
 
 from keryx.core.clock import Clock
-from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
+from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken
 from keryx.store.db import migrate
 from keryx.store.db.batching import UnitOfWork
 from keryx.store.db.database import (
@@ -30,6 +30,7 @@ from keryx.store.db.database import (
     Row,
     Transaction,
     Work,
+    check_open,
     report_slow,
 )
 from keryx.store.db.threads import ThreadPool
@@ -120,19 +121,15 @@ class SqliteDatabase:
         self._units.put(None)
         await asyncio.to_thread(self._close)
 
-    async def write(self, label: str, work: Work[T], *, place: str = "") -> T:
-        self._check_open()
-        unit = UnitOfWork(label, work, place, self._loop)
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
+        check_open(self._closing)
+        unit = UnitOfWork(label, work, key, self._loop)
         self._units.put(unit)
         return await unit.future
 
     async def read(self, label: str, work: Work[T]) -> T:
-        self._check_open()
+        check_open(self._closing)
         return await self._readers.run(lambda: self._read(label, work))
-
-    def _check_open(self) -> None:
-        if self._closing.is_set():
-            raise Unavailable("the store is closed: Keryx is ending")
 
     def _close(self) -> None:
         self._thread.join()
@@ -233,7 +230,7 @@ class SqliteDatabase:
             self.wake.signal()
 
     def _exit_on_failed_fsync(self, exc: apsw.Error) -> None:
-        """After a failed sync nobody knows what is on the disk, and the next one may lie: end at once."""
+        """End the process: after a failed sync the state of the disk is unknown, and the next sync may succeed wrongly."""
         if getattr(exc, "extendedresult", 0) in _FSYNC_FAILURES:
             self._fatal(
                 f"the disk refused to sync {self.path}: {exc}. Keryx ends, so that nothing unsafe is acknowledged"
@@ -254,7 +251,8 @@ def connect(path: Path) -> apsw.Connection:
 
 
 def enable_wal(connection: apsw.Connection) -> None:
-    """Let a file have a write-ahead log. SQLite does not wait by itself while another process does the same."""
+    """Switch a file to write-ahead logging. Retries, because SQLite does not wait while another process does the
+    same."""
     until = time.monotonic() + BUSY_MILLISECONDS / 1000
     while connection.pragma("journal_mode") != "wal":
         try:
@@ -292,7 +290,7 @@ def open_store(path: Path) -> apsw.Connection:
 
 
 def translate_error(exc: apsw.Error, path: Path | None = None) -> KeryxError:
-    """The one place where errors of SQLite become ours."""
+    """Translate every error of SQLite that leaves the store."""
     where = str(path) if path else "the store"
     match exc:
         case apsw.BusyError() | apsw.LockedError():

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class PendingResult(Generic[T]):
-    """What a thread has found for a task that waits: a result or an error."""
+    """The result or error of a thread, for a task that awaits it."""
 
     __slots__ = ("error", "future", "result")
 
@@ -26,7 +26,7 @@ class PendingResult(Generic[T]):
             self.error = exc
 
     def resolve(self) -> None:
-        """Tell the task; to be called in its loop."""
+        """Resolve the future. Must be called in its event loop."""
         if self.future.done():
             return
         if self.error is not None:
@@ -44,7 +44,7 @@ class _ThreadCall(PendingResult[T]):
 
 
 class ThreadPool:
-    """Another thread starts only while all that run are busy."""
+    """Starts a thread only while all others are busy."""
 
     def __init__(self, size: int, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._size = size
@@ -55,7 +55,7 @@ class ThreadPool:
         self._pending = 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What the call gives or raises. If the task is cancelled meanwhile, the call is made all the same."""
+        """Return or raise what the call does. The call is made even if the task is cancelled."""
         job = _ThreadCall(call, self._loop)
         self._pending += 1
         if len(self._threads) < min(self._pending, self._size):
@@ -64,7 +64,7 @@ class ThreadPool:
         return await job.future
 
     def close(self) -> None:
-        """Wait until all that was asked is done. Not to be called in the loop, which has to take the answers."""
+        """Wait until all calls are done. Must not be called in the event loop, which receives the results."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -79,7 +79,7 @@ class ThreadPool:
         while (job := self._jobs.get()) is not None:
             job.run(job.call)
             self._loop.call_soon_threadsafe(self._resolve, job)
-            del job  # or an idle thread would keep what it read last
+            del job  # an idle thread must not keep the last result alive
 
     def _resolve(self, job: _ThreadCall[Any]) -> None:
         self._pending -= 1

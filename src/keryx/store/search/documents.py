@@ -120,7 +120,7 @@ def build_session_tag(session: SessionId) -> str:
 
 def _message_tags(message: Message, session: Session, searched: str) -> list[str]:
     tags = [*_session_tags(session), *_surface_tags(message.surface or session.surface, session)]
-    tags += [_make_tag("role", message.role), *_time_tags(message.at)]
+    tags += [_make_tag("role", message.role), *_day_tags(_clamp_day(message.at))]
     author = message.author.strip()
     tags += [_make_tag("from", name) for name in ([author, *author.split()] if author else [])]
     tools = {part.name for part in message.parts if isinstance(part, ToolCall | ToolResult)}
@@ -141,10 +141,6 @@ def _surface_tags(surface: str, session: Session) -> list[str]:
     """A surface goes by its name, and a chat platform by its own as well."""
     names = [surface, session.origin.platform if session.origin else ""]
     return [_make_tag("surface", name) for name in names if name]
-
-
-def _time_tags(at: datetime) -> list[str]:
-    return _day_tags(_clamp_day(at))
 
 
 @lru_cache(maxsize=1_000)

@@ -18,7 +18,7 @@ from keryx.store.db.database import Transaction
 from keryx.store.db.sqlite import BUSY_MILLISECONDS, enable_wal, translate_error
 from keryx.store.search import documents
 from keryx.store.search.documents import IndexDocument
-from keryx.store.search.indexing import IndexBatch, IndexDamaged, IndexPage, IndexQuery
+from keryx.store.search.indexing import IndexBatch, IndexDamaged, IndexPage, IndexQuery, list_terms
 
 # Tokens come ready-made: only blanks part them, so every other printable character belongs to one.
 _SCHEMA = """
@@ -37,6 +37,10 @@ _REPAIRABLE_ERRORS = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQ
 _TYPICAL_LENGTH = 100
 
 
+def get_index_path(store: Path) -> Path:
+    return store.with_name(f"{store.stem}-search.db")
+
+
 class Fts5Backend:
     """Several threads and processes may use it at once. Its file is found by the name of the store's."""
 
@@ -48,7 +52,7 @@ class Fts5Backend:
         row = tx.row("pragma database_list")
         assert row is not None
         store = Path(row[2])
-        self._path = store.with_name(f"{store.stem}-search.db")
+        self._path = get_index_path(store)
         with self._connection() as connection:
             return _read_state(connection)
 
@@ -213,21 +217,11 @@ def _quote_tag(tag: str) -> str:
 
 def _get_part_weight(ask: IndexQuery) -> float:
     """What one part of the query counts for."""
-    return 1 / max(1, _count_positive(ask.expr))
-
-
-def _count_positive(expr: Expr | None) -> int:
-    match expr:
-        case And(items) | Or(items):
-            return sum(map(_count_positive, items))
-        case None | Not():
-            return 0
-        case _:
-            return 1
+    return 1 / max(1, sum(1 for _ in list_terms(ask.expr)))
 
 
 def _score_relevance(api: apsw.FTS5ExtensionApi, *arguments: Any) -> float:
-    """How often the parts of the query stand in the entry, for its length; its first phrases are tags."""
+    """Return how often the phrases of the query occur, relative to the length. The first phrases are tags."""
     [tags] = arguments
     length = 1 + api.column_size(0) / _TYPICAL_LENGTH
     worth = 0.0

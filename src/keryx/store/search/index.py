@@ -49,7 +49,7 @@ _MESSAGE_CONDITIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """A message that was found, with its neighbours that still stand; or a title, without a message."""
+    """A matching message with its active neighbours, or a matching title without a message."""
 
     session: Session
     message: Message | None
@@ -91,8 +91,8 @@ class SearchIndex:
         return await self._retry_after_repair(look)
 
     async def catch_up(self, progress: IndexProgress | None = None) -> int:
-        """Take in what has changed, or everything if the index is new, damaged or too far behind; gives the
-        number of messages taken in. `progress` is told how far the filling of an index has come, and its end."""
+        """Index what has changed, or everything if the index is new, damaged or too far behind; return the number of
+        messages indexed. `progress` is called while an index is filled."""
         return await self._retry_after_repair(lambda: self._apply_pending(progress))
 
     async def rebuild(self, progress: IndexProgress | None = None) -> int:
@@ -109,8 +109,8 @@ class SearchIndex:
         return await self._retry_after_repair(again)
 
     async def describe_differences(self) -> str:
-        """How the index differs from the messages; empty if it does not, or is not there yet. What comes in or goes
-        meanwhile is no difference, so only what is found twice counts."""
+        """Describe how the index differs from the messages; empty if it does not, or does not exist yet. Messages
+        change while it is checked, so only what is found twice counts."""
         try:
             if await self._database.read("verify", self._backend.read_state) is None:
                 return ""
@@ -341,7 +341,7 @@ def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list
 
 
 def _find_neighbours(tx: Transaction, ids: list[int]) -> dict[int, tuple[int, int, int]]:
-    """Each message with the ones before and after it that still stand, all by the numbers of their rows."""
+    """Return the active messages before and after each message, by row id."""
     rows = tx.rows(
         f"""
         select m.id,

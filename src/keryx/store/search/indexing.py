@@ -1,7 +1,7 @@
 """The protocol of search backends, the next batch of documents that a backend must index, and the comparison of an index with the messages."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -12,7 +12,7 @@ from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid, NotFound
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.messages import Message
-from keryx.core.search.query import Expr, Phrase
+from keryx.core.search.query import And, Expr, Not, Or, Phrase
 from keryx.core.sessions import Session
 from keryx.store import change_feed, changes, inbox, messages, sessions
 from keryx.store.db.database import Engine, Params, Transaction
@@ -73,6 +73,21 @@ class IndexQuery:
 
     tags: list[list[str]]
     expr: Expr | None
+
+
+def list_terms(expr: Expr | None, *, negated: bool = False) -> Iterator[Expr]:
+    """Yield the words, phrases and prefixes of an expression; with `negated`, those that must not occur too."""
+    match expr:
+        case And(items) | Or(items):
+            for item in items:
+                yield from list_terms(item, negated=negated)
+        case Not(item):
+            if negated:
+                yield from list_terms(item, negated=negated)
+        case None:
+            pass
+        case _:
+            yield expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Term
 from keryx.store import inbox
 from keryx.store.db.database import NEVER_PREPARE, Database, Transaction
 from keryx.store.search.documents import IndexDocument
-from keryx.store.search.indexing import IndexBatch, IndexPage, IndexQuery
+from keryx.store.search.indexing import IndexBatch, IndexPage, IndexQuery, list_terms
 
 CURSOR_NAME = "search"
 _MAX_POSITIONS = 8_000
@@ -94,7 +94,7 @@ def compile_query(ask: IndexQuery) -> str:
         return tags
     if not isinstance(ask.expr, And | Or | Not):
         return f"{tags} & {_compile_expr(ask.expr)}"
-    parts = [_compile_expr(atom) for atom in _list_positive(ask.expr)]
+    parts = [_compile_expr(atom) for atom in list_terms(ask.expr)]
     loose = f"{_SPLIT_LEXEME} & {_join_or(parts)}" if parts else _SPLIT_LEXEME
     return f"{tags} & (!{_SPLIT_LEXEME} & {_compile_expr(ask.expr)} | {loose})"
 
@@ -132,26 +132,15 @@ def _quote(token: str) -> str:
 
 def _build_query_params(ask: IndexQuery) -> dict[str, Any]:
     """The query, and its words for ranking."""
-    atoms = [_compile_expr(atom) for atom in _list_positive(ask.expr)] if ask.expr else []
+    atoms = [_compile_expr(atom) for atom in list_terms(ask.expr)]
     return {"query": compile_query(ask), "words": _join_or(atoms) if atoms else ""}
-
-
-def _list_positive(expr: Expr) -> Iterator[Expr]:
-    match expr:
-        case And(items) | Or(items):
-            for item in items:
-                yield from _list_positive(item)
-        case Not():
-            return
-        case _:
-            yield expr
 
 
 def _find_mismatches(tx: Transaction, ask: IndexQuery, split: set[int]) -> list[int]:
     """Those of the split messages that do not fit as a whole, each part of the query being looked for in all rows."""
     if not split or ask.expr is None or not isinstance(ask.expr, And | Or | Not):
         return []
-    atoms = list(dict.fromkeys(_list_atoms(ask.expr)))
+    atoms = list(dict.fromkeys(list_terms(ask.expr, negated=True)))
     rows = tx.rows(
         f"""
         select distinct s.id, a.n
@@ -163,17 +152,6 @@ def _find_mismatches(tx: Transaction, ask: IndexQuery, split: set[int]) -> list[
     has: set[tuple[int, Expr]] = {(id_, atoms[n - 1]) for id_, n in rows}
     expr = ask.expr
     return [id_ for id_ in split if not _matches(expr, lambda atom, id_=id_: (id_, atom) in has)]
-
-
-def _list_atoms(expr: Expr) -> Iterator[Expr]:
-    match expr:
-        case And(items) | Or(items):
-            for item in items:
-                yield from _list_atoms(item)
-        case Not(item):
-            yield from _list_atoms(item)
-        case _:
-            yield expr
 
 
 def _matches(expr: Expr, has: Callable[[Expr], bool]) -> bool:
@@ -207,7 +185,7 @@ def _apply_batch(tx: Transaction, batch: IndexBatch, rows: str, titles: str) -> 
 
 
 def _advance_state(tx: Transaction, batch: IndexBatch) -> bool:
-    """Move the state, and hold it until the end of the transaction, unless somebody else was faster."""
+    """Set the state and lock it until the end of the transaction; return False if another process was faster."""
     params = {
         "name": CURSOR_NAME,
         "state": codec.dumps(batch.state),
