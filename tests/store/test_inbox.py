@@ -56,3 +56,18 @@ async def test_old_events_are_forgotten(store: Store) -> None:
     assert await store.write(inbox.trim, before=START_TIME) == 0
     assert await store.write(inbox.trim, before=after(1)) == 1
     assert await seen(store, "1") is None
+
+
+async def test_a_cursor_is_unknown_until_it_moves(store: Store) -> None:
+    assert await store.read(inbox.get_cursor, "telegram:bot") is None
+    await store.at(START_TIME).write(inbox.set_cursor, "telegram:bot", "1")
+    await store.at(START_TIME).write(inbox.set_cursor, "telegram:bot", "2")
+    await store.at(START_TIME).write(inbox.set_cursor, "telegram:other", "9")
+    assert await store.read(inbox.get_cursor, "telegram:bot") == "2"
+
+
+async def test_a_platform_may_use_any_text_as_its_position(store: Store, subtests: pytest.Subtests) -> None:
+    for text in ["", *ODD_TEXTS]:
+        with subtests.test(ascii(text)):
+            await store.at(START_TIME).write(inbox.set_cursor, "matrix:bot", text)
+            assert await store.read(inbox.get_cursor, "matrix:bot") == text

@@ -11,7 +11,7 @@ async def take(store: Store, seconds: float = 0) -> SessionEndHook | None:
     return await store.at(after(seconds)).write(sessions.claim_end_hook, retry_at=after(seconds + 60), most=2)
 
 
-async def test_a_final_comes_back_until_it_is_removed(store: Store) -> None:
+async def test_an_end_hook_comes_back_until_it_is_removed(store: Store) -> None:
     session = await store.write(a_session)
     await store.at(START_TIME).write(sessions.add_end_hook, session.id, "idle")
     await store.at(START_TIME).write(sessions.add_end_hook, session.id, "daily")
@@ -21,7 +21,7 @@ async def test_a_final_comes_back_until_it_is_removed(store: Store) -> None:
     assert await take(store, 60) is None
 
 
-async def test_a_final_is_tried_a_bounded_number_of_times(store: Store) -> None:
+async def test_an_end_hook_is_tried_a_bounded_number_of_times(store: Store) -> None:
     session = await store.write(a_session)
     await store.at(START_TIME).write(sessions.add_end_hook, session.id, "idle")
     for tries in (1, 2):
@@ -32,7 +32,7 @@ async def test_a_final_is_tried_a_bounded_number_of_times(store: Store) -> None:
     assert await take(store, 1000) is None
 
 
-async def test_a_final_is_taken_by_one_worker(store: Store) -> None:
+async def test_an_end_hook_is_taken_by_one_worker(store: Store) -> None:
     session = await store.write(a_session)
     await store.at(START_TIME).write(sessions.add_end_hook, session.id, "idle")
     taken = await asyncio.gather(*(take(store) for _ in range(8)))

@@ -39,9 +39,9 @@ async def test_a_unit_that_raises_changes_nothing(store: Store) -> None:
     assert (await store.read(lambda tx: tx.row("select count(*) from sessions"))) in [(0,), [0]]
 
 
-@pytest.mark.parametrize("places", [0, 1, 7])
-async def test_many_units_at_once_are_all_kept_and_answered(database: Database, places: int) -> None:
-    stores = [Store(database, key=str(n)) for n in range(places)] or [Store(database)]
+@pytest.mark.parametrize("keys", [0, 1, 7])
+async def test_many_units_at_once_are_all_kept_and_answered(database: Database, keys: int) -> None:
+    stores = [Store(database, key=str(n)) for n in range(keys)] or [Store(database)]
 
     def unit(tx: Transaction, n: int) -> int:
         move(tx, str(n))
@@ -58,11 +58,11 @@ async def test_many_units_at_once_are_all_kept_and_answered(database: Database, 
     assert await stores[0].read(names) == {str(n) for n in range(100) if n % 10 != 7}
 
 
-@pytest.mark.parametrize("place", ["", "here"])
+@pytest.mark.parametrize("key", ["", "here"])
 async def test_a_statement_that_fails_in_one_unit_does_not_harm_the_others(
-    database: Database, place: str
+    database: Database, key: str
 ) -> None:
-    store = Store(database, key=place)
+    store = Store(database, key=key)
 
     def broken(tx: Transaction) -> None:
         move(tx, "broken")
