@@ -35,6 +35,7 @@ NOUNS = {
     "turns",
     "usage",
     "viewer_state",
+    "workers",
 }
 # `keryx acp` is in cli/commands/acp.py, whatever the package of its surface is called; and a hub is in hub/hub.py.
 PACKAGES = {"acp", "agents", "commands", "config", "gateway", "hub", "mcp", "store"}
@@ -133,6 +134,12 @@ def test_a_module_name_is_used_once_except_for_the_nouns() -> None:
 def test_no_folder_has_more_than_25_modules() -> None:
     widths = Counter(path(module.parent) for module in MODULES)
     assert not {folder: width for folder, width in widths.items() if width > 25}
+
+
+def test_no_function_of_a_loop_takes_a_transaction() -> None:
+    loops = [module for module in MODULES if module.parent == SOURCE / "engine/loops"]
+    assert loops
+    assert not [path(m) for m in loops if "Transaction" in m.read_text(encoding="utf-8")]
 
 
 def test_the_public_names_are_these() -> None:

@@ -15,7 +15,7 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, DeliveryId
 from keryx.core.ports.adapter import Capabilities, OutgoingPart
 from keryx.core.sessions import Viewer
 from keryx.engine.policy import Policy
-from keryx.engine.units import send_outcomes
+from keryx.engine.units import deliveries as delivery_units
 from keryx.store import deliveries, platforms
 from keryx.store.db.database import Transaction
 from keryx.testing import START_TIME, CrashingDatabase, DatabaseFault, FaultTiming, RecordingAdapter
@@ -413,11 +413,11 @@ async def test_a_late_sender_cannot_record_a_delivery_that_was_taken_over(begin:
         await going.wait()
     (taken,) = await world.at(START_TIME + timedelta(hours=1)).read(deliveries.list_abandoned, workers=[])
     await world.write(
-        lambda tx: send_outcomes.settle(
+        lambda tx: delivery_units.settle(
             at_time(tx, START_TIME),
             delivery=taken[0],
             lease=taken[1],
-            step=send_outcomes.SendOutcome(state=DeliveryState.UNKNOWN),
+            step=delivery_units.SendOutcome(state=DeliveryState.UNKNOWN),
         )
     )
     go_on.set()
@@ -443,7 +443,7 @@ def a_delivery(**fields: Any) -> Delivery:
     return Delivery(**{**plain, **fields})
 
 
-def failed(error: SendError, **how: Any) -> send_outcomes.SendOutcome:
+def failed(error: SendError, **how: Any) -> delivery_units.SendOutcome:
     fields: dict[str, Any] = {
         "idempotency": Idempotency.NONE,
         "doubt": DoubtPolicy.REPEAT,
@@ -452,7 +452,7 @@ def failed(error: SendError, **how: Any) -> send_outcomes.SendOutcome:
         **how,
     }
     delivery = fields.pop("delivery", a_delivery())
-    return send_outcomes.judge_failure(
+    return delivery_units.judge_failure(
         delivery, error, fields.pop("idempotency"), fields.pop("doubt"), **fields
     )
 

@@ -13,9 +13,10 @@ from keryx.core.messages import INTERRUPTED_OUTPUT, Mark, Message, Role, ToolCal
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
 from keryx.core.turns import BusyMode, TurnLimits, TurnState
-from keryx.engine.loops import leases
-from keryx.engine.loops.leases import ActiveWork, Leases
+from keryx.engine.loops.leases import Leases
 from keryx.engine.policy import Policy
+from keryx.engine.units import workers as worker_units
+from keryx.engine.units.workers import ActiveWork
 from keryx.store import lanes, messages, turns, workers
 from keryx.store.db.database import Transaction
 from keryx.store.workers import Worker
@@ -27,7 +28,7 @@ LONGER = LEASE + timedelta(seconds=1)
 
 def another_worker(world: World) -> Leases:
     """The heartbeat and sweep of a process that runs nothing itself."""
-    me = leases.build_worker("other", now=world.clock.now())
+    me = worker_units.build_worker("other", now=world.clock.now())
     return Leases(
         world.database,
         world.clock,

@@ -17,7 +17,7 @@ from keryx.engine.hub.hub import Hub
 from keryx.engine.loops.dispatcher import Dispatcher
 from keryx.engine.loops.driver import AgentChooser, Driver, FolderResolver, PlaceRenderer, get_session_folder
 from keryx.engine.loops.feed import Feed
-from keryx.engine.loops.leases import ActiveWork, Leases, build_worker
+from keryx.engine.loops.leases import Leases
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.loops.previews import Previews
 from keryx.engine.loops.runner import Runner
@@ -26,6 +26,7 @@ from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep, SessionFinali
 from keryx.engine.plugins import RoleLookup
 from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach
 from keryx.engine.units import targets
+from keryx.engine.units.workers import ActiveWork, build_worker
 from keryx.store import access
 from keryx.store.db.database import Database, Transaction
 

@@ -27,11 +27,11 @@ from keryx.engine.hub.usage import HubUsage
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
 from keryx.engine.hub.viewer_state import HubViewerState
 from keryx.engine.hub.views import HubViews
-from keryx.engine.loops import leases
 from keryx.engine.loops.feed import Feed
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
 from keryx.engine.units import control, receive, revisions
+from keryx.engine.units import workers as worker_units
 from keryx.store import changes, inbox, platforms, sessions, turns, workers
 from keryx.store.admin import stats
 from keryx.store.db.database import Database, Transaction
@@ -272,7 +272,7 @@ class Hub(HubPart):
 
     def _list_live_workers(self, tx: Transaction) -> list[Worker]:
         earliest = tx.now - self._policy.limits.lease
-        return [w for w in workers.list_all(tx) if w.seen_at >= earliest and not leases.is_dead(w)]
+        return [w for w in workers.list_all(tx) if w.seen_at >= earliest and not worker_units.is_dead(w)]
 
 
 def _find_contention_key(inbound: InboundMessage) -> str:

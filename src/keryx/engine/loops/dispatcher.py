@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 import anyio
@@ -30,26 +30,15 @@ from keryx.engine.loops import delivery_parts
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
-from keryx.engine.units import questions, send_outcomes
-from keryx.store import deliveries, platforms
-from keryx.store import questions as questions_store
-from keryx.store.db.database import Database, Transaction
+from keryx.engine.units import deliveries
+from keryx.engine.units.deliveries import ClaimedDelivery
+from keryx.store import deliveries as deliveries_store
+from keryx.store.db.database import Database
 from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT = 16
-
-
-class ClaimedDelivery(msgspec.Struct, frozen=True):
-    """A delivery to send. Its first part takes the place of the `preview`; with `edits` it is one part, which takes
-    the place of that message. `buttons` stand under its last part."""
-
-    delivery: Delivery
-    lease: LeaseToken
-    preview: Preview | None
-    edits: str = ""
-    buttons: tuple[Button, ...] = ()
 
 
 class Dispatcher:
@@ -130,7 +119,17 @@ class Dispatcher:
         """Lease what may go now, and tell when to look again for what waits for a moment rather than for an event."""
         try:
             found, self._waiting, at = await self._database.write(
-                "delivery.claim", partial(self._claim_all, most=most)
+                "delivery.claim",
+                partial(
+                    deliveries.claim,
+                    most=most,
+                    platform=self._adapter.platform,
+                    account=self._adapter.account,
+                    worker=self._worker,
+                    lease=self._policy.limits.lease,
+                    after=self._last,
+                    buttons=self._adapter.capabilities.buttons,
+                ),
             )
         except KeryxError as exc:
             log.warning("cannot claim a delivery now: %s", exc)
@@ -139,31 +138,6 @@ class Dispatcher:
             return [], None
         self._last = found[-1].delivery.target.key if found else self._last
         return found, at
-
-    def _claim_all(
-        self, tx: Transaction, *, most: int
-    ) -> tuple[list[ClaimedDelivery], bool, datetime | None]:
-        found = deliveries.claim(
-            tx,
-            most=most,
-            platform=self._adapter.platform,
-            account=self._adapter.account,
-            worker=self._worker,
-            lease=self._policy.limits.lease,
-            after=self._last,
-        )
-        at = _find_next_time(tx) if found.waiting and len(found.leased) < most else None
-        return [self._load_claimed(tx, *held) for held in found.leased], found.waiting, at
-
-    def _load_claimed(self, tx: Transaction, delivery: Delivery, lease: LeaseToken) -> ClaimedDelivery:
-        preview = deliveries.find_replaced_preview(tx, delivery)
-        if not self._adapter.capabilities.buttons or delivery.turn is None:
-            return ClaimedDelivery(delivery, lease, preview)
-        edits, offered = (
-            questions_store.find_replaced_receipt(tx, delivery.id),
-            questions.list_buttons(tx, delivery),
-        )
-        return ClaimedDelivery(delivery, lease, preview, edits, offered)
 
     async def _attempt(self, claimed: ClaimedDelivery) -> None:
         """The door of a delivery: whatever happens is recorded, or its lease runs out."""
@@ -196,11 +170,23 @@ class Dispatcher:
                     receipt = await self._send_piece(current, number, found[number], None, offered)
                 self._connections.count(self._adapter, "sent")
                 if number + 1 == len(found):
-                    end = partial(self._record_sent, claimed=claimed, receipt=receipt, offered=offered)
+                    end = partial(
+                        deliveries.record_sent,
+                        claimed=claimed,
+                        capabilities=self._adapter.capabilities,
+                        receipt=receipt,
+                        offered=offered,
+                    )
                     await self._database.write("delivery.settle", end)
                     return
                 await self._database.write(
-                    "delivery.part", partial(self._record_part, claimed=claimed, receipt=receipt)
+                    "delivery.part",
+                    partial(
+                        deliveries.record_part,
+                        claimed=claimed,
+                        capabilities=self._adapter.capabilities,
+                        receipt=receipt,
+                    ),
                 )
                 current = msgspec.structs.replace(
                     current, parts_sent=number + 1, receipts=(*current.receipts, receipt), again=False
@@ -212,7 +198,7 @@ class Dispatcher:
                 current, lease, self._judge_failure(current, exc, preview, edits=bool(claimed.edits))
             )
             return
-        await self._settle(current, lease, send_outcomes.SENT)
+        await self._settle(current, lease, deliveries.SENT)
 
     async def _send_edit(self, claimed: ClaimedDelivery, piece: RenderedPart | Media) -> None:
         """Take the place of a message that had buttons. If it is no longer there, nothing is left to press."""
@@ -221,7 +207,10 @@ class Dispatcher:
             await self._send(msgspec.structs.replace(part, edits=claimed.edits, again=False))
         except MessageGone as exc:
             log.info("delivery %s has nothing to replace: %s", claimed.delivery.id, exc)
-        await self._database.write("delivery.settle", partial(self._record_edit, claimed=claimed))
+        await self._database.write(
+            "delivery.settle",
+            partial(deliveries.record_edit, claimed=claimed, capabilities=self._adapter.capabilities),
+        )
 
     async def _send_piece(
         self,
@@ -253,20 +242,22 @@ class Dispatcher:
     async def _withdraw_preview(self, preview: Preview | None) -> None:
         """The preview is no longer there: from here on, its answer is a message like any other."""
         if preview is not None:
-            await self._database.write("preview.withdraw", lambda tx: deliveries.remove_preview(tx, preview))
+            await self._database.write(
+                "preview.withdraw", lambda tx: deliveries_store.remove_preview(tx, preview)
+            )
 
-    async def _settle(self, delivery: Delivery, lease: LeaseToken, step: send_outcomes.SendOutcome) -> None:
+    async def _settle(self, delivery: Delivery, lease: LeaseToken, step: deliveries.SendOutcome) -> None:
         await self._database.write(
             "delivery.settle",
-            partial(send_outcomes.settle, delivery=delivery, lease=lease, step=step),
+            partial(deliveries.settle, delivery=delivery, lease=lease, step=step),
         )
 
     def _judge_failure(
         self, delivery: Delivery, error: SendError, preview: Preview | None, *, edits: bool
-    ) -> send_outcomes.SendOutcome:
+    ) -> deliveries.SendOutcome:
         shown = preview is not None and preview.state is PreviewState.SHOWN
         edited = edits or (shown and not delivery.parts_sent)
-        return send_outcomes.judge_failure(
+        return deliveries.judge_failure(
             delivery,
             error,
             Idempotency.NATIVE if edited else self._adapter.capabilities.idempotency,
@@ -282,37 +273,6 @@ class Dispatcher:
     async def _send(self, part: OutgoingPart) -> str:
         return await plugins.send_part(self._adapter, part, self._policy.send_timeout)
 
-    def _record_part(self, tx: Transaction, *, claimed: ClaimedDelivery, receipt: str) -> None:
-        deliveries.record_part_sent(tx, claimed.delivery, claimed.lease, receipt=receipt)
-        self._record_arrival(tx, claimed)
-
-    def _record_sent(
-        self, tx: Transaction, *, claimed: ClaimedDelivery, receipt: str, offered: tuple[Button, ...] = ()
-    ) -> None:
-        delivery = claimed.delivery
-        if offered:
-            questions.lock_session(tx, delivery)
-        deliveries.record_all_sent(tx, delivery, claimed.lease, receipt=receipt)
-        self._record_arrival(tx, claimed)
-        if offered:
-            questions.record_buttons(tx, delivery, receipt)
-
-    def _record_arrival(self, tx: Transaction, claimed: ClaimedDelivery) -> None:
-        """The first part has taken the place of the preview. Where the platform has a rate, gates close for a moment."""
-        delivery, able = claimed.delivery, self._adapter.capabilities
-        if claimed.preview is not None and not delivery.parts_sent:
-            deliveries.remove_replaced_preview(tx, delivery)
-        for key, interval in (
-            (delivery.target.key, able.chat_interval),
-            (delivery.target.account_key, able.account_interval),
-        ):
-            if interval > timedelta(0):
-                platforms.close_gate(tx, key, until=self._clock.now() + interval, reason="rate")
-
-    def _record_edit(self, tx: Transaction, *, claimed: ClaimedDelivery) -> None:
-        self._record_sent(tx, claimed=claimed, receipt=claimed.edits)
-        questions_store.remove_buttons(tx, claimed.delivery.id)
-
 
 def _build_part(delivery: Delivery, number: int, piece: RenderedPart | Media) -> OutgoingPart:
     part = OutgoingPart(
@@ -327,8 +287,3 @@ def _build_part(delivery: Delivery, number: int, piece: RenderedPart | Media) ->
 
 def _set_text(part: OutgoingPart, rendered: RenderedPart) -> OutgoingPart:
     return msgspec.structs.replace(part, text=rendered.text, markup=rendered.markup)
-
-
-def _find_next_time(tx: Transaction) -> datetime | None:
-    moments = [m for m in (deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)) if m]
-    return min(moments, default=None)

@@ -24,7 +24,7 @@ from keryx.core.errors import (
     Unavailable,
 )
 from keryx.core.media import Attachment
-from keryx.core.messages import Message, Role
+from keryx.core.messages import Message
 from keryx.core.ports.agent import (
     Agent,
     AgentEvent,
@@ -39,7 +39,7 @@ from keryx.core.ports.agent import (
     TurnContext,
 )
 from keryx.core.sessions import Session, Viewer
-from keryx.core.turns import Turn, TurnLimits, TurnState
+from keryx.core.turns import Turn, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.loops.mailbox import (
     AgentExit,
@@ -53,7 +53,7 @@ from keryx.engine.loops.mailbox import (
 from keryx.engine.loops.questions import TurnQuestions
 from keryx.engine.media import MediaStorage
 from keryx.engine.plugins import RoleLookup, guard_cancellation, spawn_detached
-from keryx.engine.units import turn_writes, usage
+from keryx.engine.units import answers, turn_writes
 from keryx.engine.units.turn_writes import (
     NO_AUTHORS,
     RecordableEvent,
@@ -62,8 +62,8 @@ from keryx.engine.units.turn_writes import (
     TurnInput,
     TurnProgress,
 )
-from keryx.store import epochs, messages, turns
-from keryx.store.db.database import Database, Transaction, Work
+from keryx.store import epochs, turns
+from keryx.store.db.database import Database, Work
 
 log = logging.getLogger(__name__)
 _STEP_EVENTS = (ToolCallEvent, ToolResultEvent, CompactionEvent, BindingEvent)
@@ -133,7 +133,7 @@ async def request_title(database: Database, unnamed: UntitledSession, turn: Turn
     agent, context = unnamed.agent, unnamed.context
     if not isinstance(agent, Titler):
         return
-    answer = await database.read("title.read", partial(_load_answer, turn=turn))
+    answer = await database.read("title.read", partial(answers.load_final_text, turn=turn))
     if answer is None:
         return
     try:
@@ -144,14 +144,6 @@ async def request_title(database: Database, unnamed: UntitledSession, turn: Turn
             await database.write("title.write", entitle)
     except KeryxError as exc:
         log.info("session %s keeps its title by rule: %s", turn.session, exc)
-
-
-def _load_answer(tx: Transaction, turn: Turn) -> str | None:
-    """What the turn said, if it ended well."""
-    if turns.get(tx, turn.id).state is not TurnState.DONE:
-        return None
-    written = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
-    return "\n\n".join(m.text for m in written if m.role is Role.ASSISTANT and m.mark is None and m.text)
 
 
 AgentChooser = Callable[[TurnInput], Agent]
@@ -197,7 +189,10 @@ class Driver:
         try:
             asked = await self._refresh_authors(turn, lambda tx: turn_writes.load_authors(tx, [turn]))
             reading = await self._run_unit(
-                turn, "turn.read", partial(self._load_input, turn=turn, asked=asked), write=False
+                turn,
+                "turn.read",
+                partial(turn_writes.load, turn=turn, budgets=self._budgets, rules=self._rules, asked=asked),
+                write=False,
             )
         except (Forbidden, Invalid) as exc:
             await self._write(turn, [], AgentExit(AgentFailed(str(exc))), TurnProgress())
@@ -240,10 +235,6 @@ class Driver:
             return {id_: await self._roles.refresh_roles(source) for id_, source in found.items()}
         except Unavailable as exc:
             raise Forbidden(f"It cannot be told now who may talk here: {exc}. /retry asks again.") from exc
-
-    def _load_input(self, tx: Transaction, *, turn: Turn, asked: TurnAuthors) -> TurnInput:
-        usage.check_budget(tx, turn, self._budgets)
-        return turn_writes.load(tx, turn, rules=self._rules, asked=asked)
 
     async def _follow_agent(
         self, turn: Turn, mailbox: Mailbox, pulse: Watchdog, written: TurnProgress

@@ -4,7 +4,6 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
-from functools import partial
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
@@ -16,7 +15,7 @@ from keryx.core.errors import CursorExpired, Retryable
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.sessions import Viewer
 from keryx.store import change_feed, changes
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db.database import Database
 from keryx.timing import WakeSignal
 
 log = logging.getLogger(__name__)
@@ -148,7 +147,13 @@ class Feed:
         """Read on, however long the store is away: everybody who follows waits with us."""
         while True:
             try:
-                return await self._database.read("feed.after", partial(_read_batch, cursor))
+                return await self._database.read(
+                    "feed.after",
+                    lambda tx: (
+                        change_feed.list_after(tx, cursor, limit=_BATCH_SIZE),
+                        change_feed.has_held_back(tx),
+                    ),
+                )
             except Retryable as exc:
                 self.reading = False
                 log.warning("the feed waits for the store: %s", exc)
@@ -162,10 +167,6 @@ class Feed:
         self._offsets[change.cursor] = self._read
         self._read += 1
         self._cursor = change.cursor
-
-
-def _read_batch(cursor: Cursor, tx: Transaction) -> tuple[list[Change], bool]:
-    return change_feed.list_after(tx, cursor, limit=_BATCH_SIZE), change_feed.has_held_back(tx)
 
 
 def _is_visible(change: Change, viewer: Viewer | None, session: SessionId | None) -> bool:

@@ -12,8 +12,8 @@ from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import Adapter, LinkState, PlatformStatus
-from keryx.store import platforms
-from keryx.store.db.database import Database, Transaction
+from keryx.engine.units import workers
+from keryx.store.db.database import Database
 from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class PlatformStatusReporter:
             return
         try:
             await self._database.write(
-                "connections.put", partial(_write_statuses, changed=list(changed.values()))
+                "connections.put", partial(workers.save_statuses, statuses=list(changed.values()))
             )
         except KeryxError as exc:
             log.warning("how the platforms stand cannot be written now: %s", exc)
@@ -98,8 +98,3 @@ class PlatformStatusReporter:
     @staticmethod
     def _key(adapter: Adapter) -> tuple[str, str]:
         return adapter.platform, adapter.account
-
-
-def _write_statuses(tx: Transaction, *, changed: Sequence[PlatformStatus]) -> None:
-    for connection in changed:
-        platforms.save_connection(tx, connection)

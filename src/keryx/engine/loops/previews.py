@@ -8,11 +8,11 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
-from keryx.core import deliveries
+from keryx.core import deliveries as core_deliveries
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import Backoff, Clock
-from keryx.core.deliveries import Idempotency, Preview, PreviewState, Target
-from keryx.core.errors import KeryxError, MessageGone, NotSent, Refused, Retryable, SendError, Throttled
+from keryx.core.deliveries import Idempotency, Preview, Target
+from keryx.core.errors import KeryxError, MessageGone, Refused, Retryable, SendError, Throttled
 from keryx.core.ids import DeliveryId, TurnId, WorkerId
 from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart, SupportsReactions
 from keryx.core.sessions import JOB_SURFACE
@@ -20,11 +20,10 @@ from keryx.core.turns import Turn
 from keryx.engine import plugins
 from keryx.engine.loops import delivery_parts
 from keryx.engine.loops.platform_status import PlatformStatusReporter
-from keryx.engine.units import answers
+from keryx.engine.units import answers, deliveries
 from keryx.engine.units.answers import TurnDraft
-from keryx.store import deliveries as deliveries_store
-from keryx.store import platforms, turns
-from keryx.store.db.database import Database, Transaction
+from keryx.store import platforms
+from keryx.store.db.database import Database, Work
 from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)
@@ -34,11 +33,9 @@ _EDIT_INTERVAL = Backoff(first=timedelta(seconds=1.5), longest=timedelta(seconds
 SILENCE_LIMIT = timedelta(seconds=10)
 FIRST_TYPING = timedelta(seconds=0.6)
 TYPING_INTERVAL = timedelta(seconds=4)
-GATE_TIMEOUT = timedelta(seconds=20)
 PREVIEW_TIMEOUT = timedelta(seconds=15)
 _TYPING_TIMEOUT_SECONDS = 5
 _MAX_TRIES = 5
-_GATE_REASON = "preview"
 
 
 class _TurnPreview:
@@ -214,7 +211,7 @@ class Previews:
             passed = self._clock.now() - watch.began
             if passed < SILENCE_LIMIT:
                 return None, True
-            text = deliveries.format_progress(watch.said.tool, int(passed.total_seconds() // 60))
+            text = core_deliveries.format_progress(watch.said.tool, int(passed.total_seconds() // 60))
         found = delivery_parts.split_text(watch.adapter, text)
         return (found[0], len(found) == 1) if found else (None, True)
 
@@ -228,7 +225,16 @@ class Previews:
             self._more.signal()
 
     async def _attempt(self, watch: _TurnPreview, text: RenderedPart) -> None:
-        begun = await self._write(partial(self._reserve_chat, watch=watch))
+        begun = await self._write(
+            partial(
+                deliveries.begin_preview,
+                turn=watch.turn,
+                target=watch.target,
+                worker=self._worker,
+                idempotent=watch.adapter.capabilities.idempotency is Idempotency.NATIVE,
+                interval=watch.edit_interval,
+            )
+        )
         watch.due = self._clock.now() + watch.edit_interval
         if not isinstance(begun, Preview):
             watch.done = begun is None
@@ -244,7 +250,13 @@ class Previews:
         except SendError as exc:
             error = exc
         await self._write(
-            partial(self._record_outcome, watch=watch, preview=begun, receipt=receipt, error=error),
+            partial(
+                deliveries.end_preview,
+                preview=begun,
+                capabilities=watch.adapter.capabilities,
+                receipt=receipt,
+                error=error,
+            ),
             label="preview.end",
         )
         self._plan_next(watch, begun, error)
@@ -265,53 +277,8 @@ class Previews:
             watch.due = self._clock.now() + max(error.after, watch.edit_interval)
         watch.done = isinstance(error, Refused | MessageGone)
 
-    def _reserve_chat(self, tx: Transaction, *, watch: _TurnPreview) -> Preview | datetime | None:
-        """Reserve the chat for one send: a preview to send or to edit, a moment to try again, or `None` for never."""
-        turns.lock(tx, watch.turn)
-        now = self._clock.now()
-        held = platforms.get_gates_open_at(tx, watch.target)
-        if held is not None or deliveries_store.has_waiting(tx, watch.target):
-            return held or now + watch.edit_interval
-        found = deliveries_store.find_preview(tx, watch.turn.id)
-        if found is not None and found.state is PreviewState.SHOWN:
-            begun = deliveries_store.revise_preview(tx, watch.turn)
-        elif found is None or self._is_idempotent(watch):
-            begun = deliveries_store.begin_preview(tx, watch.turn, watch.target, worker=self._worker)
-        else:
-            deliveries_store.record_preview(tx, found, PreviewState.LOST)
-            return None
-        platforms.close_gate(tx, watch.target.key, until=now + GATE_TIMEOUT, reason=_GATE_REASON)
-        return begun
-
-    def _record_outcome(
-        self, tx: Transaction, *, watch: _TurnPreview, preview: Preview, receipt: str, error: SendError | None
-    ) -> None:
-        """Record what became of a send, and open the chat again."""
-        now = self._clock.now()
-        first = preview.state is PreviewState.SENDING
-        match error:
-            case None:
-                deliveries_store.record_preview(tx, preview, PreviewState.SHOWN, receipt=receipt)
-            case MessageGone():
-                deliveries_store.remove_preview(tx, preview)
-            case NotSent() | Refused() | Throttled():
-                if first:
-                    deliveries_store.remove_preview(tx, preview)
-            case _:
-                if first:
-                    deliveries_store.record_preview(tx, preview, PreviewState.LOST)
-        able = watch.adapter.capabilities
-        platforms.reopen_gate(tx, watch.target.key, reason=_GATE_REASON, at=now + able.chat_interval)
-        if able.account_interval > timedelta(0):
-            platforms.close_gate(
-                tx, watch.target.account_key, until=now + able.account_interval, reason="rate"
-            )
-        if isinstance(error, Throttled):
-            key = watch.target.account_key if error.account else watch.target.key
-            platforms.close_gate(tx, key, until=now + error.after, reason=str(error))
-
     async def _write(
-        self, work: Callable[[Transaction], Preview | datetime | None], *, label: str = "preview.begin"
+        self, work: Work[Preview | datetime | None], *, label: str = "preview.begin"
     ) -> Preview | datetime | None:
         """Run a unit of work. The end of a send is tried for a while: the chat waits for it."""
         for left in range(_MAX_TRIES if label == "preview.end" else 1, 0, -1):
@@ -322,10 +289,6 @@ class Previews:
                     raise
                 await self._clock.sleep(0.5)
         return None
-
-    @staticmethod
-    def _is_idempotent(watch: _TurnPreview) -> bool:
-        return watch.adapter.capabilities.idempotency is Idempotency.NATIVE
 
 
 def _shows_activity(adapter: Adapter) -> bool:

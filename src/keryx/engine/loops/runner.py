@@ -17,8 +17,8 @@ from keryx.core.turns import Turn, TurnLimits, TurnState
 from keryx.engine.loops import driver
 from keryx.engine.loops.driver import Driver
 from keryx.engine.loops.mailbox import CancelRequest, HandBack, Mailbox
-from keryx.store import turns
-from keryx.store.db.database import Database, Transaction
+from keryx.engine.units import turn_writes
+from keryx.store.db.database import Database
 from keryx.store.turns import TurnClaims
 from keryx.timing import WakeSignal, wait_until
 
@@ -143,8 +143,20 @@ class Runner:
     async def _claim(self, most: int) -> tuple[TurnClaims, datetime | None]:
         """Lease what may run now, and tell when to look again for what waits for a moment rather than for an event."""
         self._claiming = True
+        running_for = timedelta(seconds=self._clock.monotonic() - self._began)
         try:
-            return await self._database.write("turn.claim", partial(self._claim_all, most=most))
+            return await self._database.write(
+                "turn.claim",
+                partial(
+                    turn_writes.claim,
+                    most=most,
+                    worker=self._worker,
+                    limits=self._limits,
+                    scoped=self._scoped,
+                    session=self._session,
+                    settled_at=self._clock.now() + self._limits.settle - running_for,
+                ),
+            )
         except KeryxError as exc:
             log.warning("cannot claim a turn now: %s", exc)
             return _NOT_CLAIMED, self._clock.now() + _RETRY_DELAY
@@ -152,24 +164,6 @@ class Runner:
             self._claiming = False
             if self._draining:
                 self._work.signal()
-
-    def _claim_all(self, tx: Transaction, *, most: int) -> tuple[TurnClaims, datetime | None]:
-        now = self._clock.now()
-        settled = now + self._limits.settle - timedelta(seconds=self._clock.monotonic() - self._began)
-        claimed = turns.claim(
-            tx,
-            most=most,
-            worker=self._worker,
-            lease=self._limits.lease,
-            per_principal=self._limits.per_principal,
-            scoped=self._scoped,
-            session=self._session,
-            settled=settled <= now,
-        )
-        if not claimed.waiting or len(claimed.turns) == most:
-            return claimed, None
-        moments = [m for m in (turns.get_next_ready_at(tx), settled) if m and m > now]
-        return claimed, min(moments, default=None)
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""

@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from keryx.core import resets
 from keryx.core.clock import Clock
-from keryx.core.lanes import Lane, LaneAddress
-from keryx.core.sessions import EndReason, Session
+from keryx.core.sessions import Session
 from keryx.engine.policy import Policy
+from keryx.engine.units import access as access_units
 from keryx.engine.units import receive
 from keryx.store import (
     access,
@@ -19,17 +18,14 @@ from keryx.store import (
     jobs,
     lanes,
     media,
-    people,
     platforms,
     sessions,
-    turns,
 )
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db.database import Database
 from keryx.store.sessions import SessionEndHook
 
 log = logging.getLogger(__name__)
 _HOOK_RETRY_DELAY = timedelta(minutes=5)
-_CODE_RETENTION = timedelta(days=1)
 
 SessionFinalizer = Callable[[Session, str], Awaitable[None]]
 
@@ -45,8 +41,10 @@ class ExpirySweep:
 
     async def sweep(self) -> None:
         """End what is due, then finalise what has ended. Safe on any number of nodes."""
-        for lane in await self._database.read("lanes.expired", lambda tx: lanes.list_expired(tx)):
-            await self._database.write("lane.expire", partial(_expire_lane, lane=lane, policy=self._policy))
+        for lane in await self._database.read("lanes.expired", lanes.list_expired):
+            await self._database.write(
+                "lane.expire", partial(receive.expire_lane, lane=lane, policy=self._policy)
+            )
         while final := await self._claim_ended():
             await self._run_hooks(final)
 
@@ -77,31 +75,6 @@ class ExpirySweep:
             await self._database.write("final.remove", lambda tx: sessions.remove_end_hook(tx, final.session))
 
 
-def _expire_lane(tx: Transaction, *, lane: Lane, policy: Policy) -> None:
-    """End the lane's session if it is due. The lane moves, and the person is told, with the next message."""
-    address = LaneAddress(key=lane.key, shared=lane.shared)
-    current = lanes.ensure(tx, address, lane.source, owner=lane.owner)
-    reason = receive.find_reset_reason(tx, current, policy)
-    if reason is None:
-        running = turns.find_running(tx, current.session) if current.session else None
-        rule = policy.resets.for_source(current.source.platform, current.source.chat_type)
-        again = resets.find_next_due(
-            rule,
-            last_active=current.active_at,
-            busy_since=running.started_at if running else None,
-            busy_limit=policy.busy_limit,
-        )
-        lanes.set_expiry(tx, current, again if current.session else None)
-        return
-    assert current.session is not None
-    sessions.lock(tx, current.session)
-    session = sessions.get(tx, current.session, deleted=True)
-    if session.ended_at is None:
-        sessions.end(tx, session, EndReason(reason.value))
-        sessions.add_end_hook(tx, session.id, reason.value)
-    lanes.set_expiry(tx, current, None)
-
-
 class RetentionSweep:
     def __init__(self, database: Database, clock: Clock, *, policy: Policy) -> None:
         self._database = database
@@ -114,15 +87,15 @@ class RetentionSweep:
         await self._database.write("inbox.trim", lambda tx: inbox.trim(tx, before=now - keep.inbox))
         while await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed)):
             pass
-        await self._database.write("gates.trim", lambda tx: platforms.trim_gates(tx))
+        await self._database.write("gates.trim", platforms.trim_gates)
         await self._database.write(
             "previews.trim", lambda tx: deliveries.trim_previews(tx, before=now - keep.feed)
         )
-        await self._database.write("sign_ins.trim", lambda tx: access.trim_sign_ins(tx))
-        await self._database.write("codes.trim", lambda tx: _trim_codes(tx))
+        await self._database.write("sign_ins.trim", access.trim_sign_ins)
+        await self._database.write("codes.trim", access_units.trim_codes)
         await self._database.write("runs.trim", lambda tx: jobs.trim_runs(tx, before=now - keep.runs))
         await self._database.write("lanes.drop", lambda tx: lanes.delete_idle(tx, before=now - keep.lanes))
-        due = await self._database.read("sessions.due", lambda tx: sessions.list_due_for_erasure(tx))
+        due = await self._database.read("sessions.due", sessions.list_due_for_erasure)
         for session in due:
             await self._database.write("session.erase", lambda tx, gone=session: sessions.erase(tx, gone))
         await self._remove_files()
@@ -136,9 +109,3 @@ class RetentionSweep:
         ):
             for id_ in unused:
                 await self._database.write("media.remove", lambda tx, id_=id_: media.remove_unused(tx, id_))
-
-
-def _trim_codes(tx: Transaction) -> None:
-    access.trim_pairings(tx, before=tx.now - _CODE_RETENTION)
-    people.trim_link_codes(tx, before=tx.now - _CODE_RETENTION)
-    access.trim_attempts(tx, before=tx.now - _CODE_RETENTION)

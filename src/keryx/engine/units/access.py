@@ -16,9 +16,12 @@ from keryx.store import deliveries
 from keryx.store import people as people_store
 from keryx.store.db.database import Transaction
 
+_CODE_RETENTION = timedelta(days=1)
+
 PAIRING_LIFETIME = timedelta(hours=1)
 CODE_INTERVAL = timedelta(minutes=1)
 MAX_OPEN_PAIRINGS = 3
+# A younger request is not replaced by a new one when `MAX_OPEN_PAIRINGS` are open.
 MIN_PAIRING_AGE = timedelta(minutes=5)
 REVOKED_NOTICE = "This was not answered: the person who asked may no longer talk here."
 _PAIRING_HELP = """\
@@ -30,7 +33,6 @@ The code holds for {minutes} minutes."""
 MAX_WRONG_CODES = 5
 LOCKOUT = timedelta(hours=1)
 WELCOME = "You are in. Say something, or /help lists the commands."
-"""How long a request is safe from being replaced by a newer one, where as many wait as may."""
 
 
 def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules) -> bool:
@@ -159,6 +161,13 @@ def _offer_code(tx: Transaction, source: Source, reply: Target) -> None:
         of=Viewer(source.profile, OPERATOR),
         secret=True,
     )
+
+
+def trim_codes(tx: Transaction) -> None:
+    """Remove pairing codes, link codes and failed attempts that are too old to matter."""
+    access_store.trim_pairings(tx, before=tx.now - _CODE_RETENTION)
+    people_store.trim_link_codes(tx, before=tx.now - _CODE_RETENTION)
+    access_store.trim_attempts(tx, before=tx.now - _CODE_RETENTION)
 
 
 def check_wrong_codes(tx: Transaction, key: str) -> None:

@@ -10,7 +10,7 @@ from keryx.core.ids import SessionId, TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Part, Reasoning, Role, Text, merge_parts
 from keryx.core.sessions import JOB_SURFACE, Session
-from keryx.core.turns import Turn
+from keryx.core.turns import Turn, TurnState
 from keryx.store import deliveries, lanes, messages, turns
 from keryx.store.changes import Scope
 from keryx.store.db.database import Transaction
@@ -97,6 +97,13 @@ def mark_stopped(tx: Transaction, turn: Turn) -> None:
     shown = deliveries.find_preview(tx, turn.id) if turn.reply else None
     if shown is not None and shown.state is not PreviewState.LOST:
         send_notice(tx, turn, STOPPED_MARK)
+
+
+def load_final_text(tx: Transaction, turn: Turn) -> str | None:
+    """Return the whole answer of a turn, `None` if it did not end well."""
+    if turns.get(tx, turn.id).state is not TurnState.DONE:
+        return None
+    return _join_texts(m.text for m in _load_steps(tx, turn) if m.mark is None)
 
 
 def _load_partial_text(tx: Transaction, turn: Turn) -> str:

@@ -103,7 +103,7 @@ def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str |
     if there was content."""
     assert lane.session is not None
     old = sessions.get(tx, lane.session, deleted=True)
-    _end_session(tx, old, EndReason(reason.value))
+    end_session(tx, old, EndReason(reason.value))
     moved = lanes.move(tx, lane, None, why=reason.value)
     if not old.messages:
         return moved, None
@@ -117,7 +117,7 @@ def start_new_session(tx: Transaction, lane: Lane) -> Session | None:
         return None
     old = sessions.get(tx, lane.session, deleted=True)
     stop(tx, old.id, queue=True)
-    _end_session(tx, old, EndReason.RESET)
+    end_session(tx, old, EndReason.RESET)
     lanes.move(tx, lane, None, why="new")
     return old
 
@@ -149,7 +149,7 @@ def delete(tx: Transaction, session: Session, *, grace: timedelta, erase: bool =
         sessions.soft_delete(tx, session, grace=grace)
 
 
-def _end_session(tx: Transaction, session: Session, reason: EndReason) -> None:
+def end_session(tx: Transaction, session: Session, reason: EndReason) -> None:
     """End a session and have it finalised, once."""
     if session.ended_at is None:
         sessions.end(tx, session, reason)

@@ -1,16 +1,21 @@
-"""Questions of agents: record an answer, match a message to an open question, forget consents, and the buttons under a question."""
+"""Questions of agents: ask one, record and take its answer, match a message to an open question, forget consents, and the buttons under a question."""
+
+from datetime import timedelta
 
 from keryx.core import questions as core
+from keryx.core import sessions as core_sessions
 from keryx.core.deliveries import Delivery
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
-from keryx.core.ids import QuestionId, SessionId, TurnId
+from keryx.core.ids import DeliveryId, QuestionId, SessionId, TurnId
 from keryx.core.messages import Parts, Text
-from keryx.core.questions import AskedQuestion, Button, QuestionState
-from keryx.core.sessions import Session, Viewer
-from keryx.store import questions, sessions
+from keryx.core.questions import AskedQuestion, Button, Consent, Question, QuestionState
+from keryx.core.sessions import JOB_SURFACE, PermissionMode, Session, Viewer
+from keryx.core.turns import Turn
+from keryx.store import deliveries, questions, sessions, turns
 from keryx.store.db.database import Transaction
 
 ALL_TOOLS = "all"
+_JOB_NOTICE = "A scheduled run asks this: write /jobs continue first, then the answer."
 
 
 def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
@@ -26,6 +31,77 @@ def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
         there = f"there are {', '.join(kept)}" if kept else "nothing is allowed or denied for good here"
         raise NotFound(f"no permission {tool[:80]!r} is kept: {there}")
     return gone
+
+
+def ask(tx: Transaction, turn: Turn, question: Question, *, shared: bool, limit: timedelta) -> None:
+    """Store a question of a running turn and send it to the chat that asked. A lasting consent answers it at once, and
+    nothing is sent. Idempotent."""
+    turns.lock(tx, turn)
+    known = questions.find_by_key(tx, turn.id, question.key)
+    if known is not None:
+        if known.state is QuestionState.OPEN:
+            questions.set_expiry(tx, known, tx.now + limit)
+        return
+    for earlier in questions.list_open(tx, turn.session):
+        # The same question was left open, and is to be answered here now.
+        if earlier.left and core.is_same(earlier.question, question):
+            questions.close(tx, earlier, QuestionState.CANCELLED)
+    consent = _find_consent(tx, turn, question)
+    answer = (
+        core.find_remembered_answer(question, consent)
+        if consent
+        else _take_earlier_answer(tx, turn, question)
+    )
+    expires_at = tx.now + limit
+    asked = questions.add(tx, turn, question, shared=shared, expires_at=expires_at, answer=answer)
+    if turn.reply and answer is None:
+        text = core.format_question(question)
+        # The chat that a scheduled run sends to is in another conversation.
+        text = f"{text}\n\n{_JOB_NOTICE}" if turn.surface == JOB_SURFACE else text
+        deliveries.enqueue(tx, turn.reply, text, id=DeliveryId(asked.id), of=turn)
+
+
+def _find_consent(tx: Transaction, turn: Turn, question: Question) -> Consent | None:
+    """Return what was decided beforehand, by the mode of the session or for this tool in this session."""
+    session = sessions.get(tx, turn.session, deleted=True)
+    lasting = questions.find_consent(tx, session.id, question.tool) if question.tool else None
+    match core_sessions.parse_mode(session.settings.mode):
+        case PermissionMode.READ:
+            return Consent.DENY_ONCE
+        case PermissionMode.AUTO:
+            return lasting or Consent.ALLOW_ONCE
+        case PermissionMode.ASK:
+            return lasting
+
+
+def _take_earlier_answer(tx: Transaction, turn: Turn, question: Question) -> str | None:
+    """Return the permission or refusal that the same question got after its turn had ended. It counts once."""
+    for asked in questions.list_orphaned_answers(tx, turn.session):
+        consent = core.find_consent(asked.question, asked.answer)
+        if core.is_same(asked.question, question) and consent is not Consent.OTHER:
+            questions.mark_taken(tx, asked)
+            return asked.answer
+    return None
+
+
+def take_answer(tx: Transaction, turn: Turn, question: Question, *, expired: bool) -> AskedQuestion:
+    """Return a question of a running turn as it is now, closed if it has `expired`. Its agent may act on a closed one
+    from then on."""
+    turns.lock(tx, turn)
+    asked = questions.find_by_key(tx, turn.id, question.key)
+    assert asked is not None
+    if asked.state is QuestionState.OPEN and expired:
+        questions.close(tx, asked, QuestionState.EXPIRED)
+        asked = questions.get(tx, asked.id)
+    if asked.state is not QuestionState.OPEN:
+        questions.mark_taken(tx, asked)
+    return asked
+
+
+def expire(tx: Transaction, asked: AskedQuestion) -> None:
+    """Close an overdue question whose turn has ended. That is not a consent."""
+    sessions.lock(tx, asked.session)
+    questions.close(tx, asked, QuestionState.EXPIRED)
 
 
 def record_answer(tx: Transaction, asked: AskedQuestion, viewer: Viewer, answer: str) -> AskedQuestion:

@@ -9,12 +9,12 @@ from keryx.core import source as sources
 from keryx.core.access import CLOSED, lacks_mention
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
-from keryx.core.lanes import Lane
+from keryx.core.lanes import Lane, LaneAddress
 from keryx.core.messages import Mark, Notice, Role, Text, join_text
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.questions import format_confirmation
 from keryx.core.resets import ResetReason
-from keryx.core.sessions import Session, SessionSettings, Viewer
+from keryx.core.sessions import EndReason, Session, SessionSettings, Viewer
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands
@@ -207,6 +207,27 @@ def find_reset_reason(tx: Transaction, lane: Lane, policy: Policy) -> ResetReaso
         busy_since=running.started_at if running else None,
         busy_limit=policy.busy_limit,
     )
+
+
+def expire_lane(tx: Transaction, *, lane: Lane, policy: Policy) -> None:
+    """End the lane's session if it is due. The lane moves, and the person is told, with the next message."""
+    address = LaneAddress(key=lane.key, shared=lane.shared)
+    current = lane_store.ensure(tx, address, lane.source, owner=lane.owner)
+    reason = find_reset_reason(tx, current, policy)
+    if reason is None:
+        running = turns.find_running(tx, current.session) if current.session else None
+        next_due = resets.find_next_due(
+            _find_reset_policy(current, policy),
+            last_active=current.active_at,
+            busy_since=running.started_at if running else None,
+            busy_limit=policy.busy_limit,
+        )
+        lane_store.set_expiry(tx, current, next_due if current.session else None)
+        return
+    assert current.session is not None
+    sessions.lock(tx, current.session)
+    control.end_session(tx, sessions.get(tx, current.session, deleted=True), EndReason(reason.value))
+    lane_store.set_expiry(tx, current, None)
 
 
 def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy) -> tuple[Lane, str | None]:

@@ -1,7 +1,7 @@
 """The writes of a running turn, each fenced by its lease: events, steering, the end, and recovery after a crash."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -11,7 +11,7 @@ from keryx.core import messages as core_messages
 from keryx.core import sessions, turns
 from keryx.core.access import NO_RULES, AccessRules
 from keryx.core.errors import Forbidden
-from keryx.core.ids import TurnId
+from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
 from keryx.core.ports.agent import (
@@ -28,14 +28,16 @@ from keryx.core.ports.agent import (
 )
 from keryx.core.sessions import Binding, Session, TitleBy
 from keryx.core.source import Source
-from keryx.core.turns import STOP_REASONS, BusyMode, Turn, TurnState
-from keryx.core.usage import Usage
+from keryx.core.turns import STOP_REASONS, BusyMode, Turn, TurnLimits, TurnState
+from keryx.core.usage import Budgets, Usage
 from keryx.engine.units import access, answers, compaction, place, questions
+from keryx.engine.units import usage as usage_units
 from keryx.engine.units.place import PlaceFacts
 from keryx.store import epochs, lanes, messages, usage
 from keryx.store import sessions as sessions_store
 from keryx.store import turns as turns_store
 from keryx.store.db.database import Transaction, Work
+from keryx.store.turns import TurnClaims
 
 NO_ANSWER = "The agent gave no answer."
 WORKER_GONE = "The program that was to run this turn is gone. /retry asks again."
@@ -124,14 +126,44 @@ def load_authors(tx: Transaction, asked: Sequence[Turn]) -> TurnAuthors:
     return {id_: source for id_, source in found.items() if source is not None}
 
 
+def claim(
+    tx: Transaction,
+    *,
+    most: int,
+    worker: WorkerId,
+    limits: TurnLimits,
+    scoped: bool,
+    session: SessionId | None,
+    settled_at: datetime,
+) -> tuple[TurnClaims, datetime | None]:
+    """Lease what may run now, and return when to look again for what waits for a time rather than for an event."""
+    claims = turns_store.claim(
+        tx,
+        most=most,
+        worker=worker,
+        lease=limits.lease,
+        per_principal=limits.per_principal,
+        scoped=scoped,
+        session=session,
+        settled=settled_at <= tx.now,
+    )
+    if not claims.waiting or len(claims.turns) == most:
+        return claims, None
+    times = [at for at in (turns_store.get_next_ready_at(tx), settled_at) if at and at > tx.now]
+    return claims, min(times, default=None)
+
+
 def load(
     tx: Transaction,
     turn: Turn,
     *,
+    budgets: Budgets,
     rules: AccessRules = NO_RULES,
     asked: TurnAuthors = NO_AUTHORS,
 ) -> TurnInput:
-    """What a turn begins with. `Forbidden` if its author has lost the right to talk while it waited."""
+    """Load what a turn begins with. Raise `Forbidden` if its author has used up a budget, or has lost the right to talk
+    while it was queued."""
+    usage_units.check_budget(tx, turn, budgets)
     standing = turns_store.get_status(tx, turn.id)
     access.recheck(tx, asked.get(turn.id) or standing.author, rules)
     session = sessions_store.get(tx, turn.session, deleted=True)

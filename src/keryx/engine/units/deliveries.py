@@ -1,0 +1,256 @@
+"""Deliveries and previews on their way out: claim them, judge an attempt to send (pure rules), and record its outcome."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from keryx.core.clock import Backoff
+from keryx.core.deliveries import (
+    Delivery,
+    DeliveryState,
+    DoubtPolicy,
+    Idempotency,
+    Preview,
+    PreviewState,
+    Target,
+)
+from keryx.core.errors import MessageGone, NotSent, Refused, SendError, Throttled
+from keryx.core.ids import LeaseToken, WorkerId
+from keryx.core.ports.adapter import Capabilities
+from keryx.core.questions import Button
+from keryx.core.turns import Turn
+from keryx.engine.units import questions
+from keryx.store import deliveries, platforms, turns
+from keryx.store import questions as questions_store
+from keryx.store.db.database import Transaction
+
+_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=2))
+_MAX_QUICK_TRIES = 50
+GATE_TIMEOUT = timedelta(seconds=20)
+_GATE_REASON = "preview"
+
+
+class SendOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The next state of a delivery. `gate_until` closes the gate of its chat, or of its `account`."""
+
+    state: DeliveryState
+    error: str | None = None
+    not_before: datetime | None = None
+    again: bool = False
+    gate_until: datetime | None = None
+    account: bool = False
+
+
+SENT = SendOutcome(state=DeliveryState.SENT)
+
+
+class ClaimedDelivery(msgspec.Struct, frozen=True):
+    delivery: Delivery
+    lease: LeaseToken
+    # The preview that the first part replaces.
+    preview: Preview | None
+    # The message that the only part replaces.
+    edits: str = ""
+    # Shown under the last part.
+    buttons: tuple[Button, ...] = ()
+
+
+def claim(
+    tx: Transaction,
+    *,
+    most: int,
+    platform: str,
+    account: str,
+    worker: WorkerId,
+    lease: timedelta,
+    after: str,
+    buttons: bool,
+) -> tuple[list[ClaimedDelivery], bool, datetime | None]:
+    """Lease what may be sent now. Return it, whether more waits, and when to look again for what waits for a time."""
+    claims = deliveries.claim(
+        tx, most=most, platform=platform, account=account, worker=worker, lease=lease, after=after
+    )
+    claimed = [_load_claimed(tx, delivery, token, buttons) for delivery, token in claims.leased]
+    if not claims.waiting or len(claimed) == most:
+        return claimed, claims.waiting, None
+    times = [deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)]
+    return claimed, claims.waiting, min((at for at in times if at), default=None)
+
+
+def _load_claimed(tx: Transaction, delivery: Delivery, lease: LeaseToken, buttons: bool) -> ClaimedDelivery:
+    preview = deliveries.find_replaced_preview(tx, delivery)
+    if not buttons or delivery.turn is None:
+        return ClaimedDelivery(delivery, lease, preview)
+    edits = questions_store.find_replaced_receipt(tx, delivery.id)
+    return ClaimedDelivery(delivery, lease, preview, edits, questions.list_buttons(tx, delivery))
+
+
+def record_part(
+    tx: Transaction, *, claimed: ClaimedDelivery, capabilities: Capabilities, receipt: str
+) -> None:
+    """Record a part that was sent, before others of the same delivery."""
+    deliveries.record_part_sent(tx, claimed.delivery, claimed.lease, receipt=receipt)
+    _record_arrival(tx, claimed, capabilities)
+
+
+def record_sent(
+    tx: Transaction,
+    *,
+    claimed: ClaimedDelivery,
+    capabilities: Capabilities,
+    receipt: str,
+    offered: tuple[Button, ...] = (),
+) -> None:
+    """Record the last part of a delivery, with the buttons under it."""
+    delivery = claimed.delivery
+    if offered:
+        questions.lock_session(tx, delivery)
+    deliveries.record_all_sent(tx, delivery, claimed.lease, receipt=receipt)
+    _record_arrival(tx, claimed, capabilities)
+    if offered:
+        questions.record_buttons(tx, delivery, receipt)
+
+
+def record_edit(tx: Transaction, *, claimed: ClaimedDelivery, capabilities: Capabilities) -> None:
+    """Record that a delivery has replaced a message with buttons."""
+    record_sent(tx, claimed=claimed, capabilities=capabilities, receipt=claimed.edits)
+    questions_store.remove_buttons(tx, claimed.delivery.id)
+
+
+def _record_arrival(tx: Transaction, claimed: ClaimedDelivery, capabilities: Capabilities) -> None:
+    """Remove the preview that the first part replaced, and close the gates for as long as the platform's rate says."""
+    delivery = claimed.delivery
+    if claimed.preview is not None and not delivery.parts_sent:
+        deliveries.remove_replaced_preview(tx, delivery)
+    for key, interval in (
+        (delivery.target.key, capabilities.chat_interval),
+        (delivery.target.account_key, capabilities.account_interval),
+    ):
+        if interval > timedelta(0):
+            platforms.close_gate(tx, key, until=tx.now + interval, reason="rate")
+
+
+def list_abandoned(tx: Transaction, *, workers: list[WorkerId]) -> list[tuple[Delivery, LeaseToken, bool]]:
+    """Return the deliveries of dead workers, each with its lease and whether it was an edit, which may be repeated."""
+    found: list[tuple[Delivery, LeaseToken, bool]] = []
+    for delivery, lease in deliveries.list_abandoned(tx, workers=workers):
+        preview = deliveries.find_replaced_preview(tx, delivery)
+        found.append((delivery, lease, preview is not None and preview.state is PreviewState.SHOWN))
+    return found
+
+
+def begin_preview(
+    tx: Transaction, *, turn: Turn, target: Target, worker: WorkerId, idempotent: bool, interval: timedelta
+) -> Preview | datetime | None:
+    """Reserve a chat for one send of a preview. Return the preview, a time to try again, or `None` for never."""
+    turns.lock(tx, turn)
+    opens_at = platforms.get_gates_open_at(tx, target)
+    if opens_at is not None or deliveries.has_waiting(tx, target):
+        return opens_at or tx.now + interval
+    found = deliveries.find_preview(tx, turn.id)
+    if found is not None and found.state is PreviewState.SHOWN:
+        preview = deliveries.revise_preview(tx, turn)
+    elif found is None or idempotent:
+        preview = deliveries.begin_preview(tx, turn, target, worker=worker)
+    else:
+        deliveries.record_preview(tx, found, PreviewState.LOST)
+        return None
+    platforms.close_gate(tx, target.key, until=tx.now + GATE_TIMEOUT, reason=_GATE_REASON)
+    return preview
+
+
+def end_preview(
+    tx: Transaction, *, preview: Preview, capabilities: Capabilities, receipt: str, error: SendError | None
+) -> None:
+    """Record the outcome of sending a preview, and release its chat."""
+    target, first = preview.target, preview.state is PreviewState.SENDING
+    match error:
+        case None:
+            deliveries.record_preview(tx, preview, PreviewState.SHOWN, receipt=receipt)
+        case MessageGone():
+            deliveries.remove_preview(tx, preview)
+        case NotSent() | Refused() | Throttled():
+            if first:
+                deliveries.remove_preview(tx, preview)
+        case _:
+            if first:
+                deliveries.record_preview(tx, preview, PreviewState.LOST)
+    platforms.reopen_gate(tx, target.key, reason=_GATE_REASON, at=tx.now + capabilities.chat_interval)
+    if capabilities.account_interval > timedelta(0):
+        until = tx.now + capabilities.account_interval
+        platforms.close_gate(tx, target.account_key, until=until, reason="rate")
+    if isinstance(error, Throttled):
+        key = target.account_key if error.account else target.key
+        platforms.close_gate(tx, key, until=tx.now + error.after, reason=str(error))
+
+
+def judge_failure(
+    delivery: Delivery,
+    error: SendError,
+    idempotency: Idempotency,
+    doubt: DoubtPolicy,
+    *,
+    now: datetime,
+    give_up: timedelta,
+) -> SendOutcome:
+    """What follows a failed attempt: wait, try again, ask a person, or give up; never silently twice, never dropped."""
+    text = str(error)
+    match error:
+        case Throttled(after=after, account=account):
+            return SendOutcome(
+                state=DeliveryState.READY,
+                error=text,
+                gate_until=now + after,
+                account=account,
+                again=delivery.again,
+            )
+        case Refused():
+            return SendOutcome(state=DeliveryState.FAILED, error=text, again=delivery.again)
+        case NotSent():
+            if now - delivery.created_at > give_up:
+                return SendOutcome(state=DeliveryState.DEAD, error=text, again=delivery.again)
+            return SendOutcome(
+                state=DeliveryState.READY,
+                error=text,
+                not_before=now + _BACKOFF.delay(delivery.attempts),
+                again=delivery.again,
+            )
+        case _ if now - delivery.created_at > give_up and doubt is DoubtPolicy.REPEAT:
+            return SendOutcome(state=DeliveryState.DEAD, error=text, again=idempotency is Idempotency.NONE)
+        case _:
+            return judge_unknown(delivery, idempotency, doubt, now=now, error=text)
+
+
+def judge_unknown(
+    delivery: Delivery, idempotency: Idempotency, doubt: DoubtPolicy, *, now: datetime, error: str
+) -> SendOutcome:
+    """Nobody knows whether the part arrived: repeat under the platform's own key, or with a mark, or ask."""
+    later = now + _BACKOFF.delay(delivery.attempts)
+    if idempotency is Idempotency.NATIVE:
+        return SendOutcome(state=DeliveryState.READY, error=error, not_before=later)
+    if doubt is DoubtPolicy.HOLD:
+        return SendOutcome(state=DeliveryState.UNKNOWN, error=error)
+    return SendOutcome(state=DeliveryState.READY, error=error, not_before=later, again=True)
+
+
+def judge_orphan(
+    delivery: Delivery, idempotency: Idempotency, doubt: DoubtPolicy, *, now: datetime
+) -> SendOutcome:
+    """The sender died: in doubt like any other, but nothing to wait for unless it happens again and again."""
+    step = judge_unknown(delivery, idempotency, doubt, now=now, error="the sender died")
+    return step if delivery.attempts > _MAX_QUICK_TRIES else msgspec.structs.replace(step, not_before=None)
+
+
+def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: SendOutcome) -> None:
+    deliveries.finish_attempt(
+        tx,
+        delivery,
+        lease,
+        step.state,
+        error=step.error,
+        not_before=step.not_before,
+        again=step.again,
+    )
+    if step.gate_until is not None:
+        key = delivery.target.account_key if step.account else delivery.target.key
+        platforms.close_gate(tx, key, until=step.gate_until, reason=step.error or "")
