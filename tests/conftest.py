@@ -33,9 +33,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Open = Callable[[], Awaitable[Database]]
 
-# A browser, the TypeScript library with its scenario, and a loaded model.
-_STARTED_FOR_A_MODULE = {"browser", "sdk", "running"}
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> None:
@@ -49,17 +46,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("engines")
         metafunc.parametrize("engine", mark.args if mark else list(Engine), ids=str, indirect=True)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests that share what is slow to start in one worker, so that it is started once."""
-    for item in items:
-        names = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
-        if "synapse" in names:
-            item.add_marker(pytest.mark.xdist_group("synapse"))
-        elif names & _STARTED_FOR_A_MODULE:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
