@@ -111,7 +111,7 @@ async def test_what_a_process_reported_goes_with_it(begin: Begin) -> None:
     world.advance(world.policy.limits.lease + timedelta(seconds=1))
     assert await world.hub.platform_statuses() == []
     await world.write(workers.remove, world.node.service.worker.id)
-    assert await world.read(platforms.list_connections) == []
+    assert await world.read(workers.list_connections) == []
 
 
 async def test_a_store_that_is_away_loses_no_report(begin: Begin, database: Database) -> None:

@@ -15,7 +15,7 @@ from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import changes
-from keryx.store.db.database import Params, Row, Transaction, maybe_moment
+from keryx.store.db.database import Params, Transaction, maybe_moment
 from keryx.store.db.rows import RowMapper
 
 _ROWS = RowMapper(Delivery, json={"text", "error"}, columns={"text": "body"})
@@ -264,21 +264,27 @@ def claim(
         "candidates": most + _SPARE_CANDIDATES,
     }
 
-    def taken(candidates: Iterable[str], count: int) -> list[LeasedDelivery]:
-        found: list[LeasedDelivery] = []
-        for candidate in candidates:
-            if len(found) < count and (held := _lease_delivery(tx, candidate, worker, lease)):
-                found.append(held)
-        return found
-
-    found = taken(_list_oldest_candidates(tx, params), most)
-    waiting = _count_waiting(tx, params)
-    while waiting > _MAX_OLDEST and len(found) < most:
-        after = found[-1][0].target.key if found else after
-        if not (more := taken(_list_target_candidates(tx, {**params, "after": after}), 1)):
+    leased = _lease_first(tx, _list_oldest_candidates(tx, params), most, worker, lease)
+    # Counts only up to one more than the oldest that were looked at.
+    counted = tx.row(
+        """
+        select count(*) from (
+          select 1 from deliveries
+          where state = 'ready' and platform = :platform and account = :account
+          order by position
+          limit :oldest + 1
+        ) counted
+        """,
+        params,
+    )
+    assert counted is not None
+    while counted[0] > _MAX_OLDEST and len(leased) < most:
+        after = leased[-1][0].target.key if leased else after
+        candidates = _list_target_candidates(tx, {**params, "after": after})
+        if not (more := _lease_first(tx, candidates, 1, worker, lease)):
             break
-        found += more
-    return DeliveryClaims(found, waiting > 0)
+        leased += more
+    return DeliveryClaims(leased, counted[0] > 0)
 
 
 def get_next_ready_at(tx: Transaction) -> datetime | None:
@@ -291,7 +297,7 @@ def get_next_ready_at(tx: Transaction) -> datetime | None:
 
 
 def _list_oldest_candidates(tx: Transaction, params: Params) -> list[str]:
-    """What may go, among the oldest: enough, unless very much waits for a place that is held up."""
+    """Return those of the oldest waiting deliveries that may be sent now."""
     rows = tx.rows(
         """
         select oldest.id
@@ -316,41 +322,14 @@ def _list_oldest_candidates(tx: Transaction, params: Params) -> list[str]:
     return [row[0] for row in rows]
 
 
-def _count_waiting(tx: Transaction, params: Params) -> int:
-    """Count the waiting deliveries, up to one more than the oldest that are looked at."""
-    row = tx.row(
-        """
-        select count(*) from (
-          select 1 from deliveries
-          where state = 'ready' and platform = :platform and account = :account
-          order by position
-          limit :oldest + 1
-        ) counted
-        """,
-        params,
-    )
-    assert row is not None
-    return int(row[0])
-
-
 def _list_target_candidates(tx: Transaction, params: Params) -> list[str]:
     """Return what may be sent to the next targets, when more waits than the oldest that are looked at. The cost is
     one step for each target, however many deliveries wait behind the first."""
     if tx.row("select 1 from gates where key = :gate and not_before > :now", params):
         return []
-    for after in dict.fromkeys((params["after"], "")):
-        while walked := _walk_targets(tx, {**params, "after": after}):
-            if found := sorted(row[1] for row in walked if row[1]):
-                return found
-            after = walked[-1][0]
-    return []
-
-
-def _walk_targets(tx: Transaction, params: Params) -> list[Row]:
-    """Return the next targets in order of their keys, each with its first delivery if that may be sent. The subquery
-    fixes the join order, so the plan does not depend on the statistics."""
-    return tx.rows(
-        """
+    # The next targets in order of their keys, each with its first delivery if that may be sent. The subquery fixes
+    # the join order, so the plan does not depend on the statistics.
+    walk = """
         with recursive targets (key, n) as (
           select min(target_key), 1 from deliveries where state in ('ready', 'sending') and target_key > :after
           union all
@@ -370,32 +349,44 @@ def _walk_targets(tx: Transaction, params: Params) -> list[Row]:
             and coalesce((select g.not_before from gates g where g.key = d.target_key), 0) <= :now
         )
         from targets where targets.key is not null
-        """,
-        params,
-    )
+        """
+    for after in dict.fromkeys((params["after"], "")):
+        while rows := tx.rows(walk, {**params, "after": after}):
+            if deliveries := sorted(row[1] for row in rows if row[1]):
+                return deliveries
+            after = rows[-1][0]
+    return []
 
 
-def _lease_delivery(
-    tx: Transaction, delivery: str, worker: WorkerId, lease: timedelta
-) -> LeasedDelivery | None:
-    # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
-    if tx.skip_locked and not tx.row(
-        f"select 1 from deliveries where id = :id and state || '' = 'ready'{tx.skip_locked}", {"id": delivery}
-    ):
-        return None
-    row = tx.row(
-        f"""
-        update deliveries as d
-        set state = 'sending', attempts = d.attempts + 1, worker = :worker, lease = :lease, lease_until = :until
-        where d.id = :id and d.state || '' = 'ready' and not exists (
-          select 1 from deliveries e
-          where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
+def _lease_first(
+    tx: Transaction, candidates: Iterable[str], most: int, worker: WorkerId, lease: timedelta
+) -> list[LeasedDelivery]:
+    """Lease the candidates in their order, up to `most`, without those that another worker has."""
+    leased: list[LeasedDelivery] = []
+    for candidate in candidates:
+        if len(leased) == most:
+            break
+        # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
+        if tx.skip_locked and not tx.row(
+            f"select 1 from deliveries where id = :id and state || '' = 'ready'{tx.skip_locked}",
+            {"id": candidate},
+        ):
+            continue
+        row = tx.row(
+            f"""
+            update deliveries as d
+            set state = 'sending', attempts = d.attempts + 1, worker = :worker, lease = :lease, lease_until = :until
+            where d.id = :id and d.state || '' = 'ready' and not exists (
+              select 1 from deliveries e
+              where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
+            )
+            returning {_ROWS.columns}, lease
+            """,
+            {"id": candidate, "worker": worker, "lease": ids.new_token(), "until": to_micros(tx.now + lease)},
         )
-        returning {_ROWS.columns}, lease
-        """,
-        {"id": delivery, "worker": worker, "lease": ids.new_token(), "until": to_micros(tx.now + lease)},
-    )
-    return None if row is None else (_ROWS.decode(row), LeaseToken(row[-1]))
+        if row is not None:
+            leased.append((_ROWS.decode(row), LeaseToken(row[-1])))
+    return leased
 
 
 def find_preview(tx: Transaction, turn: TurnId) -> Preview | None:

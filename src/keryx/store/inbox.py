@@ -9,7 +9,7 @@ from keryx.store.db.database import Transaction
 
 
 def find_receipt(tx: Transaction, *, platform: str, account: str, event: str) -> Receipt | None:
-    """The receipt of an event that was taken in before."""
+    """Return the receipt of an event that was received before."""
     row = tx.row(
         "select receipt from inbox where platform = :platform and account = :account and event = :event",
         _event_key(platform, account, event),
@@ -18,7 +18,7 @@ def find_receipt(tx: Transaction, *, platform: str, account: str, event: str) ->
 
 
 def record(tx: Transaction, receipt: Receipt, *, platform: str, account: str, event: str) -> None:
-    """Remember an event. A second transaction with the same event fails here and is run again."""
+    """Store the receipt of an event. A concurrent transaction with the same event fails here and is retried."""
     tx.run(
         """
         insert into inbox (platform, account, event, receipt, received_at)

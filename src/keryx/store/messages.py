@@ -1,6 +1,6 @@
 """Messages: appended with the next number of their session, read in windows, and never rewritten except for edits, marks and redaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,13 +35,8 @@ class _RareFields(msgspec.Struct, frozen=True, array_like=True):
     exact: str | None
 
 
-def plain_flag(row: Mapping[str, Any]) -> int:
-    """1 if a row, as it is stored, has none of the details that few have."""
-    return int(not any(row.get(name) for name in _RareFields.__struct_fields__))
-
-
 def columns(table: str, *, session: bool = True) -> str:
-    """What `from_rows` reads. Of a plain message the details are not even looked at."""
+    """Return the columns that `from_rows` reads. The rare ones of a plain message are not looked at."""
     return f"""
       {f"{table}.session" if session else "null"}, {table}.seq, {table}.role, {table}.parts, {table}.at, {table}.turn,
       {table}.epoch, {table}.surface, case {table}.plain when 1 then null else
@@ -90,37 +85,63 @@ def append(
     if moved is None:
         raise NotFound(f"session {session} does not exist")
     seq, epoch, profile, owner = moved
-    row = {
-        "session": session,
-        "seq": seq,
-        "role": role.value,
-        "parts": codec.dumps(parts),
-        "at": to_micros(tx.now),
-        "turn": turn,
-        "epoch": epoch,
-        "author": codec.dumps(author) if author else "",
-        "surface": surface,
-        "platform_id": codec.dumps(platform_id) if platform_id else "",
-        "mark": mark and mark.value,
-        "observed": int(observed),
-        "exact": None if exact is None else codec.dumps(exact),
-        "said_by": said_by,
-    }
+    message = Message(
+        session,
+        seq,
+        role,
+        parts,
+        to_micros(tx.now),
+        turn,
+        epoch,
+        author,
+        surface,
+        platform_id,
+        mark,
+        observed,
+        exact=exact,
+    )
+    insert(tx, message, said_by=said_by)
+    media.link(tx, session, parts, profile=profile, owner=owner)
+    scope = changes.Scope(profile, owner, session, turn)
+    changes.note(tx, ChangeKind.MESSAGE, message.id, scope, n=seq, note="added")
+    return int(seq)
+
+
+def insert(tx: Transaction, message: Message, *, said_by: PrincipalId | None = None) -> None:
+    """Insert a message that has its number already. The caller updates the counters of the session."""
     tx.run(
         """
         insert into messages
-          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, exact, said_by,
+          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact, said_by,
            plain)
         values
-          (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :exact,
-           :said_by, :plain)
+          (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :undone,
+           :exact, :said_by, :plain)
         """,
-        {**row, "plain": plain_flag(row)},
+        {**encode(message), "said_by": said_by},
     )
-    media.link(tx, session, parts, profile=profile, owner=owner)
-    scope = changes.Scope(profile, owner, session, turn)
-    changes.note(tx, ChangeKind.MESSAGE, f"{session}.{seq}", scope, n=seq, note="added")
-    return int(seq)
+
+
+def encode(message: Message) -> dict[str, Any]:
+    """Return the values of a message's columns by name, except `said_by`."""
+    row = {
+        "session": message.session,
+        "seq": message.seq,
+        "role": message.role.value,
+        "parts": codec.dumps(message.parts),
+        "at": message.micros,
+        "turn": message.turn,
+        "epoch": message.epoch,
+        "author": codec.dumps(message.author) if message.author else "",
+        "surface": message.surface,
+        "platform_id": codec.dumps(message.platform_id) if message.platform_id else "",
+        "mark": message.mark and message.mark.value,
+        "observed": int(message.observed),
+        "undone": message.undone,
+        "exact": None if message.exact is None else codec.dumps(message.exact),
+    }
+    # A plain message has none of the fields that few messages have; readers skip those columns.
+    return {**row, "plain": int(not any(row[name] for name in _RareFields.__struct_fields__))}
 
 
 def get(tx: Transaction, session: SessionId, seq: int) -> Message:
@@ -298,18 +319,18 @@ def from_rows(rows: Sequence[Row], session: SessionId | None = None) -> list[Mes
 
 
 def _decode_batch(rows: Sequence[Row], known: SessionId | None) -> list[Message]:
-    details = [n for n, row in enumerate(rows) if row[8] is not None]
+    with_rare = [n for n, row in enumerate(rows) if row[8] is not None]
     try:
         parts = codec.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])
-        told = codec.loads(f"[{','.join([rows[n][8] for n in details])}]", list[_RareFields])
+        rare = codec.loads(f"[{','.join([rows[n][8] for n in with_rare])}]", list[_RareFields])
     except Invalid as exc:
         raise Invalid(f"a message of session {known or rows[0][0]} is damaged: {exc}") from exc
     # In the order of the fields: a third faster than by name.
     found = [
-        Message(known or session, seq, _ROLES[role], said, at, turn, epoch, "", surface)
-        for (session, seq, role, _, at, turn, epoch, surface, _), said in zip(rows, parts, strict=True)
+        Message(known or session, seq, _ROLES[role], content, at, turn, epoch, "", surface)
+        for (session, seq, role, _, at, turn, epoch, surface, _), content in zip(rows, parts, strict=True)
     ]
-    for n, more in zip(details, told, strict=True):
+    for n, more in zip(with_rare, rare, strict=True):
         found[n] = msgspec.structs.replace(
             found[n],
             author=more.author,

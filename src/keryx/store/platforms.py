@@ -1,4 +1,4 @@
-"""State of the chat platforms: the connection status of each process, gates that hold back sends, and the home channel of each platform."""
+"""State of the chat platforms: gates that hold back sends, and the home channel of each platform."""
 
 from datetime import datetime
 
@@ -6,35 +6,12 @@ from keryx.core import codec, ids
 from keryx.core.clock import from_micros, to_micros
 from keryx.core.deliveries import Home, Target
 from keryx.core.ids import PrincipalId, ProfileId
-from keryx.core.ports.adapter import ClosedGate, PlatformStatus
+from keryx.core.ports.adapter import ClosedGate
 from keryx.store.db.database import Transaction, maybe_moment
 from keryx.store.db.rows import RowMapper
 
-_CONNECTION_ROWS = RowMapper(PlatformStatus, json={"platform", "account", "detail"})
 _HOME_ROWS = RowMapper(Home, json={"name"}, columns={"by": "set_by", "at": "set_at"})
 _SELECT_HOME = f"select {_HOME_ROWS.columns} from homes"
-
-
-def save_connection(tx: Transaction, connection: PlatformStatus) -> None:
-    """Keep what a process that is known reports; the last report counts."""
-    tx.run(
-        """
-        insert into connections
-          (platform, account, worker, link, detail, since, received, sent, failed, throttled)
-        select :platform, :account, w.id, :link, :detail, cast(:since as bigint), cast(:received as bigint),
-          cast(:sent as bigint), cast(:failed as bigint), cast(:throttled as bigint)
-        from workers w where w.id = :worker
-        on conflict (platform, account, worker) do update
-        set link = excluded.link, detail = excluded.detail, since = excluded.since, received = excluded.received,
-            sent = excluded.sent, failed = excluded.failed, throttled = excluded.throttled
-        """,
-        _CONNECTION_ROWS.encode(connection),
-    )
-
-
-def list_connections(tx: Transaction) -> list[PlatformStatus]:
-    rows = tx.rows(f"select {_CONNECTION_ROWS.columns} from connections order by platform, account, worker")
-    return _CONNECTION_ROWS.decode_all(rows)
 
 
 def close_gate(tx: Transaction, key: str, *, until: datetime, reason: str) -> None:

@@ -1,10 +1,11 @@
-"""The processes that run turns and send deliveries, with their last heartbeat."""
+"""The processes that run turns and send deliveries: their last heartbeat, and their connections to chat platforms."""
 
 from datetime import datetime
 
 import msgspec
 
 from keryx.core.ids import WorkerId
+from keryx.core.ports.adapter import PlatformStatus
 from keryx.store.db.database import Transaction
 from keryx.store.db.rows import RowMapper
 
@@ -19,6 +20,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ROWS = RowMapper(Worker)
+_CONNECTION_ROWS = RowMapper(PlatformStatus, json={"platform", "account", "detail"})
 
 
 def heartbeat(tx: Transaction, worker: Worker) -> None:
@@ -38,3 +40,25 @@ def list_all(tx: Transaction) -> list[Worker]:
 
 def remove(tx: Transaction, worker: WorkerId) -> None:
     tx.run("delete from workers where id = :id", {"id": worker})
+
+
+def save_connection(tx: Transaction, connection: PlatformStatus) -> None:
+    """Store the last status that a worker reported. Reports of unknown workers are ignored."""
+    tx.run(
+        """
+        insert into connections
+          (platform, account, worker, link, detail, since, received, sent, failed, throttled)
+        select :platform, :account, w.id, :link, :detail, cast(:since as bigint), cast(:received as bigint),
+          cast(:sent as bigint), cast(:failed as bigint), cast(:throttled as bigint)
+        from workers w where w.id = :worker
+        on conflict (platform, account, worker) do update
+        set link = excluded.link, detail = excluded.detail, since = excluded.since, received = excluded.received,
+            sent = excluded.sent, failed = excluded.failed, throttled = excluded.throttled
+        """,
+        _CONNECTION_ROWS.encode(connection),
+    )
+
+
+def list_connections(tx: Transaction) -> list[PlatformStatus]:
+    rows = tx.rows(f"select {_CONNECTION_ROWS.columns} from connections order by platform, account, worker")
+    return _CONNECTION_ROWS.decode_all(rows)

@@ -39,7 +39,7 @@ def test_refused_credentials_and_closed_gates_are_told(keryx: Cli) -> None:
 
     def fill(tx: Transaction) -> None:
         workers.heartbeat(tx, worker)
-        platforms.save_connection(
+        workers.save_connection(
             tx,
             PlatformStatus(
                 platform="telegram",

@@ -251,7 +251,7 @@ class Hub(HubPart):
     def platform_statuses(self, tx: Transaction) -> list[PlatformStatus]:
         """Return the status of each platform in each live process."""
         live = {w.id for w in self._list_live_workers(tx)}
-        return [status for status in platforms.list_connections(tx) if status.worker in live]
+        return [status for status in workers.list_connections(tx) if status.worker in live]
 
     async def check_ready(self) -> None:
         """Return if the store answers and the feed reads; otherwise raise with the reason."""

@@ -112,4 +112,4 @@ def forget(tx: Transaction, *, dead: list[WorkerId]) -> None:
 def save_statuses(tx: Transaction, statuses: Sequence[PlatformStatus]) -> None:
     """Record the status of platforms in a worker."""
     for status in statuses:
-        platforms.save_connection(tx, status)
+        workers.save_connection(tx, status)

@@ -12,6 +12,7 @@ from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
 from keryx.core.errors import Conflict
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.messages import Message
 from keryx.core.records import MessageRecord, SessionRecord, TurnRecord, UsageRecord
 from keryx.core.sessions import Viewer
 from keryx.core.turns import TurnState
@@ -277,18 +278,8 @@ def _append_messages(tx: Transaction, place: ImportTarget, fresh: Sequence[Messa
     row = tx.row("select last_seq from sessions where id = :id", {"id": place.session})
     if row is None or [m.seq for m in fresh] != list(range(row[0] + 1, row[0] + 1 + len(fresh))):
         raise Conflict("somebody spoke here meanwhile: import the file again")
-    for message in fresh:
-        tx.run(
-            """
-            insert into messages
-              (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
-               plain)
-            values
-              (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed,
-               :undone, :exact, :plain)
-            """,
-            _message_params(message),
-        )
+    for record in fresh:
+        messages.insert(tx, _to_message(record))
     tx.run(
         "update sessions set last_seq = :last, messages = messages + :more where id = :id",
         {"id": place.session, "last": fresh[-1].seq, "more": len(fresh)},
@@ -305,28 +296,14 @@ def _replace_message(tx: Transaction, message: MessageRecord) -> None:
             plain = :plain
         where session = :session and seq = :seq
         """,
-        _message_params(message),
+        messages.encode(_to_message(message)),
     )
 
 
-def _message_params(message: MessageRecord) -> dict[str, str | int | None]:
-    row = {
-        "session": message.session,
-        "seq": message.seq,
-        "role": message.role.value,
-        "parts": codec.dumps(message.parts),
-        "at": to_micros(message.at),
-        "turn": message.turn,
-        "epoch": message.epoch,
-        "author": codec.dumps(message.author) if message.author else "",
-        "surface": message.surface,
-        "platform_id": codec.dumps(message.platform_id) if message.platform_id else "",
-        "mark": message.mark and message.mark.value,
-        "observed": int(message.observed),
-        "undone": message.undone,
-        "exact": None if message.exact is None else codec.dumps(message.exact),
-    }
-    return {**row, "plain": messages.plain_flag(row)}
+def _to_message(record: MessageRecord) -> Message:
+    fields = msgspec.structs.asdict(record)
+    del fields["at"]
+    return Message(**fields, micros=to_micros(record.at))
 
 
 def _note_change(tx: Transaction, place: ImportTarget, note: str) -> None:
