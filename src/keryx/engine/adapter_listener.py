@@ -21,7 +21,7 @@ _REFUSED_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes
 
 
 class HubAdapterContext:
-    """One adapter's door, opened where its platform was last."""
+    """What one adapter may call. `cursor` is the last stored position of its platform."""
 
     def __init__(
         self,
@@ -39,8 +39,9 @@ class HubAdapterContext:
         self.menu: Sequence[MenuItem] = [MenuItem(c.name, c.help) for c in commands.COMMANDS]
 
     async def receive(self, inbound: InboundMessage) -> Receipt:
-        known = await self._roles.add_roles(inbound) if self._roles.enabled else inbound
-        receipt = await self._hub.receive(known)
+        if self._roles.enabled:
+            inbound = await self._roles.add_roles(inbound)
+        receipt = await self._hub.receive(inbound)
         self._connections.count(self._adapter, "received")
         return receipt
 
@@ -52,8 +53,9 @@ class HubAdapterContext:
         return await self._hub.media.save(owner, attachment)
 
     async def is_allowed(self, source: Source) -> bool:
-        known = await self._roles.refresh_roles(source) if self._roles.enabled else source
-        return await self._hub.people.is_allowed(known)
+        if self._roles.enabled:
+            source = await self._roles.refresh_roles(source)
+        return await self._hub.people.is_allowed(source)
 
     async def move_chat(self, old: str, new: str) -> None:
         await self._hub.lanes.move_chat(self._adapter.platform, self._adapter.account, old, new)
@@ -78,7 +80,7 @@ def _cursor_name(adapter: Adapter) -> str:
 
 
 class AdapterListener:
-    """One adapter. `now` tells whether it is listening."""
+    """Runs one adapter. `active` is true while it listens."""
 
     def __init__(
         self,
@@ -108,14 +110,14 @@ class AdapterListener:
             await self._clock.sleep(backoff.seconds(failures))
 
     async def _listen(self) -> bool:
-        """Listen until that ends; gives whether the platform refused the credentials."""
+        """Listen until the adapter stops or fails. Return whether the platform refused the credentials."""
         adapter, report = self._adapter, self._connections.report
         report(adapter, LinkState.CONNECTING)
         try:
-            door = await open_context(self._hub, adapter, self._connections, self._roles)
+            context = await open_context(self._hub, adapter, self._connections, self._roles)
             self.active = True
             with guard_cancellation():
-                await adapter.listen(door)
+                await adapter.listen(context)
             report(adapter, LinkState.BROKEN, "the adapter stopped listening by itself")
         except Forbidden as exc:
             report(adapter, LinkState.REFUSED, str(exc))
@@ -123,7 +125,7 @@ class AdapterListener:
         except KeryxError as exc:
             report(adapter, LinkState.BROKEN, str(exc))
         except Exception as exc:
-            log.exception("the %s adapter failed; it is started again", adapter.platform)
+            log.exception("the %s adapter failed and will be restarted", adapter.platform)
             report(
                 adapter,
                 LinkState.BROKEN,

@@ -14,6 +14,7 @@ from keryx.core import access
 from keryx.core.access import CLOSED, AccessRules, Verdict
 from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
+from keryx.core.deliveries import Target
 from keryx.core.errors import SendError, Unavailable, Uncertain
 from keryx.core.ports.adapter import Adapter, InboundMessage, OutgoingPart, SupportsRoles
 from keryx.core.source import ChatType, Source
@@ -68,7 +69,9 @@ def has_detached() -> bool:
     return bool(_detached)
 
 
-_RoleKey = tuple[str, str, str, str]
+def get_account_key(item: Adapter | Source | Target) -> tuple[str, str]:
+    """Return the platform and the account, the key of the adapter that serves a source or a target."""
+    return item.platform, item.account
 
 
 class RoleLookup:
@@ -76,10 +79,11 @@ class RoleLookup:
 
     def __init__(self, adapters: Sequence[Adapter], rules: AccessRules, clock: Clock) -> None:
         with_roles = [a for a in adapters if rules.get(a.platform, CLOSED).roles]
-        self._adapters = {(a.platform, a.account): a for a in with_roles if isinstance(a, SupportsRoles)}
+        self._adapters = {get_account_key(a): a for a in with_roles if isinstance(a, SupportsRoles)}
         self._rules = rules
         self._clock = clock
-        self._known: LruCache[_RoleKey, tuple[float, tuple[str, ...]]] = LruCache(_MAX_CACHED)
+        # The time of the lookup and the roles, by platform, account, chat and user.
+        self._cache: LruCache[tuple[str, ...], tuple[float, tuple[str, ...]]] = LruCache(_MAX_CACHED)
 
     @property
     def enabled(self) -> bool:
@@ -93,30 +97,30 @@ class RoleLookup:
         return msgspec.structs.replace(inbound, source=await self.refresh_roles(inbound.source))
 
     async def refresh_roles(self, source: Source) -> Source:
-        """Return the source with the current roles of its author; without, if another rule gives access. Raise
-        `Unavailable` if the platform does not answer."""
-        adapter = self._adapters.get((source.platform, source.account))
+        """Return the source with the current roles of its author; without roles if another rule allows access.
+
+        Raise `Unavailable` if the platform does not answer."""
+        adapter = self._adapters.get(get_account_key(source))
         if adapter is None or source.chat_type is ChatType.DM or not source.chat or not source.user:
             return source
         bare, rule = msgspec.structs.replace(source, roles=()), self._rules[source.platform]
         if access.judge(rule, bare, granted=False) is Verdict.ALLOWED:
             return bare
-        key = (source.platform, source.account, source.chat, source.user)
-        asked_at, roles = self._known.get(key) or (0.0, None)
-        if roles is None or self._clock.monotonic() - asked_at > ROLE_TTL_SECONDS:
-            asked_at, roles = self._clock.monotonic(), await _ask_adapter(adapter, source)
-            self._known.put(key, (asked_at, roles))
+        key = (*get_account_key(source), source.chat, source.user)
+        time, roles = self._cache.get(key) or (0.0, None)
+        if roles is None or self._clock.monotonic() - time > ROLE_TTL_SECONDS:
+            time = self._clock.monotonic()
+            try:
+                with anyio.fail_after(_ROLE_TIMEOUT_SECONDS), guard_cancellation():
+                    roles = tuple(await adapter.roles(source))
+            except Unavailable:
+                raise
+            except TimeoutError as exc:
+                raise Unavailable(f"{source.platform} does not tell who has which role") from exc
+            except Exception as exc:
+                log.exception("the %s adapter could not look up roles", source.platform)
+                raise Unavailable(
+                    f"{source.platform} cannot tell who has which role: {type(exc).__name__}"
+                ) from exc
+            self._cache.put(key, (time, roles))
         return msgspec.structs.replace(source, roles=roles)
-
-
-async def _ask_adapter(adapter: SupportsRoles, source: Source) -> tuple[str, ...]:
-    try:
-        with anyio.fail_after(_ROLE_TIMEOUT_SECONDS), guard_cancellation():
-            return tuple(await adapter.roles(source))
-    except Unavailable:
-        raise
-    except TimeoutError as exc:
-        raise Unavailable(f"{source.platform} does not tell who has which role") from exc
-    except Exception as exc:
-        log.exception("the %s adapter could not look up roles", source.platform)
-        raise Unavailable(f"{source.platform} cannot tell who has which role: {type(exc).__name__}") from exc

@@ -23,7 +23,7 @@ from keryx.engine.loops.previews import Previews
 from keryx.engine.loops.runner import Runner
 from keryx.engine.loops.scheduler import Scheduler
 from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep, SessionFinalizer
-from keryx.engine.plugins import RoleLookup
+from keryx.engine.plugins import RoleLookup, get_account_key
 from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach
 from keryx.engine.units import targets
 from keryx.engine.units.workers import ActiveWork, build_worker
@@ -87,7 +87,7 @@ class Service:
         )
         self.leases = self._build_leases({a.platform: a.capabilities.idempotency for a in adapters})
         self._listeners = {
-            adapter_key(a): AdapterListener(
+            get_account_key(a): AdapterListener(
                 self.hub, clock, a, connections=self.platform_status, roles=self.roles
             )
             for a in self._adapters
@@ -146,7 +146,7 @@ class Service:
 
     def is_listening(self, adapter: Adapter) -> bool:
         """Whether an adapter can be given events now."""
-        found = self._listeners.get(adapter_key(adapter))
+        found = self._listeners.get(get_account_key(adapter))
         return found is not None and found.active
 
     def _build_previews(self) -> Previews:
@@ -216,7 +216,3 @@ class Service:
             except KeryxError as exc:
                 log.warning("a sweep waits for the store: %s", exc)
             await self._clock.sleep(seconds)
-
-
-def adapter_key(adapter: Adapter) -> tuple[str, str]:
-    return adapter.platform, adapter.account

@@ -31,7 +31,8 @@ class CommandCall:
     now: datetime
     text: str
     begin: Callable[[], Session]
-    found: str | None = None
+    # The result of a /search, which runs before the transaction.
+    search_reply: str | None = None
 
     @property
     def is_operator(self) -> bool:

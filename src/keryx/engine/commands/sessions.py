@@ -170,7 +170,7 @@ def render_hits(hits: Sequence[SearchHit]) -> str:
 def _search(call: CommandCall) -> CommandResult:
     if not call.text:
         raise NotFound("say what to look for: /search oslo hotel")
-    return CommandResult(call.found or "Nothing found.", call.session.id if call.session else None)
+    return CommandResult(call.search_reply or "Nothing found.", call.session.id if call.session else None)
 
 
 def _render_hit(hit: SearchHit) -> str:

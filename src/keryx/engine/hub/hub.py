@@ -93,13 +93,18 @@ class Hub(HubPart):
         if inbound.principal is None:
             inbound = msgspec.structs.replace(inbound, source=self._policy.assign_profile(inbound.source))
         command = commands.parse_inbound(inbound)
-        hits = None
+        reply = None
         if command and commands.needs_search(command, inbound):
-            hits = await self._search_for_command(inbound, command.text)
+            reply = await self._search_for_command(inbound, command.text)
+        # Events with the same key are likely to touch the same rows.
+        source = inbound.source
+        parts = (source.platform, source.account, source.chat or source.user, source.thread)
         return await self._database.write(
             "receive",
-            partial(receive.receive, inbound=inbound, policy=self._policy, command=command, found=hits),
-            key=_find_contention_key(inbound),
+            partial(
+                receive.receive, inbound=inbound, policy=self._policy, command=command, search_reply=reply
+            ),
+            key=inbound.session or " ".join(part or "" for part in parts),
         )
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
@@ -262,7 +267,7 @@ class Hub(HubPart):
     async def _search_for_command(self, inbound: InboundMessage, query: str) -> str | None:
         """Return the reply to a search command. A search that fails must not keep the event out."""
         try:
-            person = await self._database.read("asker", lambda tx: receive.find_asker(tx, inbound))
+            person = await self._database.read("asker", lambda tx: receive.find_sender(tx, inbound))
             if person is None:
                 return None
             viewer = Viewer(inbound.source.profile, person)
@@ -273,10 +278,3 @@ class Hub(HubPart):
     def _list_live_workers(self, tx: Transaction) -> list[Worker]:
         earliest = tx.now - self._policy.limits.lease
         return [w for w in workers.list_all(tx) if w.seen_at >= earliest and not worker_units.is_dead(w)]
-
-
-def _find_contention_key(inbound: InboundMessage) -> str:
-    """Return a key that events share if they are likely to touch the same rows."""
-    source = inbound.source
-    parts = (source.platform, source.account, source.chat or source.user, source.thread)
-    return inbound.session or " ".join(part or "" for part in parts)

@@ -43,10 +43,10 @@ async def load_attachment(media: MediaStorage, session: SessionId | None, file: 
     if session is None:
         return None
     try:
-        found = await media.fetch_for_session(session, file.media)
+        stored = await media.fetch_for_session(session, file.media)
     except NotFound:
         return None
-    return msgspec.structs.replace(found, name=_choose_file_name(file), mime=file.mime or found.mime)
+    return msgspec.structs.replace(stored, name=_choose_file_name(file), mime=file.mime or stored.mime)
 
 
 def render_missing_file(adapter: Adapter, file: Media) -> RenderedPart:

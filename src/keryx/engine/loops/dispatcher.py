@@ -75,18 +75,18 @@ class Dispatcher:
         return frozenset(self._sending)
 
     def look_again(self) -> None:
-        """Something that waited for a moment may be due sooner than was thought."""
+        """Check again for deliveries: one that waits for a time may be due earlier than expected."""
         self._work.signal()
 
     async def drain(self, seconds: float) -> None:
-        """Take no more deliveries, and give those on their way some time, so that none is left in doubt."""
+        """Claim no more deliveries, and wait a while for those being sent, so that none has an unknown outcome."""
         self._draining = True
         with anyio.move_on_after(seconds):
             while self._sending:
                 await self._work.wait(self._work.count)
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
-        """Send until cancelled. `changes` is the live feed: it tells of new deliveries."""
+        """Send until cancelled. `changes` is the live feed, which announces new deliveries."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, changes)
             await self._send_forever(group)
@@ -95,18 +95,14 @@ class Dispatcher:
         async for change in changes:
             if change.kind is ChangeKind.DELIVERY:
                 state, account = parse_note(change.note)
-                if account == self._account:
-                    self._handle_delivery_change(state)
-
-    def _handle_delivery_change(self, state: DeliveryState) -> None:
-        """What is ready is looked for at once. The end of one lets others go only if some wait."""
-        if state is DeliveryState.READY or self._waiting:
-            self._work.signal()
+                # A delivery that ended makes room for others only if some are waiting.
+                if account == self._account and (state is DeliveryState.READY or self._waiting):
+                    self._work.signal()
 
     async def _send_forever(self, group: TaskGroup) -> None:
         while True:
             seen = self._work.count
-            # An end that comes while we look may come too late for the look; without a look nobody knows.
+            # A delivery may end while we claim, too late for this claim to see it: assume that others wait.
             self._waiting = True
             free = 0 if self._draining else MAX_CONCURRENT - len(self._sending)
             claimed, at = await self._claim(free) if free > 0 else ([], None)
@@ -116,9 +112,9 @@ class Dispatcher:
             await wait_until(self._work, seen, self._clock, at)
 
     async def _claim(self, most: int) -> tuple[list[ClaimedDelivery], datetime | None]:
-        """Lease what may go now, and tell when to look again for what waits for a moment rather than for an event."""
+        """Lease what may be sent now. Also return when to try again for what waits for a time, not for an event."""
         try:
-            found, self._waiting, at = await self._database.write(
+            claimed, self._waiting, at = await self._database.write(
                 "delivery.claim",
                 partial(
                     deliveries.claim,
@@ -136,46 +132,51 @@ class Dispatcher:
             await self._clock.sleep(0.5)
             self._work.signal()
             return [], None
-        self._last = found[-1].delivery.target.key if found else self._last
-        return found, at
+        self._last = claimed[-1].delivery.target.key if claimed else self._last
+        return claimed, at
 
     async def _attempt(self, claimed: ClaimedDelivery) -> None:
-        """The door of a delivery: whatever happens is recorded, or its lease runs out."""
+        """Send a delivery and record the outcome. If recording fails, its lease expires."""
         delivery = claimed.delivery
         try:
             await self._send_parts(claimed)
         except LeaseLost as exc:
             log.warning("%s", exc)
         except Exception:
-            log.exception("delivery %s could not be recorded; its lease will run out", delivery.id)
+            log.exception("could not record delivery %s; its lease will expire", delivery.id)
         finally:
             self._sending.discard(delivery.id)
             if self._waiting or self._draining:
                 self._work.signal()
 
     async def _send_parts(self, claimed: ClaimedDelivery) -> None:
-        """Send the parts that are left. Each is recorded as it arrives; the last one together with the end."""
+        """Send the remaining parts. Each is recorded when it was sent, the last one together with the end."""
         current, lease, preview = claimed.delivery, claimed.lease, claimed.preview
         try:
-            found = delivery_parts.split_delivery(self._adapter, current)
+            parts = delivery_parts.split_delivery(self._adapter, current)
             if claimed.edits:
-                await self._send_edit(claimed, found[0])
+                await self._send_edit(claimed, parts[0])
                 return
-            for number in range(current.parts_sent, len(found)):
-                offered = claimed.buttons if number + 1 == len(found) else ()
+            for number in range(current.parts_sent, len(parts)):
+                last = number + 1 == len(parts)
+                buttons = claimed.buttons if last else ()
                 try:
-                    receipt = await self._send_piece(current, number, found[number], preview, offered)
+                    receipt = await self._send_content(current, number, parts[number], preview, buttons)
                 except MessageGone:
-                    preview = await self._withdraw_preview(preview)
-                    receipt = await self._send_piece(current, number, found[number], None, offered)
+                    # The preview was deleted: from here on the answer is an ordinary message.
+                    if preview is not None:
+                        gone = partial(deliveries_store.remove_preview, preview=preview)
+                        await self._database.write("preview.withdraw", gone)
+                    preview = None
+                    receipt = await self._send_content(current, number, parts[number], None, buttons)
                 self._connections.count(self._adapter, "sent")
-                if number + 1 == len(found):
+                if last:
                     end = partial(
                         deliveries.record_sent,
                         claimed=claimed,
                         capabilities=self._adapter.capabilities,
                         receipt=receipt,
-                        offered=offered,
+                        offered=buttons,
                     )
                     await self._database.write("delivery.settle", end)
                     return
@@ -200,9 +201,9 @@ class Dispatcher:
             return
         await self._settle(current, lease, deliveries.SENT)
 
-    async def _send_edit(self, claimed: ClaimedDelivery, piece: RenderedPart | Media) -> None:
-        """Take the place of a message that had buttons. If it is no longer there, nothing is left to press."""
-        part = _build_part(claimed.delivery, 0, piece)
+    async def _send_edit(self, claimed: ClaimedDelivery, content: RenderedPart | Media) -> None:
+        """Replace a message that has buttons. If it was deleted, there is nothing to replace."""
+        part = _build_part(claimed.delivery, 0, content)
         try:
             await self._send(msgspec.structs.replace(part, edits=claimed.edits, again=False))
         except MessageGone as exc:
@@ -212,39 +213,34 @@ class Dispatcher:
             partial(deliveries.record_edit, claimed=claimed, capabilities=self._adapter.capabilities),
         )
 
-    async def _send_piece(
+    async def _send_content(
         self,
         delivery: Delivery,
         number: int,
-        piece: RenderedPart | Media,
+        content: RenderedPart | Media,
         preview: Preview | None,
-        offered: tuple[Button, ...] = (),
+        buttons: tuple[Button, ...],
     ) -> str:
-        part = msgspec.structs.replace(_build_part(delivery, number, piece), buttons=offered)
-        if not isinstance(piece, RenderedPart):
-            file = await delivery_parts.load_attachment(self._media, delivery.session, piece)
+        part = msgspec.structs.replace(_build_part(delivery, number, content), buttons=buttons)
+        if not isinstance(content, RenderedPart):
+            file = await delivery_parts.load_attachment(self._media, delivery.session, content)
             if file is None:
-                part = _set_text(part, delivery_parts.render_missing_file(self._adapter, piece))
+                part = _set_text(part, delivery_parts.render_missing_file(self._adapter, content))
             return await self._send(msgspec.structs.replace(part, attachment=file))
         return await self._send(part) if preview is None or number else await self._replace(part, preview)
 
     async def _replace(self, part: OutgoingPart, preview: Preview) -> str:
-        """Let the first part take the place of the preview. An edit may be repeated, so it needs no mark; a preview
-        of which nobody knows whether it arrived is found again by its key, or the part goes with the mark."""
+        """Send the first part as an edit of the preview. An edit may be repeated, so it needs no mark.
+
+        If it is unknown whether the preview arrived, its key identifies it on an idempotent platform; elsewhere the
+        part is sent as a new message, with the mark."""
         if preview.state is PreviewState.SHOWN:
-            shown = preview.receipt
-        elif self._idempotent:
-            shown = await self._send(msgspec.structs.replace(part, key=preview.key, again=False))
+            receipt = preview.receipt
+        elif self._adapter.capabilities.idempotency is Idempotency.NATIVE:
+            receipt = await self._send(msgspec.structs.replace(part, key=preview.key, again=False))
         else:
             return await self._send(msgspec.structs.replace(part, again=True))
-        return await self._send(msgspec.structs.replace(part, edits=shown, again=False))
-
-    async def _withdraw_preview(self, preview: Preview | None) -> None:
-        """The preview is no longer there: from here on, its answer is a message like any other."""
-        if preview is not None:
-            await self._database.write(
-                "preview.withdraw", lambda tx: deliveries_store.remove_preview(tx, preview)
-            )
+        return await self._send(msgspec.structs.replace(part, edits=receipt, again=False))
 
     async def _settle(self, delivery: Delivery, lease: LeaseToken, step: deliveries.SendOutcome) -> None:
         await self._database.write(
@@ -266,15 +262,11 @@ class Dispatcher:
             give_up=self._policy.give_up,
         )
 
-    @property
-    def _idempotent(self) -> bool:
-        return self._adapter.capabilities.idempotency is Idempotency.NATIVE
-
     async def _send(self, part: OutgoingPart) -> str:
         return await plugins.send_part(self._adapter, part, self._policy.send_timeout)
 
 
-def _build_part(delivery: Delivery, number: int, piece: RenderedPart | Media) -> OutgoingPart:
+def _build_part(delivery: Delivery, number: int, content: RenderedPart | Media) -> OutgoingPart:
     part = OutgoingPart(
         delivery=delivery.id,
         number=number,
@@ -282,7 +274,7 @@ def _build_part(delivery: Delivery, number: int, piece: RenderedPart | Media) ->
         target=delivery.target,
         again=delivery.again,
     )
-    return _set_text(part, piece) if isinstance(piece, RenderedPart) else part
+    return _set_text(part, content) if isinstance(content, RenderedPart) else part
 
 
 def _set_text(part: OutgoingPart, rendered: RenderedPart) -> OutgoingPart:

@@ -12,6 +12,7 @@ from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import Adapter, LinkState, PlatformStatus
+from keryx.engine.plugins import get_account_key
 from keryx.engine.units import workers
 from keryx.store.db.database import Database
 from keryx.timing import WakeSignal, wait_until
@@ -31,44 +32,45 @@ class PlatformStatusReporter:
         self._database = database
         self._clock = clock
         self._worker = worker
-        self._known: dict[tuple[str, str], PlatformStatus] = {}
+        self._statuses: dict[tuple[str, str], PlatformStatus] = {}
         self._written: dict[tuple[str, str], PlatformStatus] = {}
-        self._counted = WakeSignal()
-        self._moved = WakeSignal()
+        self._changed = WakeSignal()
+        # A change of state, which is written at once.
+        self._urgent = WakeSignal()
 
     @property
     def statuses(self) -> Sequence[PlatformStatus]:
-        """Every connection of this process, as it stands now."""
-        return list(self._known.values())
+        """The current status of every adapter of this process."""
+        return list(self._statuses.values())
 
     def report(self, adapter: Adapter, link: LinkState, detail: str = "") -> None:
-        """How the connection stands, in a sentence for a person."""
+        """Record the state of an adapter's connection. `detail` is a sentence for a person."""
         before = self._get(adapter)
-        told = detail[:_MAX_DETAIL]
-        if (before.link, before.detail) == (link, told) and self._key(adapter) in self._written:
+        detail = detail[:_MAX_DETAIL]
+        if (before.link, before.detail) == (link, detail) and get_account_key(adapter) in self._written:
             return
         since = before.since if before.link is link else self._clock.now()
-        self._set(adapter, msgspec.structs.replace(before, link=link, detail=told, since=since))
+        self._set(adapter, msgspec.structs.replace(before, link=link, detail=detail, since=since))
         level = logging.INFO if link in (LinkState.CONNECTING, LinkState.CONNECTED) else logging.WARNING
-        log.log(level, "%s:%s is %s %s", adapter.platform, adapter.account, link.value, told)
-        self._moved.signal()
+        log.log(level, "%s:%s is %s %s", adapter.platform, adapter.account, link.value, detail)
+        self._urgent.signal()
 
     def count(self, adapter: Adapter, counter: PlatformCounter) -> None:
-        """One more of something has happened."""
+        """Add one to a counter of an adapter."""
         before = self._get(adapter)
-        now = msgspec.structs.asdict(before)[counter] + 1
-        self._set(adapter, msgspec.structs.replace(before, **{counter: now}))
+        value = msgspec.structs.asdict(before)[counter] + 1
+        self._set(adapter, msgspec.structs.replace(before, **{counter: value}))
 
     async def run(self) -> None:
-        """Write down what changes, until cancelled."""
+        """Write what changes, until cancelled."""
         while True:
-            counted, moved = self._counted.count, self._moved.count
+            changed, urgent = self._changed.count, self._urgent.count
             await self._flush()
-            await self._counted.wait(counted)
-            await wait_until(self._moved, moved, self._clock, self._clock.now() + FLUSH_INTERVAL)
+            await self._changed.wait(changed)
+            await wait_until(self._urgent, urgent, self._clock, self._clock.now() + FLUSH_INTERVAL)
 
     async def _flush(self) -> None:
-        changed = {k: c for k, c in self._known.items() if self._written.get(k) != c}
+        changed = {k: s for k, s in self._statuses.items() if self._written.get(k) != s}
         if not changed:
             return
         try:
@@ -76,13 +78,13 @@ class PlatformStatusReporter:
                 "connections.put", partial(workers.save_statuses, statuses=list(changed.values()))
             )
         except KeryxError as exc:
-            log.warning("how the platforms stand cannot be written now: %s", exc)
-            self._counted.signal()
+            log.warning("cannot write the status of the platforms now: %s", exc)
+            self._changed.signal()
         else:
             self._written |= changed
 
     def _get(self, adapter: Adapter) -> PlatformStatus:
-        return self._known.get(self._key(adapter)) or PlatformStatus(
+        return self._statuses.get(get_account_key(adapter)) or PlatformStatus(
             platform=adapter.platform,
             account=adapter.account,
             worker=self._worker,
@@ -91,10 +93,6 @@ class PlatformStatusReporter:
             since=self._clock.now(),
         )
 
-    def _set(self, adapter: Adapter, connection: PlatformStatus) -> None:
-        self._known[self._key(adapter)] = connection
-        self._counted.signal()
-
-    @staticmethod
-    def _key(adapter: Adapter) -> tuple[str, str]:
-        return adapter.platform, adapter.account
+    def _set(self, adapter: Adapter, status: PlatformStatus) -> None:
+        self._statuses[get_account_key(adapter)] = status
+        self._changed.signal()

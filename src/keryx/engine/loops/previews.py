@@ -20,6 +20,7 @@ from keryx.core.turns import Turn
 from keryx.engine import plugins
 from keryx.engine.loops import delivery_parts
 from keryx.engine.loops.platform_status import PlatformStatusReporter
+from keryx.engine.plugins import get_account_key
 from keryx.engine.units import answers, deliveries
 from keryx.engine.units.answers import TurnDraft
 from keryx.store import platforms
@@ -39,7 +40,7 @@ _MAX_TRIES = 5
 
 
 class _TurnPreview:
-    """A running turn that is shown: what of it is there, and when it may be shown again."""
+    """The preview of a running turn: what it shows, and when it may be updated."""
 
     def __init__(self, turn: Turn, target: Target, adapter: Adapter, now: datetime) -> None:
         self.turn = turn
@@ -47,11 +48,16 @@ class _TurnPreview:
         self.adapter = adapter
         self.began = now
         self.wake = WakeSignal()
+        # The turn has ended here.
         self.over = False
+        # The stored draft may be newer than `draft`.
         self.dirty = True
-        self.said = TurnDraft()
+        self.draft = TurnDraft()
+        # A message may be visible in the chat, so no typing indicator is needed.
         self.visible = False
+        # What the message shows, if that is known.
         self.shown: RenderedPart | None = None
+        # The preview is not updated any more; typing may still be shown.
         self.done = not adapter.capabilities.edit
         self.typing_at = now + FIRST_TYPING if _shows_activity(adapter) else None
         self.due = now + FIRST_PREVIEW
@@ -64,7 +70,7 @@ class _TurnPreview:
 
 
 class Previews:
-    """The previews of the turns that this process runs. The runner tells which; the feed tells when they said more."""
+    """The previews of the turns that this process runs. The runner announces turns; the feed announces new text."""
 
     def __init__(
         self,
@@ -78,7 +84,7 @@ class Previews:
     ) -> None:
         self._database = database
         self._clock = clock
-        self._adapters = {(a.platform, a.account): a for a in adapters}
+        self._adapters = {get_account_key(a): a for a in adapters}
         self._worker = worker
         self._connections = connections
         self._look_again = look_again
@@ -88,9 +94,9 @@ class Previews:
         self._more = WakeSignal()
 
     def turn_started(self, turn: Turn) -> None:
-        """A turn begins here. It is shown if the place that asked can show it."""
-        adapter = self._adapters.get((turn.reply.platform, turn.reply.account)) if turn.reply else None
-        # The answer of a job may turn out to be one that is not sent.
+        """Start the preview of a turn that runs here, if the platform of its reply supports it."""
+        adapter = self._adapters.get(get_account_key(turn.reply)) if turn.reply else None
+        # A job may decide to send no answer.
         if turn.reply is None or adapter is None or turn.surface == JOB_SURFACE:
             return
         if adapter.capabilities.edit or _shows_activity(adapter):
@@ -100,7 +106,7 @@ class Previews:
             self._more.signal()
 
     def turn_ended(self, turn: Turn) -> None:
-        """A turn is over here, or lost to another worker: nothing more is shown of it."""
+        """Stop the preview of a turn that has ended or was lost to another worker."""
         watch = self._watched.get(turn.id)
         if watch is not None and watch.turn.lease == turn.lease:
             del self._watched[turn.id]
@@ -108,7 +114,7 @@ class Previews:
             watch.wake.signal()
 
     async def drain(self, seconds: float) -> None:
-        """Give the previews on their way some time, so that none is left in doubt."""
+        """Stop all previews, and wait a while for those being sent, so that none has an unknown outcome."""
         for watch in self._watched.values():
             watch.over = True
         with anyio.move_on_after(seconds):
@@ -116,7 +122,7 @@ class Previews:
                 await self._more.wait(self._more.count)
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
-        """Show until cancelled. `changes` is the live feed."""
+        """Show previews until cancelled. `changes` is the live feed."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, changes)
             await self._start_forever(group)
@@ -137,7 +143,7 @@ class Previews:
             await self._more.wait(seen)
 
     async def _follow(self, watch: _TurnPreview) -> None:
-        """The door of a preview: whatever happens to it, the turn goes on and its answer arrives."""
+        """Update a preview until its turn ends. An error affects neither the turn nor its answer."""
         try:
             while not watch.over:
                 seen = watch.wake.count
@@ -146,25 +152,24 @@ class Previews:
                 if not watch.over:
                     await wait_until(watch.wake, seen, self._clock, self._find_next_time(watch))
         except Exception:
-            log.exception("the preview of turn %s failed; its answer is sent as ever", watch.turn.id)
+            log.exception("the preview of turn %s failed; its answer will still be sent", watch.turn.id)
 
     def _find_next_time(self, watch: _TurnPreview) -> datetime | None:
-        """When to look again if the turn says nothing meanwhile."""
-        moments: list[datetime] = []
+        """Return when to look again if the turn produces nothing in the meantime."""
+        times: list[datetime] = []
         if watch.typing_at is not None and not watch.visible:
-            moments.append(watch.typing_at)
+            times.append(watch.typing_at)
         if not watch.done:
-            silent = max(watch.due, watch.began + SILENCE_LIMIT)
-            if watch.said.text or watch.dirty:
-                moments.append(watch.due)
+            if watch.draft.text or watch.dirty:
+                times.append(watch.due)
             elif not watch.shown:
-                moments.append(silent)
+                times.append(max(watch.due, watch.began + SILENCE_LIMIT))
             else:
-                moments.append(max(watch.due, self._clock.now() + timedelta(seconds=30)))
-        return min((m for m in moments if m > self._clock.now()), default=None)
+                times.append(max(watch.due, self._clock.now() + timedelta(seconds=30)))
+        return min((t for t in times if t > self._clock.now()), default=None)
 
     async def _show_typing(self, watch: _TurnPreview) -> None:
-        """Show that an answer is being written: again and again, or once by a reaction where there is no typing."""
+        """Show that an answer is being written: repeatedly as typing, or once as a reaction if there is no typing."""
         adapter, now = watch.adapter, self._clock.now()
         if watch.typing_at is None or watch.visible or now < watch.typing_at:
             return
@@ -179,17 +184,17 @@ class Previews:
                     await adapter.typing(watch.target)
                 elif isinstance(adapter, SupportsReactions):
                     await adapter.react(watch.target)
-        except Exception as exc:  # noqa: BLE001 a hint that nobody misses
+        except Exception as exc:  # noqa: BLE001 an optional hint
             log.debug("typing on %s failed: %r", adapter.platform, exc)
 
     async def _update(self, watch: _TurnPreview) -> None:
-        """Bring the preview up to date, if it is time and there is something new."""
+        """Update the preview if it is due and there is something new."""
         if watch.done or self._clock.now() < watch.due:
             return
         try:
             if watch.dirty:
                 watch.dirty = False
-                watch.said = await self._database.read(
+                watch.draft = await self._database.read(
                     "preview.said", partial(answers.load_draft, turn=watch.turn)
                 )
             text, whole = self._render(watch)
@@ -202,21 +207,21 @@ class Previews:
         except KeryxError as exc:
             watch.dirty = True
             watch.due = self._clock.now() + watch.edit_interval
-            log.info("the preview of turn %s waits: %s", watch.turn.id, exc)
+            log.info("cannot update the preview of turn %s now: %s", watch.turn.id, exc)
 
     def _render(self, watch: _TurnPreview) -> tuple[RenderedPart | None, bool]:
-        """What the preview is to show, and whether that is all there is: of a long text it shows the first part."""
-        text = watch.said.text
+        """Return what the preview should show, the first part of a long text, and whether that is the whole text."""
+        text = watch.draft.text
         if not text:
-            passed = self._clock.now() - watch.began
-            if passed < SILENCE_LIMIT:
+            elapsed = self._clock.now() - watch.began
+            if elapsed < SILENCE_LIMIT:
                 return None, True
-            text = core_deliveries.format_progress(watch.said.tool, int(passed.total_seconds() // 60))
-        found = delivery_parts.split_text(watch.adapter, text)
-        return (found[0], len(found) == 1) if found else (None, True)
+            text = core_deliveries.format_progress(watch.draft.tool, int(elapsed.total_seconds() // 60))
+        parts = delivery_parts.split_text(watch.adapter, text)
+        return (parts[0], len(parts) == 1) if parts else (None, True)
 
     async def _send(self, watch: _TurnPreview, text: RenderedPart) -> None:
-        """Send the preview, or edit the one that is there."""
+        """Send the preview, or edit the one that was sent."""
         self._sending += 1
         try:
             await self._attempt(watch, text)
@@ -225,7 +230,7 @@ class Previews:
             self._more.signal()
 
     async def _attempt(self, watch: _TurnPreview, text: RenderedPart) -> None:
-        begun = await self._write(
+        preview = await self._write(
             partial(
                 deliveries.begin_preview,
                 turn=watch.turn,
@@ -236,39 +241,48 @@ class Previews:
             )
         )
         watch.due = self._clock.now() + watch.edit_interval
-        if not isinstance(begun, Preview):
-            watch.done = begun is None
-            watch.due = max(watch.due, begun) if begun else watch.due
+        if not isinstance(preview, Preview):
+            watch.done = preview is None
+            watch.due = max(watch.due, preview) if preview else watch.due
             return
         watch.visible = True
         error: SendError | None = None
         receipt = ""
         try:
-            receipt = await plugins.send_part(watch.adapter, _build_part(begun, text), PREVIEW_TIMEOUT)
-            # Sent once more under its key, it still shows what it showed the first time.
-            watch.shown = text if begun.receipt or not begun.revision else None
+            part = OutgoingPart(
+                delivery=DeliveryId(preview.key),
+                number=0,
+                key=f"{preview.key}.{preview.revision}" if preview.receipt else preview.key,
+                target=preview.target,
+                text=text.text,
+                markup=text.markup,
+                edits=preview.receipt,
+            )
+            receipt = await plugins.send_part(watch.adapter, part, PREVIEW_TIMEOUT)
+            # A repeated send under the same key does not change what the message shows.
+            watch.shown = text if preview.receipt or not preview.revision else None
         except SendError as exc:
             error = exc
         await self._write(
             partial(
                 deliveries.end_preview,
-                preview=begun,
+                preview=preview,
                 capabilities=watch.adapter.capabilities,
                 receipt=receipt,
                 error=error,
             ),
             label="preview.end",
         )
-        self._plan_next(watch, begun, error)
+        self._plan_next(watch, preview, error)
         self._look_again()
 
     def _plan_next(self, watch: _TurnPreview, preview: Preview, error: SendError | None) -> None:
-        """What an attempt means for the next one."""
+        """Schedule the next update after an attempt."""
         watch.due = self._clock.now() + watch.edit_interval
         if error is None:
             self._connections.count(watch.adapter, "sent")
             return
-        log.info("the preview of turn %s: %s", watch.turn.id, error)
+        log.info("could not send the preview of turn %s: %s", watch.turn.id, error)
         self._connections.count(watch.adapter, "throttled" if isinstance(error, Throttled) else "failed")
         watch.dirty = True
         watch.visible = bool(preview.receipt)
@@ -280,7 +294,7 @@ class Previews:
     async def _write(
         self, work: Work[Preview | datetime | None], *, label: str = "preview.begin"
     ) -> Preview | datetime | None:
-        """Run a unit of work. The end of a send is tried for a while: the chat waits for it."""
+        """Run a unit of work. Retry the end of a send for a while: the chat is blocked until it is recorded."""
         for left in range(_MAX_TRIES if label == "preview.end" else 1, 0, -1):
             try:
                 return await self._database.write(label, work)
@@ -292,19 +306,5 @@ class Previews:
 
 
 def _shows_activity(adapter: Adapter) -> bool:
-    """Whether the platform can show, other than by words, that an answer is being written."""
-    able = adapter.capabilities
-    return able.typing or able.reactions
-
-
-def _build_part(preview: Preview, rendered: RenderedPart) -> OutgoingPart:
-    key = f"{preview.key}.{preview.revision}" if preview.receipt else preview.key
-    return OutgoingPart(
-        delivery=DeliveryId(preview.key),
-        number=0,
-        key=key,
-        target=preview.target,
-        text=rendered.text,
-        markup=rendered.markup,
-        edits=preview.receipt,
-    )
+    """Whether the platform can show without a message that an answer is being written."""
+    return adapter.capabilities.typing or adapter.capabilities.reactions

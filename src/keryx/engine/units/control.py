@@ -7,7 +7,7 @@ from msgspec import UNSET
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.lanes import Lane
-from keryx.core.messages import Parts
+from keryx.core.messages import Message, Parts
 from keryx.core.questions import QuestionState
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import EndReason, Session, SessionChange, TitleBy, Viewer
@@ -92,10 +92,17 @@ def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts) -> None
     """Change what was said while its turn still waits."""
     sessions.lock(tx, session)
     message = messages.get(tx, session, seq)
-    turn = turns.find(tx, message.turn) if message.turn else None
-    if turn is None or turn.state is not TurnState.QUEUED:
+    if not rewrite_if_queued(tx, message, parts):
         raise Conflict(f"message {message.id} cannot be changed: only one that still waits for its turn can")
-    messages.rewrite(tx, message, parts)
+
+
+def rewrite_if_queued(tx: Transaction, message: Message, parts: Parts) -> bool:
+    """Replace the parts of a message, provided that its turn is still queued. Return whether it was."""
+    turn = turns.find(tx, message.turn) if message.turn else None
+    queued = turn is not None and turn.state is TurnState.QUEUED
+    if queued:
+        messages.rewrite(tx, message, parts)
+    return queued
 
 
 def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str | None]:

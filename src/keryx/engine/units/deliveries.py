@@ -31,12 +31,14 @@ _GATE_REASON = "preview"
 
 
 class SendOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The next state of a delivery. `gate_until` closes the gate of its chat, or of its `account`."""
+    """The next state of a delivery after an attempt."""
 
     state: DeliveryState
     error: str | None = None
     not_before: datetime | None = None
+    # The next attempt is marked as a possible repetition.
     again: bool = False
+    # Closes the gate of the chat, or of the whole account.
     gate_until: datetime | None = None
     account: bool = False
 
@@ -70,19 +72,19 @@ def claim(
     claims = deliveries.claim(
         tx, most=most, platform=platform, account=account, worker=worker, lease=lease, after=after
     )
-    claimed = [_load_claimed(tx, delivery, token, buttons) for delivery, token in claims.leased]
+    claimed: list[ClaimedDelivery] = []
+    for delivery, token in claims.leased:
+        preview = deliveries.find_replaced_preview(tx, delivery)
+        if buttons and delivery.turn:
+            edits = questions_store.find_replaced_receipt(tx, delivery.id)
+            shown = questions.list_buttons(tx, delivery)
+            claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown))
+        else:
+            claimed.append(ClaimedDelivery(delivery, token, preview))
     if not claims.waiting or len(claimed) == most:
         return claimed, claims.waiting, None
     times = [deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)]
     return claimed, claims.waiting, min((at for at in times if at), default=None)
-
-
-def _load_claimed(tx: Transaction, delivery: Delivery, lease: LeaseToken, buttons: bool) -> ClaimedDelivery:
-    preview = deliveries.find_replaced_preview(tx, delivery)
-    if not buttons or delivery.turn is None:
-        return ClaimedDelivery(delivery, lease, preview)
-    edits = questions_store.find_replaced_receipt(tx, delivery.id)
-    return ClaimedDelivery(delivery, lease, preview, edits, questions.list_buttons(tx, delivery))
 
 
 def record_part(
@@ -132,11 +134,11 @@ def _record_arrival(tx: Transaction, claimed: ClaimedDelivery, capabilities: Cap
 
 def list_abandoned(tx: Transaction, *, workers: list[WorkerId]) -> list[tuple[Delivery, LeaseToken, bool]]:
     """Return the deliveries of dead workers, each with its lease and whether it was an edit, which may be repeated."""
-    found: list[tuple[Delivery, LeaseToken, bool]] = []
+    abandoned: list[tuple[Delivery, LeaseToken, bool]] = []
     for delivery, lease in deliveries.list_abandoned(tx, workers=workers):
         preview = deliveries.find_replaced_preview(tx, delivery)
-        found.append((delivery, lease, preview is not None and preview.state is PreviewState.SHOWN))
-    return found
+        abandoned.append((delivery, lease, preview is not None and preview.state is PreviewState.SHOWN))
+    return abandoned
 
 
 def begin_preview(
@@ -147,13 +149,13 @@ def begin_preview(
     opens_at = platforms.get_gates_open_at(tx, target)
     if opens_at is not None or deliveries.has_waiting(tx, target):
         return opens_at or tx.now + interval
-    found = deliveries.find_preview(tx, turn.id)
-    if found is not None and found.state is PreviewState.SHOWN:
+    earlier = deliveries.find_preview(tx, turn.id)
+    if earlier is not None and earlier.state is PreviewState.SHOWN:
         preview = deliveries.revise_preview(tx, turn)
-    elif found is None or idempotent:
+    elif earlier is None or idempotent:
         preview = deliveries.begin_preview(tx, turn, target, worker=worker)
     else:
-        deliveries.record_preview(tx, found, PreviewState.LOST)
+        deliveries.record_preview(tx, earlier, PreviewState.LOST)
         return None
     platforms.close_gate(tx, target.key, until=tx.now + GATE_TIMEOUT, reason=_GATE_REASON)
     return preview
@@ -193,7 +195,7 @@ def judge_failure(
     now: datetime,
     give_up: timedelta,
 ) -> SendOutcome:
-    """What follows a failed attempt: wait, try again, ask a person, or give up; never silently twice, never dropped."""
+    """Return what follows a failed attempt: wait, retry, ask a person, or give up. Nothing is repeated or dropped silently."""
     text = str(error)
     match error:
         case Throttled(after=after, account=account):
@@ -224,7 +226,8 @@ def judge_failure(
 def judge_unknown(
     delivery: Delivery, idempotency: Idempotency, doubt: DoubtPolicy, *, now: datetime, error: str
 ) -> SendOutcome:
-    """Nobody knows whether the part arrived: repeat under the platform's own key, or with a mark, or ask."""
+    """Return what follows an attempt with an unknown outcome: repeat it under the platform's idempotency key or with a
+    mark, or ask a person."""
     later = now + _BACKOFF.delay(delivery.attempts)
     if idempotency is Idempotency.NATIVE:
         return SendOutcome(state=DeliveryState.READY, error=error, not_before=later)
@@ -236,7 +239,7 @@ def judge_unknown(
 def judge_orphan(
     delivery: Delivery, idempotency: Idempotency, doubt: DoubtPolicy, *, now: datetime
 ) -> SendOutcome:
-    """The sender died: in doubt like any other, but nothing to wait for unless it happens again and again."""
+    """Return what follows an attempt whose sender died: retry without a delay, unless that has happened very often."""
     step = judge_unknown(delivery, idempotency, doubt, now=now, error="the sender died")
     return step if delivery.attempts > _MAX_QUICK_TRIES else msgspec.structs.replace(step, not_before=None)
 

@@ -1,4 +1,4 @@
-"""The section of the prompt about the chat. The same chat gives the same bytes for every message."""
+"""The section of the prompt about the chat. It is identical for all messages of a chat, so that prompts can be cached."""
 
 from collections.abc import Sequence
 
@@ -19,37 +19,49 @@ _NO_PROFILE = Profile()
 
 
 class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store knows of the place of a turn. `targets` are those that may be sent to from here; `instructions` are
-    those of the project, the lane and the session."""
+    """What the store knows about the place of a turn."""
 
     source: Source
+    # Several people read the answers.
     shared: bool = False
     homes: tuple[Home, ...] = ()
+    # Where the agent may send messages.
     targets: tuple[str, ...] = ("origin",)
+    # Those of the project, the lane and the session.
     instructions: tuple[str, ...] = ()
 
 
 def load(tx: Transaction, session: Session, turn: Turn) -> PlaceFacts:
-    """The place that a turn was asked at, as it was when its session or its lane began."""
-    around = lanes.list_for_session(tx, session.id)
-    lane = _find_lane(around, turn.reply)
-    known = platforms.list_homes(tx, session.profile)
+    """Return the place of a turn as it was when its session or its lane began."""
+    session_lanes = lanes.list_for_session(tx, session.id)
+    reply = turn.reply
+    lane = next((x for x in session_lanes if reply and x.target.key == reply.key), None)
+    homes = platforms.list_homes(tx, session.profile)
     of_project = projects.get_instructions(tx, session.project) if session.project else ""
     of_lane = lane.instructions if lane else ""
+    # The answers of a job that was created in a group are sent to that group.
+    origin = session.origin if session.surface == JOB_SURFACE else None
+    in_group = origin is not None and origin.chat_type is not ChatType.DM
     return PlaceFacts(
-        source=find_source(session, lane, turn.reply),
-        shared=lane.shared if lane else any(x.shared for x in around) or _has_listeners(session),
-        homes=tuple(known),
-        targets=("origin", *_list_targets(tx, session, known)),
+        source=find_source(session, lane, reply),
+        shared=lane.shared if lane else in_group or any(x.shared for x in session_lanes),
+        homes=tuple(homes),
+        targets=("origin", *_list_targets(tx, session, homes)),
         instructions=tuple(text for text in (of_project, of_lane, session.settings.personality) if text),
     )
 
 
-def describe(around: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles, *, salt: bytes) -> str:
-    """The section of the prompt for a place."""
-    source = around.source
+def describe(facts: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles, *, salt: bytes) -> str:
+    """Return the section of the prompt for a place."""
+    source = facts.source
     profile = profiles.get(source.profile, _NO_PROFILE)
-    able = _find_capabilities(adapters, source)
+    # Any account of the platform will do if the one of the source is not connected.
+    candidates = [a for a in adapters if a.platform == source.platform]
+    candidates.sort(key=lambda a: a.account != source.account)
+    capabilities = candidates[0].capabilities if candidates else Capabilities()
+    redact = profile.hide_ids
+    if redact is None:
+        redact = capabilities.pii_safe or source.platform in prompt.PII_SAFE_PLATFORMS
     place = prompt.Place(
         platform=source.platform,
         chat_type=source.chat_type.value,
@@ -58,61 +70,38 @@ def describe(around: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles
         topic=source.topic or "",
         person_name=source.user_name or "",
         person_id=source.user or "",
-        shared=around.shared,
+        shared=facts.shared,
         connected=tuple(a.platform for a in adapters),
-        homes=tuple((h.platform, h.name or str(h.target)) for h in around.homes),
-        targets=around.targets,
-        notes=able.notes if able else (),
-        instructions=(profile.instructions, *around.instructions),
+        homes=tuple((h.platform, h.name or str(h.target)) for h in facts.homes),
+        targets=facts.targets,
+        notes=capabilities.notes,
+        instructions=(profile.instructions, *facts.instructions),
     )
-    return prompt.build_context(place, salt=salt, redact=_hides_ids(profile, able, source.platform))
+    return prompt.build_context(place, salt=salt, redact=redact)
 
 
-def _has_listeners(session: Session) -> bool:
-    """Whether the answers of a scheduled run go where others listen in: to the group that it was asked for in."""
-    origin = session.origin if session.surface == JOB_SURFACE else None
-    return origin is not None and origin.chat_type is not ChatType.DM
-
-
-def _list_targets(tx: Transaction, session: Session, known: Sequence[Home]) -> list[str]:
-    """Where else the owner of a session may have something sent: the operator anywhere, a guest to their own chats."""
+def _list_targets(tx: Transaction, session: Session, homes: Sequence[Home]) -> list[str]:
+    """Return the platforms that the agent may post to: all for the operator, a guest only where the home is theirs."""
     if session.owner == OPERATOR:
-        return [LOCAL, *(home.platform for home in known)]
-    if not known:
+        return [LOCAL, *(home.platform for home in homes)]
+    if not homes:
         return []
     own = {x.target.key for x in lanes.list_for_owner(tx, profile=session.profile, owner=session.owner)}
-    return [home.platform for home in known if home.target.key in own]
-
-
-def _hides_ids(profile: Profile, able: Capabilities | None, platform: str) -> bool:
-    if profile.hide_ids is not None:
-        return profile.hide_ids
-    return platform in prompt.PII_SAFE_PLATFORMS or (able is not None and able.pii_safe)
-
-
-def _find_capabilities(adapters: Sequence[Adapter], source: Source) -> Capabilities | None:
-    fitting = [a for a in adapters if a.platform == source.platform]
-    exact = [a for a in fitting if a.account == source.account]
-    return next((a.capabilities for a in (*exact, *fitting)), None)
-
-
-def _find_lane(around: Sequence[Lane], reply: Target | None) -> Lane | None:
-    return next((lane for lane in around if reply and lane.target.key == reply.key), None)
+    return [home.platform for home in homes if home.target.key in own]
 
 
 def find_source(session: Session, lane: Lane | None, reply: Target | None = None) -> Source:
-    """The place of a conversation: where it began, unless it goes on elsewhere now."""
+    """Return the source of a conversation: where it began, unless it continues in another chat now."""
     origin = session.origin
-    if origin is not None and (lane is None or _is_same_chat(origin, lane.source)):
+    if lane is None:
+        platform = reply.platform if reply else session.surface
+        return origin or Source(platform=platform, profile=session.profile)
+    here = lane.source
+    if origin is not None and (origin.platform, origin.account, origin.chat, origin.thread) == (
+        here.platform,
+        here.account,
+        here.chat,
+        here.thread,
+    ):
         return origin
-    if lane is not None:
-        return lane.source
-    platform = reply.platform if reply else session.surface
-    return Source(platform=platform, profile=session.profile)
-
-
-def _is_same_chat(origin: Source, place: Source) -> bool:
-    def spot(source: Source) -> tuple[str | None, ...]:
-        return source.platform, source.account, source.chat, source.thread
-
-    return spot(origin) == spot(place)
+    return here

@@ -28,8 +28,9 @@ def resolve(
     origin: Target | None = None,
     accounts: Mapping[str, PlatformReach] | None = None,
 ) -> list[Target]:
-    """The targets that a text names, each with its chat. `accounts` are the connected platforms. `Invalid` for a
-    platform that is not among them or has no home channel, and for what cannot be an id there."""
+    """Return the targets that a text names, each with its chat. `accounts` are the connected platforms.
+
+    Raise `Invalid` for a platform that is not connected or has no home channel, and for an impossible id."""
     return [_complete_target(tx, target, profile, accounts) for target in parse_targets(text, origin=origin)]
 
 
@@ -53,14 +54,14 @@ def _complete_target(
 
 
 def announce_restart(tx: Transaction) -> int:
-    """Tell every home channel that Keryx is back, at most once in a while; gives how many are told."""
-    last, found = inbox.get_cursor(tx, _NOTICE_CURSOR), platforms.list_homes(tx)
-    if not found or (last is not None and datetime.fromisoformat(last) > tx.now - _NOTICE_INTERVAL):
+    """Send a notice to every home channel, at most every five minutes. Return the number of notices."""
+    last, homes = inbox.get_cursor(tx, _NOTICE_CURSOR), platforms.list_homes(tx)
+    if not homes or (last is not None and datetime.fromisoformat(last) > tx.now - _NOTICE_INTERVAL):
         return 0
     inbox.set_cursor(tx, _NOTICE_CURSOR, tx.now.isoformat())
-    for home in found:
+    for home in homes:
         deliveries.enqueue(tx, home.target, RESTART_NOTICE, of=Viewer(home.profile, OPERATOR))
-    return len(found)
+    return len(homes)
 
 
 def post(
@@ -73,14 +74,13 @@ def post(
     reach: Mapping[str, PlatformReach],
     alone: bool,
 ) -> list[Target]:
-    """Write a delivery for each target that `where` names; gives the targets. A platform alone means its home channel.
-    `Invalid` for a place that is not the viewer's. Without `alone`, others listen in, and only the place that asked is allowed."""
+    """Enqueue a text for each target that `where` names, and return the targets. See `resolve_for_viewer`."""
     if not text.strip():
         raise Invalid("there is nothing to send: give a text")
-    found = resolve_for_viewer(tx, viewer, where, origin=turn.reply, reach=reach, alone=alone)
-    for target in found:
+    targets = resolve_for_viewer(tx, viewer, where, origin=turn.reply, reach=reach, alone=alone)
+    for target in targets:
         deliveries.enqueue(tx, target, text, of=turn)
-    return found
+    return targets
 
 
 def resolve_for_viewer(
@@ -92,35 +92,31 @@ def resolve_for_viewer(
     reach: Mapping[str, PlatformReach],
     alone: bool,
 ) -> list[Target]:
-    """The targets that `where` names, each a place of the viewer's. Without `alone` only `origin` is allowed."""
-    places = _list_allowed(tx, viewer) if alone else []
+    """Return the targets that `where` names. A platform without a chat is its home channel.
+
+    Raise `Invalid` for a chat that the viewer does not talk in. Without `alone`, others read the conversation, and only
+    `origin` is allowed. The operator may also send to every home channel and to the local folder."""
+    allowed: list[Target] = []
+    if alone:
+        sources = [lane.source for lane in lanes.list_recent(tx, viewer)]
+        allowed += [Target(s.platform, s.account, s.chat, s.thread or "") for s in sources if s.chat]
+        if viewer.principal == OPERATOR:
+            allowed += [*(home.target for home in platforms.list_homes(tx, viewer.profile)), Target(LOCAL)]
     named = resolve(tx, where, profile=viewer.profile, origin=origin, accounts=reach or None)
-    return [_check_allowed(t, origin, places) for t in named]
+    return [_check_allowed(t, origin, list(dict.fromkeys(allowed))) for t in named]
 
 
-def _check_allowed(target: Target, origin: Target | None, places: list[Target]) -> Target:
+def _check_allowed(target: Target, origin: Target | None, allowed: list[Target]) -> Target:
+    """Return the allowed target that is meant; an account or a chat that was left out is completed."""
     if target == origin:
         return target
-    exact = [p for p in places if p.key == target.key]
-    found = exact[:1] or [p for p in places if _matches(target, p)]
-    if len(found) != 1:
-        names = ", ".join(str(p) for p in places[:_MAX_LISTED]) or "none"
-        why = "names several places" if found else "is no place that this person talks in"
+    exact = [t for t in allowed if t.key == target.key]
+    here = [t for t in allowed if t.platform == target.platform]
+    matches = exact[:1] or [
+        t for t in here if not target.chat or (t.chat, t.thread) == (target.chat, target.thread)
+    ]
+    if len(matches) != 1:
+        names = ", ".join(str(t) for t in allowed[:_MAX_LISTED]) or "none"
+        why = "names several places" if matches else "is no place that this person talks in"
         raise Invalid(f"{str(target)!r} {why}: send to origin, or to one of these: {names}")
-    return found[0]
-
-
-def _list_allowed(tx: Transaction, viewer: Viewer) -> list[Target]:
-    """Where a viewer talks, the latest first; the operator also has the folder of local answers."""
-    sources = [lane.source for lane in lanes.list_recent(tx, viewer)]
-    talked = [Target(s.platform, s.account, s.chat, s.thread or "") for s in sources if s.chat]
-    if viewer.principal != OPERATOR:
-        return list(dict.fromkeys(talked))
-    at_home = [home.target for home in platforms.list_homes(tx, viewer.profile)]
-    return list(dict.fromkeys([*talked, *at_home, Target(LOCAL)]))
-
-
-def _matches(target: Target, place: Target) -> bool:
-    if target.platform != place.platform:
-        return False
-    return not target.chat or (target.chat, target.thread) == (place.chat, place.thread)
+    return matches[0]
