@@ -14,7 +14,6 @@ from keryx.agents.llm import provider_errors
 from keryx.agents.llm.chat_client import RetryPolicy
 from keryx.agents.llm.models import Model, Models, resolve_endpoint
 from keryx.core.errors import AgentFailed, Invalid
-from keryx.testing import START_TIME
 
 
 def a_model(key: str = "") -> Model:
@@ -64,26 +63,6 @@ def test_waits_double_up_to_a_limit_and_differ_a_little() -> None:
 def test_what_the_provider_asks_for_is_obeyed_within_patience() -> None:
     assert RetryPolicy().compute_delay(1, timedelta(seconds=100)) == timedelta(seconds=100)
     assert RetryPolicy().compute_delay(1, timedelta(seconds=121)) is None
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "seconds", "wait"),
-    [
-        (None, "7", 7),
-        ("250", "7", 0.25),
-        (None, "Sun, 01 Mar 2026 12:00:30 GMT", 30),
-        (None, "Sun, 01 Mar 2026 11:00:00 GMT", 0),
-        (None, "soon", None),
-        (None, "-3", 0),
-        (None, "inf", None),
-        (None, None, None),
-    ],
-)
-def test_the_wait_that_a_provider_asks_for(
-    milliseconds: str | None, seconds: str | None, wait: float | None
-) -> None:
-    found = provider_errors.parse_retry_after(milliseconds, seconds, now=START_TIME)
-    assert found == (None if wait is None else timedelta(seconds=wait))
 
 
 NEAR = Model(name="m", base_url="http://[::1]:11434/v1", id="x")

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keryx.core.clock import Backoff
+from keryx.core.clock import Backoff, parse_retry_after
+from keryx.testing import START_TIME
 
 SECOND = timedelta(seconds=1)
 
@@ -21,3 +22,27 @@ def test_a_delay_stays_within_its_jitter(failures: int, jitter: float, chance: f
         failures, chance=lambda: chance
     )
     assert varied == pytest.approx(plain, rel=jitter + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds", "wait"),
+    [
+        (None, "7", 7),
+        ("250", "7", 0.25),
+        ("soon", "7", 7),
+        (None, "Sun, 01 Mar 2026 12:00:30 GMT", 30),
+        (None, "Sun, 01 Mar 2026 12:00:30 -0000", 30),
+        (None, "Sun, 01 Mar 2026 11:00:00 GMT", 0),
+        (None, "soon", None),
+        (None, "²", None),
+        (None, "-3", 0),
+        (None, "inf", None),
+        (None, None, None),
+    ],
+)
+def test_the_delay_that_a_server_asks_for(
+    milliseconds: str | None, seconds: str | None, wait: float | None
+) -> None:
+    headers = {"retry-after-ms": milliseconds, "retry-after": seconds}
+    found = parse_retry_after({name: text for name, text in headers.items() if text}, now=START_TIME)
+    assert found == (None if wait is None else timedelta(seconds=wait))

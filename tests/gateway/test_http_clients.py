@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.core.errors import Invalid
+from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -95,3 +96,18 @@ async def test_closing_ends_the_calls_that_are_out_and_the_next_one_begins_anew(
         assert await ask(clients, url) == "ok"
     assert at.opened == 2
     await clients.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "example.org", "ftp://example.org", "https://", "http://[", "https://a@example.org", "https://a/?b"],
+)
+def test_another_address_than_a_web_server_is_refused(url: str) -> None:
+    with pytest.raises(Invalid, match="write an address"):
+        check_url(url, "write an address")
+
+
+def test_an_address_is_returned_without_its_trailing_slash() -> None:
+    assert check_url("https://example.org/api/", "no") == "https://example.org/api"
+    assert check_url("http://a:b@example.org", "no", username=True) == "http://a:b@example.org"
+    assert check_url("http://example.org?a=b#c", "no", query=True) == "http://example.org?a=b#c"

@@ -1,8 +1,9 @@
-"""The Clock interface, the stored form of times (microseconds since 1970, UTC), local wall time, and the back-off between retries."""
+"""The Clock interface, the stored form of times (microseconds since 1970, UTC), local wall time, and the delay before a retry: by back-off, or as a server asks for."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
@@ -88,3 +89,19 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
     def delay(self, failures: int, *, chance: Callable[[], float] = random.random) -> timedelta:
         return timedelta(seconds=self.seconds(failures, chance=chance))
+
+
+def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> timedelta | None:
+    """Return the delay that a server asks for by `retry-after-ms` or `retry-after`, which is in seconds or a date."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return timedelta(seconds=max(0.0, float(headers.get(name, "")) * unit))
+        except (ValueError, OverflowError):
+            continue
+    try:
+        moment = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(timedelta(0), moment - now)

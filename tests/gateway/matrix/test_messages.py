@@ -58,7 +58,7 @@ def parsed(
 ) -> InboundMessage:
     found = event(content, **more)
     return messages.build_inbound(
-        found, parse_content(found) or MatrixContent(), room=place or room(), me=ME, menu=MENU, around=around
+        found, parse_content(found) or MatrixContent(), room=place or room(), me=ME, menu=MENU, related=around
     )
 
 

@@ -5,7 +5,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import msgspec
@@ -13,6 +12,7 @@ import openai
 
 from keryx.agents.llm.models import Model
 from keryx.core import durations
+from keryx.core.clock import parse_retry_after
 from keryx.core.errors import AgentFailed
 from keryx.core.text import to_single_line, truncate
 from keryx.jsonrpc.values import Json
@@ -34,26 +34,6 @@ _NO_CREDIT = re.compile(r"insufficient[ _](quota|credit|balance|funds)|exceeded 
 _UNKNOWN_MODEL = re.compile(
     r"model.{0,120}(not found|does ?n[o']t exist|not exist|unknown|invalid)|model_not_found", re.I
 )
-
-
-def parse_retry_after(
-    milliseconds: str | None, seconds: str | None, *, now: datetime | None = None
-) -> timedelta | None:
-    """Return the delay that a provider requests by `retry-after-ms` or `retry-after`, which is in seconds or a date."""
-    for text, unit in ((milliseconds, 0.001), (seconds, 1.0)):
-        if text is None:
-            continue
-        try:
-            return timedelta(seconds=max(0.0, float(text) * unit))
-        except (ValueError, OverflowError):
-            continue
-    try:
-        moment = parsedate_to_datetime(seconds or "")
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(timedelta(0), moment - (now or datetime.now(UTC)))
 
 
 class ContextFull(AgentFailed):
@@ -153,8 +133,7 @@ def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
 def _classify_status(
     exc: openai.APIStatusError, status: int, model: Model, detail: str, now: datetime | None
 ) -> ProviderFailure:
-    headers = exc.response.headers
-    after = parse_retry_after(headers.get("retry-after-ms"), headers.get("retry-after"), now=now)
+    after = parse_retry_after(exc.response.headers, now=now or datetime.now(UTC))
     return _classify_response(
         status, exc.code or "", model, detail, after, body=isinstance(cast(Any, exc.body), dict)
     )

@@ -13,57 +13,61 @@ from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart,
 from keryx.secrets import Secret
 
 ENTRY_POINT_GROUP = "keryx.adapters"
-"""The group of entry points that adapters are found by: `<platform> = "module:make"`. `make` takes a `Setup` and
-gives an `Adapter`, or `None` when nothing of its platform is set."""
+"""The entry points of adapters: `<platform> = "module:make"`. `make` takes an `AdapterSetup` and returns an `Adapter`,
+or `None` if its platform is not configured."""
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSetup:
-    """What is said about one platform, not yet read: `table` from keryx.toml, and variables `KERYX_<PLATFORM>_<NAME>`
-    of the environment, which win. `home` is the folder of Keryx."""
+    """The raw settings of one platform."""
 
     platform: str
+    # The folder of Keryx.
     home: Path
+    # The table of the platform in keryx.toml.
     table: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # Variables `KERYX_<PLATFORM>_<NAME>` take precedence over the table.
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def read(self, kind: type[Kind]) -> Kind | None:
-        """The settings as the adapter knows them; `None` when none is given. A variable for a `Secret` holds the
-        secret itself; any other holds the value as the file would. `Invalid` names what is wrong; give `kind`
-        `forbid_unknown_fields`, so that a misspelt name is."""
+        """Return the settings as `kind`, or `None` if there are none. Raise `Invalid` with the name of a wrong setting;
+        `kind` should forbid unknown fields, so that a misspelt name is an error.
+
+        The variable of a `Secret` contains the secret itself, any other variable the value as in keryx.toml."""
+
+        def decode_secret(hint: type[Any], value: Any) -> Any:
+            if hint is not Secret:
+                raise NotImplementedError(f"a setting cannot be {hint.__name__}")
+            return Secret(str(value))
+
         values = {**self.table, **self._read_variables(kind)}
         if not values:
             return None
         try:
-            return msgspec.convert(values, kind, strict=False, dec_hook=_decode_secret)
+            return msgspec.convert(values, kind, strict=False, dec_hook=decode_secret)
         except msgspec.ValidationError as exc:
             what, _, where = str(exc).partition(" - at `$.")
-            place = f"{self.platform}.{where.rstrip('`')}" if where else f"[{self.platform}]"
-            raise Invalid(f"the configuration is wrong: {place}: {what}") from exc
+            name = f"{self.platform}.{where.rstrip('`')}" if where else f"[{self.platform}]"
+            raise Invalid(f"the configuration is wrong: {name}: {what}") from exc
 
     def variable_name(self, name: str) -> str:
-        """The variable of a setting: KERYX_TELEGRAM_BASE_URL for `base_url` of telegram."""
+        """Return the variable of a setting: KERYX_TELEGRAM_BASE_URL for `base_url` of telegram."""
         return f"KERYX_{self.platform}_{name}".upper().replace("-", "_")
 
     def _read_variables(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
-        given = {name: self.variable_name(name) for name in get_type_hints(kind)}
+        hints = get_type_hints(kind)
+        variables = {name: self.variable_name(name) for name in hints}
         return {
-            name: f"env:{variable}" if hint is Secret else self.environ[variable]
-            for (name, variable), hint in zip(given.items(), get_type_hints(kind).values(), strict=True)
+            name: f"env:{variable}" if hints[name] is Secret else self.environ[variable]
+            for name, variable in variables.items()
             if self.environ.get(variable)
         }
 
 
-def _decode_secret(kind: type[Any], value: Any) -> Any:
-    if kind is not Secret:
-        raise NotImplementedError(f"a setting cannot be {kind.__name__}")
-    return Secret(str(value))
-
-
 class BrokenAdapter:
-    """Stands in for an adapter that could not be built: deliveries wait, and `reason` is shown."""
+    """The placeholder for an adapter that could not be built: its deliveries wait, and `reason` is shown."""
 
     account = ""
     hook = None
@@ -78,7 +82,7 @@ class BrokenAdapter:
         raise Unavailable(self._reason)
 
     async def typing(self, target: Target) -> None:
-        """Nothing is shown."""
+        """Do nothing."""
 
     def parts(self, text: str) -> Sequence[RenderedPart]:
         return [RenderedPart(text)]

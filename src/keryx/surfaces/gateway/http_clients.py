@@ -1,21 +1,41 @@
-"""A pool of HTTP clients with one connection each, for the calls of an adapter."""
+"""HTTP for adapters: a pool of clients with one connection each, and the check of a configured address."""
 
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import httpx
+
+from keryx.core.errors import Invalid
 
 _MAX_IDLE = 20
 
 
-class HttpClientPool:
-    """Lends clients, the one that came back last first, and makes another when all are lent. After `close`, which ends
-    those that are lent too, it begins anew."""
+def check_url(url: str, message: str, *, username: bool = False, query: bool = False) -> str:
+    """Return a web address without its trailing slash. Raise `Invalid` with the message for anything else, and for an
+    address with a user name, a query or a fragment where these are not allowed."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise Invalid(message) from None
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or (parts.username and not username)
+        or ((parts.query or parts.fragment) and not query)
+    ):
+        raise Invalid(message)
+    return url.rstrip("/")
 
-    def __init__(self, make: Callable[[ssl.SSLContext], httpx.AsyncClient]) -> None:
-        self._factory = make
+
+class HttpClientPool:
+    """Reuses the client that was released last, and creates another if all are in use. `close` closes the clients in
+    use, too; the pool can be used again after it."""
+
+    def __init__(self, create: Callable[[ssl.SSLContext], httpx.AsyncClient]) -> None:
+        self._factory = create
         self._ssl_context: ssl.SSLContext | None = None
         self._idle: list[httpx.AsyncClient] = []
         self._in_use: set[httpx.AsyncClient] = set()

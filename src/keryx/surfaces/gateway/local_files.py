@@ -37,32 +37,27 @@ class LocalAdapter:
         return await asyncio.to_thread(self._write, part)
 
     def _write(self, part: OutgoingPart) -> str:
-        path = self._folder / _safe_name(part.target.chat, "answers") / _build_file_name(part)
+        file = part.attachment
+        if file is None:
+            name = f"{part.delivery}.md"
+            content = ((REPEAT_MARK if part.again else "") + part.text).encode("utf-8", "surrogatepass")
+        else:
+            name = f"{part.delivery}.{part.number}.{_safe_name(file.name, 'file')[-100:]}"
+            content = file.body
+        path = self._folder / _safe_name(part.target.chat, "answers") / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_name(f"{path.name}.part")
-            with draft.open("wb") as file:
-                file.write(_build_content(part))
-                file.flush()
-                os.fsync(file.fileno())
+            with draft.open("wb") as output:
+                output.write(content)
+                output.flush()
+                os.fsync(output.fileno())
             draft.replace(path)
         except OSError as exc:
             raise NotSent(f"cannot write {path}: {exc.strerror}") from exc
         return str(path.relative_to(self._folder))
 
 
-def _build_file_name(part: OutgoingPart) -> str:
-    if part.attachment is None:
-        return f"{part.delivery}.md"
-    return f"{part.delivery}.{part.number}.{_safe_name(part.attachment.name, 'file')[-100:]}"
-
-
-def _build_content(part: OutgoingPart) -> bytes:
-    if part.attachment is not None:
-        return part.attachment.body
-    return ((REPEAT_MARK if part.again else "") + part.text).encode("utf-8", "surrogatepass")
-
-
 def _safe_name(text: str, default: str) -> str:
-    """Foreign text as the name of one file: never a path, never hidden, never empty."""
+    """Return foreign text as the name of one file: never a path, never hidden, never empty."""
     return ids.escape(text).replace("/", "%2F").replace("\\", "%5C").strip(".") or default

@@ -8,14 +8,14 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 import httpx
 import msgspec
 
+from keryx.core.clock import parse_retry_after
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
 from keryx.core.messages import text_parts
@@ -33,33 +33,33 @@ from keryx.core.ports.adapter import (
 from keryx.core.source import ChatType, Source
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
 
 PLATFORM = "webhook"
 MAX_CLOCK_SKEW_SECONDS = 300
 MAX_BODY_BYTES = 1_000_000
 _TIMEOUT_SECONDS = 20.0
 _DEFAULT_RETRY_AFTER = timedelta(seconds=30)
+_MAX_RETRY_AFTER = timedelta(seconds=99_999)
 _SECRET_PREFIX = "whsec_"
 _MIN_SECRET_BYTES = 24
 _MAX_ID_LENGTH = 255
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The table [webhook]. An adapter names what it needs and nothing else; a misspelt name is refused.
+    """The table [webhook]. A misspelt name is an error."""
 
-    `secret` holds one secret, or several with blanks or lines between them while they are changed: the first signs
-    what we post, each is good for what we receive. `idempotent`: the receiver promises to take a `webhook-id` once.
-    """
-
+    # One secret, or several separated by white space while they are rotated: the first signs what we post, and each
+    # is accepted for what we receive.
     secret: Secret = Secret()
+    # Answers are posted here.
     url: str = ""
+    # The receiver promises to accept a `webhook-id` only once.
     idempotent: bool = False
 
 
 class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be posted to us. Fields that are not named here are ignored, so that senders may grow. `alias` is
-    another id of the user, `roles` those that the user has."""
+    """A message posted to us. Other fields are ignored, so that senders may add some."""
 
     chat: str
     user: str
@@ -71,12 +71,14 @@ class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
     addressed: bool = True
     quote: str = ""
     edits: str = ""
+    # Another id of the user.
     alias: str = ""
+    # Those that the user has.
     roles: tuple[str, ...] = ()
 
 
 def make(setup: AdapterSetup) -> "WebhookAdapter | None":
-    """The entry point: `None` when nothing of this platform is set, `Invalid` when what is set is not enough."""
+    """The entry point. Return `None` if the platform is not configured; raise `Invalid` if a setting is missing."""
     settings = setup.read(WebhookSettings)
     if settings is None:
         return None
@@ -88,8 +90,8 @@ def make(setup: AdapterSetup) -> "WebhookAdapter | None":
 
 
 def parse_secrets(text: str) -> tuple[bytes, ...]:
-    """The secrets in a text, as bytes."""
-    found: list[bytes] = []
+    """Return the secrets in a text, as bytes."""
+    keys: list[bytes] = []
     for one in text.split():
         try:
             key = base64.b64decode(one.removeprefix(_SECRET_PREFIX), validate=True)
@@ -97,8 +99,8 @@ def parse_secrets(text: str) -> tuple[bytes, ...]:
             key = b""
         if not one.startswith(_SECRET_PREFIX) or len(key) < _MIN_SECRET_BYTES:
             raise Invalid("webhook.secret: write whsec_ and the base64 of at least 24 random bytes")
-        found.append(key)
-    return tuple(found)
+        keys.append(key)
+    return tuple(keys)
 
 
 def sign(key: bytes, id: str, timestamp: str, body: bytes) -> str:
@@ -106,7 +108,7 @@ def sign(key: bytes, id: str, timestamp: str, body: bytes) -> str:
     return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
 
 
-def parse(event: str, said: WebhookMessage) -> InboundMessage:
+def parse(event: str, message: WebhookMessage) -> InboundMessage:
     """Convert a posted message for the engine. Pure, so that recorded payloads are enough to test it.
 
     `event` must be the same when the platform repeats an event: the engine stores each event once. `reply` is the
@@ -116,28 +118,28 @@ def parse(event: str, said: WebhookMessage) -> InboundMessage:
         event=event,
         source=Source(
             platform=PLATFORM,
-            chat=said.chat,
-            chat_name=said.chat_name or None,
-            chat_type=said.type,
-            user=said.user,
-            user_name=said.name or None,
-            thread=said.thread or None,
+            chat=message.chat,
+            chat_name=message.chat_name or None,
+            chat_type=message.type,
+            user=message.user,
+            user_name=message.name or None,
+            thread=message.thread or None,
             message=event,
-            roles=said.roles,
+            roles=message.roles,
         ),
-        parts=text_parts(said.text),
+        parts=text_parts(message.text),
         surface="gateway",
-        reply=Target(PLATFORM, chat=said.chat, thread=said.thread, reply_to=event),
-        addressed=said.addressed,
-        quote=said.quote,
-        edits=said.edits or None,
+        reply=Target(PLATFORM, chat=message.chat, thread=message.thread, reply_to=event),
+        addressed=message.addressed,
+        quote=message.quote,
+        edits=message.edits or None,
     )
 
 
 def build_body(part: OutgoingPart) -> bytes:
-    """A part of an answer as it is posted. The mark of a possible repetition is for people, `again` for programs."""
+    """Build the post of a part. The mark of a possible repetition is for people, `again` is for programs."""
     target = part.target
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "chat": target.chat,
         "thread": target.thread,
         "reply_to": target.reply_to,
@@ -146,7 +148,7 @@ def build_body(part: OutgoingPart) -> bytes:
         "delivery": part.delivery,
         "part": part.number,
     }
-    return json.dumps(told).encode()
+    return json.dumps(body).encode()
 
 
 class WebhookAdapter:
@@ -165,8 +167,12 @@ class WebhookAdapter:
     ) -> None:
         if not secrets:
             raise Invalid("webhook.secret is missing: nothing is taken in without a signature")
-        if urlsplit(settings.url).scheme not in ("http", "https") or not urlsplit(settings.url).hostname:
-            raise Invalid("webhook.url is missing: write the web address that answers are posted to")
+        check_url(
+            settings.url,
+            "webhook.url is missing: write the web address that answers are posted to",
+            username=True,
+            query=True,
+        )
         self._url = settings.url
         self._secrets = tuple(secrets)
         self._now = now
@@ -185,8 +191,8 @@ class WebhookAdapter:
         )
 
     async def listen(self, context: AdapterContext) -> None:
-        """Runs until it is cancelled. A polled platform loops here: ask, hand each event to `door.receive`, and ask
-        for the next only when that has returned. This one is posted to, so it only opens the door for its hook."""
+        """Run until cancelled. An adapter that polls loops here: it passes each event to `context.receive`, and polls
+        again only after that has returned. This one is posted to, so it only keeps the context for its hook."""
         self._context = context
         context.report(LinkState.CONNECTED)
         try:
@@ -200,7 +206,7 @@ class WebhookAdapter:
         await self._clients.close()
 
     async def typing(self, target: Target) -> None:
-        """Nothing is shown on this platform."""
+        """Do nothing: this platform cannot show it."""
 
     def parts(self, text: str) -> Sequence[RenderedPart]:
         """Return the answer as Markdown in one part. `keryx.markdown` renders and splits for other platforms."""
@@ -226,7 +232,13 @@ class WebhookAdapter:
             raise NotSent(f"the receiver of webhooks cannot be reached ({type(exc).__name__})") from None
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Uncertain(f"the receiver of webhooks did not answer ({type(exc).__name__})") from None
-        return _read_receipt(answer) or part.key
+        _check_status(answer)
+        try:
+            receipt = json.loads(answer.content)
+        except (ValueError, RecursionError):
+            return part.key
+        named = isinstance(receipt, dict) and "id" in receipt
+        return (str(receipt["id"]) if named else "") or part.key  # pyright: ignore[reportUnknownArgumentType]
 
     async def _handle_post(self, request: WebhookRequest) -> WebhookResponse:
         """Answer one post: 401 if it is not signed by us, 400 if it cannot be read, 503 if it should come again, and
@@ -237,10 +249,10 @@ class WebhookAdapter:
         if self._context is None:
             return _build_error(503, "Keryx is starting: try again")
         try:
-            said = msgspec.convert(json.loads(request.body), WebhookMessage)
-            inbound = parse(event, said)
-            if said.alias:
-                await self._context.add_alias(inbound.source, said.alias)
+            message = msgspec.convert(json.loads(request.body), WebhookMessage)
+            inbound = parse(event, message)
+            if message.alias:
+                await self._context.add_alias(inbound.source, message.alias)
             receipt = await self._context.receive(inbound)
         except (ValueError, RecursionError, Invalid) as exc:
             return _build_error(400, f"this is not a message: {exc}")
@@ -256,38 +268,24 @@ class WebhookAdapter:
             return False
         if abs(self._now() - int(at)) > MAX_CLOCK_SKEW_SECONDS:
             return False
-        given = [one.encode() for one in request.headers.get("webhook-signature", "").split()]
-        wanted = [sign(key, event, at, request.body).encode() for key in self._secrets]
-        return any(hmac.compare_digest(one, other) for one in given for other in wanted)
+        signatures = [one.encode() for one in request.headers.get("webhook-signature", "").split()]
+        expected = [sign(key, event, at, request.body).encode() for key in self._secrets]
+        return any(hmac.compare_digest(one, other) for one in signatures for other in expected)
 
 
-def _read_receipt(answer: httpx.Response) -> str:
-    """The id in a good answer; else the error that the status means."""
+def _check_status(answer: httpx.Response) -> None:
+    """Raise the send error of a status that is not a success."""
     status = answer.status_code
     if 200 <= status < 300:
-        return _read_id(answer)
+        return
     if status == 429:
-        raise Throttled("the receiver of webhooks asks to wait", after=_read_retry_after(answer))
+        wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
+        if wait is None or wait > _MAX_RETRY_AFTER:
+            wait = _DEFAULT_RETRY_AFTER
+        raise Throttled("the receiver of webhooks asks to wait", after=wait)
     if status >= 500 or status == 408:
         raise Uncertain(f"the receiver of webhooks broke down ({status}) and may have taken the message")
     raise Refused(f"the receiver of webhooks refuses it ({status}): check webhook.url and the secret there")
-
-
-def _read_id(answer: httpx.Response) -> str:
-    try:
-        found = json.loads(answer.content)
-    except (ValueError, RecursionError):
-        return ""
-    return str(found["id"]) if isinstance(found, dict) and "id" in found else ""  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _read_retry_after(answer: httpx.Response) -> timedelta:
-    given = answer.headers.get("retry-after", "")
-    return (
-        timedelta(seconds=int(given))
-        if given.isascii() and given.isdigit() and len(given) < 6
-        else _DEFAULT_RETRY_AFTER
-    )
 
 
 def _build_error(status: int, detail: str) -> WebhookResponse:

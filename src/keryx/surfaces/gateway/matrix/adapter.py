@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -43,17 +43,18 @@ _CLOSE_SECONDS = 2.0
 
 
 class MatrixSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[matrix]` in keryx.toml. `user` is the full name of the account, such as @keryx:example.org; `download` is
-    the most bytes of a file that are fetched."""
+    """`[matrix]` in keryx.toml."""
 
     homeserver: str = ""
+    # The full name of the account, such as @keryx:example.org.
     user: str = ""
     token: Secret = Secret()
+    # The largest file that is fetched, in bytes.
     download: int = 20_000_000
 
 
 def make(setup: AdapterSetup) -> Adapter | None:
-    """The adapter of the account that the settings name; `None` when they name none."""
+    """The entry point. Return `None` if the platform is not configured; raise `Invalid` if a setting is missing."""
     settings = setup.read(MatrixSettings)
     if settings is None:
         return None
@@ -130,9 +131,10 @@ class MatrixAdapter:
         room = part.target.chat
         if part.edits:
             await self._check_exists(room, part.edits)
-            await self._server.send(
-                room, _build_edit_id(part, message), messages.build_edit(message, part.edits)
-            )
+            # The same edit must have the same transaction id, and another text of the same part another.
+            digest = hashlib.sha256(msgspec.json.encode(message)).hexdigest()[:16]
+            edit = messages.build_edit(message, part.edits)
+            await self._server.send(room, f"{part.key}.edit.{digest}", edit)
             return part.edits
         placed = messages.add_relation(message, part.target, first=part.number == 0)
         try:
@@ -143,10 +145,10 @@ class MatrixAdapter:
         return sent
 
     async def roles(self, source: Source) -> Sequence[str]:
-        """By the powers that a person who is in the room has there."""
+        """Return the roles by the power levels of the room; none for a user who is not in it."""
         room, user = source.chat or "", source.user or ""
-        there = await self._server.find_state(room, MEMBER, RoomState, key=user)
-        if there is None or there.membership != "join":
+        member = await self._server.find_state(room, MEMBER, RoomState, key=user)
+        if member is None or member.membership != "join":
             return ()
         powers = await self._server.find_state(room, POWER_LEVELS, PowerLevels)
         return find_roles(user, powers, await self._server.find_creation(room))
@@ -155,9 +157,9 @@ class MatrixAdapter:
         if part.attachment is None:
             markup = part.markup if isinstance(part.markup, MatrixText) else None
             return messages.build_text(markup or matrix_html.render_plain(part.text), again=part.again)
-        given = part.attachment
-        mxc = await self._server.upload(given.name, given.mime, given.body)
-        return messages.build_file(given, mxc, again=part.again)
+        file = part.attachment
+        mxc = await self._server.upload(file.name, file.mime, file.body)
+        return messages.build_file(file, mxc, again=part.again)
 
     async def _check_exists(self, room: str, event: str) -> None:
         """Raise `MessageGone` for a deleted message: a homeserver accepts edits of it, but clients do not show them."""
@@ -177,9 +179,3 @@ class MatrixAdapter:
             await self._server.set_typing(room, self.account, seconds=0)
         except KeryxError as exc:
             log.info("cannot stop typing in %s: %s", room, exc)
-
-
-def _build_edit_id(part: OutgoingPart, message: Mapping[str, Any]) -> str:
-    """The transaction of an edit: the same for the same text under the same key."""
-    digest = hashlib.sha256(msgspec.json.encode(message)).hexdigest()[:16]
-    return f"{part.key}.edit.{digest}"

@@ -15,7 +15,7 @@ EMPTY_OBJECT = msgspec.Raw(b"{}")
 
 
 class MatrixEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a room. `content` is read by type, with `content_of` or `state_of`."""
+    """One event of a room. `parse_content` and `parse_state` read its content."""
 
     type: str
     sender: str
@@ -47,7 +47,7 @@ class FileInfo(msgspec.Struct, frozen=True):
 
 
 class MatrixContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message says. `new` is the whole of it after an edit."""
+    """The content of a message."""
 
     msgtype: str = ""
     body: str = ""
@@ -58,11 +58,12 @@ class MatrixContent(msgspec.Struct, frozen=True, kw_only=True):
     info: FileInfo = FileInfo()
     relation: EventRelation = msgspec.field(name="m.relates_to", default=EventRelation())
     mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
+    # The whole content after an edit.
     new: "MatrixContent | None" = msgspec.field(name="m.new_content", default=None)
 
 
 class RoomState(msgspec.Struct, frozen=True, kw_only=True):
-    """What Keryx reads of the state of a room: a membership, a name or a topic."""
+    """The content of a state event: a membership, a name or a topic."""
 
     membership: str = ""
     displayname: str | None = None
@@ -72,15 +73,11 @@ class RoomState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoomCreation(msgspec.Struct, frozen=True, kw_only=True):
-    """How a room began."""
-
     room_version: str = "1"
     additional_creators: tuple[str, ...] = ()
 
 
 class PowerLevels(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each person may do in a room."""
-
     users: dict[str, int] = {}
     users_default: int = 0
 
@@ -96,9 +93,8 @@ class UnsignedData(msgspec.Struct, frozen=True):
 
 
 class RoomTimeline(msgspec.Struct, frozen=True, kw_only=True):
-    """`limited`: events are missing between the last sync and `prev_batch`."""
-
     events: tuple[msgspec.Raw, ...] = ()
+    # Events are missing between the last sync and `prev_batch`.
     limited: bool = False
     prev_batch: str = ""
 
@@ -122,21 +118,19 @@ class SyncRooms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sync brings; `next_batch` is the position after it."""
-
+    # The position after this sync.
     next_batch: str
     rooms: SyncRooms = SyncRooms()
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of a room's history; `end` is where the next one begins, if there is more."""
-
     chunk: tuple[msgspec.Raw, ...] = ()
+    # The beginning of the next page, if there is one.
     end: str | None = None
 
 
 def parse_event(raw: msgspec.Raw) -> MatrixEvent | None:
-    """One event; `None` if it is malformed."""
+    """Return the event, or `None` if it is malformed."""
     try:
         return msgspec.json.decode(raw, type=MatrixEvent)
     except (msgspec.DecodeError, UnicodeError):
@@ -144,7 +138,7 @@ def parse_event(raw: msgspec.Raw) -> MatrixEvent | None:
 
 
 def parse_content(event: MatrixEvent) -> MatrixContent | None:
-    """What a message says; `None` if that is malformed."""
+    """Return the content of a message, or `None` if it is malformed."""
     try:
         return msgspec.json.decode(event.content, type=MatrixContent)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -152,7 +146,7 @@ def parse_content(event: MatrixEvent) -> MatrixContent | None:
 
 
 def parse_state(event: MatrixEvent) -> RoomState:
-    """What a state event says; nothing if it is malformed."""
+    """Return the content of a state event, empty if it is malformed."""
     try:
         return msgspec.json.decode(event.content, type=RoomState)
     except (msgspec.DecodeError, UnicodeError):

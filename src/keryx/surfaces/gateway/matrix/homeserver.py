@@ -1,13 +1,14 @@
 """A client for the parts of the Matrix client-server API that Keryx uses. Translates the errors of a homeserver to Keryx errors."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 import msgspec
 
+from keryx.core.clock import parse_retry_after
 from keryx.core.errors import (
     Forbidden,
     Invalid,
@@ -22,7 +23,7 @@ from keryx.core.errors import (
     Unavailable,
     Uncertain,
 )
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
 from keryx.surfaces.gateway.matrix.event_types import CREATE, MESSAGE, HistoryPage, MatrixEvent, SyncResponse
 
 TOKEN_REFUSED = "the homeserver refuses the access token: log in again with `keryx gateway setup matrix`, then restart Keryx"
@@ -38,15 +39,15 @@ _JSON_HEADERS = {"content-type": "application/json"}
 
 
 class HomeserverThrottled(Retryable):
-    """The homeserver takes no more requests for a while."""
+    """The homeserver limits the rate of requests."""
 
 
 class HomeserverUnavailable(Unavailable):
-    """The homeserver cannot be reached, or does not work now."""
+    """The homeserver cannot be reached, or fails."""
 
 
 class MatrixErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """How a homeserver says no."""
+    """An error response."""
 
     code: str = msgspec.field(name="errcode", default="")
     error: str = ""
@@ -74,44 +75,42 @@ class MatrixErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def translate_error(answer: httpx.Response) -> KeryxError:
-    """What a refused request means to one who asked."""
-    said = parse_error_body(answer)
-    if said.throttled:
-        return HomeserverThrottled("the homeserver asks for a pause", after=said.after)
-    if said.token_refused:
+    """Return the error of a refused request."""
+    body = parse_error_body(answer)
+    if body.throttled:
+        return HomeserverThrottled("the homeserver asks for a pause", after=body.after)
+    if body.token_refused:
         return Forbidden(TOKEN_REFUSED)
-    if said.status in (403, 404):
-        return NotFound(f"the homeserver does not give it out ({said})")
-    if said.status >= 500:
-        return HomeserverUnavailable(f"the homeserver has a problem ({said})")
-    return Invalid(f"the homeserver refuses the request ({said})")
+    if body.status in (403, 404):
+        return NotFound(f"the homeserver does not give it out ({body})")
+    if body.status >= 500:
+        return HomeserverUnavailable(f"the homeserver has a problem ({body})")
+    return Invalid(f"the homeserver refuses the request ({body})")
 
 
 def translate_send_error(answer: httpx.Response) -> SendError:
-    """What a refused request means to one who sent a message."""
-    said = parse_error_body(answer)
-    if said.throttled:
-        return Throttled("the homeserver asks for a pause", after=said.after, account=True)
-    if said.token_refused:
+    """Return the error of a refused message."""
+    body = parse_error_body(answer)
+    if body.throttled:
+        return Throttled("the homeserver asks for a pause", after=body.after, account=True)
+    if body.token_refused:
         return NotSent(TOKEN_REFUSED)
-    if said.status >= 500:
-        return Uncertain(f"the homeserver has a problem ({said})")
-    if said.status == 400 and _UNKNOWN_PARENT in said.error.lower():
+    if body.status >= 500:
+        return Uncertain(f"the homeserver has a problem ({body})")
+    if body.status == 400 and _UNKNOWN_PARENT in body.error.lower():
         return MessageGone("the message to edit is not there")
-    if said.status == 403:
-        return Refused(f"Keryx is not in this room, or may not write there: invite it again ({said})")
-    return Refused(f"the homeserver does not take this message ({said})")
+    if body.status == 403:
+        return Refused(f"Keryx is not in this room, or may not write there: invite it again ({body})")
+    return Refused(f"the homeserver does not take this message ({body})")
 
 
 def parse_error_body(answer: httpx.Response) -> MatrixErrorBody:
     try:
-        said = msgspec.json.decode(answer.content, type=MatrixErrorBody, strict=False)
+        body = msgspec.json.decode(answer.content, type=MatrixErrorBody, strict=False)
     except (msgspec.DecodeError, UnicodeError):
-        said = MatrixErrorBody()
-    wait = answer.headers.get("retry-after", "")
-    return msgspec.structs.replace(
-        said, status=answer.status_code, retry_after=float(wait) if wait.isdigit() else 0
-    )
+        body = MatrixErrorBody()
+    wait = parse_retry_after(answer.headers, now=datetime.now(UTC)) or timedelta(0)
+    return msgspec.structs.replace(body, status=answer.status_code, retry_after=wait.total_seconds())
 
 
 class WhoamiResponse(msgspec.Struct, frozen=True):
@@ -148,8 +147,7 @@ class _WellKnown(msgspec.Struct, frozen=True):
 
 
 class Homeserver:
-    """One account's view of its homeserver. The token goes into a header, and into nothing that is raised or logged.
-    Connections are opened when they are needed; `close` lets them go."""
+    """The calls of one account. Opens its connections when they are needed. Neither errors nor logs contain the token."""
 
     def __init__(self, url: str, token: str = "") -> None:
         base, headers = normalize_url(url), {"authorization": f"Bearer {token}"} if token else {}
@@ -166,11 +164,11 @@ class Homeserver:
         await self._clients.close()
 
     async def whoami(self) -> str:
-        """The user whom the token belongs to."""
+        """Return the user of the token."""
         return (await self._get(f"{CLIENT_PATH}/account/whoami", WhoamiResponse)).user_id
 
     async def login(self, user: str, password: str, *, device: str) -> MatrixLogin:
-        """A new access token for a password."""
+        """Return a new access token for a password."""
         body = {
             "type": "m.login.password",
             "identifier": {"type": "m.id.user", "user": user},
@@ -196,12 +194,12 @@ class Homeserver:
         )
 
     async def fetch_history(self, room: str, *, start: str, stop: str, filter: str, most: int) -> HistoryPage:
-        """Events of a room from one position up to another, oldest first."""
+        """Return events of a room from one position up to another, oldest first."""
         params = {"dir": "f", "from": start, "to": stop, "limit": str(most), "filter": filter}
         return await self._get(f"{_build_room_path(room)}/messages", HistoryPage, params=params)
 
     async def find_event(self, room: str, event: str) -> MatrixEvent | None:
-        """One event, `None` if it is not there or not for this account."""
+        """Return one event, or `None` if it does not exist or this account may not read it."""
         return await self._find(f"{_build_room_path(room)}/event/{_quote_segment(event)}", MatrixEvent)
 
     async def find_state(self, room: str, kind: str, as_type: type[T], *, key: str = "") -> T | None:
@@ -225,7 +223,7 @@ class Homeserver:
         return name if isinstance(name, str) else ""
 
     async def get_account_data(self, user: str, kind: str, *, room: str = "") -> dict[str, Any]:
-        """What this account keeps under a name on its server; nothing if it keeps none."""
+        """Return the data that the account stores on its server under a name; empty if there is none."""
         return await self._find(_build_account_data_path(user, kind, room), dict[str, Any]) or {}
 
     async def set_account_data(self, user: str, kind: str, value: Mapping[str, Any], *, room: str) -> None:
@@ -240,12 +238,12 @@ class Homeserver:
         )
 
     async def set_typing(self, room: str, user: str, *, seconds: float) -> None:
-        """Show that the user writes, for so long; with no time, stop showing it."""
+        """Show for so long that the user is typing; with 0 seconds, stop showing it."""
         body = {"typing": True, "timeout": int(seconds * 1000)} if seconds else {"typing": False}
         await self._request("PUT", f"{_build_room_path(room)}/typing/{_quote_segment(user)}", body=body)
 
     async def download(self, mxc: str, *, limit: int) -> bytes:
-        """The bytes of a file. `Invalid` if it has more than `limit`, or the address is none."""
+        """Return the bytes of a file. Raise `Invalid` for more than `limit` bytes and for an invalid address."""
         server, _, name = mxc.removeprefix("mxc://").partition("/")
         if not mxc.startswith("mxc://") or not server or not name or "/" in name:
             raise Invalid("its address is not one of Matrix")
@@ -350,10 +348,7 @@ class Homeserver:
 
 def normalize_url(url: str) -> str:
     """Return the URL of a homeserver without a trailing slash. Raise `Invalid` for anything else."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.username or parts.query:
-        raise Invalid("this is not the address of a homeserver: write it like https://matrix.example.org")
-    return url.rstrip("/")
+    return check_url(url, "this is not the address of a homeserver: write it like https://matrix.example.org")
 
 
 async def discover_url(text: str) -> str:
@@ -384,8 +379,8 @@ def _describe_error(exc: httpx.HTTPError) -> str:
 
 
 def _build_account_data_path(user: str, kind: str, room: str) -> str:
-    place = f"/rooms/{_quote_segment(room)}" if room else ""
-    return f"{CLIENT_PATH}/user/{_quote_segment(user)}{place}/account_data/{_quote_segment(kind)}"
+    scope = f"/rooms/{_quote_segment(room)}" if room else ""
+    return f"{CLIENT_PATH}/user/{_quote_segment(user)}{scope}/account_data/{_quote_segment(kind)}"
 
 
 def _build_room_path(room: str) -> str:
@@ -399,6 +394,6 @@ def _build_state_path(room: str, kind: str, key: str = "") -> str:
 
 
 def _quote_segment(text: str) -> str:
-    """Foreign text as one segment of a path; dots alone would lead elsewhere."""
+    """Quote foreign text as one segment of a path. A segment of dots alone would change the path."""
     quoted = quote(text, safe="", errors="surrogatepass")
     return quoted if quoted.strip(".") else quoted.replace(".", "%2E")

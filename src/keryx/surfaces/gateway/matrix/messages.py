@@ -36,6 +36,7 @@ IDS = PlatformIds(
 )
 ROLES = ("admin", "moderator")
 _ROLE_LEVELS = {"admin": 100, "moderator": 50}
+# Since this room version, the creators of a room have all rights and are not among the power levels.
 _CREATOR_POWER_VERSION = 12
 REPLACE = "m.replace"
 THREAD = "m.thread"
@@ -48,14 +49,14 @@ _COMMAND_PATTERN = re.compile(r"[!/]([A-Za-z][\w-]*)(?=\s|\Z)")
 HTML_FORMAT = "org.matrix.custom.html"
 _MAX_FALLBACK_LENGTH = 1000
 _FILE_TYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
-"""The version of rooms since which who made a room may do everything, and is not named among the powers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixAccount:
-    """The account that Keryx speaks as, and the name people see."""
+    """The account that Keryx uses."""
 
     user: str
+    # Its display name.
     name: str = ""
 
 
@@ -78,9 +79,11 @@ class MatrixRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelatedEvents:
-    """What an event refers to: the one it edits, the one it replies to, and the files that came with it."""
+    """What an event refers to."""
 
+    # The event that it edits.
     edited: MatrixEvent | None = None
+    # The event that it replies to.
     replied: MatrixEvent | None = None
     files: Parts = ()
 
@@ -89,25 +92,23 @@ NO_RELATED_EVENTS = RelatedEvents()
 
 
 def is_relevant(event: MatrixEvent, content: MatrixContent, me: MatrixAccount) -> bool:
-    """Whether an event says anything to Keryx. What it says itself, and what was deleted, does not."""
-    return event.sender != me.user and bool(event.id) and not _is_empty(event, content)
-
-
-def _is_empty(event: MatrixEvent, content: MatrixContent) -> bool:
-    if event.type == STICKER:
+    """Whether an event has content for Keryx: it is neither its own, nor deleted, nor empty."""
+    if event.sender == me.user or not event.id:
         return False
-    return content.msgtype in _IGNORED_TYPES or (
-        content.msgtype not in MEDIA_TYPES and not content.body.strip()
+    if event.type == STICKER:
+        return True
+    return content.msgtype not in _IGNORED_TYPES and (
+        content.msgtype in MEDIA_TYPES or bool(content.body.strip())
     )
 
 
 def find_edited_id(content: MatrixContent) -> str:
-    """The id of the event that this one replaces, if it does."""
+    """Return the id of the event that this one replaces, or ""."""
     return content.relation.event_id if content.relation.rel_type == REPLACE and content.new else ""
 
 
 def find_replied_id(content: MatrixContent) -> str:
-    """The id of the event that this one replies to. In threads, a reply for old clients only is none."""
+    """Return the id of the event that this one replies to, or "". The fallback for clients without threads is not a reply."""
     return "" if content.relation.falls_back else content.relation.reply.event_id
 
 
@@ -118,50 +119,52 @@ def build_inbound(
     room: MatrixRoom,
     me: MatrixAccount,
     menu: AbstractSet[str] = frozenset(),
-    around: RelatedEvents = NO_RELATED_EVENTS,
+    related: RelatedEvents = NO_RELATED_EVENTS,
     cursor: tuple[str, str] | None = None,
 ) -> InboundMessage:
-    """The event as the hub takes it in."""
+    """Build the message of an event for the engine."""
     edited = find_edited_id(content)
-    said = content.new if edited and content.new else content
-    text = _extract_text(event, said, room, me, menu)
-    first = around.edited or event
-    thread = _find_thread(content if first is event else parse_content(first) or content)
+    current = content.new if edited and content.new else content
+    text = _extract_text(event, current, room, me, menu)
+    first = related.edited or event
+    # An edit does not repeat the relation to the thread.
+    relation = (content if first is event else parse_content(first) or content).relation
+    thread = relation.event_id or None if relation.rel_type == THREAD else None
     parts: list[Part] = [Text(text)] if text else []
     message = edited or event.id
+    try:
+        at = datetime.fromtimestamp(event.at / 1000, UTC) if event.at > 0 else None
+    except (OverflowError, ValueError, OSError):
+        at = None
     return InboundMessage(
         event=event.id,
-        source=_build_source(event, room, me, thread=thread, message=message, bot=said.msgtype == NOTICE),
-        parts=(*parts, *around.files) or (Text(said.body),),
+        source=_build_source(event, room, me, thread=thread, message=message, bot=current.msgtype == NOTICE),
+        parts=(*parts, *related.files) or (Text(current.body),),
         surface="gateway",
-        at=_parse_timestamp(event.at),
+        at=at,
         reply=Target(
             PLATFORM, me.user, room.id, thread=thread or "", reply_to="" if room.private else message
         ),
-        addressed=room.private or _is_addressed(content, said, text, me, menu, around.replied),
-        quote=extract_quote(around.replied) if around.replied else _split_reply_fallback(said.body)[0],
+        addressed=room.private or _is_addressed(content, current, text, me, menu, related.replied),
+        quote=extract_quote(related.replied) if related.replied else _split_reply_fallback(current.body)[0],
         edits=edited or None,
         cursor=cursor,
     )
 
 
 def find_roles(user: str, powers: PowerLevels | None, created: MatrixEvent | None) -> tuple[str, ...]:
-    """The roles of a person by what they may do in a room, as clients name them. An admin is a moderator, too."""
+    """Return the roles of a user by the power levels of a room, as clients name them. An admin is a moderator, too."""
     level = powers.users.get(user, powers.users_default) if powers else 0
-    if created is not None and _is_creator(user, created, powers is None):
-        level = _ROLE_LEVELS["admin"]
+    if created is not None:
+        # In old room versions, the creator has all rights only while no power levels are set.
+        room = parse_creation(created)
+        new = room.room_version.isdecimal() and int(room.room_version) >= _CREATOR_POWER_VERSION
+        if (user == created.sender and (new or powers is None)) or (new and user in room.additional_creators):
+            level = _ROLE_LEVELS["admin"]
     return tuple(role for role in ROLES if level >= _ROLE_LEVELS[role])
 
 
-def _is_creator(user: str, created: MatrixEvent, alone: bool) -> bool:
-    """Whether a user has all rights as creator of the room. In old room versions only while no power levels are set."""
-    how = parse_creation(created)
-    new = how.room_version.isdecimal() and int(how.room_version) >= _CREATOR_POWER_VERSION
-    return (user == created.sender and (new or alone)) or (new and user in how.additional_creators)
-
-
 def build_invitation_source(room: str, inviter: str, *, me: MatrixAccount, direct: bool) -> Source:
-    """Where an invitation comes from."""
     kind = ChatType.DM if direct else ChatType.GROUP
     return Source(
         platform=PLATFORM,
@@ -174,24 +177,21 @@ def build_invitation_source(room: str, inviter: str, *, me: MatrixAccount, direc
 
 
 def extract_quote(event: MatrixEvent) -> str:
-    """The words of an event that another one replies to."""
+    """Return the text of an event that another one replies to."""
     content = parse_content(event)
     return _split_reply_fallback(content.body)[1][:_MAX_QUOTE_LENGTH] if content else ""
 
 
 def find_first_visible(events: Sequence[MatrixEvent], me: MatrixAccount) -> int:
-    """Return the index in the timeline after the event by which Keryx joined or was invited. Earlier messages are
-    ignored."""
-    return max((n + 1 for n, event in enumerate(events) if _is_own_entry(event, me)), default=0)
-
-
-def _is_own_entry(event: MatrixEvent, me: MatrixAccount) -> bool:
-    """Whether before this event Keryx was neither in the room nor invited, and after it is."""
-    if event.type != MEMBER or event.state_key != me.user:
-        return False
-    unsigned, now = parse_unsigned(event), parse_state(event).membership
-    was = unsigned.prev_content.membership or ("join" if unsigned.replaces_state else "leave")
-    return now in _PRESENT_MEMBERSHIPS and was not in _PRESENT_MEMBERSHIPS
+    """Return the index after the last event that made Keryx a member or invited it. Earlier messages are ignored."""
+    first = 0
+    for number, event in enumerate(events, 1):
+        if event.type == MEMBER and event.state_key == me.user:
+            unsigned, now = parse_unsigned(event), parse_state(event).membership
+            was = unsigned.prev_content.membership or ("join" if unsigned.replaces_state else "leave")
+            if now in _PRESENT_MEMBERSHIPS and was not in _PRESENT_MEMBERSHIPS:
+                first = number
+    return first
 
 
 def _build_source(
@@ -213,10 +213,6 @@ def _build_source(
     )
 
 
-def _find_thread(content: MatrixContent) -> str | None:
-    return content.relation.event_id or None if content.relation.rel_type == THREAD else None
-
-
 def _extract_text(
     event: MatrixEvent, content: MatrixContent, room: MatrixRoom, me: MatrixAccount, menu: AbstractSet[str]
 ) -> str:
@@ -230,7 +226,15 @@ def _extract_text(
         case kind if kind in MEDIA_TYPES:
             return content.body if content.filename and content.body != content.filename else ""
         case _:
-            return _normalize_command(_strip_mention(_split_reply_fallback(content.body)[1], me), menu)
+            text = _split_reply_fallback(content.body)[1]
+    # A mention of Keryx at the beginning, as in `Keryx: what time is it`.
+    for name in (me.user, me.name):
+        if name and text.startswith(name) and text[len(name) :][:1] in (":", ",", " "):
+            text = text[len(name) :].lstrip(":, ") or text
+            break
+    # People on Matrix write a command as `!name`, because their clients interpret `/name` themselves.
+    command = _COMMAND_PATTERN.match(text)
+    return f"/{text[1:]}" if command and command[1].lower() in menu else text
 
 
 def _split_reply_fallback(body: str) -> tuple[str, str]:
@@ -243,23 +247,9 @@ def _split_reply_fallback(body: str) -> tuple[str, str]:
     return said.partition("> ")[2][:_MAX_QUOTE_LENGTH], "\n".join(lines[count:]).lstrip("\n")
 
 
-def _strip_mention(text: str, me: MatrixAccount) -> str:
-    """The words without the name of Keryx at their front, as in `Keryx: what time is it`."""
-    for name in (me.user, me.name):
-        if name and text.startswith(name) and text[len(name) :][:1] in (":", ",", " "):
-            return text[len(name) :].lstrip(":, ") or text
-    return text
-
-
-def _normalize_command(text: str, menu: AbstractSet[str]) -> str:
-    """`!name` is how people of Matrix write a command: their clients keep `/name` for themselves."""
-    found = _COMMAND_PATTERN.match(text)
-    return f"/{text[1:]}" if found and found[1].lower() in menu else text
-
-
 def _is_addressed(
     content: MatrixContent,
-    said: MatrixContent,
+    current: MatrixContent,
     text: str,
     me: MatrixAccount,
     menu: AbstractSet[str],
@@ -267,20 +257,13 @@ def _is_addressed(
 ) -> bool:
     command = _COMMAND_PATTERN.match(text)
     return (
-        any(c.mentions is not None and me.user in c.mentions.user_ids for c in (content, said))
-        or me.user in said.body
-        or f"matrix.to/#/{me.user}" in said.formatted_body
-        or f"matrix.to/#/{quote(me.user, safe='')}" in said.formatted_body
+        any(c.mentions is not None and me.user in c.mentions.user_ids for c in (content, current))
+        or me.user in current.body
+        or f"matrix.to/#/{me.user}" in current.formatted_body
+        or f"matrix.to/#/{quote(me.user, safe='')}" in current.formatted_body
         or (replied is not None and replied.sender == me.user)
         or (command is not None and text.startswith("/") and command[1].lower() in menu)
     )
-
-
-def _parse_timestamp(milliseconds: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds > 0 else None
-    except (OverflowError, ValueError, OSError):
-        return None
 
 
 def _get_localpart(user: str) -> str:
@@ -293,22 +276,25 @@ def _get_server_name(user: str) -> str | None:
 
 def build_text(part: MatrixText, *, again: bool = False) -> dict[str, Any]:
     """Build a message without mentions."""
+    html = part.formatted_body
+    if again:
+        html = f"<p>{REPEAT_MARK}{html[3:]}" if html.startswith("<p>") else f"<p>{REPEAT_MARK}</p>{html}"
     return {
         "msgtype": "m.text",
         "body": (REPEAT_MARK if again else "") + part.body,
         "format": HTML_FORMAT,
-        "formatted_body": _mark_repetition(part.formatted_body) if again else part.formatted_body,
+        "formatted_body": html,
         "m.mentions": {},
     }
 
 
-def build_notice(words: str) -> dict[str, Any]:
-    """Something that Keryx says by itself. Other bots leave notices alone."""
-    return {"msgtype": "m.notice", "body": words, "m.mentions": {}}
+def build_notice(text: str) -> dict[str, Any]:
+    """Build a message that is not an answer. Other bots ignore notices."""
+    return {"msgtype": NOTICE, "body": text, "m.mentions": {}}
 
 
 def build_file(attachment: Attachment, mxc: str, *, again: bool = False) -> dict[str, Any]:
-    """A file that has been uploaded to this address."""
+    """Build the message of an uploaded file."""
     return {
         "msgtype": _FILE_TYPES.get(attachment.mime.partition("/")[0], "m.file"),
         "body": (REPEAT_MARK if again else "") + attachment.name,
@@ -320,7 +306,7 @@ def build_file(attachment: Attachment, mxc: str, *, again: bool = False) -> dict
 
 
 def add_relation(content: Mapping[str, Any], target: Target, *, first: bool) -> dict[str, Any]:
-    """The message in its thread; outside of threads, the first part is a reply to the message that asked."""
+    """Return the message with its thread; outside of threads, the first part replies to the message that it answers."""
     if target.thread:
         relation = {
             "rel_type": THREAD,
@@ -336,7 +322,7 @@ def add_relation(content: Mapping[str, Any], target: Target, *, first: bool) -> 
 
 
 def build_edit(content: Mapping[str, Any], event: str) -> dict[str, Any]:
-    """The message in the place of an earlier one. Clients that know no edits show its beginning."""
+    """Build the edit of a message. Clients without edits show the beginning of the new text."""
     return {
         "msgtype": content["msgtype"],
         "body": f"* {content['body'][:_MAX_FALLBACK_LENGTH]}",
@@ -344,7 +330,3 @@ def build_edit(content: Mapping[str, Any], event: str) -> dict[str, Any]:
         "m.new_content": dict(content),
         "m.relates_to": {"rel_type": REPLACE, "event_id": event},
     }
-
-
-def _mark_repetition(html: str) -> str:
-    return f"<p>{REPEAT_MARK}{html[3:]}" if html.startswith("<p>") else f"<p>{REPEAT_MARK}</p>{html}"

@@ -12,7 +12,7 @@ _MAX_ROOMS = 1000
 
 
 class RoomCache:
-    """Rooms are asked for when something is said in them, and follow what happens there."""
+    """Fetches a room when it is first needed, and applies its events afterwards."""
 
     def __init__(self, server: Homeserver, me: MatrixAccount) -> None:
         self._server = server
@@ -31,7 +31,7 @@ class RoomCache:
         self._rooms.remove(room)
 
     def apply_event(self, room: str, event: MatrixEvent) -> None:
-        """Take over a change of who is in a room or what it is called."""
+        """Apply a change of the members, the name or the topic."""
         known = self._rooms.get(room)
         if known is None or event.state_key is None:
             return
@@ -61,7 +61,7 @@ class RoomCache:
         )
 
     async def _fetch_direct_rooms(self) -> frozenset[str]:
-        """The rooms that the account itself calls direct."""
+        """Return the rooms that are marked as direct in the data of the account."""
         if self._direct_rooms is None:
             data = await self._server.get_account_data(self._account.user, _DIRECT_ROOMS_KEY)
             try:

@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
+# Of one room, after an interruption.
 MAX_GAP_EVENTS = 10_000
-"""Events of one room that are fetched after a time away. What is beyond is told in the log."""
 
 ENCRYPTED_NOTICE = "I cannot read encrypted messages. Please write to me in a room without encryption."
 _ENCRYPTED_NOTICE_KEY = "org.keryx.told_encrypted"
@@ -71,25 +71,25 @@ _GAP_FILTER = msgspec.json.encode(_TIMELINE_FILTER).decode()
 
 
 class SyncLoop:
-    """Hears one account for as long as it runs. `limit` is in bytes of one file."""
+    """Receives the events of one account. `limit` is the largest file that is fetched, in bytes."""
 
     def __init__(
-        self, server: Homeserver, user: str, door: AdapterContext, *, limit: int, sleep: Sleep
+        self, server: Homeserver, user: str, context: AdapterContext, *, limit: int, sleep: Sleep
     ) -> None:
         self._server = server
-        self._context = door
+        self._context = context
         self._max_file_bytes = limit
         self._sleep = sleep
         self._account = MatrixAccount(user)
         self._rooms = RoomCache(server, self._account)
-        self._commands = frozenset(item.name for item in door.menu)
+        self._commands = frozenset(item.name for item in context.menu)
         self._notified_rooms: set[str] = set()
         self._link: LinkState | None = None
         self._status_detail = ""
         self._stored_ids: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Listen until cancelled, however often the homeserver goes away. `Forbidden` if it refuses the token."""
+        """Receive until cancelled, and reconnect after failures. Raise `Forbidden` if the token is refused."""
         since: str | None = None
         failures = 0
         while True:
@@ -130,31 +130,31 @@ class SyncLoop:
         return present.next_batch
 
     async def _sync_once(self, since: str) -> str:
-        """Take in what one sync brings. Its last event moves the position; those before it add themselves to the old
-        one, so that after a crash the batch comes again without them."""
+        """Receive one batch and return the next position. The last event of the batch moves the stored position; each one
+        before it adds its id to the old position, so that it is skipped when the batch is repeated after a crash."""
         batch = await self._server.sync(since, filter=_LIVE_FILTER, wait=_SYNC_TIMEOUT)
         # Before the position moves, because a sync reports an invitation only once.
         await self._answer_invitations(batch)
         for room in batch.rooms.leave:
             self._rooms.forget(room)
-        heard: list[tuple[str, MatrixEvent]] = []
+        events: list[tuple[str, MatrixEvent]] = []
         for room, joined in batch.rooms.join.items():
-            heard += [(room, event) for event in await self._read_timeline(room, joined, since)]
-        for number, (room, event) in enumerate(heard, 1):
+            events += [(room, event) for event in await self._read_timeline(room, joined, since)]
+        for number, (room, event) in enumerate(events, 1):
             if event.id not in self._stored_ids:
                 stored = (*self._stored_ids, event.id)[-_MAX_STORED_IDS:]
-                last = number == len(heard)
+                last = number == len(events)
                 await self._handle_event(
                     room, event, batch.next_batch if last else " ".join((since, *stored))
                 )
                 self._stored_ids = stored
         self._stored_ids = ()
-        for room, event in {room: event for room, event in heard if event.type != MEMBER}.items():
+        for room, event in {room: event for room, event in events if event.type != MEMBER}.items():
             await self._mark_read(room, event)
         return batch.next_batch
 
     async def _read_timeline(self, room: str, joined: JoinedRoom, since: str) -> list[MatrixEvent]:
-        """What happened in a room since the last sync, in order, without what was said before Keryx was there."""
+        """Return the events of a room since the last sync, in order, without those before Keryx joined."""
         timeline = joined.timeline
         raws: list[msgspec.Raw] = []
         if timeline.limited and timeline.prev_batch:
@@ -162,15 +162,15 @@ class SyncLoop:
             try:
                 raws = await self._fetch_gap(room, since, timeline.prev_batch)
             except (NotFound, Invalid) as exc:
-                log.warning("what was said in %s meanwhile cannot be had: %s", room, exc)
+                log.warning("cannot fetch the missed messages in %s: %s", room, exc)
         events = {event.id: event for event in map(parse_event, (*raws, *timeline.events)) if event}
         if len(events) < len(raws) + len(timeline.events):
-            log.info("some events in a room of Matrix are repeated or malformed, and are passed over")
+            log.info("ignored repeated or malformed events of Matrix")
         ordered = list(events.values())
         return ordered[messages.find_first_visible(ordered, self._account) :]
 
     async def _fetch_gap(self, room: str, since: str, until: str) -> list[msgspec.Raw]:
-        """The events between the last sync and the beginning of a timeline that was cut."""
+        """Return the events between the last sync and the beginning of a limited timeline."""
         found: list[msgspec.Raw] = []
         start = since
         for _ in range(MAX_GAP_EVENTS // _PAGE_SIZE):
@@ -181,7 +181,7 @@ class SyncLoop:
             if page.end is None or page.end == start:
                 return found
             start = page.end
-        log.warning("more than %d messages came in %s meanwhile: some are passed over", MAX_GAP_EVENTS, room)
+        log.warning("missed more than %d messages in %s: some are left out", MAX_GAP_EVENTS, room)
         return found
 
     async def _handle_event(self, room: str, event: MatrixEvent, position: str) -> None:
@@ -190,54 +190,54 @@ class SyncLoop:
         elif event.type == ENCRYPTED:
             await self._report_encrypted(room, event)
         elif event.type in (MESSAGE, STICKER):
-            said = parse_content(event)
-            if said is None:
-                log.warning("the message %s of Matrix is malformed and passed over", event.id)
-            elif messages.is_relevant(event, said, self._account):
-                await self._receive(room, event, said, position)
+            content = parse_content(event)
+            if content is None:
+                log.warning("ignored the malformed message %s of Matrix", event.id)
+            elif messages.is_relevant(event, content, self._account):
+                await self._receive(room, event, content, position)
 
-    async def _receive(self, room: str, event: MatrixEvent, said: MatrixContent, position: str) -> None:
-        around = await self._fetch_related(room, event, said)
-        if around is None:
+    async def _receive(self, room: str, event: MatrixEvent, content: MatrixContent, position: str) -> None:
+        related = await self._fetch_related(room, event, content)
+        if related is None:
             return
         inbound = messages.build_inbound(
             event,
-            said,
+            content,
             room=await self._rooms.get(room),
             me=self._account,
             menu=self._commands,
-            around=around,
+            related=related,
             cursor=(f"{PLATFORM}:{self._account.user}", position),
         )
         try:
             await self._context.receive(inbound)
         except Invalid as exc:
-            log.warning("the message %s of Matrix is passed over: %s", event.id, exc)
+            log.warning("ignored the message %s of Matrix: %s", event.id, exc)
 
     async def _fetch_related(
-        self, room: str, event: MatrixEvent, said: MatrixContent
+        self, room: str, event: MatrixEvent, content: MatrixContent
     ) -> RelatedEvents | None:
-        """What the event refers to; `None` for an edit of what is not there, or not the author's own."""
-        edited = messages.find_edited_id(said)
+        """Return what the event refers to, or `None` for an edit of a message that does not exist or has another author."""
+        edited = messages.find_edited_id(content)
         if edited:
             first = await self._server.find_event(room, edited)
             return RelatedEvents(edited=first) if first and first.sender == event.sender else None
-        replied = messages.find_replied_id(said)
+        replied = messages.find_replied_id(content)
         return RelatedEvents(
             replied=await self._server.find_event(room, replied) if replied else None,
-            files=await self._fetch_files(said) if said.msgtype in messages.MEDIA_TYPES else (),
+            files=await self._fetch_files(content) if content.msgtype in messages.MEDIA_TYPES else (),
         )
 
-    async def _fetch_files(self, said: MatrixContent) -> tuple[Part, ...]:
-        """The file that came with a message; a sentence in its place if it cannot be had."""
-        name = said.filename or said.body or "file"
+    async def _fetch_files(self, content: MatrixContent) -> tuple[Part, ...]:
+        """Return the file of a message, or a sentence that says why it is missing."""
+        name = content.filename or content.body or "file"
         try:
-            if said.info.size > self._max_file_bytes:
+            if content.info.size > self._max_file_bytes:
                 raise Invalid(f"it is larger than {self._max_file_bytes} bytes")
-            body = await self._server.download(said.url, limit=self._max_file_bytes)
+            body = await self._server.download(content.url, limit=self._max_file_bytes)
             return (
                 await self._context.store_attachment(
-                    Attachment(name=name, mime=said.info.mimetype, body=body)
+                    Attachment(name=name, mime=content.info.mimetype, body=body)
                 ),
             )
         except (Invalid, Unavailable) as exc:
@@ -245,7 +245,7 @@ class SyncLoop:
             return (Text(f"(A file came with this message, {name!r}, but could not be fetched: {exc}.)"),)
 
     async def _report_encrypted(self, room: str, event: MatrixEvent) -> None:
-        """Say once in a room that what is encrypted stays unread. The account remembers on its server that it did."""
+        """Say once in a room that encrypted messages are not read. The data of the account records that it was said."""
         if room in self._notified_rooms or event.sender == self._account.user:
             return
         if not await self._server.get_account_data(self._account.user, _ENCRYPTED_NOTICE_KEY, room=room):
@@ -276,15 +276,15 @@ class SyncLoop:
         found = [e for e in map(parse_event, invited.invite_state.events) if e and self._is_own_membership(e)]
         if not found:
             return
-        asked = found[-1]
+        invitation = found[-1]
         source = messages.build_invitation_source(
-            room, asked.sender, me=self._account, direct=parse_state(asked).is_direct
+            room, invitation.sender, me=self._account, direct=parse_state(invitation).is_direct
         )
         if await self._context.is_allowed(source):
             await self._join(room)
         else:
-            log.warning("%s invites Keryx to %s and may not talk to it: not joined", asked.sender, room)
-            self._status_detail = f"an invitation by {asked.sender} waits: they may not talk to Keryx"
+            log.warning("%s invites Keryx to %s and may not talk to it: not joined", invitation.sender, room)
+            self._status_detail = f"an invitation by {invitation.sender} waits: they may not talk to Keryx"
             self._link = LinkState.CONNECTED
             self._context.report(LinkState.CONNECTED, self._status_detail)
 

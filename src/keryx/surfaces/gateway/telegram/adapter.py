@@ -27,6 +27,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.source import Source
 from keryx.secrets import Secret
+from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.telegram import sender
 from keryx.surfaces.gateway.telegram.bot_api import (
@@ -81,11 +82,10 @@ def check_token(text: str) -> str:
 
 
 def check_url(name: str, url: str) -> str:
-    """Return a web address without its trailing slash."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise Invalid(f"telegram.{name}: write a web address such as https://example.org")
-    return url.rstrip("/")
+    """Return the address in a setting without its trailing slash."""
+    return http_clients.check_url(
+        url, f"telegram.{name}: write a web address such as https://example.org", username=True
+    )
 
 
 def check_secret(text: str) -> str:
@@ -151,14 +151,14 @@ class TelegramAdapter:
         return Webhook(path=PLATFORM, handle=self._handle_post)
 
     async def listen(self, context: AdapterContext) -> None:
-        line = RetryingApi(self._api, context, self._sleep)
+        api = RetryingApi(self._api, context, self._sleep)
         try:
-            me = await self._start(line, context)
-            self._receiver = UpdateReceiver(self._api, context, me)
+            bot = await self._start(api, context)
+            self._receiver = UpdateReceiver(self._api, context, bot)
             if self._settings.mode is UpdateMode.WEBHOOK:
-                await self._run_webhook(line)
+                await self._run_webhook(api)
             else:
-                await self._poll(line, context, self._receiver)
+                await self._poll(api, context, self._receiver)
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -195,10 +195,10 @@ class TelegramAdapter:
             raise Unavailable(str(exc)) from None
         return parse_roles(found)
 
-    async def _start(self, line: RetryingApi, context: AdapterContext) -> BotIdentity:
+    async def _start(self, api: RetryingApi, context: AdapterContext) -> BotIdentity:
         """Look up the bot's identity, and set the menu of commands."""
         try:
-            bot = msgspec.convert(await line.call("getMe"), TelegramUser)
+            bot = msgspec.convert(await api.call("getMe"), TelegramUser)
         except (TelegramApiError, msgspec.ValidationError):
             raise Forbidden(BAD_TOKEN) from None
         menu = [
@@ -206,41 +206,41 @@ class TelegramAdapter:
             for item in context.menu[:_MAX_COMMANDS]
         ]
         try:
-            await line.call("setMyCommands", commands=menu)
+            await api.call("setMyCommands", commands=menu)
         except TelegramApiError as exc:
             log.warning("the menu of commands is not shown: %s", exc)
         names = frozenset(item.name for item in context.menu) | {"start"}
         return BotIdentity(id=bot.id, username=bot.username, commands=names)
 
-    async def _poll(self, line: RetryingApi, context: AdapterContext, intake: UpdateReceiver) -> None:
-        await self._drop_own_webhook(line)
+    async def _poll(self, api: RetryingApi, context: AdapterContext, receiver: UpdateReceiver) -> None:
+        await self._drop_own_webhook(api)
         offset = int(context.cursor) if context.cursor else None
         while True:
-            batch = await line.call(
+            batch = await api.call(
                 "getUpdates",
                 seconds=_POLL_SECONDS + 10,
                 offset=offset,
                 timeout=_POLL_SECONDS,
                 allowed_updates=UPDATE_KINDS,
             )
-            reached = await intake.receive_batch(batch)
-            if batch and reached is None:
+            next_offset = await receiver.receive_batch(batch)
+            if batch and next_offset is None:
                 await self._sleep(_POLL_SECONDS)
-            offset = reached if reached is not None else offset
+            offset = next_offset if next_offset is not None else offset
 
-    async def _drop_own_webhook(self, line: RetryingApi) -> None:
+    async def _drop_own_webhook(self, api: RetryingApi) -> None:
         """Remove a webhook of Keryx, because Telegram refuses polling while one is set. Raise `Forbidden` for another program's."""
-        found = await line.call("getWebhookInfo")
+        found = await api.call("getWebhookInfo")
         url = str(found.get("url") or "") if isinstance(found, dict) else ""  # pyright: ignore
         if not url:
             return
         if urlsplit(url).path != f"/hooks/{PLATFORM}":
             raise Forbidden(WEBHOOK_IN_USE)
-        await line.call("deleteWebhook", drop_pending_updates=False)
+        await api.call("deleteWebhook", drop_pending_updates=False)
 
-    async def _run_webhook(self, line: RetryingApi) -> None:
+    async def _run_webhook(self, api: RetryingApi) -> None:
         # One connection at a time, so that messages arrive in order.
-        await line.call(
+        await api.call(
             "setWebhook",
             url=f"{check_url('url', self._settings.url)}/hooks/{PLATFORM}",
             secret_token=self._secret,
@@ -252,8 +252,8 @@ class TelegramAdapter:
 
     async def _handle_post(self, request: WebhookRequest) -> WebhookResponse:
         """Receive one update. Answer 200 only after it is stored, so that Telegram repeats it otherwise."""
-        given = request.headers.get("x-telegram-bot-api-secret-token", "")
-        if not hmac.compare_digest(given.encode(), self._secret.encode()):
+        secret = request.headers.get("x-telegram-bot-api-secret-token", "")
+        if not hmac.compare_digest(secret.encode(), self._secret.encode()):
             return WebhookResponse(status=401)
         if self._receiver is None:
             return WebhookResponse(status=503)

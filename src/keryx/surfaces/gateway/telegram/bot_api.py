@@ -16,6 +16,7 @@ from keryx.core.ports.adapter import AdapterContext, LinkState
 from keryx.surfaces.gateway.http_clients import HttpClientPool
 
 DEFAULT_URL = "https://api.telegram.org"
+# The largest file that a bot may fetch.
 MAX_FILE_BYTES = 20_000_000
 _CONNECT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 20.0
@@ -27,8 +28,8 @@ WEBHOOK_IN_USE = (
 )
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 _MAX_CONFLICTS = 5
+# A rate limit of this many chats at the same time is one of the whole bot.
 BOT_WIDE_CHATS = 3
-"""What a bot may fetch from Telegram, in bytes."""
 
 
 class TelegramApiError(KeryxError):
@@ -64,7 +65,7 @@ class _ApiResponse(msgspec.Struct, frozen=True):
 
 
 class TelegramApi:
-    """One bot's calls. Opens its connections when they are needed; `close` lets them go."""
+    """One bot's calls. Opens its connections when they are needed."""
 
     def __init__(self, token: str, base_url: str = DEFAULT_URL) -> None:
         self._token = token
@@ -72,14 +73,14 @@ class TelegramApi:
         self._clients = HttpClientPool(lambda trusted: httpx.AsyncClient(verify=trusted))
 
     async def call(self, method: str, *, seconds: float = _TIMEOUT_SECONDS, **params: object) -> Any:
-        """The result of a method. Parameters that are `None` are left out."""
+        """Return the result of a method. Parameters that are `None` are left out."""
         body = json.dumps({name: value for name, value in params.items() if value is not None})
         return await self._post(
             method, seconds, content=body.encode(), headers={"content-type": "application/json"}
         )
 
     async def upload(self, method: str, field: str, attachment: Attachment, **params: object) -> Any:
-        """The result of a method that takes a file."""
+        """Return the result of a method that takes a file."""
         data = {
             name: value if isinstance(value, str) else json.dumps(value)
             for name, value in params.items()
@@ -89,7 +90,7 @@ class TelegramApi:
         return await self._post(method, _FILE_TIMEOUT_SECONDS, data=data, files=files)
 
     async def fetch_file(self, file_id: str) -> bytes:
-        """The bytes of a file that a person sent. `ApiError` when it is larger than a bot may fetch."""
+        """Return the bytes of a file that a person sent. Raise `TelegramApiError` for one larger than a bot may fetch."""
         found = await self.call("getFile", file_id=file_id)
         path = str(found.get("file_path") or "") if isinstance(found, dict) else ""  # pyright: ignore
         if not path:
@@ -130,7 +131,21 @@ class TelegramApi:
             ) from None
         except httpx.HTTPError as exc:
             raise TelegramNoResponse(f"Telegram did not answer ({_name_error(exc)})") from None
-        return _read_result(answer)
+        try:
+            found = msgspec.convert(json.loads(answer.content), _ApiResponse)
+        except (ValueError, RecursionError):
+            if answer.status_code == 200:
+                raise TelegramNoResponse("Telegram gave an answer that cannot be read") from None
+            raise TelegramApiError(answer.status_code, answer.reason_phrase or "no reason is given") from None
+        if found.ok:
+            return found.result
+        moved = found.parameters.migrate_to_chat_id
+        raise TelegramApiError(
+            found.error_code or answer.status_code,
+            found.description,
+            retry_after=found.parameters.retry_after,
+            moved_to="" if moved is None else str(moved),
+        )
 
 
 def _build_timeout(seconds: float) -> httpx.Timeout:
@@ -139,24 +154,6 @@ def _build_timeout(seconds: float) -> httpx.Timeout:
 
 def _name_error(exc: Exception) -> str:
     return type(exc).__name__
-
-
-def _read_result(answer: httpx.Response) -> Any:
-    try:
-        found = msgspec.convert(json.loads(answer.content), _ApiResponse)
-    except (ValueError, RecursionError):
-        if answer.status_code == 200:
-            raise TelegramNoResponse("Telegram gave an answer that cannot be read") from None
-        raise TelegramApiError(answer.status_code, answer.reason_phrase or "no reason is given") from None
-    if found.ok:
-        return found.result
-    moved = found.parameters.migrate_to_chat_id
-    raise TelegramApiError(
-        found.error_code or answer.status_code,
-        found.description,
-        retry_after=found.parameters.retry_after,
-        moved_to="" if moved is None else str(moved),
-    )
 
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -190,7 +187,7 @@ class RetryingApi:
             await self._sleep(max(least, _BACKOFF.seconds(failures)))
 
     def _handle_error(self, error: TelegramApiError, conflicts: int) -> float:
-        """How long to wait at least, or an error that waiting does not mend."""
+        """Return the seconds to wait at least. Raise an error that a retry cannot solve."""
         if error.code in (401, 404):
             raise Forbidden(BAD_TOKEN) from None
         if error.code == 429:
@@ -215,7 +212,7 @@ class RetryingApi:
 
 
 class FloodDetector:
-    """Knows which chats wait now. When `CHATS` of them do at the same time, the pause is the account's."""
+    """Tells a rate limit of one chat from one of the whole bot, by how many chats are limited at the same time."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

@@ -10,10 +10,9 @@ from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import MessageGone, NotSent, Refused, SendError, Throttled, Uncertain
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
-from keryx.core.questions import Button
 from keryx.markdown import telegram_entities
 from keryx.markdown.split import LengthLimit
-from keryx.markdown.telegram_entities import TelegramEntity, TelegramText
+from keryx.markdown.telegram_entities import TelegramText
 from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramApi,
     TelegramApiError,
@@ -21,16 +20,23 @@ from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramUnreachable,
 )
 
+# Leaves room for the mark of a repetition.
 LIMIT = LengthLimit(telegram_entities.LIMIT.size - len(REPEAT_MARK), LengthUnit.UTF16)
-"""The mark of a repetition always has room."""
 
 _DEFAULT_PAUSE_SECONDS = 5.0
-_PHOTO_TYPES = ("image/jpeg", "image/png", "image/webp")
+_UPLOAD_DOCUMENT = ("sendDocument", "document")
+_UPLOAD_METHODS = {
+    "image/jpeg": ("sendPhoto", "photo"),
+    "image/png": ("sendPhoto", "photo"),
+    "image/webp": ("sendPhoto", "photo"),
+    "audio/ogg": ("sendVoice", "voice"),
+    "audio/mpeg": ("sendAudio", "audio"),
+    "audio/mp4": ("sendAudio", "audio"),
+}
 _MAX_PHOTO_BYTES = 10_000_000
 _MAX_UPLOAD_BYTES = 50_000_000
 _MAX_LABEL_LENGTH = 60
 _MAX_CALLBACK_BYTES = 64
-"""In bytes: what Telegram keeps for a button and gives back when it is pressed."""
 _REFUSAL_REASONS = (
     ("bot was blocked by the user", "the person has blocked the bot"),
     ("user is deactivated", "the person's account no longer exists"),
@@ -50,9 +56,17 @@ def render_parts(markdown: str) -> Sequence[RenderedPart]:
 
 
 async def send(api: TelegramApi, part: OutgoingPart) -> str:
-    """Send one part and return the id of the message. Raise the errors that an adapter may."""
+    """Send one part and return the id of the message. Raise the errors that an adapter may.
+
+    A group that became a supergroup accepts nothing under its old id, so the part is sent to the new one."""
     try:
-        return await _send_following_migration(api, part)
+        try:
+            return await _send_part(api, part)
+        except TelegramApiError as exc:
+            if not exc.moved_to:
+                raise
+            moved = msgspec.structs.replace(part.target, chat=exc.moved_to, reply_to="")
+        return await _send_part(api, msgspec.structs.replace(part, target=moved))
     except TelegramApiError as exc:
         raise translate_error(exc) from None
 
@@ -67,7 +81,7 @@ async def send_typing(api: TelegramApi, target: Target) -> None:
 
 
 def translate_error(error: TelegramApiError) -> SendError:
-    """What a refusal means. A 5xx says nothing about whether the message was taken."""
+    """Return the send error of a refusal. After a 5xx, the message may have been accepted."""
     text = error.description.lower()
     if error.code == 429:
         wait = timedelta(seconds=error.retry_after or _DEFAULT_PAUSE_SECONDS)
@@ -80,17 +94,6 @@ def translate_error(error: TelegramApiError) -> SendError:
         return MessageGone("the message to edit is no longer there")
     why = next((sentence for words, sentence in _REFUSAL_REASONS if words in text), error.description)
     return Refused(f"Telegram refuses: {why}")
-
-
-async def _send_following_migration(api: TelegramApi, part: OutgoingPart) -> str:
-    """Send to the chat, or to the one that it has become; a group that moved takes nothing under its old id."""
-    try:
-        return await _send_part(api, part)
-    except TelegramApiError as exc:
-        if not exc.moved_to:
-            raise
-        moved = msgspec.structs.replace(part.target, chat=exc.moved_to, reply_to="")
-    return await _send_part(api, msgspec.structs.replace(part, target=moved))
 
 
 async def _send_part(api: TelegramApi, part: OutgoingPart) -> str:
@@ -106,10 +109,10 @@ async def _send_part(api: TelegramApi, part: OutgoingPart) -> str:
         raise Uncertain(str(exc)) from None
 
 
-async def _send_text(api: TelegramApi, part: OutgoingPart, shown: TelegramText) -> str:
-    """Send a text, and where Telegram does not take its buttons without them: it says itself how to answer."""
+async def _send_text(api: TelegramApi, part: OutgoingPart, markup: TelegramText) -> str:
+    """Send a text. If Telegram refuses its buttons, send it without them: the text itself says how to answer."""
     try:
-        return await _send_formatted(api, part, shown)
+        return await _send_formatted(api, part, markup)
     except TelegramApiError as exc:
         if (
             not part.buttons
@@ -117,27 +120,35 @@ async def _send_text(api: TelegramApi, part: OutgoingPart, shown: TelegramText) 
             or not _description_contains(exc, "button", "keyboard", "markup")
         ):
             raise
-        return await _send_formatted(api, msgspec.structs.replace(part, buttons=()), shown)
+        return await _send_formatted(api, msgspec.structs.replace(part, buttons=()), markup)
 
 
-async def _send_formatted(api: TelegramApi, part: OutgoingPart, shown: TelegramText) -> str:
+async def _send_formatted(api: TelegramApi, part: OutgoingPart, markup: TelegramText) -> str:
+    """Send a text with its entities. If Telegram refuses them, send the plain text."""
     mark = REPEAT_MARK if part.again else ""
+    entities = [
+        msgspec.to_builtins(msgspec.structs.replace(entity, offset=entity.offset + len(mark)))
+        for entity in markup.entities
+    ]
     try:
-        return await _send_or_edit(api, part, mark + shown.text, _shift_entities(shown.entities, len(mark)))
+        return await _send_or_edit(api, part, mark + markup.text, entities)
     except TelegramApiError as exc:
-        if not shown.entities or not _is_formatting_error(exc):
+        if not entities or exc.code != 400 or not _description_contains(exc, "entit", "parse"):
             raise
-        return await _send_or_edit(api, part, mark + shown.plain, [])
+        return await _send_or_edit(api, part, mark + markup.plain, [])
 
 
 async def _send_or_edit(
     api: TelegramApi, part: OutgoingPart, text: str, entities: list[dict[str, Any]]
 ) -> str:
-    # Without entities of ours Telegram would find its own, which changes no text.
+    rows = [[{"text": b.label[:_MAX_LABEL_LENGTH], "callback_data": b.says}] for b in part.buttons]
+    # Telegram refuses the whole message if it cannot store the data of one button.
+    usable = rows and all(len(b.says.encode()) <= _MAX_CALLBACK_BYTES for b in part.buttons)
+    # For an empty list, Telegram detects links and the like itself; the text stays the same.
     body: dict[str, Any] = {
         "text": text,
         "entities": entities,
-        "reply_markup": _build_keyboard(part.buttons),
+        "reply_markup": {"inline_keyboard": rows} if usable else None,
     }
     if not part.edits:
         found = await api.call(
@@ -157,30 +168,22 @@ async def _send_or_edit(
 async def _send_file(api: TelegramApi, part: OutgoingPart, attachment: Attachment) -> str:
     if len(attachment.body) > _MAX_UPLOAD_BYTES:
         raise Refused(f"{attachment.name} is larger than the 50 MB that Telegram takes from a bot")
-    method, field = _choose_method(attachment)
-    place = {
+    mime = attachment.mime.partition(";")[0].strip().lower()
+    method, field = _UPLOAD_METHODS.get(mime, _UPLOAD_DOCUMENT)
+    if field == "photo" and len(attachment.body) > _MAX_PHOTO_BYTES:
+        method, field = _UPLOAD_DOCUMENT
+    params = {
         **_build_chat_params(part.target),
         **_build_reply_params(part),
         "caption": REPEAT_MARK.strip() if part.again else None,
     }
     try:
-        found = await api.upload(method, field, attachment, **place)
+        found = await api.upload(method, field, attachment, **params)
     except TelegramApiError as exc:
         if field == "document" or exc.code != 400 or exc.moved_to:
             raise
-        found = await api.upload("sendDocument", "document", attachment, **place)
+        found = await api.upload(*_UPLOAD_DOCUMENT, attachment, **params)
     return _read_message_id(found)
-
-
-def _choose_method(attachment: Attachment) -> tuple[str, str]:
-    mime = attachment.mime.partition(";")[0].strip().lower()
-    if mime in _PHOTO_TYPES and len(attachment.body) <= _MAX_PHOTO_BYTES:
-        return "sendPhoto", "photo"
-    if mime == "audio/ogg":
-        return "sendVoice", "voice"
-    if mime in ("audio/mpeg", "audio/mp4"):
-        return "sendAudio", "audio"
-    return "sendDocument", "document"
 
 
 def _build_chat_params(target: Target) -> dict[str, Any]:
@@ -193,7 +196,7 @@ def _build_chat_params(target: Target) -> dict[str, Any]:
 
 
 def _build_reply_params(part: OutgoingPart) -> dict[str, Any]:
-    """In a group the first part shows what it answers; a direct chat needs no such help."""
+    """Return the parameters of a reply for the first part in a group; none in a direct chat."""
     target = part.target
     if part.number or not target.reply_to or not target.chat.startswith("-"):
         return {}
@@ -219,23 +222,5 @@ def _read_message_id(found: Any) -> str:
         raise TelegramNoResponse("Telegram took the message and gave no id") from None
 
 
-def _build_keyboard(buttons: Sequence[Button]) -> dict[str, Any] | None:
-    """A row for each button; none at all if one of them says more than Telegram keeps."""
-    if not buttons or any(len(b.says.encode()) > _MAX_CALLBACK_BYTES for b in buttons):
-        return None
-    rows = [[{"text": b.label[:_MAX_LABEL_LENGTH], "callback_data": b.says}] for b in buttons]
-    return {"inline_keyboard": rows}
-
-
-def _is_formatting_error(error: TelegramApiError) -> bool:
-    return error.code == 400 and _description_contains(error, "entit", "parse")
-
-
 def _description_contains(error: TelegramApiError, *words: str) -> bool:
     return any(word in error.description.lower() for word in words)
-
-
-def _shift_entities(entities: Sequence[TelegramEntity], by: int) -> list[dict[str, Any]]:
-    return [
-        msgspec.to_builtins(msgspec.structs.replace(entity, offset=entity.offset + by)) for entity in entities
-    ]

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +14,6 @@ from keryx.core.turns import BusyMode
 from keryx.surfaces.gateway.telegram.types import (
     CallbackQuery,
     MessageEntity,
-    TelegramFile,
     TelegramMember,
     TelegramMessage,
     TelegramUpdate,
@@ -28,8 +28,8 @@ IDS = PlatformIds(
     person=IdFormat(_ID_PATTERN, "a number, such as 123456789, not a @name"),
 )
 ROLES = ("creator", "administrator")
+# The data of each of our buttons begins with this.
 CALLBACK_PREFIX = "/answer "
-"""What every button of ours says first."""
 _CHAT_TYPES = {"private": ChatType.DM, "group": ChatType.GROUP, "supergroup": ChatType.GROUP}
 _COMMAND_PATTERN = re.compile(r"/(\w+)(?:@(\w+))?(?=\s|\Z)")
 _TELEGRAM_USER_ID = 777_000
@@ -51,8 +51,16 @@ class BotIdentity(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.username) and username.lower() == self.username.lower()
 
 
+class _BotCommand(NamedTuple):
+    name: str
+    # The username after `@`, or "".
+    bot: str
+    # The text after the command.
+    rest: str
+
+
 class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that came with a message and is still on Telegram's side."""
+    """A file of a message that is not fetched yet."""
 
     file_id: str
     name: str
@@ -61,35 +69,56 @@ class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """`inbound` holds the words; the files come after them."""
-
     inbound: InboundMessage
+    # To be added to the parts of `inbound`.
     files: tuple[RemoteFile, ...] = ()
 
 
 class ChatMigration(msgspec.Struct, frozen=True, kw_only=True):
-    """A group became a supergroup, so its chat has another id from now on."""
+    """A group became a supergroup, which has another id."""
 
     old: str
     new: str
 
 
 def parse_update(update: TelegramUpdate, me: BotIdentity) -> ParsedMessage | ChatMigration | None:
-    """What an update says, or `None` for one that says nothing to this bot. The cursor is the caller's matter."""
+    """Return what an update says, without a cursor, or `None` for one that says nothing to this bot."""
     message = update.any_message
     if message is None or (message.sender and message.sender.id == me.id):
         return None
     if message.migrate_to_chat_id is not None:
         return ChatMigration(old=str(message.chat.id), new=str(message.migrate_to_chat_id))
-    command = _parse_command(message)
-    if command is not None and command[1] and not me.has_username(command[1]):
+    command = _parse_command(message.text_or_caption.lstrip()) if message.forward_origin is None else None
+    if command is not None and command.bot and not me.has_username(command.bot):
         return None
     text, files = _build_text(message, me), _find_files(message)
     if not text and not files:
         return None
-    return ParsedMessage(
-        inbound=_build_inbound(message, me, text, addressed=_is_addressed(message, me)), files=files
+    source, edited = _build_source(message, me), message.edit_date is not None
+    if message.quote is not None:
+        quote = message.quote.text
+    else:
+        replied = _find_replied(message)
+        quote = "" if replied is None else replied.text_or_caption or _describe_content(replied)
+    inbound = InboundMessage(
+        event=f"{message.chat.id}.{message.message_id}" + (f".{message.edit_date}" if edited else ""),
+        source=source,
+        parts=_build_parts(text),
+        surface=SURFACE,
+        at=datetime.fromtimestamp(message.edit_date or message.date, UTC),
+        reply=Target(
+            PLATFORM,
+            me.account,
+            chat=source.chat or "",
+            thread=source.thread or "",
+            reply_to=str(message.message_id),
+        ),
+        busy=BusyMode.COLLECT if message.media_group_id else None,
+        addressed=_is_addressed(message, me, command),
+        quote=quote,
+        edits=str(message.message_id) if edited else None,
     )
+    return ParsedMessage(inbound=inbound, files=files)
 
 
 def parse_callback(press: CallbackQuery, me: BotIdentity) -> InboundMessage | None:
@@ -116,38 +145,20 @@ def parse_roles(member: object) -> tuple[str, ...]:
     return ROLES[ROLES.index(status) :] if status in ROLES else ()
 
 
-def _build_inbound(
-    message: TelegramMessage, me: BotIdentity, text: str, *, addressed: bool
-) -> InboundMessage:
-    source = _build_source(message, me)
-    edited = message.edit_date is not None
-    return InboundMessage(
-        event=f"{message.chat.id}.{message.message_id}" + (f".{message.edit_date}" if edited else ""),
-        source=source,
-        parts=_build_parts(text),
-        surface=SURFACE,
-        at=datetime.fromtimestamp(message.edit_date or message.date, UTC),
-        reply=Target(
-            PLATFORM,
-            me.account,
-            chat=source.chat or "",
-            thread=source.thread or "",
-            reply_to=str(message.message_id),
-        ),
-        busy=BusyMode.COLLECT if message.media_group_id else None,
-        addressed=addressed,
-        quote=_find_quote(message),
-        edits=str(message.message_id) if edited else None,
-    )
-
-
 def _build_parts(text: str) -> Parts:
     return (Text(text),) if text else ()
 
 
 def _build_source(message: TelegramMessage, me: BotIdentity) -> Source:
-    chat, (user, name, bot) = message.chat, _find_author(message)
+    chat, sender, root = message.chat, message.sender, message.reply_to_message
+    if sender is None or (message.sender_chat and sender.id in (_TELEGRAM_USER_ID, _ANONYMOUS_USER_ID)):
+        # An anonymous administrator and a channel write as their chat.
+        author = message.sender_chat or chat
+        user, name, bot = author.id, message.author_signature or author.name, False
+    else:
+        user, name, bot = sender.id, sender.name, sender.is_bot
     thread = str(message.message_thread_id) if message.is_topic_message else None
+    topic = root.forum_topic_created if root and message.is_topic_message else None
     kind = _CHAT_TYPES.get(chat.type, ChatType.CHANNEL)
     return Source(
         platform=PLATFORM,
@@ -155,54 +166,30 @@ def _build_source(message: TelegramMessage, me: BotIdentity) -> Source:
         chat=str(chat.id),
         chat_name=chat.name or None,
         chat_type=ChatType.THREAD if thread and kind is ChatType.GROUP else kind,
-        user=user,
+        user=str(user),
         user_name=name or None,
         thread=thread,
-        topic=_find_topic(message),
+        topic=topic.name if topic else None,
         bot=bot,
         message=str(message.message_id),
     )
 
 
-def _find_author(message: TelegramMessage) -> tuple[str, str, bool]:
-    """Id, name and whether it is a bot. An anonymous administrator and a channel speak as their chat."""
-    sender = message.sender
-    if sender is None or (message.sender_chat and sender.id in (_TELEGRAM_USER_ID, _ANONYMOUS_USER_ID)):
-        chat = message.sender_chat or message.chat
-        return str(chat.id), message.author_signature or chat.name, False
-    return str(sender.id), sender.name, sender.is_bot
-
-
-def _find_topic(message: TelegramMessage) -> str | None:
-    root = message.reply_to_message
-    created = root.forum_topic_created if root and message.is_topic_message else None
-    return created.name if created else None
-
-
 def _find_replied(message: TelegramMessage) -> TelegramMessage | None:
-    """The message it replies to. In a topic everything replies to the topic's first message, which means nothing."""
+    """Return the message that this one replies to. In a topic, every message replies to the first one of the topic;
+    that is not a reply."""
     earlier = message.reply_to_message
     if earlier is None or earlier.forum_topic_created is not None:
         return None
     return earlier
 
 
-def _find_quote(message: TelegramMessage) -> str:
-    if message.quote is not None:
-        return message.quote.text
-    earlier = _find_replied(message)
-    return "" if earlier is None else earlier.text_or_caption or _describe_content(earlier) or ""
-
-
-def _is_addressed(message: TelegramMessage, me: BotIdentity) -> bool:
-    if message.chat.type == "private":
-        return True
-    earlier, command = _find_replied(message), _parse_command(message)
-    replied = earlier is not None and earlier.sender is not None and earlier.sender.id == me.id
-    known = command is not None and (bool(command[1]) or command[0] in me.commands)
+def _is_addressed(message: TelegramMessage, me: BotIdentity, command: _BotCommand | None) -> bool:
+    replied = _find_replied(message)
     return (
-        replied
-        or known
+        message.chat.type == "private"
+        or (replied is not None and replied.sender is not None and replied.sender.id == me.id)
+        or (command is not None and (bool(command.bot) or command.name in me.commands))
         or any(_is_mention(message.text_or_caption, mark, me) for mark in message.text_entities)
     )
 
@@ -218,51 +205,38 @@ def _slice_entity(text: str, mark: MessageEntity) -> str:
     return units[mark.offset * 2 : (mark.offset + mark.length) * 2].decode("utf-16-le", "replace")
 
 
-def _parse_command(message: TelegramMessage) -> tuple[str, str] | None:
-    """Name and bot of the command that a message begins with, as Telegram writes it: `undo_reset` is `undo-reset`."""
-    if message.forward_origin is not None:
-        return None
-    found = _COMMAND_PATTERN.match(message.text_or_caption.lstrip())
-    return (found[1].lower().replace("_", "-"), found[2] or "") if found else None
-
-
 def _build_text(message: TelegramMessage, me: BotIdentity) -> str:
-    words = message.text_or_caption
+    """Return the text without a mention of the bot at its beginning, and with a command by the name in Keryx."""
+    text = message.text_or_caption
     if message.forward_origin is not None:
-        shown = words or _describe_content(message) or ""
-        return f"Forwarded from {message.forward_origin.name}:\n{shown}"
-    words = _strip_mention(words, message, me)
-    command = _COMMAND_PATTERN.match(words)
-    if command is not None:
-        return _normalize_command(command, words)
-    return words or _describe_content(message) or ""
-
-
-def _strip_mention(words: str, message: TelegramMessage, me: BotIdentity) -> str:
-    """The words without a mention of the bot at their beginning, which only calls it."""
+        return f"Forwarded from {message.forward_origin.name}:\n{text or _describe_content(message)}"
     first = next((m for m in message.text_entities if m.offset == 0 and m.type == "mention"), None)
-    if first is None or not _is_mention(words, first, me):
-        return words.lstrip() if _COMMAND_PATTERN.match(words.lstrip()) else words
-    return words[len(_slice_entity(words, first)) :].lstrip(" ,:;\n") or words
+    if first is not None and _is_mention(text, first, me):
+        text = text[len(_slice_entity(text, first)) :].lstrip(" ,:;\n") or text
+        command = _parse_command(text)
+    else:
+        command = _parse_command(text.lstrip())
+    if command is None:
+        return text or _describe_content(message)
+    # Telegram sends `/start` when a person opens the bot.
+    return "/help" if command.name == "start" else f"/{command.name}{command.rest}"
 
 
-def _normalize_command(command: re.Match[str], words: str) -> str:
-    """A command by the name that Keryx knows. `/start` is what Telegram sends when a person opens the bot."""
-    name = command[1].lower().replace("_", "-")
-    if name == "start":
-        return "/help"
-    return f"/{name}{words[command.end() :]}"
+def _parse_command(text: str) -> _BotCommand | None:
+    """Return the command that a text begins with. Telegram has no `-` in names: `undo_reset` is `undo-reset`."""
+    found = _COMMAND_PATTERN.match(text)
+    if found is None:
+        return None
+    return _BotCommand(found[1].lower().replace("_", "-"), found[2] or "", text[found.end() :])
 
 
-def _describe_content(message: TelegramMessage) -> str | None:
-    """What has no words, in words."""
+def _describe_content(message: TelegramMessage) -> str:
+    """Describe content other than text and files."""
     if message.sticker is not None:
         return f"[sticker {message.sticker.emoji}]".replace(" ]", "]")
     if message.venue is not None:
-        place = message.venue.location
-        return (
-            f"[place: {message.venue.title}, {message.venue.address} ({place.latitude}, {place.longitude})]"
-        )
+        at = message.venue.location
+        return f"[place: {message.venue.title}, {message.venue.address} ({at.latitude}, {at.longitude})]"
     if message.location is not None:
         return f"[location: {message.location.latitude}, {message.location.longitude}]"
     if message.contact is not None:
@@ -272,7 +246,7 @@ def _describe_content(message: TelegramMessage) -> str | None:
         return f"[{message.dice.emoji} {message.dice.value}]"
     if message.poll is not None:
         return f"[poll: {message.poll.question} {' / '.join(o.text for o in message.poll.options)}]"
-    return None
+    return ""
 
 
 def _find_files(message: TelegramMessage) -> tuple[RemoteFile, ...]:
@@ -286,14 +260,13 @@ def _find_files(message: TelegramMessage) -> tuple[RemoteFile, ...]:
         (message.animation, "animation.mp4", "video/mp4"),
         (message.document, "file", "application/octet-stream"),
     )
-    found = next(((stored, name, mime) for stored, name, mime in kinds if stored is not None), None)
-    return (_build_file(*found),) if found else ()
-
-
-def _build_file(stored: TelegramFile, name: str, mime: str) -> RemoteFile:
-    return RemoteFile(
-        file_id=stored.file_id,
-        name=stored.file_name or name,
-        mime=stored.mime_type or mime,
-        size=stored.file_size,
-    )
+    return tuple(
+        RemoteFile(
+            file_id=file.file_id,
+            name=file.file_name or name,
+            mime=file.mime_type or mime,
+            size=file.file_size,
+        )
+        for file, name, mime in kinds
+        if file is not None
+    )[:1]

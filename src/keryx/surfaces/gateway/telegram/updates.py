@@ -41,23 +41,23 @@ class _UpdateNumber(msgspec.Struct, frozen=True):
 
 
 class _PendingUpdate(msgspec.Struct, frozen=True):
-    """What an update says, if anything: words and files that are still to be fetched, a press that is to be
-    acknowledged, or that a chat has moved."""
+    """An update that is not stored yet. Empty if it says nothing to this bot."""
 
     inbound: InboundMessage | None = None
+    # The press of a button, to be acknowledged.
     callback_id: str = ""
+    # Still to be fetched.
     files: tuple[RemoteFile, ...] = ()
     migration: ChatMigration | None = None
 
 
 class UpdateReceiver:
-    """Hands updates to the door. `skipped` counts those that could not be read or were refused as wrong."""
-
-    def __init__(self, api: TelegramApi, door: AdapterContext, me: BotIdentity) -> None:
+    def __init__(self, api: TelegramApi, context: AdapterContext, bot: BotIdentity) -> None:
         self._api = api
-        self._context = door
-        self._bot = me
+        self._context = context
+        self._bot = bot
         self._fetches = asyncio.Semaphore(_MAX_FETCHES)
+        # The number of updates that could not be read or were refused as invalid.
         self.skipped = 0
 
     async def receive_batch(self, batch: object) -> int | None:
@@ -72,21 +72,22 @@ class UpdateReceiver:
         return max(updates) + 1 if updates else None
 
     async def receive_one(self, update: object) -> None:
-        """Take in an update that was posted to us; its sender repeats it until we say that it is stored."""
+        """Receive an update that was posted to us. Return only after it is stored."""
         [event] = await self._fetch_files([self._parse(update)])
         await self._receive(event)
 
     def _sort_batch(self, batch: object) -> dict[int, object]:
-        found: dict[int, object] = {}
-        for update in _as_list(batch):
+        updates: list[object] = batch if isinstance(batch, list) else []  # pyright: ignore[reportUnknownVariableType]
+        by_number: dict[int, object] = {}
+        for update in updates:
             try:
-                found[msgspec.convert(update, _UpdateNumber).update_id] = update
+                by_number[msgspec.convert(update, _UpdateNumber).update_id] = update
             except msgspec.ValidationError:
                 self._skip("it has no number")
-        return dict(sorted(found.items()))
+        return dict(sorted(by_number.items()))
 
     async def _fetch_files(self, events: Sequence[_PendingUpdate]) -> Sequence[_PendingUpdate]:
-        """The events with their files, which are fetched side by side."""
+        """Return the events with their files, which are fetched concurrently."""
         if not any(event.files for event in events):
             return events
         return await asyncio.gather(*(self._add_files(event) for event in events))
@@ -108,17 +109,17 @@ class UpdateReceiver:
                 return _PendingUpdate()
 
     async def _add_files(self, event: _PendingUpdate) -> _PendingUpdate:
-        """The event with its files. Those of a stranger are named and never fetched."""
+        """Return the event with its files. Those of a user without access are named and not fetched."""
         if event.inbound is None or not event.files:
             return event
         if not await self._context.is_allowed(event.inbound.source):
-            kept: list[Part] = [Text(f"[{file.name}]") for file in event.files]
+            parts: list[Part] = [Text(f"[{file.name}]") for file in event.files]
         else:
-            kept = [await self._fetch_part(file) for file in event.files]
-        return _PendingUpdate(msgspec.structs.replace(event.inbound, parts=(*event.inbound.parts, *kept)))
+            parts = [await self._fetch_part(file) for file in event.files]
+        return _PendingUpdate(msgspec.structs.replace(event.inbound, parts=(*event.inbound.parts, *parts)))
 
     async def _fetch_part(self, file: RemoteFile) -> Part:
-        """The file as a part of the message, or a sentence that says why it is not there."""
+        """Return the file as a part of the message, or a sentence that says why it is missing."""
         try:
             if file.size > MAX_FILE_BYTES:
                 raise Invalid("it is larger than the 20 MB that Telegram gives to a bot")
@@ -146,13 +147,13 @@ class UpdateReceiver:
 
     async def _acknowledge(self, press: str, receipt: Receipt | None) -> None:
         """Answer the press of a button with the reply of its receipt. Telegram refuses answers that come too late."""
-        told = (receipt.reply or "")[:_MAX_TOAST_LENGTH] if receipt else ""
+        text = (receipt.reply or "")[:_MAX_TOAST_LENGTH] if receipt else ""
         try:
             await self._api.call(
                 "answerCallbackQuery",
                 seconds=_TOAST_TIMEOUT_SECONDS,
                 callback_query_id=press,
-                text=told or None,
+                text=text or None,
             )
         except (TelegramApiError, TelegramUnreachable, TelegramNoResponse) as exc:
             log.info("a press could not be acknowledged: %s", exc)
@@ -160,7 +161,3 @@ class UpdateReceiver:
     def _skip(self, why: str) -> None:
         self.skipped += 1
         log.warning("an update of Telegram is left out, %d so far: %s", self.skipped, why)
-
-
-def _as_list(batch: object) -> list[object]:
-    return batch if isinstance(batch, list) else []  # pyright: ignore[reportUnknownVariableType]

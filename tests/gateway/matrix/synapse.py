@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.matrix.person import Person
+from tests.gateway.matrix.person import Person
 
 SERVER = "hub.test"
 PASSWORD = "a-long-password"

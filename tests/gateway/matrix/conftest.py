@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests import left_out
-from tests.matrix.synapse import Synapse, installed
+from tests.gateway.matrix.synapse import Synapse, installed
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driver import Cli, Node
-from tests.matrix.person import Person
-from tests.matrix.synapse import Synapse
+from tests.gateway.matrix.person import Person
+from tests.gateway.matrix.synapse import Synapse
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from tests.builders import until
-from tests.matrix.person import Person
-from tests.matrix.synapse import Synapse
+from tests.gateway.matrix.person import Person
+from tests.gateway.matrix.synapse import Synapse
 
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import Forbidden, MessageGone, NotSent, Refused
