@@ -54,7 +54,7 @@ async def test_a_session_keeps_what_it_was_made_with(store: Store) -> None:
         owner=ANN,
         surface="gateway",
         origin=origin,
-        parent=parent,
+        parent=parent.id,
         parent_seq=7,
         cwd="/home/ann",
         settings=SessionSettings(model="m", tools=("a", "b")),

@@ -26,9 +26,15 @@ left join lateral (select * from pieces where c.kind = 'draft' and turn = c.turn
 
 def list_after(tx: Transaction, cursor: Cursor, *, limit: int = 500) -> list[Change]:
     """The entries after a cursor, in commit order. Raises `CursorExpired` if some were trimmed."""
-    if tx.engine is Engine.SQLITE:
-        return _list_after_sqlite(tx, cursor, limit)
-    return _list_after_postgres(tx, cursor, limit)
+    if tx.engine is Engine.POSTGRES:
+        return _list_after_postgres(tx, cursor, limit)
+    position = _parse_number(cursor, cursor)
+    _check_not_trimmed(tx, position, cursor)
+    rows = tx.rows(
+        f"select c.position, {_COLUMNS} from changes c {_JOINS} where c.position > :position order by c.position limit :limit",
+        {"position": position, "limit": limit},
+    )
+    return [_change_from_row(Cursor(str(row[0])), row[1:]) for row in rows]
 
 
 def check_cursor(tx: Transaction, cursor: Cursor) -> None:
@@ -49,16 +55,6 @@ def has_held_back(tx: Transaction) -> bool:
         "select 1 where (select max(xid) from changes) >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
     )
     return row is not None
-
-
-def _list_after_sqlite(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]:
-    position = _parse_number(cursor, cursor)
-    _check_not_trimmed(tx, position, cursor)
-    rows = tx.rows(
-        f"select c.position, {_COLUMNS} from changes c {_JOINS} where c.position > :position order by c.position limit :limit",
-        {"position": position, "limit": limit},
-    )
-    return [_change_from_row(Cursor(str(row[0])), row[1:]) for row in rows]
 
 
 def _list_after_postgres(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]:

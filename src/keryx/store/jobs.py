@@ -184,20 +184,18 @@ def note_change(tx: Transaction, job: Job, note: str) -> None:
 
 def _unique_name(tx: Transaction, job: Job) -> str:
     base, number = sessions.split_title_number(sessions.clean_title(job.name))
-    while _name_taken(tx, job, name := sessions.number_title(base, number)):
+    while True:
+        name = sessions.number_title(base, number)
+        taken = tx.row(
+            """
+            select 1 from jobs
+            where profile = :profile and owner = :owner and name_key = :key and state <> 'done' and id <> :id
+            """,
+            {"profile": job.profile, "owner": job.owner, "key": name.casefold(), "id": job.id},
+        )
+        if taken is None:
+            return name
         number += 1
-    return name
-
-
-def _name_taken(tx: Transaction, job: Job, name: str) -> bool:
-    row = tx.row(
-        """
-        select 1 from jobs
-        where profile = :profile and owner = :owner and name_key = :key and state <> 'done' and id <> :id
-        """,
-        {"profile": job.profile, "owner": job.owner, "key": name.casefold(), "id": job.id},
-    )
-    return row is not None
 
 
 def claim_run(tx: Transaction, job: Job, *, due_at: datetime) -> bool:

@@ -1,7 +1,7 @@
 """Files by the hash of their bytes, in chunks, with their holders and the sessions that show them. A file without holder and session is removed."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -9,7 +9,7 @@ import msgspec
 from keryx.core import codec
 from keryx.core.clock import to_micros
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
-from keryx.core.media import Media, filter_media
+from keryx.core.media import filter_media
 from keryx.core.messages import Part
 from keryx.core.sessions import Viewer
 from keryx.store.db.database import Transaction
@@ -150,39 +150,35 @@ def link(tx: Transaction, session: SessionId, parts: Sequence[Part], *, profile:
     Only those uploaded by its owner, the operator or a platform, or linked to another session of the owner: guessing
     the hash of a file must not give access to it."""
     for part in filter_media(parts):
-        _link_part(tx, session, part, profile, owner)
-
-
-def _link_part(tx: Transaction, session: SessionId, part: Media, profile: str, owner: str) -> None:
-    tx.run(
-        """
-        insert into media_links (session, media, mime, name)
-        select s.id, m.id, :mime, :name
-        from sessions s, media m
-        where s.id = :session and m.id = :id and m.whole = 1 and (
-          exists (
-            select 1 from media_holders h
-            where h.media = m.id
-              and ((h.profile = :profile and h.owner in (:owner, :operator)) or h.owner like :doors)
-          )
-          or exists (
-            select 1 from media_links l join sessions o on o.id = l.session
-            where l.media = m.id and o.profile = :profile and o.owner = :owner
-          )
+        tx.run(
+            """
+            insert into media_links (session, media, mime, name)
+            select s.id, m.id, :mime, :name
+            from sessions s, media m
+            where s.id = :session and m.id = :id and m.whole = 1 and (
+              exists (
+                select 1 from media_holders h
+                where h.media = m.id
+                  and ((h.profile = :profile and h.owner in (:owner, :operator)) or h.owner like :doors)
+              )
+              or exists (
+                select 1 from media_links l join sessions o on o.id = l.session
+                where l.media = m.id and o.profile = :profile and o.owner = :owner
+              )
+            )
+            on conflict (session, media) do nothing
+            """,
+            {
+                "session": session,
+                "id": part.media,
+                "mime": part.mime,
+                "name": codec.dumps(part.name),
+                "profile": profile,
+                "owner": owner,
+                "operator": OPERATOR,
+                "doors": f"{PLATFORM_OWNER_PREFIX}%",
+            },
         )
-        on conflict (session, media) do nothing
-        """,
-        {
-            "session": session,
-            "id": part.media,
-            "mime": part.mime,
-            "name": codec.dumps(part.name),
-            "profile": profile,
-            "owner": owner,
-            "operator": OPERATOR,
-            "doors": f"{PLATFORM_OWNER_PREFIX}%",
-        },
-    )
 
 
 def copy_links(tx: Transaction, *, source: SessionId, target: SessionId, parts: Sequence[Part]) -> None:
@@ -289,16 +285,11 @@ def find_damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
         last, size, whole = row
         if not whole:
             continue
-        digest, length = _hash_chunks(read_chunks(tx, last))
+        digest, length = hashlib.sha256(), 0
+        for chunk in read_chunks(tx, last):
+            digest.update(chunk)
+            length += len(chunk)
         if length != size:
             yield last, f"has {length} bytes instead of {size}"
-        elif digest != last:
+        elif digest.hexdigest() != last:
             yield last, "holds other bytes than its id stands for"
-
-
-def _hash_chunks(pieces: Iterable[bytes]) -> tuple[str, int]:
-    digest, length = hashlib.sha256(), 0
-    for piece in pieces:
-        digest.update(piece)
-        length += len(piece)
-    return digest.hexdigest(), length

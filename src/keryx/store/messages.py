@@ -118,11 +118,25 @@ def insert(tx: Transaction, message: Message, *, said_by: PrincipalId | None = N
           (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :undone,
            :exact, :said_by, :plain)
         """,
-        {**encode(message), "said_by": said_by},
+        {**_encode(message), "said_by": said_by},
     )
 
 
-def encode(message: Message) -> dict[str, Any]:
+def overwrite(tx: Transaction, message: Message) -> None:
+    """Replace everything but the author's principal in the message with the same number."""
+    tx.run(
+        """
+        update messages
+        set role = :role, parts = :parts, at = :at, turn = :turn, epoch = :epoch, author = :author, surface = :surface,
+            platform_id = :platform_id, mark = :mark, observed = :observed, undone = :undone, exact = :exact,
+            plain = :plain
+        where session = :session and seq = :seq
+        """,
+        _encode(message),
+    )
+
+
+def _encode(message: Message) -> dict[str, Any]:
     """Return the values of a message's columns by name, except `said_by`."""
     row = {
         "session": message.session,

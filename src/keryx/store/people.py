@@ -282,25 +282,12 @@ def trim_link_codes(tx: Transaction, *, before: datetime) -> int:
 def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId, new: PrincipalId) -> None:
     """Transfer everything of one person to another. Titles that both use get a number, projects of the same name are
     merged."""
+    params = {"profile": profile, "old": old, "new": new}
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):
         sessions.change_owner(tx, sessions.get(tx, id_, deleted=True), new)
     for lane in lanes.list_for_owner(tx, profile=profile, owner=old):
         lanes.change_owner(tx, lane, new)
-    _transfer_projects(tx, profile, old, new)
-    for job in jobs.list_for_owner(tx, profile=profile, owner=old):
-        jobs.change_owner(tx, job, new)
-    params = {"profile": profile, "old": old, "new": new}
-    tx.run("update turns set asker = :new where profile = :profile and asker = :old", params)
-    tx.run("update messages set said_by = :new where said_by = :old", params)
-    tx.run("update deliveries set owner = :new where profile = :profile and owner = :old", params)
-    tx.run("update homes set set_by = :new where profile = :profile and set_by = :old", params)
-    tx.run("update grants set granted_by = :new where profile = :profile and granted_by = :old", params)
-    tx.run("update identities set principal = :new where profile = :profile and principal = :old", params)
-
-
-def _transfer_projects(tx: Transaction, profile: ProfileId, old: PrincipalId, new: PrincipalId) -> None:
-    params = {"profile": profile, "old": old, "new": new}
-    both = tx.rows(
+    same_name = tx.rows(
         """
         select o.id, n.id from projects o
         join projects n on n.profile = o.profile and n.name = o.name and n.owner = :new
@@ -308,12 +295,20 @@ def _transfer_projects(tx: Transaction, profile: ProfileId, old: PrincipalId, ne
         """,
         params,
     )
-    for theirs, ours in both:
+    for theirs, ours in same_name:
         tx.run(
             "update sessions set project = :ours where project = :theirs", {"ours": ours, "theirs": theirs}
         )
         tx.run("delete from projects where id = :theirs", {"theirs": theirs})
     tx.run("update projects set owner = :new where profile = :profile and owner = :old", params)
+    for job in jobs.list_for_owner(tx, profile=profile, owner=old):
+        jobs.change_owner(tx, job, new)
+    tx.run("update turns set asker = :new where profile = :profile and asker = :old", params)
+    tx.run("update messages set said_by = :new where said_by = :old", params)
+    tx.run("update deliveries set owner = :new where profile = :profile and owner = :old", params)
+    tx.run("update homes set set_by = :new where profile = :profile and set_by = :old", params)
+    tx.run("update grants set granted_by = :new where profile = :profile and granted_by = :old", params)
+    tx.run("update identities set principal = :new where profile = :profile and principal = :old", params)
 
 
 def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:

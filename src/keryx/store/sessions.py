@@ -62,7 +62,7 @@ def create(
     owner: PrincipalId,
     surface: str,
     origin: Source | None = None,
-    parent: Session | None = None,
+    parent: SessionId | None = None,
     parent_seq: int | None = None,
     cwd: str = "",
     settings: SessionSettings = SessionSettings(),
@@ -83,7 +83,7 @@ def create(
             "owner": owner,
             "surface": surface,
             "origin": origin and source.encode(origin),
-            "parent": parent and parent.id,
+            "parent": parent,
             "parent_seq": parent_seq,
             "cwd": cwd,
             "settings": codec.dumps(settings),
@@ -450,7 +450,11 @@ def list_page(
         params,
     )
     found = [SessionListItem(session=_from_row(row), activity=Activity(row[-1])) for row in rows[:limit]]
-    return found, _encode_page_cursor(found[-1].session) if len(rows) > limit else None
+    if len(rows) <= limit:
+        return found, None
+    last_session = found[-1].session
+    text = f"{int(last_session.pinned)}:{to_micros(last_session.active_at)}:{last_session.id}"
+    return found, base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def get_many_with_activity(tx: Transaction, sessions: Iterable[SessionId]) -> list[SessionListItem]:
@@ -513,11 +517,6 @@ def _decode_page_cursor(after: str | None) -> tuple[int, int, str]:
         return int(pinned), int(active_at), ids.parse_reference(last)
     except (ValueError, binascii.Error, Invalid) as exc:
         raise Invalid(f"{after[:80]!r} is not a page cursor: use one that Keryx gave you") from exc
-
-
-def _encode_page_cursor(session: Session) -> str:
-    text = f"{int(session.pinned)}:{to_micros(session.active_at)}:{session.id}"
-    return base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def save_binding(tx: Transaction, session: SessionId, binding: Binding) -> None:

@@ -460,44 +460,36 @@ def _claim_first(
     """Take the first candidate whose session is free; how many were looked at, and whether one was passed over."""
     passed_over = False
     for number, (candidate, session) in enumerate(candidates, start=1):
-        if not _try_lock_session(tx, session):
+        # Lock the session, unless another transaction has locked it.
+        if tx.skip_locked and not tx.row(
+            f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session}
+        ):
             passed_over = True
             continue
-        turn = _lease_turn(tx, candidate, worker, lease)
-        if turn:
+        # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
+        row = tx.row(
+            f"""
+            update turns as t
+            set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
+                started_at = :now, cancelling = 0, ready_at = null
+            where t.id = :id and t.state || '' = 'queued' and t.attempts < :most
+            returning {_ROWS.columns}
+            """,
+            {
+                "id": candidate,
+                "worker": worker,
+                "lease": ids.new_token(),
+                "until": to_micros(tx.now + lease),
+                "now": to_micros(tx.now),
+                "most": MOST_ATTEMPTS,
+            },
+        )
+        if row is not None:
+            turn = _ROWS.decode(row)
             sessions.count_turn(tx, turn.session)
             _note_change(tx, turn, TurnState.RUNNING.value)
             return _merge_collected(tx, turn), number, passed_over
     return None, len(candidates), passed_over
-
-
-def _try_lock_session(tx: Transaction, session: SessionId) -> bool:
-    """Lock a session unless another transaction has locked it."""
-    return not tx.skip_locked or bool(
-        tx.row(f"select 1 from sessions where id = :id{tx.skip_locked}", {"id": session})
-    )
-
-
-def _lease_turn(tx: Transaction, turn: TurnId, worker: WorkerId, lease: timedelta) -> Turn | None:
-    # The state is an expression, so that an index of all that waits is never taken for shorter than one id.
-    row = tx.row(
-        f"""
-        update turns as t
-        set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
-            started_at = :now, cancelling = 0, ready_at = null
-        where t.id = :id and t.state || '' = 'queued' and t.attempts < :most
-        returning {_ROWS.columns}
-        """,
-        {
-            "id": turn,
-            "worker": worker,
-            "lease": ids.new_token(),
-            "until": to_micros(tx.now + lease),
-            "now": to_micros(tx.now),
-            "most": MOST_ATTEMPTS,
-        },
-    )
-    return _ROWS.decode_optional(row)
 
 
 def _merge_collected(tx: Transaction, turn: Turn) -> Turn:
@@ -552,20 +544,19 @@ def draft_piece_from_row(n: int, body: str, thought: int, media: str | None) -> 
 
 
 def take_draft(tx: Transaction, turn: TurnId) -> Parts:
-    """Empty the draft and give what it held, to become a message in the same transaction."""
+    """Empty the draft and return its parts, which become a message in the same transaction."""
     rows = tx.rows(
         "delete from pieces where turn = :turn returning n, body, thought, opaque, media", {"turn": turn}
     )
-    return merge_parts(
-        _draft_part_from_row(codec.loads(body, str), *rest)
-        for _, body, *rest in sorted(rows, key=lambda row: row[0])
-    )
-
-
-def _draft_part_from_row(text: str, thought: int, opaque: str, media: str | None) -> Part:
-    if media:
-        return _decode_media(media)
-    return Reasoning(text, codec.loads(opaque, str)) if thought else Text(text)
+    parts: list[Part] = []
+    for _, body, thought, opaque, media in sorted(rows, key=lambda row: row[0]):
+        if media:
+            parts.append(_decode_media(media))
+        elif thought:
+            parts.append(Reasoning(codec.loads(body, str), codec.loads(opaque, str)))
+        else:
+            parts.append(Text(codec.loads(body, str)))
+    return merge_parts(parts)
 
 
 def _decode_media(text: str) -> Media:

@@ -1,5 +1,6 @@
 """Tokens and cost of each model call, and their totals by day, model, surface, person, session or task."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from keryx.core.clock import from_micros, to_micros
@@ -8,7 +9,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.core.usage import DailyUsage, SpentAmount, Tokens, Usage, UsageGrouping, UsageTotal
 from keryx.store import people
-from keryx.store.db.database import Row, Transaction
+from keryx.store.db.database import Transaction
 
 _DAY_MICROS = 86_400_000_000
 _GROUP_COLUMNS = {
@@ -113,7 +114,18 @@ def list_totals(
             "limit": limit,
         },
     )
-    return [_total_from_row(tx, by, row) for row in rows]
+    return [
+        UsageTotal(
+            key=str(key),
+            label=_get_label(tx, by, str(key)),
+            calls=int(calls),
+            tokens=_decode_tokens(tokens),
+            cost=int(cost),
+            unpriced=int(unpriced),
+            estimated=bool(estimated),
+        )
+        for key, calls, _, *tokens, cost, unpriced, estimated in rows
+    ]
 
 
 def list_daily(tx: Transaction, viewer: Viewer, *, since: datetime) -> list[DailyUsage]:
@@ -135,17 +147,11 @@ def list_daily(tx: Transaction, viewer: Viewer, *, since: datetime) -> list[Dail
             model=model,
             surface=surface,
             turns=int(turns),
-            tokens=Tokens(
-                input=int(fed),
-                output=int(output),
-                reasoning=int(reasoning),
-                cache_read=int(cache_read),
-                cache_write=int(cache_write),
-            ),
+            tokens=_decode_tokens(tokens),
             cost=None if cost is None else int(cost),
             estimated=bool(estimated),
         )
-        for day, model, surface, turns, fed, output, reasoning, cache_read, cache_write, cost, estimated in rows
+        for day, model, surface, turns, *tokens, cost, estimated in rows
     ]
 
 
@@ -172,23 +178,10 @@ def list_askers(tx: Transaction, *, profile: str, since: datetime) -> list[Princ
     return [PrincipalId(row[0]) for row in rows if row[0]]
 
 
-def _total_from_row(tx: Transaction, by: UsageGrouping, row: Row) -> UsageTotal:
-    key, calls, _, fed, output, reasoning, cache_read, cache_write, cost, unpriced, estimated = row
-    tokens = Tokens(
-        input=int(fed),
-        output=int(output),
-        reasoning=int(reasoning),
-        cache_read=int(cache_read),
-        cache_write=int(cache_write),
-    )
-    return UsageTotal(
-        key=str(key),
-        label=_get_label(tx, by, str(key)),
-        calls=int(calls),
-        tokens=tokens,
-        cost=int(cost),
-        unpriced=int(unpriced),
-        estimated=bool(estimated),
+def _decode_tokens(counts: Iterable[int]) -> Tokens:
+    fed, output, reasoning, cache_read, cache_write = map(int, counts)
+    return Tokens(
+        input=fed, output=output, reasoning=reasoning, cache_read=cache_read, cache_write=cache_write
     )
 
 

@@ -313,7 +313,7 @@ async def test_the_messages_of_a_fork_are_found(store: Store, index: SearchIndex
             profile=session.profile,
             owner=ANN,
             surface="web",
-            parent=session,
+            parent=session.id,
             parent_seq=1,
         )
         messages.copy(tx, source=session.id, target=child, through=1)

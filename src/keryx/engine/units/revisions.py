@@ -101,7 +101,7 @@ def fork(
         owner=session.owner,
         surface=surface,
         origin=session.origin,
-        parent=session,
+        parent=session.id,
         parent_seq=end,
         cwd=session.cwd if cwd is None else cwd,
         settings=session.settings,

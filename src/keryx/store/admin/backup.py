@@ -5,6 +5,7 @@
 import asyncio
 import hashlib
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from itertools import islice
@@ -40,20 +41,13 @@ def check_file(path: Path) -> list[StoreProblem]:
         return [_make_file_problem(str(translate_error(exc, path)))]
     except (apsw.Error, KeryxError) as exc:
         return [_make_file_problem(str(exc))]
-    try:
-        return [
-            *_check_integrity(connection),
-            *_check_references(connection),
-            *_check_application_id(connection, path),
-        ]
-    finally:
-        connection.close()
+    with closing(connection):
+        return list(_find_damage(connection, path))
 
 
 def copy_file(source: Path, target: Path, *, progress: Progress = ignore_progress) -> None:
     """Copy a store that others may be writing, as it is at one moment, into a new file."""
-    if target.exists():
-        raise Invalid(f"{target} is there already: give the name of a new file")
+    _check_absent(target)
     try:
         with closing(_open_read_only(source)) as reading, closing(apsw.Connection(str(target))) as writing:
             # The open read keeps one snapshot: without it every foreign commit would start the copy again.
@@ -119,6 +113,11 @@ def fsync(path: Path) -> None:
             os.close(handle)
 
 
+def _check_absent(path: Path) -> None:
+    if path.exists():
+        raise Invalid(f"{path} is there already: give the name of a new file")
+
+
 def _open_read_only(path: Path) -> apsw.Connection:
     if not path.is_file():
         raise StoreBroken(f"{path} is not there: check the name")
@@ -127,36 +126,24 @@ def _open_read_only(path: Path) -> apsw.Connection:
     return connection
 
 
-def _check_integrity(connection: apsw.Connection) -> list[StoreProblem]:
+def _find_damage(connection: apsw.Connection, path: Path) -> Iterator[StoreProblem]:
     try:
         rows = connection.execute(f"pragma integrity_check({MAX_PROBLEMS})").fetchall()
+        yield from (_make_file_problem(str(row[0])) for row in rows if row[0] != "ok")
     except apsw.Error as exc:
-        return [_make_file_problem(str(exc))]
-    return [_make_file_problem(str(row[0])) for row in rows if row[0] != "ok"]
-
-
-def _check_references(connection: apsw.Connection) -> list[StoreProblem]:
+        yield _make_file_problem(str(exc))
     try:
         rows = list(islice(connection.execute("pragma foreign_key_check"), MAX_PROBLEMS))
+        for table, row, parent, _ in rows:
+            text = f"row {row} names a row of {parent} that is not there"
+            yield StoreProblem(check="references", subject=str(table), text=text)
     except apsw.Error as exc:
-        return [StoreProblem(check="references", subject="store", text=str(exc))]
-    return [
-        StoreProblem(
-            check="references",
-            subject=str(table),
-            text=f"row {row} names a row of {parent} that is not there",
-        )
-        for table, row, parent, _ in rows
-    ]
-
-
-def _check_application_id(connection: apsw.Connection, path: Path) -> list[StoreProblem]:
+        yield StoreProblem(check="references", subject="store", text=str(exc))
     try:
-        if connection.pragma("application_id") == APPLICATION_ID:
-            return []
+        if connection.pragma("application_id") != APPLICATION_ID:
+            yield _make_file_problem(f"{path} belongs to another program")
     except apsw.Error as exc:
-        return [_make_file_problem(str(exc))]
-    return [_make_file_problem(f"{path} belongs to another program")]
+        yield _make_file_problem(str(exc))
 
 
 def _make_file_problem(text: str) -> StoreProblem:
@@ -164,7 +151,7 @@ def _make_file_problem(text: str) -> StoreProblem:
 
 
 class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup is, beside it in a small file, so that damage is found before it is needed."""
+    """Describes a backup, in a small file beside it, so that damage is found before the backup is needed."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -186,23 +173,32 @@ async def create(
     """Write a new file that holds the store as it is at one moment, checked, with its manifest beside it.
 
     `store` is the file of a SQLite store; without it the rows of the database are copied one by one."""
-    _check_target(target)
+    _check_absent(target)
+    if not target.parent.is_dir():
+        raise Invalid(f"{target.parent} is not a folder: make it first")
     partial = target.with_name(f"{target.name}.partial")
     remove_store_files(partial)
     try:
-        await _write_copy(database, store, partial, progress)
-        manifest = await asyncio.to_thread(_build_manifest, partial, database.engine, now, progress)
-        _publish(partial, target, manifest)
+        if store is not None:
+            await asyncio.to_thread(copy_file, store, partial, progress=progress)
+        else:
+            async with SqliteDatabase(partial) as copy:
+                await store_copy.copy_store(database, copy, progress=progress)
+            fold_wal(partial)
+        return await asyncio.to_thread(_publish, partial, target, database.engine, now, progress)
     finally:
         remove_store_files(partial)
-    return manifest
 
 
 def check(file: Path, *, progress: Progress = ignore_progress) -> BackupManifest | None:
     """Raise `StoreBroken` unless the file is a complete backup. Return its manifest, if it still has one."""
     if not file.is_file():
         raise Invalid(f"there is no file {file}: give the name of a backup")
-    manifest = _read_manifest(file)
+    manifest: BackupManifest | None = None
+    if (described := get_manifest_path(file)).exists():
+        manifest = codec.loads(described.read_bytes(), BackupManifest)
+        if manifest.format != FORMAT or manifest.version > VERSION:
+            raise Invalid(f"{described} was made by a newer Keryx: upgrade Keryx to restore it")
     if manifest and manifest.size != file.stat().st_size:
         raise StoreBroken(
             f"{file} has {file.stat().st_size} bytes, its manifest says {manifest.size}: use another backup"
@@ -248,40 +244,18 @@ def remove_store_files(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _check_target(target: Path) -> None:
-    if target.exists():
-        raise Invalid(f"{target} is there already: give the name of a new file")
-    if not target.parent.is_dir():
-        raise Invalid(f"{target.parent} is not a folder: make it first")
-
-
-async def _write_copy(database: Database, store: Path | None, partial: Path, progress: Progress) -> None:
-    if store is not None:
-        await asyncio.to_thread(copy_file, store, partial, progress=progress)
-        return
-    async with SqliteDatabase(partial) as copy:
-        await store_copy.copy_store(database, copy, progress=progress)
-    fold_wal(partial)
-
-
-def _build_manifest(partial: Path, engine: Engine, now: datetime, progress: Progress) -> BackupManifest:
+def _publish(
+    partial: Path, target: Path, engine: Engine, now: datetime, progress: Progress
+) -> BackupManifest:
+    """Check a new backup, write its manifest, and give both their final names."""
     _check_intact(partial)
-    return BackupManifest(
+    manifest = BackupManifest(
         made_at=now,
         engine=engine.value,
         schema=get_schema_version(partial),
         size=partial.stat().st_size,
         sha256=hash_file(partial, progress=progress),
     )
-
-
-def _check_intact(file: Path) -> None:
-    problems = check_file(file)
-    if problems:
-        raise StoreBroken(f"{file} is damaged ({problems[0].text}): use another backup")
-
-
-def _publish(partial: Path, target: Path, manifest: BackupManifest) -> None:
     partial.chmod(0o600)
     described = get_manifest_path(target)
     described.write_text(codec.dumps(manifest) + "\n", encoding="utf-8")
@@ -289,17 +263,13 @@ def _publish(partial: Path, target: Path, manifest: BackupManifest) -> None:
     fsync(described)
     partial.rename(target)
     fsync(target)
-
-
-def _read_manifest(file: Path) -> BackupManifest | None:
-    try:
-        text = get_manifest_path(file).read_bytes()
-    except FileNotFoundError:
-        return None
-    manifest = codec.loads(text, BackupManifest)
-    if manifest.format != FORMAT or manifest.version > VERSION:
-        raise Invalid(f"{get_manifest_path(file)} was made by a newer Keryx: upgrade Keryx to restore it")
     return manifest
+
+
+def _check_intact(file: Path) -> None:
+    problems = check_file(file)
+    if problems:
+        raise StoreBroken(f"{file} is damaged ({problems[0].text}): use another backup")
 
 
 def _move_aside(store: Path, now: datetime) -> Path:

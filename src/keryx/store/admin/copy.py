@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import msgspec
 
@@ -29,7 +28,7 @@ _CHECKSUM_MASK = (1 << 64) - 1
 
 class TableSpec(msgspec.Struct, frozen=True):
     name: str
-    key: tuple[str, ...]  # the order in which rows are read
+    key: tuple[str, ...]  # rows are read in the order of these columns
     sequence_column: str | None = None  # filled by a sequence of the database
     page_size: int = PAGE_SIZE  # rows read at once
 
@@ -117,7 +116,22 @@ class _TargetWriter:
         self._loop = loop
         self.engine = database.engine
 
-    def write(self, work: Work[None]) -> None:
+    def insert_rows(self, table: TableSpec, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        names, values = list(columns), [f":{name}" for name in columns]
+        if table.name == "changes" and self.engine is Engine.POSTGRES:
+            names, values = [*names, "xid"], [*values, str(_FOREIGN_XID)]
+        sql = f"insert into {table.name} ({', '.join(names)}) values ({', '.join(values)})"
+
+        def insert(tx: Transaction) -> None:
+            for row in rows:
+                tx.run(sql, dict(zip(columns, row, strict=True)))
+
+        self._write(insert)
+
+    def advance_sequence(self, table: str, column: str, number: int) -> None:
+        self._write(lambda tx: advance_sequence(tx, table=table, column=column, number=number))
+
+    def _write(self, work: Work[None]) -> None:
         asyncio.run_coroutine_threadsafe(self._database.write("copy", work), self._loop).result()
 
 
@@ -130,20 +144,19 @@ def _check_empty(tx: Transaction) -> None:
 def _send_tables(tx: Transaction, target: _TargetWriter, progress: Progress) -> list[CopiedTable]:
     sent: list[CopiedTable] = []
     for table in TABLES:
-        total = _count_rows(tx, table)
-        scale = _TableChecksum(table.name)
+        counted = tx.row(f"select count(*) from {table.name}")
+        total = counted[0] if counted else 0
+        checksum = _TableChecksum(table.name)
         columns = _list_columns(tx, table)
         for page in _read_pages(tx, table, columns):
             rows = [_translate_row(tx, table, columns, row, target.engine) for row in page]
-            scale.add(columns, rows)
-            target.write(partial(_insert_rows, table=table, columns=columns, rows=rows))
-            progress(table.name, scale.rows, total)
+            checksum.add(columns, rows)
+            target.insert_rows(table, columns, rows)
+            progress(table.name, checksum.rows, total)
         if table.sequence_column:
             number = get_last_issued(tx, table.name, table.sequence_column)
-            target.write(
-                partial(advance_sequence, table=table.name, column=table.sequence_column, number=number)
-            )
-        sent.append(scale.result())
+            target.advance_sequence(table.name, table.sequence_column, number)
+        sent.append(checksum.result())
     return sent
 
 
@@ -151,11 +164,11 @@ def _checksum_tables(tx: Transaction, progress: Progress) -> list[CopiedTable]:
     found: list[CopiedTable] = []
     for n, table in enumerate(TABLES):
         progress("checking", n, len(TABLES))
-        scale = _TableChecksum(table.name)
+        checksum = _TableChecksum(table.name)
         columns = _list_columns(tx, table)
         for page in _read_pages(tx, table, columns):
-            scale.add(columns, page)
-        found.append(scale.result())
+            checksum.add(columns, page)
+        found.append(checksum.result())
     progress("checking", len(TABLES), len(TABLES))
     return found
 
@@ -195,11 +208,6 @@ def _list_columns(tx: Transaction, table: TableSpec) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
-def _count_rows(tx: Transaction, table: TableSpec) -> int:
-    row = tx.row(f"select count(*) from {table.name}")
-    return row[0] if row else 0
-
-
 def _read_pages(tx: Transaction, table: TableSpec, columns: Sequence[str]) -> Iterator[list[Row]]:
     """All rows of a table in small pages, each found by the key after the last. Names come from `TABLES` alone."""
     key = ", ".join(table.key)
@@ -218,26 +226,15 @@ def _read_pages(tx: Transaction, table: TableSpec, columns: Sequence[str]) -> It
 def _translate_row(
     tx: Transaction, table: TableSpec, columns: Sequence[str], row: Row, engine: Engine
 ) -> Row:
-    """The trim point of the feed is a position in SQLite and a transaction in PostgreSQL; all else stays."""
+    """Return a row as the other engine stores it. The trim point of the feed is a position in SQLite and a transaction in PostgreSQL; all else stays."""
     if table.name != "cursors" or engine is tx.engine:
         return row
     values = dict(zip(columns, row, strict=True))
     if values["name"] == changes.TRIM_CURSOR:
-        values["value"] = codec.dumps(str(_get_trim_point(tx, engine)))
+        if engine is Engine.POSTGRES:
+            point = _FOREIGN_XID - 1
+        else:
+            [[first]] = tx.rows("select min(position) from changes")
+            point = get_last_issued(tx, "changes", "position") if first is None else first - 1
+        values["value"] = codec.dumps(str(point))
     return [values[name] for name in columns]
-
-
-def _get_trim_point(tx: Transaction, engine: Engine) -> int:
-    if engine is Engine.POSTGRES:
-        return _FOREIGN_XID - 1
-    row = tx.row("select min(position) from changes")
-    return row[0] - 1 if row and row[0] is not None else get_last_issued(tx, "changes", "position")
-
-
-def _insert_rows(tx: Transaction, table: TableSpec, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    names, values = list(columns), [f":{name}" for name in columns]
-    if table.name == "changes" and tx.engine is Engine.POSTGRES:
-        names, values = [*names, "xid"], [*values, str(_FOREIGN_XID)]
-    sql = f"insert into {table.name} ({', '.join(names)}) values ({', '.join(values)})"
-    for row in rows:
-        tx.run(sql, dict(zip(columns, row, strict=True)))

@@ -26,10 +26,13 @@ def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
     found = sessions.get(tx, id_, deleted=True)
     undo = tx.row("select undo from sessions where id = :id", {"id": id_})
     aliases = tx.rows("select alias from aliases where session = :id order by alias", {"id": id_})
+    project = found.project and tx.row(
+        f"select {_PROJECT_ROWS.columns} from projects where id = :id", {"id": found.project}
+    )
     return SessionRecord(
         **{name: value for name, value in msgspec.structs.asdict(found).items() if name in _SHARED_FIELDS},
         undo=undo[0] if undo else 0,
-        project=_read_project(tx, found),
+        project=_PROJECT_ROWS.decode_optional(project),
         aliases=tuple(row[0] for row in aliases),
         epochs=tuple(
             EpochRecord(number=e.number, first_seq=e.first_seq, summary=e.summary, created_at=e.created_at)
@@ -97,11 +100,3 @@ def iterate_files(tx: Transaction, session: SessionId, *, known: set[str]) -> It
             yield MediaRecord(
                 session=session, id=file.id, n=n, size=file.size, body=body, mime=file.mime, name=file.name
             )
-
-
-def _read_project(tx: Transaction, session: Session) -> ProjectRecord | None:
-    if session.project is None:
-        return None
-    return _PROJECT_ROWS.decode_optional(
-        tx.row(f"select {_PROJECT_ROWS.columns} from projects where id = :id", {"id": session.project})
-    )

@@ -7,7 +7,6 @@ import msgspec
 
 from keryx.core import codec, records
 from keryx.core import media as core_media
-from keryx.core import source as sources
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
 from keryx.core.errors import Conflict
@@ -51,8 +50,10 @@ class ImportCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 def begin(tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: PrincipalId) -> ImportTarget:
     """Find the session of a record, or make it. Raises `Conflict` if this store has another one of that id."""
-    id_, moved = _choose_id(tx, record.id, profile, owner)
-    if tx.row("select 1 from sessions where id = :id", {"id": id_}):
+    row = tx.row("select profile, owner from sessions where id = :id", {"id": record.id})
+    moved = row is not None and (row[0], row[1]) != (profile, owner)
+    id_ = SessionId(records.derive_id(record.id, profile, owner)) if moved else record.id
+    if sessions.exists(tx, id_):
         sessions.lock(tx, id_)
         _check_same_session(
             session_export.read_session(tx, id_), sessions.get(tx, id_, deleted=True).deleted_at, record
@@ -60,9 +61,8 @@ def begin(tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: 
         return ImportTarget(session=id_, created=False, moved=moved)
     _create_session(tx, record, id_, profile, owner)
     place = ImportTarget(session=id_, created=True, moved=moved)
-    made = sessions.get(tx, id_)
-    _note_change(tx, place, "created")
-    title = sessions.import_title(tx, made, record.title, by=record.title_by) if record.title else ""
+    session = sessions.get(tx, id_)
+    title = sessions.import_title(tx, session, record.title, by=record.title_by) if record.title else ""
     notes = [f"its title is taken here: it is called {title!r}"] if title != record.title else []
     notes += _add_aliases(tx, record, place)
     if owner != OPERATOR and not tx.row("select 1 from principals where id = :id", {"id": owner}):
@@ -81,7 +81,10 @@ def add_messages(
     if not batch:
         return place, ImportCounts()
     sessions.lock(tx, place.session)
-    here = [_localize(place, m) for m in batch]
+    here = [
+        msgspec.structs.replace(m, session=place.session, turn=m.turn and place.get_turn_id(m.turn))
+        for m in batch
+    ]
     stored = messages.list_after(tx, place.session, after=here[0].seq - 1, limit=len(here))
     known = {m.seq: records.from_message(m) for m in stored}
     kept = mended = 0
@@ -89,7 +92,7 @@ def add_messages(
         if message.seq in known and not message.lost:
             ours = known[message.seq]
             if ours.lost:
-                _replace_message(tx, message)
+                messages.overwrite(tx, _to_message(message))
                 mended += 1
             elif _strip_mutable(ours) != _strip_mutable(message):
                 raise Conflict(f"message {message.seq} is another one here: the session is left as it is")
@@ -97,42 +100,19 @@ def add_messages(
                 kept += ours != message
     fresh = [m for m in here if m.seq not in known]
     if fresh and not place.created and not place.grown:
-        _update_session(tx, place, record)
+        _update_session(tx, place.session, record)
     if fresh:
-        _append_messages(tx, place, fresh)
-        _mark_read(tx, place)
-    missing = _link_media(tx, place, here)
-    if fresh or mended:
-        _note_change(tx, place, sessions.MESSAGES_IMPORTED)
-    place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
-    return place, ImportCounts(messages=len(fresh) + mended, kept=kept, missing=missing)
-
-
-def _mark_read(tx: Transaction, place: ImportTarget) -> None:
-    """Mark imported messages as read."""
-    session = sessions.get(tx, place.session)
-    for principal in dict.fromkeys((OPERATOR, session.owner)):
-        viewer_state.mark_read(tx, Viewer(session.profile, principal), session, session.last_seq)
-
-
-def _link_media(tx: Transaction, place: ImportTarget, batch: Sequence[MessageRecord]) -> int:
-    """Link the files of the messages to the session; return how many of them are missing."""
+        _append_messages(tx, place.session, fresh)
     session = sessions.get(tx, place.session)
     missing: set[str] = set()
-    for message in batch:
-        named = core_media.filter_media(message.parts)
-        media.link(tx, session.id, named, profile=session.profile, owner=session.owner)
-        missing |= {p.media for p in named if media.find_in_session(tx, session.id, p.media) is None}
-    return len(missing)
-
-
-def _choose_id(
-    tx: Transaction, id_: SessionId, profile: ProfileId, owner: PrincipalId
-) -> tuple[SessionId, bool]:
-    row = tx.row("select profile, owner from sessions where id = :id", {"id": id_})
-    if row is None or (row[0], row[1]) == (profile, owner):
-        return id_, False
-    return SessionId(records.derive_id(id_, profile, owner)), True
+    for message in here:
+        files = core_media.filter_media(message.parts)
+        media.link(tx, session.id, files, profile=session.profile, owner=session.owner)
+        missing |= {p.media for p in files if media.find_in_session(tx, session.id, p.media) is None}
+    if fresh or mended:
+        changes.note(tx, ChangeKind.SESSION, session.id, session, note=sessions.MESSAGES_IMPORTED)
+    place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
+    return place, ImportCounts(messages=len(fresh) + mended, kept=kept, missing=len(missing))
 
 
 def _check_same_session(ours: SessionRecord, deleted_at: datetime | None, theirs: SessionRecord) -> None:
@@ -147,37 +127,38 @@ def _check_same_session(ours: SessionRecord, deleted_at: datetime | None, theirs
 def _create_session(
     tx: Transaction, record: SessionRecord, id_: SessionId, profile: ProfileId, owner: PrincipalId
 ) -> None:
-    origin = record.origin and msgspec.structs.replace(record.origin, profile=profile)
+    sessions.create(
+        tx,
+        profile=profile,
+        owner=owner,
+        surface=record.surface,
+        origin=record.origin and msgspec.structs.replace(record.origin, profile=profile),
+        parent=record.parent,
+        parent_seq=record.parent_seq,
+        cwd=record.cwd,
+        settings=record.settings,
+        id=id_,
+    )
     tx.run(
         """
-        insert into sessions
-          (id, profile, owner, surface, origin, parent, parent_seq, pinned, archived, ended_at, end_reason, cwd, settings,
-           created_at, active_at)
-        values
-          (:id, :profile, :owner, :surface, :origin, :parent, :parent_seq, :pinned, :archived, :ended_at, :end_reason,
-           :cwd, :settings, :created_at, :created_at)
+        update sessions
+        set pinned = :pinned, archived = :archived, ended_at = :ended_at, end_reason = :end_reason,
+            created_at = :created_at, active_at = :created_at
+        where id = :id
         """,
         {
             "id": id_,
-            "profile": profile,
-            "owner": owner,
-            "surface": record.surface,
-            "origin": origin and sources.encode(origin),
-            "parent": record.parent,
-            "parent_seq": record.parent_seq,
             "pinned": int(record.pinned),
             "archived": int(record.archived),
             "ended_at": maybe_micros(record.ended_at),
             "end_reason": record.end_reason and record.end_reason.value,
-            "cwd": record.cwd,
-            "settings": codec.dumps(record.settings),
             "created_at": to_micros(record.created_at),
         },
     )
-    _update_session(tx, ImportTarget(session=id_, created=True, moved=False), record)
+    _update_session(tx, id_, record)
 
 
-def _update_session(tx: Transaction, place: ImportTarget, record: SessionRecord) -> None:
+def _update_session(tx: Transaction, id_: SessionId, record: SessionRecord) -> None:
     """Take over the counters and epochs of a longer version. Message counts follow the messages."""
     tx.run(
         """
@@ -189,7 +170,7 @@ def _update_session(tx: Transaction, place: ImportTarget, record: SessionRecord)
         where id = :id
         """,
         {
-            "id": place.session,
+            "id": id_,
             "epoch": record.epoch,
             "turns": record.turns,
             "undo": record.undo,
@@ -209,7 +190,7 @@ def _update_session(tx: Transaction, place: ImportTarget, record: SessionRecord)
             on conflict (session, number) do nothing
             """,
             {
-                "session": place.session,
+                "session": id_,
                 "number": epoch.number,
                 "first_seq": epoch.first_seq,
                 "summary": codec.dumps(epoch.summary),
@@ -263,41 +244,25 @@ def _set_project(
     )
 
 
-def _localize(place: ImportTarget, message: MessageRecord) -> MessageRecord:
-    return msgspec.structs.replace(
-        message, session=place.session, turn=message.turn and place.get_turn_id(message.turn)
-    )
-
-
 def _strip_mutable(message: MessageRecord) -> MessageRecord:
     """What never changes about a message: undo, marks and the merging of turns are left out."""
     return msgspec.structs.replace(message, turn=None, mark=None, undone=0)
 
 
-def _append_messages(tx: Transaction, place: ImportTarget, fresh: Sequence[MessageRecord]) -> None:
-    row = tx.row("select last_seq from sessions where id = :id", {"id": place.session})
+def _append_messages(tx: Transaction, id_: SessionId, fresh: Sequence[MessageRecord]) -> None:
+    """Append messages and mark them as read."""
+    row = tx.row("select last_seq from sessions where id = :id", {"id": id_})
     if row is None or [m.seq for m in fresh] != list(range(row[0] + 1, row[0] + 1 + len(fresh))):
         raise Conflict("somebody spoke here meanwhile: import the file again")
     for record in fresh:
         messages.insert(tx, _to_message(record))
     tx.run(
         "update sessions set last_seq = :last, messages = messages + :more where id = :id",
-        {"id": place.session, "last": fresh[-1].seq, "more": len(fresh)},
+        {"id": id_, "last": fresh[-1].seq, "more": len(fresh)},
     )
-
-
-def _replace_message(tx: Transaction, message: MessageRecord) -> None:
-    """Put a message in the place that was kept for it."""
-    tx.run(
-        """
-        update messages
-        set role = :role, parts = :parts, at = :at, turn = :turn, epoch = :epoch, author = :author, surface = :surface,
-            platform_id = :platform_id, mark = :mark, observed = :observed, undone = :undone, exact = :exact,
-            plain = :plain
-        where session = :session and seq = :seq
-        """,
-        messages.encode(_to_message(message)),
-    )
+    session = sessions.get(tx, id_)
+    for principal in dict.fromkeys((OPERATOR, session.owner)):
+        viewer_state.mark_read(tx, Viewer(session.profile, principal), session, session.last_seq)
 
 
 def _to_message(record: MessageRecord) -> Message:
@@ -306,25 +271,14 @@ def _to_message(record: MessageRecord) -> Message:
     return Message(**fields, micros=to_micros(record.at))
 
 
-def _note_change(tx: Transaction, place: ImportTarget, note: str) -> None:
-    session = sessions.get(tx, place.session)
-    changes.note(tx, ChangeKind.SESSION, session.id, session, note=note)
-
-
 def add_turns(
     tx: Transaction, place: ImportTarget, batch: Sequence[TurnRecord]
 ) -> tuple[ImportCounts, list[str]]:
     """Add turns that are not there. One that had not ended is added as ended: nothing that comes in ever runs."""
     added, notes = 0, list[str]()
     session = sessions.get(tx, place.session)
-    for given in batch:
-        ended = _end_turn(given)
-        turn = msgspec.structs.replace(
-            ended,
-            id=place.get_turn_id(ended.id),
-            session=place.session,
-            merged_into=ended.merged_into and place.get_turn_id(ended.merged_into),
-        )
+    for record in batch:
+        turn = _localize_turn(place, record)
         row = tx.row("select session, error from turns where id = :id", {"id": turn.id})
         if row is None:
             _insert_turn(tx, turn, session.profile, session.owner)
@@ -332,7 +286,16 @@ def add_turns(
         elif row[0] != place.session:
             notes.append(f"turn {turn.id} belongs to another session here: it is left out")
         elif row[1] == codec.dumps(UNFINISHED_ERROR) and turn.error != UNFINISHED_ERROR:
-            _finish_turn(tx, turn)
+            # It was imported before it had ended, and has ended since.
+            tx.run(
+                """
+                update turns
+                set state = :state, attempts = :attempts, error = :error, merged_into = :merged_into,
+                    started_at = :started_at, finished_at = :finished_at, interrupted_at = :interrupted_at
+                where id = :id
+                """,
+                session_export.TURN_ROWS.encode(turn),
+            )
             added += 1
     return ImportCounts(turns=added), notes
 
@@ -344,15 +307,37 @@ def add_usage(
     if not batch:
         return place, ImportCounts()
     session = sessions.get(tx, place.session)
-    row = tx.row("select count(*) from usage where session = :session", {"session": place.session})
-    there = row[0] if row else 0
-    fresh = batch[max(0, there - place.usage) :]
+    [[stored]] = tx.rows("select count(*) from usage where session = :session", {"session": session.id})
+    fresh = batch[max(0, stored - place.usage) :]
     for used in fresh:
-        _insert_usage(tx, place, used, session.profile, session.owner)
+        tx.run(
+            """
+            insert into usage
+              (turn, session, profile, owner, surface, model, task, input, output, reasoning, cache_read, cache_write,
+               cost, estimated, at)
+            values
+              (:turn, :session, :profile, :owner, :surface, :model, :task, :input, :output, :reasoning, :cache_read,
+               :cache_write, :cost, :estimated, :at)
+            """,
+            {
+                **session_export.USAGE_ROWS.encode(used),
+                "turn": place.get_turn_id(used.turn),
+                "session": session.id,
+                "profile": session.profile,
+                "owner": session.owner,
+            },
+        )
     return msgspec.structs.replace(place, usage=place.usage + len(batch)), ImportCounts(usage=len(fresh))
 
 
-def _end_turn(turn: TurnRecord) -> TurnRecord:
+def _localize_turn(place: ImportTarget, record: TurnRecord) -> TurnRecord:
+    """Return a turn as it is stored here: with its ids in this store, and ended."""
+    turn = msgspec.structs.replace(
+        record,
+        id=place.get_turn_id(record.id),
+        session=place.session,
+        merged_into=record.merged_into and place.get_turn_id(record.merged_into),
+    )
     if turn.state.finished:
         return turn
     state = TurnState.EXPIRED if turn.state is TurnState.RUNNING else TurnState.CANCELLED
@@ -372,39 +357,4 @@ def _insert_turn(tx: Transaction, turn: TurnRecord, profile: ProfileId, owner: P
            :merged_into, :created_at, :started_at, :finished_at, :interrupted_at)
         """,
         {**session_export.TURN_ROWS.encode(turn), "profile": profile, "owner": owner},
-    )
-
-
-def _finish_turn(tx: Transaction, turn: TurnRecord) -> None:
-    """A turn that came in before it had ended has ended since."""
-    tx.run(
-        """
-        update turns
-        set state = :state, attempts = :attempts, error = :error, merged_into = :merged_into, started_at = :started_at,
-            finished_at = :finished_at, interrupted_at = :interrupted_at
-        where id = :id
-        """,
-        session_export.TURN_ROWS.encode(turn),
-    )
-
-
-def _insert_usage(
-    tx: Transaction, place: ImportTarget, used: UsageRecord, profile: ProfileId, owner: PrincipalId
-) -> None:
-    tx.run(
-        """
-        insert into usage
-          (turn, session, profile, owner, surface, model, task, input, output, reasoning, cache_read, cache_write, cost,
-           estimated, at)
-        values
-          (:turn, :session, :profile, :owner, :surface, :model, :task, :input, :output, :reasoning, :cache_read,
-           :cache_write, :cost, :estimated, :at)
-        """,
-        {
-            **session_export.USAGE_ROWS.encode(used),
-            "turn": place.get_turn_id(used.turn),
-            "session": place.session,
-            "profile": profile,
-            "owner": owner,
-        },
     )

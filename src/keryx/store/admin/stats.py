@@ -131,6 +131,11 @@ class StoreGauges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_gauges(tx: Transaction) -> StoreGauges:
+    unsent: dict[str, int] = dict.fromkeys(("ready", "sending", "unknown", "failed", "dead"), 0)
+    for states in ("'ready', 'sending'", "'unknown', 'failed', 'dead'"):
+        unsent |= _count_by(
+            tx, f"select state, count(*) from deliveries where state in ({states}) group by state", {}
+        )
     return StoreGauges(
         sessions=_read_count(tx, "select count(*) from sessions where deleted_at is null"),
         lanes=_read_count(tx, "select count(*) from lanes"),
@@ -138,16 +143,8 @@ def read_gauges(tx: Transaction) -> StoreGauges:
             "running": _read_count(tx, "select count(*) from turns where state = 'running'"),
             "queued": _read_count(tx, "select count(*) from turns where state = 'queued'"),
         },
-        deliveries=_count_unsent(tx),
+        deliveries=unsent,
     )
-
-
-def _count_unsent(tx: Transaction) -> dict[str, int]:
-    counts: dict[str, int] = dict.fromkeys(("ready", "sending", "unknown", "failed", "dead"), 0)
-    for states in ("'ready', 'sending'", "'unknown', 'failed', 'dead'"):
-        rows = tx.rows(f"select state, count(*) from deliveries where state in ({states}) group by state")
-        counts.update({str(state): int(count) for state, count in rows})
-    return counts
 
 
 def _read_count(tx: Transaction, sql: str) -> int:

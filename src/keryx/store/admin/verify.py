@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ from keryx.store.search.index import SearchIndex
 MAX_PROBLEMS = 50
 SEARCH_INDEX_CHECK = "search index"
 _PAGE_SIZE = 500
+# A damaged row can hold any value: text that is none, a number where a word should be.
+_UNREADABLE = (KeryxError, ValueError, TypeError, LookupError)
 _JSON_COLUMNS: tuple[tuple[str, str, str, Any], ...] = (
     ("messages", "id", "parts", Parts),
     ("messages", "id", "author", str),
@@ -68,20 +71,21 @@ class StoreProblem(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-StoreCheck = Callable[[Transaction], Iterator[StoreProblem]]
+# Yields the subject and the text of each problem.
+StoreCheck = Callable[[Transaction], Iterator[tuple[str, str]]]
 
 
 def _make_sql_check(check: str, text: str, sql: str) -> tuple[str, StoreCheck]:
     """A check by SQL: each row is a problem, its first column the subject, the others values for the text."""
 
-    def run(tx: Transaction) -> Iterator[StoreProblem]:
+    def run(tx: Transaction) -> Iterator[tuple[str, str]]:
         for subject, *values in tx.rows(f"{sql} limit {MAX_PROBLEMS + 1}"):
-            yield StoreProblem(check=check, subject=str(subject), text=text.format(*values))
+            yield str(subject), text.format(*values)
 
     return check, run
 
 
-SQL_CHECKS = (
+_CHECKS: list[tuple[str, StoreCheck]] = [
     _make_sql_check(
         "message numbers",
         "{0} messages are numbered {1} to {2}: numbers begin at 1 and have no gaps",
@@ -322,21 +326,24 @@ SQL_CHECKS = (
         where end_reason not in ('reset', 'idle', 'daily', 'suspended', 'person', 'merged')
         """,
     ),
-)
+]
 
 
 async def verify(database: Database, *, progress: Progress = ignore_progress) -> list[StoreProblem]:
-    """Every broken invariant, at most `MOST` of each kind. What cannot be read is a problem, never an error."""
-    checks = [*SQL_CHECKS, *_PYTHON_CHECKS]
+    """Every broken invariant, at most `MAX_PROBLEMS` of each kind. What cannot be read is a problem, never an error."""
     found: list[StoreProblem] = []
-    for n, (name, check) in enumerate(checks):
-        progress(name, n, len(checks))
+    for n, (name, check) in enumerate(_CHECKS):
+        progress(name, n, len(_CHECKS))
         try:
-            found += await database.read("verify", partial(_run_check, check=check, name=name))
-        except (KeryxError, ValueError, TypeError, LookupError) as exc:
-            # A damaged row can hold any value: text that is none, a number where a word should be.
-            found.append(StoreProblem(check=name, subject="store", text=f"cannot be checked: {exc}"))
-    progress("search index", len(checks), len(checks))
+            problems = await database.read(
+                "verify", lambda tx, check=check: list(islice(check(tx), MAX_PROBLEMS + 1))
+            )
+        except _UNREADABLE as exc:
+            problems = [("store", f"cannot be checked: {exc}")]
+        if len(problems) > MAX_PROBLEMS:
+            problems[-1] = "store", "there are more of these"
+        found += [StoreProblem(check=name, subject=subject, text=text) for subject, text in problems]
+    progress("search index", len(_CHECKS), len(_CHECKS))
     return found + await _check_search_index(database)
 
 
@@ -345,7 +352,7 @@ async def _check_search_index(database: Database) -> list[StoreProblem]:
     index = SearchIndex(database)
     try:
         text = await index.describe_differences()
-    except (KeryxError, ValueError, TypeError, LookupError) as exc:
+    except _UNREADABLE as exc:
         text = f"cannot be checked: {exc}"
     finally:
         index.close()
@@ -353,16 +360,18 @@ async def _check_search_index(database: Database) -> list[StoreProblem]:
     return [StoreProblem(check=SEARCH_INDEX_CHECK, subject="store", text=f"{text}; {mend}")] if text else []
 
 
-def _run_check(tx: Transaction, *, check: StoreCheck, name: str) -> list[StoreProblem]:
-    found: list[StoreProblem] = []
-    for problem in check(tx):
-        if len(found) == MAX_PROBLEMS:
-            return [*found, StoreProblem(check=name, subject="store", text="there are more of these")]
-        found.append(problem)
-    return found
+def _register(name: str) -> Callable[[StoreCheck], StoreCheck]:
+    """Add the decorated function to the checks."""
+
+    def add(check: StoreCheck) -> StoreCheck:
+        _CHECKS.append((name, check))
+        return check
+
+    return add
 
 
-def _check_titles(tx: Transaction) -> Iterator[StoreProblem]:
+@_register("titles")
+def _check_titles(tx: Transaction) -> Iterator[tuple[str, str]]:
     """Titles are found by a key that is made from them."""
     last = ""
     while rows := tx.rows(
@@ -371,13 +380,13 @@ def _check_titles(tx: Transaction) -> Iterator[StoreProblem]:
     ):
         for id_, title, key, base in rows:
             if {"key": key, "base": base} != sessions.build_title_keys(title):
-                yield StoreProblem(
-                    check="titles", subject=id_, text=f"{title!r} cannot be found by its title"
-                )
+                yield id_, f"{title!r} cannot be found by its title"
         last = rows[-1][0]
 
 
-def _check_json(tx: Transaction, *, table: str, key: str, column: str, kind: Any) -> Iterator[StoreProblem]:
+def _check_json(
+    tx: Transaction, *, table: str, key: str, column: str, kind: Any
+) -> Iterator[tuple[str, str]]:
     """Everything that is kept as JSON can be read as what it is."""
     last: str | int = 0 if table == "messages" else ""
     while rows := tx.rows(
@@ -389,11 +398,18 @@ def _check_json(tx: Transaction, *, table: str, key: str, column: str, kind: Any
                 if text:
                     codec.loads(text, kind)
             except Invalid as exc:
-                yield StoreProblem(check=f"text of {table}", subject=str(id_), text=f"{column}: {exc}")
+                yield str(id_), f"{column}: {exc}"
         last = rows[-1][0]
 
 
-def _check_sources(tx: Transaction) -> Iterator[StoreProblem]:
+_CHECKS.extend(
+    (f"text of {table}", partial(_check_json, table=table, key=key, column=column, kind=kind))
+    for table, key, column, kind in _JSON_COLUMNS
+)
+
+
+@_register("text of sources")
+def _check_sources(tx: Transaction) -> Iterator[tuple[str, str]]:
     rows = tx.rows(
         "select key, source from lanes union all select id, origin from sessions where origin is not null"
     )
@@ -401,18 +417,20 @@ def _check_sources(tx: Transaction) -> Iterator[StoreProblem]:
         try:
             sources.decode(text)
         except Invalid as exc:
-            yield StoreProblem(check="text of sources", subject=subject, text=str(exc))
+            yield subject, str(exc)
 
 
-def _check_receipts(tx: Transaction) -> Iterator[StoreProblem]:
+@_register("text of inbox")
+def _check_receipts(tx: Transaction) -> Iterator[tuple[str, str]]:
     for platform, event, text in tx.rows("select platform, event, receipt from inbox"):
         try:
             codec.loads(text, Receipt)
         except Invalid as exc:
-            yield StoreProblem(check="text of inbox", subject=f"{platform} {event}", text=str(exc))
+            yield f"{platform} {event}", str(exc)
 
 
-def _check_sequences(tx: Transaction) -> Iterator[StoreProblem]:
+@_register("numbers given out")
+def _check_sequences(tx: Transaction) -> Iterator[tuple[str, str]]:
     """Positions of the feed, and every other number that is given out, lie behind what comes next."""
     for table, column in (
         ("changes", "position"),
@@ -426,29 +444,26 @@ def _check_sequences(tx: Transaction) -> Iterator[StoreProblem]:
         first, last = row or (1, 0)
         following = get_last_issued(tx, table, column)
         if first < 1 or last > following:
-            yield StoreProblem(
-                check="numbers given out",
-                subject=table,
-                text=f"{column} goes from {first} to {last}, and {following} was the last given out",
-            )
+            yield table, f"{column} goes from {first} to {last}, and {following} was the last given out"
 
 
-def _check_trim_point(tx: Transaction) -> Iterator[StoreProblem]:
+@_register("feed")
+def _check_trim_point(tx: Transaction) -> Iterator[tuple[str, str]]:
     """No entry of the feed is older than the trim point."""
     trimmed = inbox.get_cursor(tx, changes.TRIM_CURSOR)
     if trimmed is None:
         return
     if not trimmed.isascii() or not trimmed.isdigit():
-        yield StoreProblem(check="feed", subject="changes", text=f"{trimmed!r} is no trim point")
+        yield "changes", f"{trimmed!r} is no trim point"
         return
-    place = "position" if tx.engine is Engine.SQLITE else "xid"
-    row = tx.row(f"select count(*) from changes where {place} <= :trimmed", {"trimmed": int(trimmed)})
+    position = "position" if tx.engine is Engine.SQLITE else "xid"
+    row = tx.row(f"select count(*) from changes where {position} <= :trimmed", {"trimmed": int(trimmed)})
     if row and row[0]:
-        text = f"{row[0]} entries lie before the trim point {trimmed}"
-        yield StoreProblem(check="feed", subject="changes", text=text)
+        yield "changes", f"{row[0]} entries lie before the trim point {trimmed}"
 
 
-def _check_model_views(tx: Transaction) -> Iterator[StoreProblem]:
+@_register("what the model sees")
+def _check_model_views(tx: Transaction) -> Iterator[tuple[str, str]]:
     """What the model sees of each session can be made, and every tool call in it has its one result."""
     last = ""
     while rows := tx.rows(
@@ -459,18 +474,14 @@ def _check_model_views(tx: Transaction) -> Iterator[StoreProblem]:
         """,
         {"last": last, "limit": _PAGE_SIZE},
     ):
-        for (id_,) in rows:
-            yield from _check_model_view(tx, id_)
+        for (session,) in rows:
+            try:
+                broken = _find_unpaired_call(epochs.load_model_view(tx, session))
+            except (Invalid, LookupError, ValueError) as exc:
+                broken = f"cannot be made: {exc}"
+            if broken:
+                yield str(session), broken
         last = rows[-1][0]
-
-
-def _check_model_view(tx: Transaction, session: Any) -> Iterator[StoreProblem]:
-    try:
-        broken = _find_unpaired_call(epochs.load_model_view(tx, session))
-    except (Invalid, LookupError, ValueError) as exc:
-        broken = f"cannot be made: {exc}"
-    if broken:
-        yield StoreProblem(check="what the model sees", subject=str(session), text=broken)
 
 
 def _find_unpaired_call(seen: list[Message]) -> str:
@@ -488,22 +499,7 @@ def _find_unpaired_call(seen: list[Message]) -> str:
     return f"tool call {open_calls[0]} has no result" if open_calls else ""
 
 
-def _check_files(tx: Transaction) -> Iterator[StoreProblem]:
+@_register("files")
+def _check_files(tx: Transaction) -> Iterator[tuple[str, str]]:
     """The bytes of every file match the hash in its id."""
-    for subject, text in media.find_damaged(tx):
-        yield StoreProblem(check="files", subject=subject, text=text)
-
-
-_PYTHON_CHECKS: tuple[tuple[str, StoreCheck], ...] = (
-    ("titles", _check_titles),
-    *(
-        (f"text of {table}", partial(_check_json, table=table, key=key, column=column, kind=kind))
-        for table, key, column, kind in _JSON_COLUMNS
-    ),
-    ("text of sources", _check_sources),
-    ("text of inbox", _check_receipts),
-    ("numbers given out", _check_sequences),
-    ("feed", _check_trim_point),
-    ("what the model sees", _check_model_views),
-    ("files", _check_files),
-)
+    yield from media.find_damaged(tx)

@@ -268,7 +268,12 @@ def open_store(path: Path) -> apsw.Connection:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = connect(path)
-        _check_application_id(connection, path)
+        objects = next(connection.execute("select count(*) from sqlite_schema"))[0]
+        if objects and connection.pragma("application_id") != APPLICATION_ID:
+            connection.close()
+            raise StoreBroken(
+                f"{path} belongs to another program: move the file away, or set KERYX_HOME elsewhere"
+            )
         enable_wal(connection)
         connection.execute("begin immediate")
         try:
@@ -311,15 +316,6 @@ def translate_error(exc: apsw.Error, path: Path | None = None) -> KeryxError:
             return StoreBroken(f"reading or writing {where} failed ({exc}): check the disk")
         case _:
             return StoreBroken(f"{where} refused a statement: {exc}")
-
-
-def _check_application_id(connection: apsw.Connection, path: Path) -> None:
-    objects = next(connection.execute("select count(*) from sqlite_schema"))[0]
-    if objects and connection.pragma("application_id") != APPLICATION_ID:
-        connection.close()
-        raise StoreBroken(
-            f"{path} belongs to another program: move the file away, or set KERYX_HOME elsewhere"
-        )
 
 
 def _exit_process(reason: str) -> None:

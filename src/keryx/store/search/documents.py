@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
+from itertools import pairwise
 from typing import assert_never
 from urllib.parse import quote
 
@@ -37,6 +38,7 @@ _LINK = re.compile(r"https?://", re.IGNORECASE)
 # Earlier and later times are tagged like these.
 _FIRST_DAY = date(2015, 1, 1)
 _LAST_DAY = date(2045, 12, 31)
+_TIME_FORMS = ("%Y", "%Y-%m", "%Y-%m-%d")
 _ROLES = {
     StateFilter.USER: Role.USER,
     StateFilter.ASSISTANT: Role.ASSISTANT,
@@ -58,14 +60,23 @@ class IndexDocument:
 
 
 def build_for_message(id: int, message: Message, session: Session) -> IndexDocument:
-    searched = extract_text(message)
-    found = tokenize(searched)
-    return IndexDocument(id, session.id, _message_tags(message, session, searched), found.words, found.marks)
+    text = extract_text(message)
+    tokens = tokenize(text)
+    tags = [*_session_tags(session), *_surface_tags(message.surface or session.surface, session)]
+    day = _clamp_day(message.at)
+    tags += [_make_tag("role", message.role), *(_make_tag("at", f"{day:{form}}") for form in _TIME_FORMS)]
+    author = message.author.strip()
+    tags += [_make_tag("from", name) for name in ([author, *author.split()] if author else [])]
+    tools = {part.name for part in message.parts if isinstance(part, ToolCall | ToolResult)}
+    tags += [_make_tag("tool", name) for name in tools]
+    tags += [_make_tag("has", thing) for thing in _list_contents(message, text)]
+    return IndexDocument(id, session.id, list(dict.fromkeys(tags)), tokens.words, tokens.marks)
 
 
 def build_for_title(session: Session) -> IndexDocument:
-    found = tokenize(session.title)
-    return IndexDocument(None, session.id, [*_session_tags(session), *_surface_tags(session.surface, session)], found.words, found.marks)  # fmt: skip
+    tokens = tokenize(session.title)
+    tags = [*_session_tags(session), *_surface_tags(session.surface, session)]
+    return IndexDocument(None, session.id, tags, tokens.words, tokens.marks)
 
 
 def extract_text(message: Message) -> str:
@@ -74,15 +85,18 @@ def extract_text(message: Message) -> str:
 
 
 def tokenize(text: str) -> TokenizedText:
-    """As the one tokenizer cuts it, but in slices, so that a huge text does not keep other threads waiting."""
+    """Tokenize in slices, so that a huge text does not block other threads."""
     if len(text) <= _SLICE_LENGTH:
         return cut(text)
+    borders = [0]
+    while border := _SLICE_BORDER.search(text, borders[-1] + _SLICE_LENGTH):
+        borders.append(border.end())
     words: list[str] = []
     marks: dict[str, None] = {}
-    for piece in _split_text(text):
-        found = cut(piece)
-        words += found.words
-        marks.update(dict.fromkeys(found.marks))
+    for start, end in pairwise([*borders, len(text)]):
+        tokens = cut(text[start:end])
+        words += tokens.words
+        marks.update(dict.fromkeys(tokens.marks))
     return TokenizedText(words, list(marks))
 
 
@@ -118,17 +132,6 @@ def build_session_tag(session: SessionId) -> str:
     return _make_tag("session", session)
 
 
-def _message_tags(message: Message, session: Session, searched: str) -> list[str]:
-    tags = [*_session_tags(session), *_surface_tags(message.surface or session.surface, session)]
-    tags += [_make_tag("role", message.role), *_day_tags(_clamp_day(message.at))]
-    author = message.author.strip()
-    tags += [_make_tag("from", name) for name in ([author, *author.split()] if author else [])]
-    tools = {part.name for part in message.parts if isinstance(part, ToolCall | ToolResult)}
-    tags += [_make_tag("tool", name) for name in tools]
-    tags += [_make_tag("has", thing) for thing in _list_contents(message, searched)]
-    return list(dict.fromkeys(tags))
-
-
 def _session_tags(session: Session) -> list[str]:
     return [
         _make_tag("profile", session.profile),
@@ -141,11 +144,6 @@ def _surface_tags(surface: str, session: Session) -> list[str]:
     """A surface goes by its name, and a chat platform by its own as well."""
     names = [surface, session.origin.platform if session.origin else ""]
     return [_make_tag("surface", name) for name in names if name]
-
-
-@lru_cache(maxsize=1_000)
-def _day_tags(day: date) -> list[str]:
-    return [_make_tag("at", f"{day:{form}}") for form in ("%Y", "%Y-%m", "%Y-%m-%d")]
 
 
 def _clamp_day(moment: datetime) -> date:
@@ -215,11 +213,3 @@ def _walk_json(value: object) -> Iterator[str]:
                 pass
             case other:
                 yield str(other)
-
-
-def _split_text(text: str) -> Iterator[str]:
-    start = 0
-    while border := _SLICE_BORDER.search(text, start + _SLICE_LENGTH):
-        yield text[start : border.end()]
-        start = border.end()
-    yield text[start:]

@@ -128,7 +128,22 @@ class Fts5Backend:
                 return False
             if batch.reset:
                 connection.execute(_SCHEMA)
-            _write_batch(connection, batch)
+            for session in batch.removed_sessions:
+                tag = _quote_tag(documents.build_session_tag(session))
+                connection.execute(
+                    "delete from search where rowid in (select rowid from search where search match ?)",
+                    (tag,),
+                )
+                connection.execute("delete from titles where session = ?", (session,))
+            for entry in batch.titles:
+                connection.execute(
+                    "insert into titles (session) values (?) on conflict do nothing", (entry.session,)
+                )
+                [(id_,)] = connection.execute("select id from titles where session = ?", (entry.session,))
+                _replace_document(connection, -cast(int, id_), entry)
+            for entry in batch.documents:
+                _replace_document(connection, entry.id, entry)
+            connection.execute("insert or replace into state (one, value) values (1, ?)", (batch.state,))
             connection.execute("commit")
         return True
 
@@ -260,22 +275,6 @@ def _read_state(connection: apsw.Connection) -> str | None:
         return None
     found = cast(list[tuple[str]], connection.execute("select value from state").fetchall())
     return found[0][0] if found else None
-
-
-def _write_batch(connection: apsw.Connection, batch: IndexBatch) -> None:
-    for session in batch.removed_sessions:
-        tag = _quote_tag(documents.build_session_tag(session))
-        connection.execute(
-            "delete from search where rowid in (select rowid from search where search match ?)", (tag,)
-        )
-        connection.execute("delete from titles where session = ?", (session,))
-    for entry in batch.titles:
-        connection.execute("insert into titles (session) values (?) on conflict do nothing", (entry.session,))
-        [(id_,)] = connection.execute("select id from titles where session = ?", (entry.session,))
-        _replace_document(connection, -cast(int, id_), entry)
-    for entry in batch.documents:
-        _replace_document(connection, entry.id, entry)
-    connection.execute("insert or replace into state (one, value) values (1, ?)", (batch.state,))
 
 
 def _replace_document(connection: apsw.Connection, rowid: int | None, entry: IndexDocument) -> None:

@@ -7,17 +7,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from keryx.core.clock import to_micros
 from keryx.core.errors import StoreBroken
-from keryx.core.ids import ProjectId, SessionId
+from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.search.query import Filters, Not, Query, StateFilter, parse
 from keryx.core.search.snippets import Snippet, highlight
 from keryx.core.sessions import Session, Viewer
-from keryx.store import change_feed, messages, sessions
+from keryx.store import change_feed, sessions
 from keryx.store.db.database import Database, Engine, Transaction
 from keryx.store.search import documents, indexing
 from keryx.store.search.fts5 import Fts5Backend
@@ -77,18 +76,18 @@ class SearchIndex:
         if query == Query():
             return []
 
-        asked = partial(_run_query, self._backend, viewer, query, limit, offset)
+        def run(tx: Transaction) -> list[SearchHit]:
+            ranked = _QueryRun(self._backend, viewer, query, tx).rank(offset + limit)
+            return _build_hits(tx, query, ranked[offset : offset + limit])
 
-        async def look() -> list[SearchHit]:
-            found = await self._database.read(
-                "search", lambda tx: asked(tx) if self._is_current(tx) else None
-            )
+        async def update_and_run() -> list[SearchHit]:
+            found = await self._database.read("search", lambda tx: run(tx) if self._is_current(tx) else None)
             if found is None:
                 await self._apply_pending(None)
-                found = await self._database.read("search", asked)
+                found = await self._database.read("search", run)
             return found
 
-        return await self._retry_after_repair(look)
+        return await self._retry_after_repair(update_and_run)
 
     async def catch_up(self, progress: IndexProgress | None = None) -> int:
         """Index what has changed, or everything if the index is new, damaged or too far behind; return the number of
@@ -173,19 +172,6 @@ class _Candidate(NamedTuple):
     score: float
     id: int
     session: SessionId
-
-
-def _run_query(
-    backend: SearchBackend,
-    viewer: Viewer,
-    query: Query,
-    limit: int,
-    offset: int,
-    tx: Transaction,
-) -> list[SearchHit]:
-    asked = _QueryRun(backend, viewer, query, tx)
-    chosen = asked.rank(offset + limit)[offset : offset + limit]
-    return _build_hits(tx, query, chosen)
 
 
 class _QueryRun:
@@ -300,15 +286,11 @@ def _build_conditions(tx: Transaction, viewer: Viewer, filters: Filters) -> tupl
         params["owner"] = viewer.owner
     where += [_SESSION_CONDITIONS[fact] for fact in filters.is_ if fact in _SESSION_CONDITIONS]
     if filters.project:
+        wanted = {name.casefold() for name in filters.project}
+        rows = tx.rows("select id, name from projects where profile = :profile", {"profile": viewer.profile})
         where.append(f"s.project {tx.in_names.replace(':names', ':projects')}")
-        params["projects"] = json.dumps(_find_projects(tx, viewer, filters.project))
+        params["projects"] = json.dumps([id_ for id_, name in rows if name.casefold() in wanted])
     return where, params
-
-
-def _find_projects(tx: Transaction, viewer: Viewer, names: tuple[str, ...]) -> list[ProjectId]:
-    wanted = {name.casefold() for name in names}
-    rows = tx.rows("select id, name from projects where profile = :profile", {"profile": viewer.profile})
-    return [id_ for id_, name in rows if name.casefold() in wanted]
 
 
 def _subtract_age(now: datetime, age: timedelta | None) -> datetime | None:
@@ -320,7 +302,7 @@ def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list
     if not chosen:
         return []
     around = _find_neighbours(tx, [candidate.id for candidate in chosen])
-    shown = _load_messages(tx, {id_ for row in around.values() for id_ in row if id_})
+    shown = indexing.load_messages(tx, {id_ for row in around.values() for id_ in row if id_})
     known = {s.id: s for s in sessions.get_many(tx, {candidate.session for candidate in chosen})}
     hits: list[SearchHit] = []
     for candidate in chosen:
@@ -354,12 +336,3 @@ def _find_neighbours(tx: Transaction, ids: list[int]) -> dict[int, tuple[int, in
         {"ids": json.dumps(ids)},
     )
     return {id_: (id_, before or 0, after or 0) for id_, before, after in rows}
-
-
-def _load_messages(tx: Transaction, ids: set[int]) -> dict[int, Message]:
-    rows = tx.rows(
-        f"select m.id, {messages.columns('m')} from messages m where m.id {tx.in_ids}",
-        {"ids": json.dumps(list(ids))},
-    )
-    found = messages.from_rows([row[1:] for row in rows])
-    return {row[0]: message for row, message in zip(rows, found, strict=True)}

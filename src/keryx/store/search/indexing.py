@@ -176,17 +176,13 @@ def begin_rebuild(tx: Transaction, seen: str | None) -> IndexBatch:
 
 def _load_state(tx: Transaction, seen: str | None) -> IndexState | None:
     """The state of an index that this store has made; `None` if it has to begin anew."""
-    state = _decode_state(seen)
-    known = state is not None and state.witness == _read_witness(tx, state.cursor, state.witness)
-    return state if known else None
-
-
-def _decode_state(seen: str | None) -> IndexState | None:
     try:
         state = None if seen is None else codec.loads(seen, IndexState)
     except Invalid:
         return None
-    return state if state and state.format == INDEX_FORMAT else None
+    if state is None or state.format != INDEX_FORMAT:
+        return None
+    return state if state.witness == _read_witness(tx, state.cursor, state.witness) else None
 
 
 def _read_witness(tx: Transaction, cursor: Cursor, expected: str) -> str:
@@ -355,34 +351,30 @@ def find_differences(tx: Transaction, backend: SearchBackend) -> set[tuple[int, 
         found |= _compare_ids(ids, set(backend.list_message_ids(tx, above=last, upto=rows[-1][0])))
         last, count = rows[-1][0], count + len(ids)
     found |= _compare_ids(set(), set(backend.list_message_ids(tx, above=last, upto=_MAX_ID)))
-    lost = _find_lost_words(tx, backend, every=max(1, count // _SAMPLE_SIZE))
-    return found | {(id_, kind) for id_, kind in lost if (id_, _MISSING) not in found}
+    sample = tx.rows(
+        "select id from messages where id % :every = 0 order by id", {"every": max(1, count // _SAMPLE_SIZE)}
+    )
+    for id_, message in load_messages(tx, [row[0] for row in sample]).items():
+        words = documents.tokenize(documents.extract_text(message)).words[:_PHRASE_LENGTH]
+        query = IndexQuery([[documents.build_session_tag(message.session)]], Phrase(tuple(words)))
+        if (
+            words
+            and (id_, _MISSING) not in found
+            and id_ not in backend.find_messages(tx, query, below=id_ + 1, limit=1).found
+        ):
+            found.add((id_, "messages not found by their words"))
+    return found
+
+
+def load_messages(tx: Transaction, ids: Iterable[int]) -> dict[int, Message]:
+    """Return messages by the ids of their rows."""
+    rows = tx.rows(
+        f"select m.id, {messages.columns('m')} from messages m where m.id {tx.in_ids}",
+        {"ids": json.dumps(list(ids))},
+    )
+    decoded = messages.from_rows([row[1:] for row in rows])
+    return {row[0]: message for row, message in zip(rows, decoded, strict=True)}
 
 
 def _compare_ids(ids: set[int], held: set[int]) -> set[tuple[int, str]]:
     return {(id_, _MISSING) for id_ in ids - held} | {(id_, "messages that are gone") for id_ in held - ids}
-
-
-def _find_lost_words(tx: Transaction, backend: SearchBackend, *, every: int) -> set[tuple[int, str]]:
-    rows = tx.rows("select id from messages where id % :every = 0 order by id", {"every": every})
-    rows = tx.rows(
-        f"select m.id, {messages.columns('m')} from messages m where m.id {tx.in_ids}",
-        {"ids": json.dumps([row[0] for row in rows])},
-    )
-    said = messages.from_rows([row[1:] for row in rows])
-    return {
-        (row[0], "messages not found by their words")
-        for row, message in zip(rows, said, strict=True)
-        if not _is_found(
-            tx, backend, row[0], message.session, documents.tokenize(documents.extract_text(message)).words
-        )
-    }
-
-
-def _is_found(
-    tx: Transaction, backend: SearchBackend, id_: int, session: SessionId, words: list[str]
-) -> bool:
-    if not words:
-        return True
-    asked = IndexQuery([[documents.build_session_tag(session)]], Phrase(tuple(words[:_PHRASE_LENGTH])))
-    return id_ in backend.find_messages(tx, asked, below=id_ + 1, limit=1).found

@@ -167,7 +167,17 @@ def _matches(expr: Expr, has: Callable[[Expr], bool]) -> bool:
 
 
 def _apply_batch(tx: Transaction, batch: IndexBatch, rows: str, titles: str) -> bool:
-    if not _advance_state(tx, batch):
+    # Sets the state and locks it until the end of the transaction, unless another process was faster.
+    if batch.previous_state is None:
+        sql = "insert into cursors (name, value, moved_at) values (:name, :state, 0) on conflict do nothing"
+    else:
+        sql = "update cursors set value = :state where name = :name and value = :seen"
+    params = {
+        "name": CURSOR_NAME,
+        "state": codec.dumps(batch.state),
+        "seen": codec.dumps(batch.previous_state),
+    }
+    if tx.count(sql, params) != 1:
         return False
     if batch.reset:
         tx.run("truncate search")
@@ -184,20 +194,6 @@ def _apply_batch(tx: Transaction, batch: IndexBatch, rows: str, titles: str) -> 
     return True
 
 
-def _advance_state(tx: Transaction, batch: IndexBatch) -> bool:
-    """Set the state and lock it until the end of the transaction; return False if another process was faster."""
-    params = {
-        "name": CURSOR_NAME,
-        "state": codec.dumps(batch.state),
-        "seen": codec.dumps(batch.previous_state),
-    }
-    if batch.previous_state is None:
-        sql = "insert into cursors (name, value, moved_at) values (:name, :state, 0) on conflict do nothing"
-    else:
-        sql = "update cursors set value = :state where name = :name and value = :seen"
-    return tx.count(sql, params) == 1
-
-
 def _insert_rows(tx: Transaction, number: str, rows: str) -> None:
     tx.run(
         f"""
@@ -212,18 +208,24 @@ def _insert_rows(tx: Transaction, number: str, rows: str) -> None:
 
 def _build_rows(entry: IndexDocument) -> Iterator[dict[str, Any]]:
     spans = list(_split_words(entry.words))
-    heaps = list(_split_marks(entry.marks))
-    count = max(len(spans), len(heaps))
+    count = max(len(spans), -(-len(entry.marks) // _MAX_MARKS))
     for part in range(count):
         start, end = spans[part] if part < len(spans) else (0, 0)
-        marks = heaps[part] if part < len(heaps) else []
-        vector = _build_vector(entry.words[start:end], marks, entry.tags)
+        positions: dict[str, list[int]] = {}
+        for position, word in enumerate(entry.words[start:end], start=1):
+            positions.setdefault(word, []).append(position)
+        lexemes = [f"{_quote(word)}:{','.join(map(str, places))}" for word, places in positions.items()]
+        marks = entry.marks[part * _MAX_MARKS : (part + 1) * _MAX_MARKS]
+        lexemes += [_quote(f"={mark}") for mark in marks]
+        lexemes += [_quote(f":{tag}") for tag in entry.tags]
+        if count > 1:
+            lexemes.append(_SPLIT_LEXEME)
         yield {
             "id": entry.id,
             "part": part,
             "session": entry.session,
             "split": count > 1,
-            "vector": f"{vector} {_SPLIT_LEXEME}" if count > 1 else vector,
+            "vector": " ".join(lexemes),
         }
 
 
@@ -240,17 +242,3 @@ def _split_words(words: list[str]) -> Iterator[tuple[int, int]]:
             often = Counter(words[start : place + 1])
             size = sum(len(w.encode()) for w in words[start : place + 1])
     yield start, len(words)
-
-
-def _split_marks(marks: list[str]) -> Iterator[list[str]]:
-    return (marks[start : start + _MAX_MARKS] for start in range(0, len(marks), _MAX_MARKS))
-
-
-def _build_vector(words: list[str], marks: list[str], tags: list[str]) -> str:
-    places: dict[str, list[int]] = {}
-    for place, word in enumerate(words, start=1):
-        places.setdefault(word, []).append(place)
-    parts = [f"{_quote(word)}:{','.join(map(str, found))}" for word, found in places.items()]
-    parts += [_quote(f"={mark}") for mark in marks]
-    parts += [_quote(f":{tag}") for tag in tags]
-    return " ".join(parts)
