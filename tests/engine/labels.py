@@ -16,7 +16,7 @@ _PARAMETER = "label"
 _BINDERS = frozenset({"bind_write", "write_unit"})
 _VERBS = "engine/hub/verbs.py"
 # A unit of work that is lent to another module under the name of an attribute, and the module that uses it there.
-_LENT = {"engine/loops/driver.py": ("_keep", "engine/loops/questions.py")}
+_LENT = {"engine/loops/driver.py": ("_run_unit", "engine/loops/questions.py")}
 # These modules pass the labels of others through.
 _PASS_THROUGH = frozenset(
     {_VERBS, "store/db/sqlite.py", "store/db/postgres.py", "testing/fault_injection.py"}

@@ -68,7 +68,7 @@ async def test_a_verb_that_is_struck_is_done_whole_or_not_at_all(
     if label in OF_POSTGRES and database.engine is Engine.SQLITE:
         pytest.skip("the index is no part of this store")
     witness = Witness(database)
-    hub = Hub(witness, policy=AT_ONCE, feed=Feed(witness, clock, held_up=lambda: None))
+    hub = Hub(witness, policy=AT_ONCE, feed=Feed(witness, clock, on_blocked=lambda: None))
     setting = Setting(witness, hub, clock)
     for when in FaultTiming:
         act = await VERBS[label](setting)

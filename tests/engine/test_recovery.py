@@ -35,7 +35,7 @@ def another_worker(world: World) -> Leases:
         me=me,
         policy=world.policy,
         idempotency={},
-        held=lambda: ActiveWork(frozenset(), frozenset()),
+        list_active=lambda: ActiveWork(frozenset(), frozenset()),
         look_again=lambda: None,
     )
 

@@ -1,7 +1,6 @@
 """Everything that one process runs in the background, started and stopped together."""
 
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -10,7 +9,6 @@ from anyio.abc import TaskGroup
 
 from keryx.core.clock import Clock
 from keryx.core.deliveries import Idempotency
-from keryx.core.errors import KeryxError
 from keryx.core.ports.adapter import Adapter
 from keryx.engine.adapter_listener import AdapterListener
 from keryx.engine.hub.hub import Hub
@@ -22,15 +20,13 @@ from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.loops.previews import Previews
 from keryx.engine.loops.runner import Runner
 from keryx.engine.loops.scheduler import Scheduler
-from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep, SessionFinalizer
+from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep, SessionFinalizer, repeat
 from keryx.engine.plugins import RoleLookup, get_account_key
 from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach
 from keryx.engine.units import targets
 from keryx.engine.units.workers import ActiveWork, build_worker
 from keryx.store import access
 from keryx.store.db.database import Database, Transaction
-
-log = logging.getLogger(__name__)
 
 EXPIRY_SECONDS = 30
 INDEX_SECONDS = 60
@@ -39,8 +35,8 @@ _DRAIN_SECONDS = 1.0
 
 
 class Service:
-    """A node (`everything`) runs all turns, sends, listens and sweeps. Any other process, such as a terminal,
-    follows the feed and runs only the turns of the session it is told to serve."""
+    """With `everything`, a node: it runs all turns, sends, listens and sweeps. Without, a process such as a terminal,
+    which follows the feed and runs only the turns of one session: see `Runner.serve`."""
 
     def __init__(
         self,
@@ -65,7 +61,7 @@ class Service:
         self._policy = policy
         self._hooks = hooks
         self._everything = everything
-        self.feed = Feed(database, clock, held_up=self._look_again)
+        self.feed = Feed(database, clock, on_blocked=self._look_again)
         self.hub = Hub(database, policy=policy, feed=self.feed)
         self.worker = build_worker(kind, now=clock.now())
         self.platform_status = PlatformStatusReporter(database, clock, worker=self.worker.id)
@@ -97,7 +93,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self, *, drain: float = 0) -> AsyncGenerator[Hub]:
-        """Work while the block runs; at its end give running turns `drain` seconds, then hand them back."""
+        """Run in the background of the block. At its end, wait `drain` seconds for running turns, then requeue them."""
         await self.leases.renew()
         await self.leases.sweep()
         if self._adapters:
@@ -112,8 +108,8 @@ class Service:
             for dispatcher in self._dispatchers:
                 group.start_soon(dispatcher.run, self.feed.live(self._look_again))
             group.start_soon(self.platform_status.run)
-            for listening in self._listeners.values():
-                group.start_soon(listening.run)
+            for listener in self._listeners.values():
+                group.start_soon(listener.run)
             if self._everything:
                 group.start_soon(self._scheduler.run, self.feed.live(self._look_again))
                 self._start_sweeps(group)
@@ -128,12 +124,12 @@ class Service:
         self.hub.close()
 
     def _publish_rules(self, tx: Transaction) -> None:
-        """Tell nodes that do not serve these platforms who may talk there: they may run the turns of these people."""
+        """Publish the access rules of these platforms for other nodes, which may run turns of their users."""
         for platform in sorted({a.platform for a in self._adapters}):
             access.publish_rule(tx, platform, self._policy.access[platform])
 
     async def _drain_sends(self) -> None:
-        """Give what is on its way to a platform a moment, so that none of it is left in doubt."""
+        """Wait a moment for running sends, so that none has an unknown outcome."""
         await self._previews.drain(_DRAIN_SECONDS)
         async with anyio.create_task_group() as group:
             for dispatcher in self._dispatchers:
@@ -145,9 +141,9 @@ class Service:
         return self._adapters
 
     def is_listening(self, adapter: Adapter) -> bool:
-        """Whether an adapter can be given events now."""
-        found = self._listeners.get(get_account_key(adapter))
-        return found is not None and found.active
+        """Whether an adapter can receive events now."""
+        listener = self._listeners.get(get_account_key(adapter))
+        return listener is not None and listener.active
 
     def _build_previews(self) -> Previews:
         return Previews(
@@ -177,7 +173,7 @@ class Service:
             me=self.worker,
             policy=self._policy,
             idempotency=idempotency,
-            held=self._list_active_work,
+            list_active=self._list_active_work,
             look_again=self._look_again,
         )
 
@@ -205,14 +201,6 @@ class Service:
     def _start_sweeps(self, group: TaskGroup) -> None:
         expiry = ExpirySweep(self._database, self._clock, policy=self._policy, hooks=self._hooks)
         housekeeping = RetentionSweep(self._database, self._clock, policy=self._policy)
-        group.start_soon(self._repeat, EXPIRY_SECONDS, expiry.sweep)
-        group.start_soon(self._repeat, HOUSEKEEPING_SECONDS, housekeeping.sweep)
-        group.start_soon(self._repeat, INDEX_SECONDS, self.hub.catch_up_index)
-
-    async def _repeat(self, seconds: float, sweep: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await sweep()
-            except KeryxError as exc:
-                log.warning("a sweep waits for the store: %s", exc)
-            await self._clock.sleep(seconds)
+        group.start_soon(repeat, self._clock, EXPIRY_SECONDS, expiry.sweep)
+        group.start_soon(repeat, self._clock, HOUSEKEEPING_SECONDS, housekeeping.sweep)
+        group.start_soon(repeat, self._clock, INDEX_SECONDS, self.hub.catch_up_index)

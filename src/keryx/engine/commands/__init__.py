@@ -1,4 +1,4 @@
-"""Slash commands: defined once, as data, for every surface, and run inside the transaction of their message. To add one: an entry in `command_table.COMMANDS`, and a function in the module of its noun, named in that module's handlers."""
+"""Slash commands: defined once, as data, for every surface, and run inside the transaction of their message. To add one: an entry in `command_table.COMMANDS`, a function in the module of its noun, and its name in `registry`."""
 
 from keryx.engine.commands.call import CommandCall, CommandResult
 from keryx.engine.commands.command_table import (

@@ -20,7 +20,7 @@ from keryx.store.db.database import Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCall:
-    """What a command may know and touch. `begin` makes the conversation of this place, as a first message does."""
+    """What a handler may read and change."""
 
     tx: Transaction
     inbound: InboundMessage
@@ -29,14 +29,16 @@ class CommandCall:
     viewer: Viewer
     policy: Policy
     now: datetime
+    # The arguments of the command.
     text: str
+    # Creates the session of this chat, as a first message does.
     begin: Callable[[], Session]
     # The result of a /search, which runs before the transaction.
     search_reply: str | None = None
 
     @property
     def is_operator(self) -> bool:
-        """Whether whoever asks has the rights of an operator."""
+        """Whether the viewer has the rights of an operator."""
         if self.viewer.principal == OPERATOR:
             return True
         local = self.inbound.principal is not None
@@ -54,21 +56,21 @@ class CommandCall:
 
     @property
     def owner(self) -> Viewer:
-        """Whoever has the conversation, or will have it."""
-        owned = self.session or self.lane
-        return Viewer(owned.profile, owned.owner) if owned else self.viewer
+        """The owner of the session, or of the one that would be created."""
+        row = self.session or self.lane
+        return Viewer(row.profile, row.owner) if row else self.viewer
 
     @property
     def settings(self) -> SessionSettings:
-        """Those of the conversation, or what it would begin with."""
+        """The settings of the session, or of the one that would be created."""
         return self.session.settings if self.session else self.inbound.settings or SessionSettings()
 
     def ensure_session(self) -> Session:
-        """The conversation, begun if there is none. Called once, when nothing can be refused any more."""
+        """Return the session, created if there is none. Call it once, after all checks."""
         return self.session or self.begin()
 
     def configure(self, settings: SessionSettings) -> SessionId:
-        """Keep other settings for the conversation."""
+        """Store new settings of the session, which is created if there is none. Return its id."""
         session = self.ensure_session()
         sessions.set_settings(self.tx, session, settings)
         return session.id
@@ -81,12 +83,11 @@ class CommandCall:
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """`asker` is set if whoever asked goes by another id from now on."""
-
     reply: str
     session: SessionId | None = None
     turn: TurnId | None = None
     seq: int | None = None
+    # The new id of the person who gave the command, if it has changed.
     asker: PrincipalId | None = None
 
 

@@ -13,35 +13,38 @@ _PATTERN = re.compile(r"/([a-z][a-z-]{0,31})(?:@\S+)?(?:\s+(.*))?\Z", re.S | re.
 
 
 class CommandAudience(StrEnum):
-    """Who may give a command. `OWNER`: in a place that several people share, whoever began the conversation."""
+    """Who may give a command."""
 
     EVERYONE = "everyone"
+    # In a shared lane, only the owner of the session and operators.
     OWNER = "owner"
     OPERATOR = "operator"
 
 
 class CommandScope(StrEnum):
-    """Where a command may be given. `ALONE`: in a direct chat only. `BARE`: elsewhere only with an argument, since
-    without one it lists what is private."""
+    """Where a command may be given."""
 
     ANYWHERE = "anywhere"
+    # Without an argument, in a direct chat only: it lists private things.
     BARE = "bare"
+    # In a direct chat only.
     ALONE = "alone"
 
 
 class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`busy`: may be given while a turn runs. `session`: has a meaning only within a conversation. `begins`: with an
-    argument it begins one where there is none. `secret`: its reply is not kept."""
-
     name: str
     help: str
     usage: str = ""
     aliases: tuple[str, ...] = ()
+    # May be given while a turn runs.
     busy: bool = True
+    # Needs a session.
     session: bool = True
+    # With an argument, creates the session if there is none.
     begins: bool = False
     who: CommandAudience = CommandAudience.EVERYONE
     direct: CommandScope = CommandScope.ANYWHERE
+    # The reply is not stored.
     secret: bool = False
 
 

@@ -5,7 +5,7 @@ from keryx.core.errors import Invalid, NotFound
 from keryx.core.lanes import Lane
 from keryx.core.ports.adapter import PlatformReach, check_target
 from keryx.core.source import ChatType
-from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult, pluralize, quote_title
+from keryx.engine.commands.call import CommandCall, CommandResult, pluralize, quote_title
 from keryx.engine.units import control
 from keryx.store import deliveries, platforms
 from keryx.store import lanes as lane_store
@@ -13,19 +13,19 @@ from keryx.store import lanes as lane_store
 _MAX_INSTRUCTIONS = 8_000
 
 
-def _home(call: CommandCall) -> CommandResult:
+def set_home(call: CommandCall) -> CommandResult:
     reply, source = call.inbound.reply, call.inbound.source
     if reply is None:
         raise Invalid("this place cannot be a home channel: write /home in a chat")
     if call.text == "off":
-        there = platforms.remove_home(call.tx, reply.platform, profile=call.viewer.profile)
-        return CommandResult(f"{reply.platform} has no home channel now." if there else "There was none.")
+        removed = platforms.remove_home(call.tx, reply.platform, profile=call.viewer.profile)
+        return CommandResult(f"{reply.platform} has no home channel now." if removed else "There was none.")
     name = source.chat_name or source.user_name or ""
     platforms.set_home(call.tx, reply, profile=call.viewer.profile, name=name, by=call.viewer.principal)
     return CommandResult(f"This is the home channel of {reply.platform} now. /home off takes that back.")
 
 
-def _instructions(call: CommandCall) -> CommandResult:
+def set_instructions(call: CommandCall) -> CommandResult:
     lane = call.current_lane
     if not call.text:
         return CommandResult(lane.instructions or "Nothing is set. /instructions Answer in Danish. sets it.")
@@ -36,7 +36,7 @@ def _instructions(call: CommandCall) -> CommandResult:
     return CommandResult("Told from the next message on." if text else "No instructions any more.")
 
 
-def _mirror(call: CommandCall) -> CommandResult:
+def set_mirror(call: CommandCall) -> CommandResult:
     lane = call.current_lane
     if call.text not in ("", "on", "off"):
         raise Invalid("write /mirror on or /mirror off")
@@ -50,12 +50,15 @@ def _mirror(call: CommandCall) -> CommandResult:
     )
 
 
-def _handoff(call: CommandCall) -> CommandResult:
+def hand_over(call: CommandCall) -> CommandResult:
     session = call.current_session
     if not call.text:
         raise NotFound("say where to: /handoff telegram, or /handoff telegram:123")
-    target = _parse_single_target(call)
-    there = _find_lane(call, target)
+    targets = parse_targets(call.text)
+    if len(targets) != 1:
+        raise Invalid("a conversation goes on in one place: name one")
+    check_target(targets[0], call.policy.reach.get(targets[0].platform, PlatformReach()))
+    there = _find_lane(call, targets[0])
     came_from = call.inbound.source.platform
     control.switch(call.tx, there, session, why=f"handed over from {came_from}")
     if call.lane is not None:
@@ -69,37 +72,20 @@ def _handoff(call: CommandCall) -> CommandResult:
     return CommandResult(f"{quote_title(session)} goes on at {there.target} from now on.", session.id)
 
 
-def _parse_single_target(call: CommandCall) -> Target:
-    found = parse_targets(call.text)
-    if len(found) != 1:
-        raise Invalid("a conversation goes on in one place: name one")
-    check_target(found[0], call.policy.reach.get(found[0].platform, PlatformReach()))
-    return found[0]
-
-
 def _find_lane(call: CommandCall, target: Target) -> Lane:
-    """The lane of the same person that a target means: of several, the direct one that was used last."""
+    """Return the lane of the session's owner that matches a target, preferably the direct chat that was used last."""
     session = call.current_session
-    fitting = [
+    matches = [
         lane
         for lane in lane_store.list_for_owner(call.tx, profile=session.profile, owner=session.owner)
         if lane.source.platform == target.platform
         and (not target.chat or (lane.target.chat, lane.target.thread) == (target.chat, target.thread))
         and (call.lane is None or lane.key != call.lane.key)
     ]
-    direct = [lane for lane in fitting if lane.source.chat_type is ChatType.DM]
-    found = next(iter(direct or fitting), None)
-    if found is None:
+    direct = [lane for lane in matches if lane.source.chat_type is ChatType.DM]
+    if not matches:
         raise NotFound(
             f"you have no other chat at {target}: say something there first, and if Keryx takes you for"
             " somebody else there, /link the two"
         )
-    return found
-
-
-HANDLERS: dict[str, CommandHandler] = {
-    "home": _home,
-    "instructions": _instructions,
-    "mirror": _mirror,
-    "handoff": _handoff,
-}
+    return (direct or matches)[0]

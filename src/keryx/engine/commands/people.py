@@ -6,7 +6,7 @@ from keryx.core import access, ids
 from keryx.core import source as sources
 from keryx.core.errors import Forbidden, NotFound
 from keryx.core.ids import OPERATOR
-from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult
+from keryx.engine.commands.call import CommandCall, CommandResult
 from keryx.engine.units import access as access_units
 from keryx.engine.units import identities
 from keryx.store import access as access_store
@@ -15,7 +15,7 @@ from keryx.store import people
 LINK_LIFETIME = timedelta(minutes=10)
 
 
-def _whoami(call: CommandCall) -> CommandResult:
+def show_identity(call: CommandCall) -> CommandResult:
     asker, profile = call.viewer.principal, call.viewer.profile
     name = people.get_name(call.tx, asker)
     rights = " · operator" if call.is_operator and asker != OPERATOR else ""
@@ -23,28 +23,24 @@ def _whoami(call: CommandCall) -> CommandResult:
     return CommandResult("\n".join([head, *_list_identities(call)]))
 
 
-def _link(call: CommandCall) -> CommandResult:
+def link(call: CommandCall) -> CommandResult:
     match call.text.lower():
         case "":
-            return _create_code(call)
+            code = access.generate_code()
+            people.save_link_code(
+                call.tx,
+                call.viewer.principal,
+                access.hash_code(code),
+                profile=call.viewer.profile,
+                until=call.now + LINK_LIFETIME,
+            )
+            return CommandResult(f"Write this in your other chat within ten minutes:\n\n/link {code}")
         case "list":
             return CommandResult("\n".join(_list_identities(call)) or "You are known here only.")
         case "cut":
             return _split_off(call)
         case _:
             return _redeem_code(call)
-
-
-def _create_code(call: CommandCall) -> CommandResult:
-    code = access.generate_code()
-    people.save_link_code(
-        call.tx,
-        call.viewer.principal,
-        access.hash_code(code),
-        profile=call.viewer.profile,
-        until=call.now + LINK_LIFETIME,
-    )
-    return CommandResult(f"Write this in your other chat within ten minutes:\n\n/link {code}")
 
 
 def _redeem_code(call: CommandCall) -> CommandResult:
@@ -57,10 +53,11 @@ def _redeem_code(call: CommandCall) -> CommandResult:
         raise NotFound("this code is wrong or too old: /link in the other chat gives a new one")
     if other == asker:
         return CommandResult("You are the same person in both chats already.")
-    kept = identities.merge(call.tx, asker, other, profile=profile)
-    session = call.session.id if call.session else None
+    merged = identities.merge(call.tx, asker, other, profile=profile)
     return CommandResult(
-        "Linked: you are the same person in both chats now. /link list shows it.", session, asker=kept
+        "Linked: you are the same person in both chats now. /link list shows it.",
+        call.session_id,
+        asker=merged,
     )
 
 
@@ -80,11 +77,5 @@ def _split_off(call: CommandCall) -> CommandResult:
 
 
 def _list_identities(call: CommandCall) -> list[str]:
-    found = people.list_identities(call.tx, call.viewer.principal, profile=call.viewer.profile)
-    return [f"{i.platform} {i.person}" + (f" ({i.name})" if i.name else "") for i in found]
-
-
-HANDLERS: dict[str, CommandHandler] = {
-    "whoami": _whoami,
-    "link": _link,
-}
+    listed = people.list_identities(call.tx, call.viewer.principal, profile=call.viewer.profile)
+    return [f"{i.platform} {i.person}" + (f" ({i.name})" if i.name else "") for i in listed]

@@ -2,73 +2,82 @@
 
 from difflib import get_close_matches
 
-from keryx.core.errors import Conflict, Forbidden, KeryxError, NotFound
-from keryx.core.ids import SessionId
+from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.source import ChatType
-from keryx.engine.commands import jobs as job_commands
-from keryx.engine.commands import lanes, questions, session_settings, sessions
-from keryx.engine.commands import people as people_commands
-from keryx.engine.commands import turns as turn_commands
+from keryx.engine.commands import jobs, lanes, people, questions, session_settings, sessions, turns
 from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult, format_sentence
 from keryx.engine.commands.command_table import CommandAudience, CommandScope, CommandSpec, ParsedCommand
-from keryx.store import turns
-from keryx.store.db.database import Transaction
+from keryx.engine.units import revisions
 
 _HANDLERS: dict[str, CommandHandler] = {
-    **sessions.SESSION_HANDLERS,
-    **turn_commands.HANDLERS,
-    **questions.HANDLERS,
-    **session_settings.HANDLERS,
-    **sessions.SEARCH_HANDLERS,
-    **lanes.HANDLERS,
-    **people_commands.HANDLERS,
-    **job_commands.HANDLERS,
+    "new": sessions.start_new,
+    "resume": sessions.resume,
+    "undo-reset": sessions.undo_reset,
+    "sessions": sessions.list_recent,
+    "title": sessions.set_title,
+    "fork": sessions.fork,
+    "pin": sessions.toggle_pin,
+    "archive": sessions.toggle_archive,
+    "project": sessions.set_project,
+    "delete": sessions.delete,
+    "search": sessions.search,
+    "undo": turns.undo,
+    "redo": turns.redo,
+    "compact": turns.compact,
+    "retry": turns.retry,
+    "stop": turns.stop,
+    "queue": turns.queue,
+    "steer": turns.steer,
+    "busy": turns.set_busy_mode,
+    "answer": questions.answer,
+    "allow": questions.build_answer_handler("allow"),
+    "always": questions.build_answer_handler("always"),
+    "deny": questions.build_answer_handler("deny"),
+    "permissions": questions.manage_consents,
+    "agent": session_settings.set_agent,
+    "model": session_settings.set_model,
+    "effort": session_settings.set_effort,
+    "personality": session_settings.set_personality,
+    "tools": session_settings.switch_tools,
+    "status": session_settings.show_status,
+    "usage": session_settings.show_usage,
+    "help": session_settings.show_help,
+    "home": lanes.set_home,
+    "instructions": lanes.set_instructions,
+    "mirror": lanes.set_mirror,
+    "handoff": lanes.hand_over,
+    "whoami": people.show_identity,
+    "link": people.link,
+    "jobs": jobs.manage,
 }
 
 
-def run(asked: ParsedCommand, call: CommandCall) -> CommandResult:
-    """Run a command. What it refuses to do becomes its reply; the message counts as taken in."""
+def run(parsed: ParsedCommand, call: CommandCall) -> CommandResult:
+    """Run a command. An error becomes its reply, and the event still counts as received."""
     try:
-        command = asked.command
+        command = parsed.command
         if command is None:
-            raise NotFound(f"There is no command /{asked.name}. {_suggest(asked.name)}/help lists them.")
+            near = get_close_matches(parsed.name, _HANDLERS, n=1)
+            hint = f"Did you mean /{near[0]}? " if near else ""
+            raise NotFound(f"There is no command /{parsed.name}. {hint}/help lists them.")
         _check(command, call)
         return _HANDLERS[command.name](call)
     except KeryxError as exc:
         return CommandResult(format_sentence(str(exc)), call.session.id if call.session else None)
 
 
-def _suggest(name: str) -> str:
-    """What somebody may have meant to write."""
-    near = get_close_matches(name, _HANDLERS, n=1)
-    return f"Did you mean /{near[0]}? " if near else ""
-
-
 def _check(command: CommandSpec, call: CommandCall) -> None:
-    _check_person(command, call)
-    _check_scope(command, call)
-    if command.session and not command.begins:
-        _ = call.current_session
-    if not command.busy and call.session and _is_busy(call.tx, call.session.id):
-        raise Conflict(
-            f"cannot {command.name} while a turn runs or waits: /stop it first, or wait for the answer"
-        )
-
-
-def _check_person(command: CommandSpec, call: CommandCall) -> None:
+    """Raise if this person may not run the command, or not here, or not now."""
     if command.who is CommandAudience.OPERATOR and not call.is_operator:
         raise Forbidden(f"/{command.name} is for operators: see [access] in the settings")
     if command.who is CommandAudience.OWNER and call.lane and call.lane.shared:
         owner = call.session.owner if call.session else call.lane.owner
         if owner != call.viewer.principal and not call.is_operator:
             raise Forbidden(f"/{command.name} is for whoever began this conversation")
-
-
-def _check_scope(command: CommandSpec, call: CommandCall) -> None:
     alone = command.direct is CommandScope.ALONE or (command.direct is CommandScope.BARE and not call.text)
     if alone and call.inbound.source.chat_type is not ChatType.DM:
         raise Forbidden(f"give /{command.name} in a direct chat: here others would read the answer")
-
-
-def _is_busy(tx: Transaction, session: SessionId) -> bool:
-    return turns.find_running(tx, session) is not None or bool(turns.list_queued(tx, session))
+    if command.session and not command.begins:
+        _ = call.current_session
+    if not command.busy and call.session:
+        revisions.refuse_while_busy(call.tx, call.session.id, command.name)

@@ -4,7 +4,7 @@ import msgspec
 
 from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.core.sessions import EFFORTS
-from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult, pluralize, quote_title
+from keryx.engine.commands.call import CommandCall, CommandResult, pluralize, quote_title
 from keryx.engine.commands.command_table import COMMANDS, CommandAudience
 from keryx.engine.units import place
 from keryx.store import sessions, turns
@@ -12,17 +12,17 @@ from keryx.store import sessions, turns
 _MAX_PERSONALITY = 4000
 
 
-def _agent(call: CommandCall) -> CommandResult:
+def set_agent(call: CommandCall) -> CommandResult:
     session, known = call.session, call.policy.agents
     if not call.text:
-        there = f" There are: {', '.join(known)}." if known else ""
+        choices = f" There are: {', '.join(known)}." if known else ""
         name = (
             call.policy.choose_agent(session, place.find_source(session, call.lane))
             if session
             else call.settings.agent
         )
-        chosen = "" if call.settings.agent else " (not chosen here)"
-        return CommandResult(f"Agent: {name or 'default'}{chosen}.{there}", call.session_id)
+        origin = "" if call.settings.agent else " (not chosen here)"
+        return CommandResult(f"Agent: {name or 'default'}{origin}.{choices}", call.session_id)
     if not call.is_operator:
         raise Forbidden("choosing an agent is for operators: see [access] in the settings")
     if call.text != "default" and call.text not in known:
@@ -32,21 +32,21 @@ def _agent(call: CommandCall) -> CommandResult:
     return CommandResult(f"Agent: {agent or 'default'}. It answers from the next message on.", changed)
 
 
-def _model(call: CommandCall) -> CommandResult:
+def set_model(call: CommandCall) -> CommandResult:
     known = ", ".join(call.policy.models)
     if not call.text:
-        there = f" There are: {known}." if known else ""
-        return CommandResult(f"Model: {call.settings.model or 'default'}.{there}", call.session_id)
+        choices = f" There are: {known}." if known else ""
+        return CommandResult(f"Model: {call.settings.model or 'default'}.{choices}", call.session_id)
     model = None if call.text == "default" else call.text[:200]
     changed = call.configure(msgspec.structs.replace(call.settings, model=model))
-    # An agent that is a program of its own may have models that nobody here knows.
+    # An external agent may have models that the settings do not list.
     unknown = f" It is none of those set up here: {known}." if known and model else ""
     return CommandResult(
         f"Model: {model or 'default'}.{'' if model in call.policy.models else unknown}", changed
     )
 
 
-def _effort(call: CommandCall) -> CommandResult:
+def set_effort(call: CommandCall) -> CommandResult:
     if not call.text:
         return CommandResult(f"Effort: {call.settings.effort or 'default'}.", call.session_id)
     if call.text not in (*EFFORTS, "default"):
@@ -56,7 +56,7 @@ def _effort(call: CommandCall) -> CommandResult:
     return CommandResult(f"Effort: {effort or 'default'}.", changed)
 
 
-def _personality(call: CommandCall) -> CommandResult:
+def set_personality(call: CommandCall) -> CommandResult:
     if not call.text:
         return CommandResult(_render_personality(call.settings.personality), call.session_id)
     text = None if call.text in ("off", "none", "default") else call.text
@@ -70,7 +70,7 @@ def _render_personality(personality: str | None) -> str:
     return f"Personality: {personality}" if personality else "No personality is set here."
 
 
-def _tools(call: CommandCall) -> CommandResult:
+def switch_tools(call: CommandCall) -> CommandResult:
     known = call.policy.tools
     chosen = known if call.settings.tools is None else call.settings.tools
     word, _, name = call.text.partition(" ")
@@ -84,7 +84,7 @@ def _tools(call: CommandCall) -> CommandResult:
     return CommandResult(f"{name}: {word}.", changed)
 
 
-def _status(call: CommandCall) -> CommandResult:
+def show_status(call: CommandCall) -> CommandResult:
     session = call.session
     if session is None:
         return CommandResult("No conversation here yet. Say something.")
@@ -98,7 +98,7 @@ def _status(call: CommandCall) -> CommandResult:
     return CommandResult("\n".join(lines), session.id)
 
 
-def _usage(call: CommandCall) -> CommandResult:
+def show_usage(call: CommandCall) -> CommandResult:
     s = call.current_session
     cost = "unknown" if s.cost is None else f"{s.cost / 1_000_000:.4f} ({s.cost_status})"
     t = s.tokens
@@ -108,18 +108,6 @@ def _usage(call: CommandCall) -> CommandResult:
     )
 
 
-def _help(call: CommandCall) -> CommandResult:
-    shown = [c for c in COMMANDS if c.who is not CommandAudience.OPERATOR or call.is_operator]
-    return CommandResult("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in shown))
-
-
-HANDLERS: dict[str, CommandHandler] = {
-    "agent": _agent,
-    "model": _model,
-    "effort": _effort,
-    "personality": _personality,
-    "tools": _tools,
-    "status": _status,
-    "usage": _usage,
-    "help": _help,
-}
+def show_help(call: CommandCall) -> CommandResult:
+    allowed = [c for c in COMMANDS if c.who is not CommandAudience.OPERATOR or call.is_operator]
+    return CommandResult("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in allowed))

@@ -5,25 +5,26 @@ import msgspec
 from keryx.core.errors import NotFound
 from keryx.core.messages import Text
 from keryx.core.turns import BusyMode
-from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult, pluralize
+from keryx.engine.commands.call import CommandCall, CommandResult, pluralize
 from keryx.engine.units import compaction, control, revisions
 from keryx.engine.units.user_messages import UserMessage, find_author, submit
 from keryx.store import messages, turns
 
 
-def _undo(call: CommandCall) -> CommandResult:
-    text = revisions.undo(call.tx, call.current_session, _parse_count(call.text, 1))
+def undo(call: CommandCall) -> CommandResult:
+    number = call.text if call.text.isascii() and call.text.isdigit() and len(call.text) < 5 else "1"
+    text = revisions.undo(call.tx, call.current_session, int(number))
     return CommandResult(
         f"Undone; /redo brings it back. It began with: {text[:300]}", call.current_session.id
     )
 
 
-def _redo(call: CommandCall) -> CommandResult:
+def redo(call: CommandCall) -> CommandResult:
     count = revisions.redo(call.tx, call.current_session)
     return CommandResult(f"{pluralize(count, 'message')} back.", call.current_session.id)
 
 
-def _retry(call: CommandCall) -> CommandResult:
+def retry(call: CommandCall) -> CommandResult:
     receipt = revisions.retry(
         call.tx,
         call.current_session,
@@ -35,14 +36,14 @@ def _retry(call: CommandCall) -> CommandResult:
     return CommandResult("", call.current_session.id, receipt.turn, receipt.seq)
 
 
-def _compact(call: CommandCall) -> CommandResult:
+def compact(call: CommandCall) -> CommandResult:
     receipt = compaction.request(
         call.tx, call.current_session, _build_message(call, BusyMode.QUEUE), call.text
     )
     return CommandResult("", call.current_session.id, receipt.turn, receipt.seq)
 
 
-def _stop(call: CommandCall) -> CommandResult:
+def stop(call: CommandCall) -> CommandResult:
     stopped = control.stop(call.tx, call.current_session.id)
     waiting = len(turns.list_queued(call.tx, call.current_session.id))
     left = (
@@ -53,7 +54,7 @@ def _stop(call: CommandCall) -> CommandResult:
     return CommandResult(("Stopping." if stopped else "Nothing is running.") + left, call.current_session.id)
 
 
-def _queue(call: CommandCall) -> CommandResult:
+def queue(call: CommandCall) -> CommandResult:
     if call.text == "clear":
         dropped = control.clear_queue(call.tx, call.current_session.id)
         return CommandResult(
@@ -70,7 +71,7 @@ def _queue(call: CommandCall) -> CommandResult:
     )
 
 
-def _steer(call: CommandCall) -> CommandResult:
+def steer(call: CommandCall) -> CommandResult:
     if not call.text:
         raise NotFound("say what to consider: /steer use the metric system")
     return _submit_text(call, BusyMode.STEER)
@@ -94,7 +95,7 @@ def _build_message(call: CommandCall, mode: BusyMode) -> UserMessage:
     )
 
 
-def _busy(call: CommandCall) -> CommandResult:
+def set_busy_mode(call: CommandCall) -> CommandResult:
     if not call.text:
         return CommandResult(
             f"While a turn runs, messages: {call.settings.busy or call.policy.busy.value}.", call.session_id
@@ -103,19 +104,3 @@ def _busy(call: CommandCall) -> CommandResult:
         raise NotFound(f"choose one of {', '.join(m.value for m in BusyMode)}")
     changed = call.configure(msgspec.structs.replace(call.settings, busy=call.text))
     return CommandResult(f"While a turn runs, messages: {call.text}.", changed)
-
-
-def _parse_count(text: str, default: int) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else default
-
-
-HANDLERS: dict[str, CommandHandler] = {
-    "undo": _undo,
-    "redo": _redo,
-    "compact": _compact,
-    "retry": _retry,
-    "stop": _stop,
-    "queue": _queue,
-    "steer": _steer,
-    "busy": _busy,
-}

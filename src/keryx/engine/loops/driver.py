@@ -46,7 +46,6 @@ from keryx.engine.loops.mailbox import (
     CancelRequest,
     HandBack,
     Mailbox,
-    MailboxItem,
     TurnEnd,
     TurnTimeout,
 )
@@ -71,27 +70,28 @@ T = TypeVar("T")
 
 
 class Watchdog:
-    """Watches that a turn speaks: its first word, its silences and its whole length have limits."""
+    """Limits the time until the first event of a turn, the pauses between events, and the whole turn."""
 
     def __init__(self, clock: Clock, limits: TurnLimits) -> None:
         self._clock = clock
         self._limits = limits
         self._started = self._last = clock.monotonic()
-        self._spoken = False
-        self._patience = 0
+        self._begun = False
+        self._pauses = 0
 
     def reset(self) -> None:
+        """Record that the agent has produced something."""
         self._last = self._clock.monotonic()
-        self._spoken = True
+        self._begun = True
 
     @contextmanager
     def pause(self) -> Generator[None]:
-        """While the block runs a person is asked something, and the turn may be silent."""
-        self._patience += 1
+        """Allow silence while the block runs, because the agent waits for a user."""
+        self._pauses += 1
         try:
             yield
         finally:
-            self._patience -= 1
+            self._pauses -= 1
             self.reset()
 
     async def watch(self, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
@@ -105,9 +105,9 @@ class Watchdog:
 
     def _remaining(self) -> tuple[float, str]:
         now = self._clock.monotonic()
-        if self._patience:
+        if self._pauses:
             self._last = now
-        silence = self._limits.silence if self._spoken else self._limits.first_byte
+        silence = self._limits.silence if self._begun else self._limits.first_byte
         quiet = self._last + silence.total_seconds() - now
         total = self._started + self._limits.total.total_seconds() - now
         if quiet < total:
@@ -122,15 +122,15 @@ class Watchdog:
 
 
 class UntitledSession(msgspec.Struct, frozen=True):
-    """A conversation that had no title when its first turn began, and who answered there."""
+    """A session that had no title when its first turn began, with the agent that answered."""
 
     agent: Agent
     context: TurnContext
 
 
-async def request_title(database: Database, unnamed: UntitledSession, turn: Turn) -> None:
-    """Ask for a title and store it. Never in the way of an answer: whatever fails, the title by rule stays."""
-    agent, context = unnamed.agent, unnamed.context
+async def request_title(database: Database, untitled: UntitledSession, turn: Turn) -> None:
+    """Ask the agent for a title and store it. If that fails, the default title stays."""
+    agent, context = untitled.agent, untitled.context
     if not isinstance(agent, Titler):
         return
     answer = await database.read("title.read", partial(answers.load_final_text, turn=turn))
@@ -138,12 +138,13 @@ async def request_title(database: Database, unnamed: UntitledSession, turn: Turn
         return
     try:
         with guard_cancellation():
-            made = await agent.title(context, answer)
-        if made is not None:
-            entitle = partial(turn_writes.set_title, turn=turn, title=made[0], used=made[1])
-            await database.write("title.write", entitle)
+            result = await agent.title(context, answer)
+        if result is not None:
+            title, used = result
+            write = partial(turn_writes.set_title, turn=turn, title=title, used=used)
+            await database.write("title.write", write)
     except KeryxError as exc:
-        log.info("session %s keeps its title by rule: %s", turn.session, exc)
+        log.info("session %s keeps its default title: %s", turn.session, exc)
 
 
 AgentChooser = Callable[[TurnInput], Agent]
@@ -152,12 +153,12 @@ FolderResolver = Callable[[Session], str]
 
 
 def get_session_folder(session: Session) -> str:
-    """Where the turns of a session work, unless the process knows better."""
+    """Return the working directory of a session."""
     return session.cwd
 
 
 class Driver:
-    """Drives turns that were claimed, as many at once as the caller likes."""
+    """Runs claimed turns, any number at once."""
 
     def __init__(
         self,
@@ -185,67 +186,77 @@ class Driver:
         self._budgets = budgets
 
     async def drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> UntitledSession | None:
-        """Run a turn to its end, and record it. Gives what a name for its session can be made of, if it has none."""
+        """Run a turn and record its end. Return its session if that has no title yet."""
         try:
-            asked = await self._refresh_authors(turn, lambda tx: turn_writes.load_authors(tx, [turn]))
-            reading = await self._run_unit(
+            authors = await self._refresh_authors(turn, lambda tx: turn_writes.load_authors(tx, [turn]))
+            turn_input = await self._run_unit(
                 turn,
                 "turn.read",
-                partial(turn_writes.load, turn=turn, budgets=self._budgets, rules=self._rules, asked=asked),
+                partial(
+                    turn_writes.load, turn=turn, budgets=self._budgets, rules=self._rules, authors=authors
+                ),
                 write=False,
             )
         except (Forbidden, Invalid) as exc:
             await self._write(turn, [], AgentExit(AgentFailed(str(exc))), TurnProgress())
             return None
-        if reading.cancelling:
+        if turn_input.cancelling:
             mailbox.put(CancelRequest())
-        pulse = Watchdog(self._clock, self._limits)
+        watchdog = Watchdog(self._clock, self._limits)
         watch_scope = anyio.CancelScope()
-        interview = TurnQuestions(
+        questions = TurnQuestions(
             turn,
-            shared=reading.shared,
-            keep=partial(self._run_unit, turn),
+            shared=turn_input.shared,
+            run_unit=partial(self._run_unit, turn),
             clock=self._clock,
             limit=self._limits.question,
             answers=mailbox.answers,
-            patience=pulse.pause,
+            pause=watchdog.pause,
         )
         try:
-            agent, context = self._choose(reading), self._build_context(turn, reading, interview)
-            begun = _start_agent(agent, context, reading.compact)
-        except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
-            await self._write(turn, [], AgentExit(exc), reading.progress)
+            agent, context = self._choose(turn_input), self._build_context(turn, turn_input, questions)
+            if turn_input.compact is None:
+                stream = agent.run(context)
+            elif isinstance(agent, Compactor):
+                stream = agent.compact(context, turn_input.compact)
+            else:
+                raise AgentFailed("This agent keeps no context of its own, so there is nothing to compact.")
+        except Exception as exc:  # noqa: BLE001 any error of an agent is recorded as the end of its turn
+            await self._write(turn, [], AgentExit(exc), turn_input.progress)
             return None
-        pump = spawn_detached(self._pull_events(turn, mailbox, begun))
-        group.start_soon(pulse.watch, mailbox, watch_scope)
+        pump = spawn_detached(self._pull_events(turn, mailbox, stream))
+        group.start_soon(watchdog.watch, mailbox, watch_scope)
         try:
-            await self._follow_agent(turn, mailbox, pulse, reading.progress)
+            await self._follow_agent(turn, mailbox, watchdog, turn_input.progress)
         finally:
-            # The end is recorded first; an agent that does not react is left to end by itself.
+            # The end is recorded first; an agent that ignores cancellation is left alone.
             pump.cancel()
             watch_scope.cancel()
-        return UntitledSession(agent, context) if reading.session.title_by is None else None
+        return UntitledSession(agent, context) if turn_input.session.title_by is None else None
 
     async def _refresh_authors(self, turn: Turn, work: Work[TurnAuthors]) -> TurnAuthors:
-        """Whoever was let in by a role may have lost it since: the platform is asked again. `Forbidden` if it cannot tell."""
+        """Load authors with their current roles, which they may have lost. Raise `Forbidden` if the platform does not
+        answer."""
         if self._roles is None or not self._roles.enabled:
             return NO_AUTHORS
-        found = await self._run_unit(turn, "turn.authors", work, write=False)
+        authors = await self._run_unit(turn, "turn.authors", work, write=False)
         try:
-            return {id_: await self._roles.refresh_roles(source) for id_, source in found.items()}
+            return {id_: await self._roles.refresh_roles(source) for id_, source in authors.items()}
         except Unavailable as exc:
             raise Forbidden(f"It cannot be told now who may talk here: {exc}. /retry asks again.") from exc
 
     async def _follow_agent(
-        self, turn: Turn, mailbox: Mailbox, pulse: Watchdog, written: TurnProgress
+        self, turn: Turn, mailbox: Mailbox, watchdog: Watchdog, progress: TurnProgress
     ) -> None:
         while True:
             items = await mailbox.take()
-            pulse.reset()
+            watchdog.reset()
             end = next((i for i in items if isinstance(i, TurnEnd)), None)
-            events = _select_events(items, end)
-            await self._write(turn, events, end, written)
-            written = written.advance(events)
+            # What comes after the end, such as a cancel, is not stored.
+            stored = items if end is None else items[: items.index(end)]
+            events = [i for i in stored if not isinstance(i, TurnEnd)]
+            await self._write(turn, events, end, progress)
+            progress = progress.advance(events)
             mailbox.mark_stored(len(events))
             if end is not None:
                 return
@@ -253,7 +264,7 @@ class Driver:
     async def _write(
         self, turn: Turn, events: list[RecordableEvent], end: TurnEnd | None, before: TurnProgress
     ) -> None:
-        """Record what has happened to a turn since the last time, its end included, in one unit of work."""
+        """Record new events of a turn, and its end if it has ended, in one unit of work."""
         label, work = self._choose_write(turn, events, end)
         again = partial(turn_writes.write_once, turn=turn, before=before, work=work)
         try:
@@ -274,7 +285,10 @@ class Driver:
             case AgentExit(error):
                 if error is None:
                     return "turn.finish", partial(turn_writes.finish, turn=turn, events=events)
-                text = _describe_error(turn, error)
+                text = str(error)
+                if not isinstance(error, AgentFailed):
+                    log.error("the agent of turn %s raised", turn.id, exc_info=error)
+                    text = f"The agent failed ({type(error).__name__}). The log has the details; /retry asks again."
                 return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=text)
             case TurnTimeout(reason):
                 return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=reason)
@@ -284,59 +298,59 @@ class Driver:
                 return "turn.hand_back", partial(turn_writes.hand_back, turn=turn, events=events)
 
     async def _pull_events(
-        self, turn: Turn, mailbox: Mailbox, begun: AsyncGenerator[AgentEvent, None]
+        self, turn: Turn, mailbox: Mailbox, stream: AsyncGenerator[AgentEvent, None]
     ) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed."""
-        ended = AgentExit()
+        end = AgentExit()
         try:
             with guard_cancellation():
-                async with aclosing(begun) as events:
+                async with aclosing(stream) as events:
                     async for event in events:
                         step = await self._store_attachment(turn, event)
                         await mailbox.put_event(step, until_stored=isinstance(step, _STEP_EVENTS))
-        except Exception as exc:  # noqa: BLE001 the door of the agent: recorded as the end of its turn
-            ended = AgentExit(exc)
-        mailbox.put(ended)
+        except Exception as exc:  # noqa: BLE001 any error of an agent is recorded as the end of its turn
+            end = AgentExit(exc)
+        mailbox.put(end)
 
     async def _store_attachment(self, turn: Turn, event: AgentEvent) -> RecordableEvent:
-        """A file is stored before the message that shows it; one that cannot be is told of in its place."""
+        """Store the file of an event before the message that shows it. A file that is refused becomes a notice."""
         if not isinstance(event, FileEvent):
             return event
-        given = Attachment(name=event.name, mime=event.mime, body=event.body)
+        attachment = Attachment(name=event.name, mime=event.mime, body=event.body)
         try:
-            return StoredFile(await self._media.save(Viewer(turn.profile, turn.owner), given))
+            return StoredFile(await self._media.save(Viewer(turn.profile, turn.owner), attachment))
         except (Invalid, Conflict) as exc:
             return NoticeEvent(f"A file of the answer is left out: {exc}.")
 
-    def _build_context(self, turn: Turn, reading: TurnInput, interview: TurnQuestions) -> TurnContext:
-        known = {m.seq for m in reading.asked}
+    def _build_context(self, turn: Turn, turn_input: TurnInput, questions: TurnQuestions) -> TurnContext:
+        known = {m.seq for m in turn_input.messages}
 
         async def steer() -> Sequence[Message]:
             try:
-                asked = await self._refresh_authors(
+                authors = await self._refresh_authors(
                     turn, lambda tx: turn_writes.load_authors(tx, turns.list_queued(tx, turn.session))
                 )
             except Forbidden as exc:
-                log.info("nothing is given to turn %s now: %s", turn.id, exc)
+                log.info("cannot steer turn %s now: %s", turn.id, exc)
                 return ()
-            work = partial(turn_writes.steer, turn=turn, rules=self._rules, asked=asked)
+            work = partial(turn_writes.steer, turn=turn, rules=self._rules, authors=authors)
             again = partial(
                 turn_writes.steer_idempotent,
                 turn=turn,
                 known=frozenset(known),
                 rules=self._rules,
-                asked=asked,
+                authors=authors,
             )
-            given = await self._run_unit(turn, "turn.steer", work, again=again)
-            known.update(m.seq for m in given)
-            return given
+            messages = await self._run_unit(turn, "turn.steer", work, again=again)
+            known.update(m.seq for m in messages)
+            return messages
 
         return TurnContext(
             session=turn.session,
             turn=turn.id,
             attempt=turn.attempts,
-            place=self._place(reading, turn),
-            turn_messages=reading.asked,
+            place=self._place(turn_input, turn),
+            turn_messages=turn_input.messages,
             history=partial(
                 self._run_unit,
                 turn,
@@ -344,17 +358,17 @@ class Driver:
                 partial(epochs.load_model_view, session=turn.session),
                 write=False,
             ),
-            summary=reading.summary,
-            shared=reading.shared,
-            settings=reading.session.settings,
-            cwd=self._folder(reading.session),
+            summary=turn_input.summary,
+            shared=turn_input.shared,
+            settings=turn_input.session.settings,
+            cwd=self._folder(turn_input.session),
             clock=self._clock,
             fetch_new_messages=steer,
-            ask=interview.ask,
+            ask=questions.ask,
             fetch=partial(self._media.fetch_for_session, turn.session),
-            may_compact=reading.may_compact,
-            answered_keys=reading.answered,
-            bindings=reading.bindings,
+            may_compact=turn_input.may_compact,
+            answered_keys=turn_input.answered,
+            bindings=turn_input.bindings,
             profile=turn.profile,
             owner=turn.owner,
             asker=turn.asker,
@@ -364,9 +378,9 @@ class Driver:
     async def _run_unit(
         self, turn: Turn, label: str, work: Work[T], *, again: Work[T] | None = None, write: bool = True
     ) -> T:
-        """Run a unit of work for a turn. While the store is away, try again for as long as the lease may hold.
+        """Run a unit of work for a turn. While the store is unavailable, retry for the duration of the lease.
 
-        A commit may have been made of which nobody heard: `again` is the unit for every try but the first."""
+        The commit may have succeeded although we lost the reply; retries run `again` instead."""
         deadline = self._clock.monotonic() + self._limits.lease.total_seconds()
         while True:
             try:
@@ -376,29 +390,3 @@ class Driver:
                 if self._clock.monotonic() >= deadline:
                     raise LeaseLost(f"turn {turn.id}: the store was away for longer than the lease") from exc
                 await self._clock.sleep(0.2)
-
-
-def _start_agent(agent: Agent, context: TurnContext, focus: str | None) -> AsyncGenerator[AgentEvent, None]:
-    """The agent at work on its turn: an answer, or a compaction that somebody asked for."""
-    if focus is None:
-        return agent.run(context)
-    return agent.compact(context, focus) if isinstance(agent, Compactor) else _refuse_compaction()
-
-
-async def _refuse_compaction() -> AsyncGenerator[AgentEvent, None]:
-    raise AgentFailed("This agent keeps no context of its own, so there is nothing to compact.")
-    yield
-
-
-def _describe_error(turn: Turn, error: Exception) -> str:
-    """What the person is told of an agent that raised."""
-    if isinstance(error, AgentFailed):
-        return str(error)
-    log.error("the agent of turn %s raised", turn.id, exc_info=error)
-    return f"The agent failed ({type(error).__name__}). The log has the details; /retry asks again."
-
-
-def _select_events(items: list[MailboxItem], end: MailboxItem | None) -> list[RecordableEvent]:
-    """The events up to the end, or up to a cancel: what comes after it is not stored."""
-    upto = items[: items.index(end)] if end is not None else items
-    return [i for i in upto if not isinstance(i, TurnEnd)]

@@ -28,15 +28,15 @@ _RETRY_SECONDS = 0.5
 
 
 class Feed:
-    """Reads every change once, whoever follows. While nothing happens nobody asks the database anything."""
+    """Reads every change once for all followers. Without changes there are no queries."""
 
     def __init__(
-        self, database: Database, clock: Clock, *, held_up: Callable[[], None] = lambda: None
+        self, database: Database, clock: Clock, *, on_blocked: Callable[[], None] = lambda: None
     ) -> None:
-        """`held_up` is called now and then while there are changes that cannot be read for longer than a moment."""
+        """`on_blocked` is called repeatedly while an unfinished transaction blocks the feed for longer than a moment."""
         self._database = database
         self._clock = clock
-        self._held_up = held_up
+        self._on_blocked = on_blocked
         self._recent: deque[Change] = deque(maxlen=_MAX_RECENT)
         self._read = 0
         self._offsets: dict[Cursor, int] = {}
@@ -46,35 +46,35 @@ class Feed:
         self.reading = False
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Read for ever; started once all that can be read has been. Everybody who follows depends on it."""
-        began, blocked = False, 0
+        """Read until cancelled. Report that it has started when it has caught up. All followers depend on it."""
+        started, attempts = False, 0
         seen = self._database.wake.count
         await self._begin()
         while True:
-            before, held = self._read, False
+            before, blocked = self._read, False
             try:
-                held = await self._catch_up()
+                blocked = await self._catch_up()
             except CursorExpired as exc:
-                log.warning("the feed was trimmed while this process slept, and is read from now on: %s", exc)
+                log.warning("the feed was trimmed while this process slept; continuing at its end: %s", exc)
                 await self._begin()
             self.reading = True
-            if not began:
-                began = True
+            if not started:
+                started = True
                 task_status.started()
-            if held:
-                blocked = 1 if self._read > before else blocked + 1
-                await self._wait_blocked(_BLOCKED_BACKOFF.seconds(blocked))
+            if blocked:
+                attempts = 1 if self._read > before else attempts + 1
+                await self._wait_blocked(_BLOCKED_BACKOFF.seconds(attempts))
             else:
-                blocked, seen = 0, await self._database.wake.wait(seen)
+                attempts, seen = 0, await self._database.wake.wait(seen)
 
     @property
     def start(self) -> Cursor:
-        """Where this process began to read: a place to follow from that costs no question to the database."""
+        """The cursor where this process began to read, to follow from without a query."""
         assert self._start is not None, "the feed does not run yet"
         return self._start
 
     async def live(self, missed: Callable[[], None]) -> AsyncIterator[Change]:
-        """Everything from the start on, for whoever can do without what was trimmed unread: `missed` is called then."""
+        """Yield every change since the start. If changes were trimmed before they were read, call `missed` and go on."""
         cursor = self.start
         while True:
             try:
@@ -89,19 +89,21 @@ class Feed:
     async def follow(
         self, viewer: Viewer | None, cursor: Cursor, *, session: SessionId | None = None
     ) -> AsyncIterator[Change]:
-        """Everything after a cursor that a viewer may see, then live, for ever. `CursorExpired` if it is too old."""
+        """Yield the changes after a cursor that a viewer may see, then live ones, without end. Raise `CursorExpired` if
+        the cursor is too old."""
         async for batch in self.batches(cursor):
             for change in batch:
-                if _is_visible(change, viewer, session):
+                visible = viewer is None or viewer.sees(change.profile, change.owner)
+                if visible and (session is None or change.session == session):
                     yield change
 
     async def batches(self, cursor: Cursor) -> AsyncIterator[list[Change]]:
-        """The same for everybody, in batches of what is there to be read."""
+        """Yield all changes after a cursor, of any owner, in batches."""
         while True:
-            place = self._offsets.get(cursor)
+            offset = self._offsets.get(cursor)
             seen = self._wake.count
-            if place is not None:
-                batch = self._list_newest(self._read - place - 1)
+            if offset is not None:
+                batch = self._list_newest(self._read - offset - 1)
             elif cursor == self._cursor:
                 batch = []
             else:
@@ -113,38 +115,38 @@ class Feed:
                 await self._wake.wait(seen)
 
     async def _begin(self) -> None:
-        """Read from now on. Whoever follows looks again: what came between their look and this one is not read here."""
+        """Start at the current end of the feed. Followers query the changes before it themselves."""
         self._recent.clear()
         self._cursor = self._start = await self._database.read("feed.head", changes.get_head)
         self._offsets = {self._start: self._read - 1}
         self._wake.signal()
 
     def _list_newest(self, count: int) -> list[Change]:
-        """The last changes, in order. Counted from the end, for a follower mostly lacks one or two of thousands."""
+        """Return the last changes in order. Indexed from the end: a follower usually needs one or two of thousands."""
         return [self._recent[n] for n in range(-count, 0)]
 
     async def _catch_up(self) -> bool:
-        """Read all that can be read. Tells whether more is there that an older, unfinished transaction holds back."""
+        """Read all visible changes. Return whether an older, unfinished transaction blocks others."""
         assert self._cursor is not None, "the feed was not begun"
         while True:
-            batch, held = await self._read_after(self._cursor)
+            batch, blocked = await self._read_after(self._cursor)
             for change in batch:
                 self._remember(change)
             if batch:
                 self._wake.signal()
-            if not batch or (len(batch) < _BATCH_SIZE and not held):
-                return held
+            if not batch or (len(batch) < _BATCH_SIZE and not blocked):
+                return blocked
 
     async def _wait_blocked(self, pause: float) -> None:
-        """Wait for the older transaction, which may belong to any client of the server and last for hours. Workers that
-        poll queues must not wait with us."""
+        """Wait for the older transaction, which may belong to any client of the server and last for hours. Those who
+        claim work must not wait for it."""
         if pause >= _LONG_BLOCKED_SECONDS:
-            self._held_up()
-        # Other transactions end in their own time, whatever our clock says.
+            self._on_blocked()
+        # In real time: other transactions do not follow the injected clock.
         await anyio.sleep(pause)
 
     async def _read_after(self, cursor: Cursor) -> tuple[list[Change], bool]:
-        """Read on, however long the store is away: everybody who follows waits with us."""
+        """Read the next batch, and retry for as long as the store is unavailable."""
         while True:
             try:
                 return await self._database.read(
@@ -156,7 +158,7 @@ class Feed:
                 )
             except Retryable as exc:
                 self.reading = False
-                log.warning("the feed waits for the store: %s", exc)
+                log.warning("cannot read the feed now: %s", exc)
                 await self._clock.sleep(_RETRY_SECONDS)
 
     def _remember(self, change: Change) -> None:
@@ -167,9 +169,3 @@ class Feed:
         self._offsets[change.cursor] = self._read
         self._read += 1
         self._cursor = change.cursor
-
-
-def _is_visible(change: Change, viewer: Viewer | None, session: SessionId | None) -> bool:
-    if viewer is not None and not viewer.sees(change.profile, change.owner):
-        return False
-    return session is None or change.session == session

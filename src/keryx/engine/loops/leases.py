@@ -1,7 +1,7 @@
-"""Renews the leases of this process, and requeues what dead processes held. Nothing is run here."""
+"""Renews the leases of this process, and recovers the work of dead processes. Nothing is run here."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
@@ -12,6 +12,7 @@ from keryx.core.deliveries import Idempotency
 from keryx.core.errors import Conflict, KeryxError
 from keryx.core.ids import WorkerId
 from keryx.core.turns import Turn
+from keryx.engine.loops.sweeps import repeat
 from keryx.engine.policy import Policy
 from keryx.engine.units import deliveries, questions, turn_writes, workers
 from keryx.engine.units.workers import ActiveWork
@@ -25,9 +26,6 @@ log = logging.getLogger(__name__)
 _JUMP_SECONDS = 5
 
 
-SweepStep = Callable[[], Awaitable[None]]
-
-
 class Leases:
     """Heartbeat and sweep of one worker, on a third of the lease time."""
 
@@ -39,7 +37,7 @@ class Leases:
         me: Worker,
         policy: Policy,
         idempotency: dict[str, Idempotency],
-        held: Callable[[], ActiveWork],
+        list_active: Callable[[], ActiveWork],
         look_again: Callable[[], None],
     ) -> None:
         self._database = database
@@ -47,7 +45,7 @@ class Leases:
         self._me = me
         self._policy = policy
         self._idempotency = idempotency
-        self._held = held
+        self._list_active = list_active
         self._look_again = look_again
         self._last = (clock.now(), clock.monotonic())
         self._capping_until = 0.0
@@ -55,51 +53,44 @@ class Leases:
     async def run(self) -> None:
         seconds = self._policy.limits.lease.total_seconds() / 3
         async with anyio.create_task_group() as group:
-            group.start_soon(self._repeat, seconds, self.renew)
-            group.start_soon(self._repeat, seconds, self.sweep)
-
-    async def _repeat(self, seconds: float, step: SweepStep) -> None:
-        while True:
-            try:
-                await step()
-            except KeryxError as exc:
-                log.warning("leases wait for the store: %s", exc)
-            await self._clock.sleep(seconds)
+            group.start_soon(repeat, self._clock, seconds, self.renew)
+            group.start_soon(repeat, self._clock, seconds, self.sweep)
 
     async def renew(self) -> None:
+        """Record a heartbeat and renew the leases of this worker."""
         now = self._clock.now()
         lease = self._policy.limits.lease
         if self._clock_went_back(now):
-            log.warning("the clock was set back: nothing waits for a moment that was meant to be sooner")
+            log.warning("the clock was set back: shortening the waits that it prolonged")
             self._capping_until = self._clock.monotonic() + workers.MAX_WAIT.total_seconds()
-        # Work that was under way at the jump may still write a moment of the old time: cap for a while.
+        # Work that was running during the jump may still write a time of the old clock: cap for a while.
         if self._clock.monotonic() < self._capping_until:
             await self._database.write("waits.cap", workers.cap_waits)
             self._look_again()
         await self._database.write(
-            "leases.renew", partial(workers.renew, me=self._me, active=self._held(), lease=lease)
+            "leases.renew", partial(workers.renew, me=self._me, active=self._list_active(), lease=lease)
         )
 
     def _clock_went_back(self, now: datetime) -> bool:
-        """Whether the wall clock lost time since the last heartbeat, by the clock that never goes back."""
+        """Whether the wall clock lost time against the monotonic clock since the last heartbeat."""
         monotonic = self._clock.monotonic()
         before, self._last = self._last, (now, monotonic)
         return (now - before[0]).total_seconds() - (monotonic - before[1]) < -_JUMP_SECONDS
 
     async def sweep(self) -> None:
-        """Put back what dead workers held: at once for those of this machine, else when the lease has run out."""
+        """Recover the work of dead workers: at once on this machine, otherwise when the lease has expired."""
         now = self._clock.now()
         # A process that dies after its commit but before NOTIFY leaves the others unaware, so poll here.
         self._database.wake.signal()
-        gone = await self._database.read("leases.gone", workers.list_dead)
-        held = await self._database.read(
-            "leases.abandoned", lambda tx: turns.list_abandoned(tx, workers=gone)
+        dead = await self._database.read("leases.gone", workers.list_dead)
+        abandoned = await self._database.read(
+            "leases.abandoned", lambda tx: turns.list_abandoned(tx, workers=dead)
         )
         limits = self._policy.limits
-        for ran in self._group_by_worker(held):
+        for group in self._group_by_worker(abandoned):
             await self._write_if_current(
                 "turn.recover",
-                partial(turn_writes.recover, ran=ran, fresh=limits.fresh, lease=limits.lease),
+                partial(turn_writes.recover, abandoned=group, fresh=limits.fresh, lease=limits.lease),
             )
         orphans = await self._database.read("leases.orphans", workers.list_orphaned_turns)
         for turn in orphans:
@@ -107,26 +98,27 @@ class Leases:
         for asked in await self._database.read("questions.overdue", questions_store.list_orphaned_overdue):
             await self._write_if_current("question.expire", partial(questions.expire, asked=asked))
         sending = await self._database.read(
-            "leases.sending", partial(deliveries.list_abandoned, workers=gone)
+            "leases.sending", partial(deliveries.list_abandoned, workers=dead)
         )
         for delivery, lease, edited in sending:
-            if delivery.id in self._held().deliveries:
+            if delivery.id in self._list_active().deliveries:
                 continue
-            known = self._idempotency.get(delivery.target.platform, Idempotency.NONE)
-            known = Idempotency.NATIVE if edited else known
-            step = deliveries.judge_orphan(delivery, known, self._policy.doubt, now=now)
+            idempotency = self._idempotency.get(delivery.target.platform, Idempotency.NONE)
+            if edited:
+                idempotency = Idempotency.NATIVE
+            step = deliveries.judge_orphan(delivery, idempotency, self._policy.doubt, now=now)
             await self._write_if_current(
                 "delivery.recover",
                 partial(deliveries.settle, delivery=delivery, lease=lease, step=step),
             )
-        await self._database.write("workers.forget", partial(workers.forget, dead=gone))
+        await self._database.write("workers.forget", partial(workers.forget, dead=dead))
 
-    def _group_by_worker(self, held: list[Turn]) -> list[list[Turn]]:
-        """Abandoned turns by who ran them. After a standstill of this process its own leases have run out too:
-        the heartbeat renews them."""
-        mine = self._held().turns
+    def _group_by_worker(self, abandoned: list[Turn]) -> list[list[Turn]]:
+        """Group turns by their worker, without those that this process still runs: after it was suspended, its own
+        leases have expired too, and the heartbeat renews them."""
+        mine = self._list_active().turns
         groups: dict[WorkerId | None, list[Turn]] = {}
-        for turn in held:
+        for turn in abandoned:
             if turn.worker != self._me.id or turn.id not in mine:
                 groups.setdefault(turn.worker, []).append(turn)
         return list(groups.values())
@@ -135,7 +127,7 @@ class Leases:
         try:
             await self._database.write(label, work)
         except Conflict:
-            log.info("%s: somebody was faster", label)
+            log.info("%s: another worker was faster", label)
 
     async def deregister(self) -> None:
         """Remove this worker, so that others recover its work at once. If the store is away, they remove it later."""

@@ -13,7 +13,7 @@ from keryx.engine.units.turn_writes import RecordableEvent
 from keryx.timing import WakeSignal
 
 _MAX_AHEAD = 64
-# Shorter than an eye notices. The time of the machine, whatever our clock says: it is there to spare the disk.
+# Too short to notice; it saves disk writes. Measured on the system's clock, not on the injected one.
 _JOIN_SECONDS = 0.05
 _TEXT_EVENTS = (TextDelta, ReasoningDelta)
 _FLUSH_COUNT = 2
@@ -42,9 +42,7 @@ MailboxItem: TypeAlias = RecordableEvent | TurnEnd
 
 
 class Mailbox:
-    """An agent may run ahead of the store by a few events, then waits. Everything else never waits.
-
-    `answers` is signalled when something became of a question of the turn."""
+    """The agent waits when it is too many events ahead of the store. Other senders never wait."""
 
     def __init__(self) -> None:
         self._items: deque[MailboxItem] = deque()
@@ -54,6 +52,7 @@ class Mailbox:
         self._put = 0
         self._stored = 0
         self._progress = WakeSignal()
+        # Signalled when a question of the turn has changed.
         self.answers = WakeSignal()
 
     def put(self, item: MailboxItem) -> None:
@@ -63,13 +62,12 @@ class Mailbox:
             self._urgent.set()
 
     async def put_event(self, event: RecordableEvent, *, until_stored: bool) -> None:
-        """Hand an event over; with `until_stored`, return only when it is in the store."""
+        """Put an event of the agent; with `until_stored`, return only when it is in the store."""
         self.put(event)
         self._put += 1
         allowed = self._put if until_stored else self._put - _MAX_AHEAD
         if len(self._items) == _FLUSH_COUNT and isinstance(event, _TEXT_EVENTS):
-            # An agent whose next words are there already would go on, and the first ones wait for them. One that says
-            # everything at once is stored at once.
+            # Yield once so that the first chunk is stored before the agent produces the next.
             await asyncio.sleep(0)
         while self._stored < allowed:
             self._urgent.set()
@@ -82,8 +80,8 @@ class Mailbox:
         self._progress.signal()
 
     async def take(self) -> list[MailboxItem]:
-        """Everything that has arrived, at least one item. Words come at once after a silence; those that follow are
-        joined for a moment, unless something else comes."""
+        """Return all items, at least one. Text is returned at once after a pause; text that follows is collected for a
+        moment, unless another kind of item arrives."""
         await self._filled.wait()
         pause = self._flush_at - time.monotonic()
         if pause > 0 and not self._urgent.is_set():

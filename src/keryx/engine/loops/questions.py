@@ -32,26 +32,26 @@ class TurnQuestions:
         turn: Turn,
         *,
         shared: bool,
-        keep: UnitRunner,
+        run_unit: UnitRunner,
         clock: Clock,
         limit: timedelta,
         answers: WakeSignal,
-        patience: Callable[[], AbstractContextManager[None]],
+        pause: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._turn = turn
         self._shared = shared
-        self._keep = keep
+        self._run_unit = run_unit
         self._clock = clock
         self._limit = limit
         self._answers = answers
-        self._patience = patience
+        self._pause = pause
         self._lock = anyio.Lock()
 
     async def ask(self, question: Question) -> str | None:
         """Ask a question and return the answer, `None` if there was none in time. The watchdog is paused meanwhile."""
-        with self._patience():
+        with self._pause():
             async with self._lock:
-                await self._keep(
+                await self._run_unit(
                     "question.ask",
                     partial(
                         questions.ask,
@@ -68,7 +68,7 @@ class TurnQuestions:
         while True:
             seen = self._answers.count
             left = deadline - self._clock.monotonic()
-            asked = await self._keep(
+            asked = await self._run_unit(
                 "question.take",
                 partial(questions.take_answer, turn=self._turn, question=question, expired=left <= 0),
             )

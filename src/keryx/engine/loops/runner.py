@@ -31,7 +31,7 @@ _RETRY_DELAY = timedelta(seconds=0.5)
 
 
 class TurnObserver(Protocol):
-    """Is told of the turns that run here. Must not wait and must not raise."""
+    """Notified of the turns that run here. Its methods must not block and must not raise."""
 
     def turn_started(self, turn: Turn) -> None: ...
 
@@ -39,8 +39,8 @@ class TurnObserver(Protocol):
 
 
 class Runner:
-    """Runs up to `limits.at_once` turns. A scoped runner takes only turns of the session it is told to `serve`,
-    and those pinned to this worker."""
+    """Runs up to `limits.at_once` turns. A scoped runner claims only turns of the session that it serves, and those
+    pinned to this worker."""
 
     def __init__(
         self,
@@ -74,27 +74,26 @@ class Runner:
 
     @property
     def active_turns(self) -> frozenset[TurnId]:
-        """The turns that this runner is at work on."""
         return frozenset(self._running)
 
     def serve(self, session: SessionId) -> None:
-        """From now on, a scoped runner takes the turns of this session."""
+        """Let a scoped runner claim the turns of this session from now on."""
         self._session = session
         self._work.signal()
 
     def look_again(self) -> None:
-        """Something that waited for a moment may be due sooner than was thought."""
+        """Check again for turns: one that waits for a time may be due earlier than expected."""
         self._work.signal()
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
-        """Run turns until cancelled. `changes` is the live feed: it tells of new turns and of cancels."""
+        """Run turns until cancelled. `changes` is the live feed, which announces new turns, cancels and answers."""
         self._began = self._clock.monotonic()
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, changes)
             await self._claim_forever(group)
 
     async def drain(self, seconds: float) -> None:
-        """Take no more turns; give running ones some time, then hand them back to the queue."""
+        """Claim no more turns, wait a while for running ones, then put them back into the queue."""
         self._draining = True
         with anyio.move_on_after(seconds):
             await self._wait_idle()
@@ -110,21 +109,19 @@ class Runner:
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
         async for change in changes:
             if change.kind is ChangeKind.TURN:
-                self._handle_turn_change(TurnState(change.note))
+                state = TurnState(change.note)
+                # A turn that ended makes room for others only if some are waiting.
+                if state is TurnState.QUEUED or (state.finished and self._waiting):
+                    self._work.signal()
             elif change.kind is ChangeKind.CANCEL and change.turn and change.turn in self._running:
                 self._running[change.turn].put(CancelRequest())
             elif change.kind is ChangeKind.QUESTION and change.turn and change.turn in self._running:
                 self._running[change.turn].answers.signal()
 
-    def _handle_turn_change(self, state: TurnState) -> None:
-        """A new turn is looked for at once. The end of one lets others run only if some wait."""
-        if state is TurnState.QUEUED or (state.finished and self._waiting):
-            self._work.signal()
-
     async def _claim_forever(self, group: TaskGroup) -> None:
         while True:
             seen = self._work.count
-            # An end that comes while we look may come too late for the look.
+            # A turn may end while we claim, too late for this claim to see it: assume that others wait.
             self._waiting = True
             free = 0 if self._draining else self._limits.at_once - self.busy
             claimed, at = await self._claim(free) if free > 0 else (_NOT_CLAIMED, None)
@@ -135,13 +132,13 @@ class Runner:
                     mailbox.put(HandBack())
                 group.start_soon(self._run, turn, mailbox, group)
             if claimed.passed_over:
-                # Others end their transactions in their own time, and need not tell anybody.
+                # In real time: the transactions of others do not follow the injected clock and send no wake-up.
                 await anyio.sleep(_PASSED_OVER_SECONDS)
             else:
                 await wait_until(self._work, seen, self._clock, at)
 
     async def _claim(self, most: int) -> tuple[TurnClaims, datetime | None]:
-        """Lease what may run now, and tell when to look again for what waits for a moment rather than for an event."""
+        """Lease what may run now. Also return when to try again for what waits for a time, not for an event."""
         self._claiming = True
         running_for = timedelta(seconds=self._clock.monotonic() - self._began)
         try:
@@ -166,19 +163,19 @@ class Runner:
                 self._work.signal()
 
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
-        """The door of a turn: whatever happens inside is recorded, and no other turn is harmed."""
+        """Run a turn. No error affects another turn; if recording fails, the lease expires."""
         self._watcher.turn_started(turn)
         try:
-            unnamed = await self._driver.drive(turn, mailbox, group)
-            if unnamed and not self._draining:
-                group.start_soon(driver.request_title, self._database, unnamed, turn)
+            untitled = await self._driver.drive(turn, mailbox, group)
+            if untitled and not self._draining:
+                group.start_soon(driver.request_title, self._database, untitled, turn)
         except LeaseLost as exc:
-            log.warning("%s: what it still says is not stored", exc)
+            log.warning("%s: its further output is not stored", exc)
         except Exception:
-            log.exception("turn %s could not be recorded; its lease will run out", turn.id)
+            log.exception("could not record turn %s; its lease will expire", turn.id)
         finally:
             self._watcher.turn_ended(turn)
-            # A turn that was lost to a sweep may run here again by now, under another lease.
+            # A turn that a sweep requeued may run here again by now, under another lease.
             if self._running.get(turn.id) is mailbox:
                 del self._running[turn.id]
             if self._waiting or self._draining:

@@ -31,7 +31,7 @@ class Scheduler:
         self._changed = WakeSignal()
 
     def look_again(self) -> None:
-        """The clock was set, so that what is due may have changed."""
+        """Check again what is due, for instance after the clock was set."""
         self._changed.signal()
 
     async def run(self, changes: AsyncIterator[Change]) -> None:
@@ -49,7 +49,7 @@ class Scheduler:
                 self._changed.signal()
 
     async def _begin_due(self) -> datetime | None:
-        """Begin what is due; gives when to look again."""
+        """Begin the runs that are due, and return when to look again."""
         try:
             while True:
                 at = await self._database.read("job.next", jobs_store.get_next_due_at)
@@ -58,5 +58,5 @@ class Scheduler:
                     return at
                 await self._database.write("job.begin", partial(jobs.begin_due_run, policy=self._policy))
         except KeryxError as exc:
-            log.warning("no job can begin now: %s", exc)
+            log.warning("cannot begin a job now: %s", exc)
             return self._clock.now() + _RETRY_DELAY

@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 from keryx.core.clock import Clock
+from keryx.core.errors import KeryxError
 from keryx.core.sessions import Session
 from keryx.engine.policy import Policy
 from keryx.engine.units import access as access_units
@@ -30,6 +31,16 @@ _HOOK_RETRY_DELAY = timedelta(minutes=5)
 SessionFinalizer = Callable[[Session, str], Awaitable[None]]
 
 
+async def repeat(clock: Clock, seconds: float, sweep: Callable[[], Awaitable[None]]) -> None:
+    """Run a sweep every few seconds, until cancelled. An error of the store is logged."""
+    while True:
+        try:
+            await sweep()
+        except KeryxError as exc:
+            log.warning("a sweep failed and will be repeated: %s", exc)
+        await clock.sleep(seconds)
+
+
 class ExpirySweep:
     def __init__(
         self, database: Database, clock: Clock, *, policy: Policy, hooks: Sequence[SessionFinalizer] = ()
@@ -40,15 +51,15 @@ class ExpirySweep:
         self._hooks = hooks
 
     async def sweep(self) -> None:
-        """End what is due, then finalise what has ended. Safe on any number of nodes."""
+        """End the sessions that are due, then run the end hooks of ended ones. Safe on any number of nodes."""
         for lane in await self._database.read("lanes.expired", lanes.list_expired):
             await self._database.write(
                 "lane.expire", partial(receive.expire_lane, lane=lane, policy=self._policy)
             )
-        while final := await self._claim_ended():
-            await self._run_hooks(final)
+        while hook := await self._claim_hook():
+            await self._run_hooks(hook)
 
-    async def _claim_ended(self) -> SessionEndHook | None:
+    async def _claim_hook(self) -> SessionEndHook | None:
         now = self._clock.now()
         return await self._database.write(
             "final.take",
@@ -57,22 +68,22 @@ class ExpirySweep:
             ),
         )
 
-    async def _run_hooks(self, final: SessionEndHook) -> None:
-        """Run every hook. A failing one is tried again later, a bounded number of times, and its error kept."""
+    async def _run_hooks(self, ended: SessionEndHook) -> None:
+        """Run every hook of a session. After an error all are retried later, a limited number of times."""
         session = await self._database.read(
-            "final.session", lambda tx: sessions.get(tx, final.session, deleted=True)
+            "final.session", lambda tx: sessions.get(tx, ended.session, deleted=True)
         )
         try:
             for hook in self._hooks:
-                await hook(session, final.reason)
+                await hook(session, ended.reason)
         except Exception as exc:
-            log.exception("finalising %s failed, try %s", final.session, final.tries)
+            log.exception("the end hooks of %s failed, attempt %s", ended.session, ended.tries)
             error = f"{type(exc).__name__}: {exc}"
             await self._database.write(
-                "final.fail", lambda tx: sessions.record_end_hook_error(tx, final.session, error)
+                "final.fail", lambda tx: sessions.record_end_hook_error(tx, ended.session, error)
             )
         else:
-            await self._database.write("final.remove", lambda tx: sessions.remove_end_hook(tx, final.session))
+            await self._database.write("final.remove", lambda tx: sessions.remove_end_hook(tx, ended.session))
 
 
 class RetentionSweep:
@@ -101,7 +112,7 @@ class RetentionSweep:
         await self._remove_files()
 
     async def _remove_files(self) -> None:
-        """Remove the files that nobody has come to use, each in a unit of its own."""
+        """Remove the files that no session shows, each in its own transaction."""
         before = self._clock.now() - self._keep.files
         await self._database.write("media.let_go", lambda tx: media.trim_holders(tx, before=before))
         while unused := await self._database.read(

@@ -36,9 +36,9 @@ WELCOME = "You are in. Say something, or /help lists the commands."
 
 
 def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules) -> bool:
-    """Whether an event may come in. A stranger in a direct chat is told how to be let in; nothing else is kept.
+    """Return whether an event is allowed. A stranger in a direct chat gets a pairing code; nothing else is stored.
 
-    Local transports know who they speak for and are always let in."""
+    Events of local surfaces, which know their user, are always allowed."""
     if inbound.principal is not None:
         return True
     verdict = judge(tx, inbound.source, rules)
@@ -48,7 +48,7 @@ def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules) -> bool:
 
 
 def judge(tx: Transaction, source: Source, rules: AccessRules) -> Verdict:
-    """What the rules and the grants say of a source at this moment."""
+    """Apply the current rules and grants to a source."""
     rule, others = _find_rule(tx, source, rules), _find_other_ids(tx, source)
     verdict = access.judge(rule, source, granted=False, others=others)
     if verdict is Verdict.ALLOWED or _find_grant(tx, source) is None:
@@ -64,24 +64,24 @@ def is_operator(tx: Transaction, source: Source, rules: AccessRules) -> bool:
 
 
 def recheck(tx: Transaction, source: Source | None, rules: AccessRules) -> None:
-    """Raise `Forbidden` if the author of a waiting message has lost the right to talk since."""
+    """Raise `Forbidden` if the author of a queued message has lost the right to talk since."""
     if source is not None and judge(tx, source, rules) is not Verdict.ALLOWED:
         raise Forbidden(REVOKED_NOTICE)
 
 
 def discard_pairing(tx: Transaction, pairing: Pairing) -> None:
-    """Take an open request away: its code is worth nothing any more."""
+    """Remove an open request, so that its code is no longer valid."""
     access_store.remove_pairing(tx, profile=pairing.profile, platform=pairing.platform, person=pairing.person)
     access_store.note_change(tx, pairing.profile, pairing.platform, pairing.person, "denied")
 
 
 def build_lock_key(profile: ProfileId, platform: str) -> str:
-    """The key of what lets one transaction at a time decide about the strangers of a platform."""
+    """Return the key of the lock that serialises decisions about the strangers of a platform."""
     return f"door:{profile}:{platform}"
 
 
 def find_aliases(tx: Transaction, source: Source) -> Aliases:
-    """What was learned of the ids in a source."""
+    """Return the known aliases of the ids in a source."""
     if not sources.supports_aliases(source.platform):
         return NO_ALIASES
     people = {
@@ -91,23 +91,23 @@ def find_aliases(tx: Transaction, source: Source) -> Aliases:
 
 
 def identify(source: Source) -> str | None:
-    """The id by which the author of a message is known."""
+    """Return the id of the author of a message: the stable one if there are two, the chat if there is none."""
     return source.user_alt or source.user or source.chat
 
 
 def _find_rule(tx: Transaction, source: Source, rules: AccessRules) -> AccessRule:
-    """The rule of a platform: this node's own, else the one of a node that serves the platform."""
+    """Return the rule of a platform: of this node, or else the one published by a node that serves the platform."""
     return rules.get(source.platform) or access_store.find_rule(tx, source.platform) or CLOSED
 
 
 def _find_other_ids(tx: Transaction, source: Source) -> list[str]:
-    """Every id that the author of a message goes by, as far as it was learned."""
+    """Return every known id of the author of a message."""
     person = identify(source)
     if not person or not sources.supports_aliases(source.platform):
         return []
-    known = sources.resolve_user(source.platform, person, aliases=find_aliases(tx, source))
-    found = people_store.list_aliases(tx, profile=source.profile, platform=source.platform, person=known)
-    return [known, *found]
+    main = sources.resolve_user(source.platform, person, aliases=find_aliases(tx, source))
+    aliases = people_store.list_aliases(tx, profile=source.profile, platform=source.platform, person=main)
+    return [main, *aliases]
 
 
 def _find_handle(tx: Transaction, source: Source) -> str | None:
@@ -125,8 +125,10 @@ def _find_grant(tx: Transaction, source: Source) -> access.Grant | None:
 
 
 def _offer_code(tx: Transaction, source: Source, reply: Target) -> None:
-    """Tell a stranger a code, unless one was told a moment ago or too many wait already. Who asks again gets another
-    code and no more time, so that nobody keeps a place by asking: the oldest request makes room for a new one."""
+    """Send a stranger a pairing code, unless one was sent a moment ago or too many requests are open.
+
+    A repeated request gets a new code but keeps its expiry, so that it cannot block others for long: once it is old
+    enough, the oldest request makes room for a new one."""
     platform, person = ids.escape(source.platform), _find_handle(tx, source)
     if not person:
         return
@@ -187,7 +189,7 @@ def approve_pairing(
     operator: bool,
     by: PrincipalId,
 ) -> Grant | None:
-    """Let in whoever was told this code, and tell them. `None` for a wrong code, which is counted."""
+    """Grant access to the person who got this code, and welcome them. Count a wrong code and return `None`."""
     access_store.lock_attempts(tx, build_lock_key(profile, platform))
     key = f"pairing:{profile}:{platform}"
     check_wrong_codes(tx, key)
@@ -217,22 +219,22 @@ def build_wrong_code_error(platform: str) -> NotFound:
 
 
 def deny_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> None:
-    """Forget a stranger's request. They are not told."""
+    """Discard a stranger's request, without a message to them."""
     if not access_store.remove_pairing(tx, profile=profile, platform=platform, person=person):
         raise NotFound(f"{person} on {platform} has no open request: `keryx pairing list` shows them")
     access_store.note_change(tx, profile, platform, person, "denied")
 
 
 def clear_pairings(tx: Transaction, *, profile: ProfileId, platform: str | None) -> int:
-    """Forget every open request, on one platform or on all; gives how many there were."""
-    found = access_store.list_open_pairings(tx, profile=profile, platform=platform)
-    for pairing in found:
+    """Discard every open request, on one platform or on all, and return their number."""
+    pairings = access_store.list_open_pairings(tx, profile=profile, platform=platform)
+    for pairing in pairings:
         discard_pairing(tx, pairing)
-    return len(found)
+    return len(pairings)
 
 
 def revoke_grant(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> None:
-    """Take back what an approval gave. What waits of this person is not answered any more."""
+    """Revoke the access of a person. Their queued messages are not answered."""
     if not access_store.remove_grant(tx, profile=profile, platform=platform, person=person):
         raise NotFound(
             f"{person} on {platform} was not let in by pairing: `keryx pairing list` shows who was, and"

@@ -8,7 +8,7 @@ from keryx.core import jobs, media, text
 from keryx.core.deliveries import PreviewState, Target
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.media import Media
-from keryx.core.messages import Mark, Message, Part, Reasoning, Role, Text, merge_parts
+from keryx.core.messages import Mark, Message, Reasoning, Role, Text, merge_parts
 from keryx.core.sessions import JOB_SURFACE, Session
 from keryx.core.turns import Turn, TurnState
 from keryx.store import deliveries, lanes, messages, turns
@@ -21,46 +21,47 @@ _MAX_TOOL_NAME = 60
 
 
 class TurnAnswer(msgspec.Struct, frozen=True):
-    """What goes to the place that asked: words, then files."""
+    """What is sent to the chat that asked: the text, then the files."""
 
     text: str = ""
     media: tuple[Media, ...] = ()
 
 
 class TurnDraft(msgspec.Struct, frozen=True):
-    """What a running turn has said so far, and the tool it called last."""
+    """The answer of a running turn so far."""
 
     text: str = ""
+    # The tool that was called last.
     tool: str = ""
 
 
 def collect(entries: Iterable[Message]) -> TurnAnswer:
-    """The answer among the messages of a turn: every step of it, without what an interrupted attempt had begun."""
+    """Return the answer in the messages of a turn: all its steps, without the text of interrupted attempts."""
     steps = [m for m in entries if m.role is Role.ASSISTANT and m.mark is None]
     files = [p for m in steps for p in media.filter_media(m.parts)]
     return TurnAnswer(_join_texts(m.text for m in steps), tuple(dict.fromkeys(files)))
 
 
 def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:
-    """What the answer of a running turn would be if it ended now."""
+    """Return what the answer of a running turn would be if it ended now."""
     steps = [m for m in _load_steps(tx, turn) if m.mark is None]
     pieces = turns.list_draft_pieces(tx, turn.id)
     parts = merge_parts(p.media or (Reasoning(p.text) if p.thought else Text(p.text)) for p in pieces)
     calls = [c.name for m in steps for c in m.calls]
     return TurnDraft(
-        _join_texts([*(m.text for m in steps), _join_parts(parts)]),
+        _join_texts([*(m.text for m in steps), *(p.text for p in parts if isinstance(p, Text))]),
         text.truncate(text.to_single_line(calls[-1]), _MAX_TOOL_NAME) if calls else "",
     )
 
 
 def is_silent(turn: Turn, answer: TurnAnswer) -> bool:
-    """Whether a scheduled run has nothing to tell."""
+    """Whether a scheduled run has nothing to report."""
     return turn.surface == JOB_SURFACE and not answer.media and jobs.is_silent(answer.text)
 
 
 def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
-    """Send an answer to the place that asked, if there is one, to where else it is wanted, and to the chats that mirror
-    the session."""
+    """Enqueue an answer for the chat that asked, if there is one, for the other targets of the turn, and for the chats
+    that mirror the session."""
     mirror_answer(tx, turn, answer.text, media=answer.media)
     for target in turn.also:
         deliveries.enqueue(tx, target, answer.text, of=turn, media=answer.media)
@@ -70,7 +71,7 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
     delivery = deliveries.enqueue(
         tx,
         turn.reply,
-        # Words take the place of the preview, so there must be some.
+        # Text replaces the preview, so it must not be empty.
         answer.text or (FILES_HEADING if shown else ""),
         media=answer.media,
         of=turn,
@@ -80,22 +81,25 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
 
 
 def send_aside(tx: Transaction, turn: Turn, text: str) -> None:
-    """Send something beside the answer to the place that asked, if there is one."""
+    """Send a text in addition to the answer to the chat that asked, if there is one."""
     if turn.reply:
         deliveries.enqueue(tx, turn.reply, text, of=turn)
 
 
 def send_notice(tx: Transaction, turn: Turn, text: str) -> None:
-    """Send a notice to the place that asked. Where the turn was shown it stands below what it had said."""
-    shown = deliveries.find_preview(tx, turn.id) if turn.reply else None
-    said = _load_partial_text(tx, turn) if shown else ""
-    deliver(tx, turn, TurnAnswer(_join_texts([said, text])))
+    """Send a notice to the chat that asked. If the turn had a preview, the notice follows the text of the turn so far."""
+    texts: list[str] = []
+    if turn.reply and deliveries.find_preview(tx, turn.id):
+        steps = _load_steps(tx, turn)
+        # The last step may be incomplete, which its mark says.
+        texts = [m.text for n, m in enumerate(steps, start=1) if m.mark is None or n == len(steps)]
+    deliver(tx, turn, TurnAnswer(_join_texts([*texts, text])))
 
 
 def mark_stopped(tx: Transaction, turn: Turn) -> None:
-    """A turn was stopped: where it was shown, that is marked. Where it was not, whoever stopped it knows."""
-    shown = deliveries.find_preview(tx, turn.id) if turn.reply else None
-    if shown is not None and shown.state is not PreviewState.LOST:
+    """Mark the preview of a turn that was stopped. Without a preview, the user sees the stop already."""
+    preview = deliveries.find_preview(tx, turn.id) if turn.reply else None
+    if preview is not None and preview.state is not PreviewState.LOST:
         send_notice(tx, turn, STOPPED_MARK)
 
 
@@ -106,20 +110,9 @@ def load_final_text(tx: Transaction, turn: Turn) -> str | None:
     return _join_texts(m.text for m in _load_steps(tx, turn) if m.mark is None)
 
 
-def _load_partial_text(tx: Transaction, turn: Turn) -> str:
-    """What a turn that ended early had said, with the words that it had begun last."""
-    written = _load_steps(tx, turn)
-    begun = [m for m in written[-1:] if m.mark is not None]
-    return _join_texts(m.text for m in [*(m for m in written if m.mark is None), *begun])
-
-
 def _load_steps(tx: Transaction, turn: Turn) -> list[Message]:
-    found = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
-    return [m for m in found if m.role is Role.ASSISTANT and m.mark is not Mark.LATE]
-
-
-def _join_parts(parts: Iterable[Part]) -> str:
-    return _join_texts(p.text for p in parts if isinstance(p, Text))
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    return [m for m in entries if m.role is Role.ASSISTANT and m.mark is not Mark.LATE]
 
 
 def _join_texts(texts: Iterable[str]) -> str:
@@ -136,7 +129,7 @@ def mirror_message(
     reply: Target | None,
     turn: TurnId | None,
 ) -> None:
-    """Show what a person said in every other chat that mirrors the session. Part of the unit that stores it."""
+    """Send a user's message to every other chat that mirrors the session."""
     if text:
         who = f" {author}:" if author else ""
         scope = Scope(session.profile, session.owner, session.id, turn)
@@ -144,13 +137,13 @@ def mirror_message(
 
 
 def mirror_answer(tx: Transaction, turn: Turn, text: str, *, media: Sequence[Media] = ()) -> None:
-    """Show an answer, or why there is none, in every chat that mirrors the session and did not ask."""
+    """Send an answer, or a notice in its place, to every other chat that mirrors the session."""
     mark = f"[{_name_origin(turn.reply, turn.surface)}]"
     _enqueue_mirrors(tx, turn.session, f"{mark} {text}", turn.reply, of=turn, media=media)
 
 
 def mirror_notice(tx: Transaction, turn: Turn, text: str) -> None:
-    """Show what became of the conversation itself, wherever it was said, in every chat that mirrors it and did not ask."""
+    """Send a notice about the session itself to every other chat that mirrors it."""
     _enqueue_mirrors(tx, turn.session, text, turn.reply, of=turn)
 
 
@@ -162,13 +155,13 @@ def _enqueue_mirrors(
     tx: Transaction,
     session: SessionId,
     text: str,
-    asked: Target | None,
+    origin: Target | None,
     *,
     of: Turn | Scope,
     media: Sequence[Media] = (),
 ) -> None:
-    shown = {asked.key} if asked else set[str]()
+    seen = {origin.key} if origin else set[str]()
     for lane in lanes.list_mirrors(tx, session):
-        if lane.target.key not in shown:
-            shown.add(lane.target.key)
+        if lane.target.key not in seen:
+            seen.add(lane.target.key)
             deliveries.enqueue(tx, lane.target, text, of=of, media=media)

@@ -14,8 +14,8 @@ from keryx.store import epochs, messages
 from keryx.store.db.database import Transaction
 
 
-def request(tx: Transaction, session: Session, asked: UserMessage, focus: str) -> Receipt:
-    """Queue a turn that compacts a conversation. People see that it was asked for; the model does not."""
+def request(tx: Transaction, session: Session, message: UserMessage, focus: str) -> Receipt:
+    """Queue a turn that compacts a session. People see the request; the model does not."""
     turn = TurnId(ids.new(tx.now))
     seq = messages.append(
         tx,
@@ -23,23 +23,22 @@ def request(tx: Transaction, session: Session, asked: UserMessage, focus: str) -
         Role.NOTICE,
         (Notice(focus, REQUEST_KIND),),
         turn=turn,
-        author=asked.author,
-        surface=asked.surface,
-        said_by=asked.asker,
+        author=message.author,
+        surface=message.surface,
+        said_by=message.asker,
     )
-    queue_turn(tx, session, asked, turn, seq)
+    queue_turn(tx, session, message, turn, seq)
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
 
 
-def find_focus(asked: Message) -> str | None:
-    """What a turn that was asked for by this message should keep above all, perhaps nothing; `None` if it is not to
-    compact."""
-    return next((p.text for p in asked.parts if isinstance(p, Notice) and p.kind == REQUEST_KIND), None)
+def find_focus(message: Message) -> str | None:
+    """Return what a requested compaction should keep, perhaps nothing; `None` if the message does not request one."""
+    return next((p.text for p in message.parts if isinstance(p, Notice) and p.kind == REQUEST_KIND), None)
 
 
 def begin(tx: Transaction, turn: Turn, event: CompactionEvent) -> None:
-    """Open the epoch, and show where and with which summary: in the conversation, and where somebody asked for something
-    else. The same event changes nothing the second time."""
+    """Open the epoch, and append its summary as a notice. If the turn was about something else, send the notice to its
+    chat too. Idempotent."""
     current = epochs.find_current(tx, turn.session)
     if current is not None and current.first_seq >= event.first:
         return
@@ -50,7 +49,7 @@ def begin(tx: Transaction, turn: Turn, event: CompactionEvent) -> None:
 
 
 def fail(tx: Transaction, turn: Turn, event: CompactionFailedEvent) -> None:
-    """Show why, and let the next try wait. While one waits, a failure is not told again."""
+    """Append the reason as a notice, and delay the next attempt. Further failures until then are ignored."""
     if not epochs.can_begin(tx, turn.session):
         return
     epochs.record_failure(tx, turn.session)
@@ -61,13 +60,13 @@ def fail(tx: Transaction, turn: Turn, event: CompactionFailedEvent) -> None:
 
 
 def render_result(tx: Transaction, turn: Turn) -> str:
-    """What the person who asked for it reads."""
+    """Return the answer to a requested compaction."""
     epoch = epochs.find_current(tx, turn.session)
     summary = f"\n\n{epoch.summary}" if epoch else ""
     return f"Compacted. You still see everything; the model goes on from this summary:{summary}"
 
 
 def _notify(tx: Transaction, turn: Turn, text: str) -> None:
-    """To the place that asked, and to the chats that mirror the conversation."""
+    """Send a text to the chat that asked, and to the chats that mirror the session."""
     answers.send_aside(tx, turn, text)
     answers.mirror_notice(tx, turn, text)

@@ -42,7 +42,7 @@ def change(tx: Transaction, session: Session, viewer: Viewer, change: SessionCha
 
 
 def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | None:
-    """Ask the running turn to stop; with `queue`, drop what waits too. Gives the turn, `None` if nothing runs."""
+    """Ask the running turn to stop and return it, `None` if there is none. With `queue`, cancel queued turns too."""
     sessions.lock(tx, session)
     running = turns.find_running(tx, session)
     if running:
@@ -53,7 +53,7 @@ def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | 
 
 
 def clear_queue(tx: Transaction, session: SessionId) -> int:
-    """Cancel every waiting turn of a session; gives how many."""
+    """Cancel every queued turn of a session, and return their number."""
     sessions.lock(tx, session)
     queued = turns.list_queued(tx, session)
     for turn in queued:
@@ -62,25 +62,25 @@ def clear_queue(tx: Transaction, session: SessionId) -> int:
 
 
 def drop(tx: Transaction, turn: TurnId) -> None:
-    """Cancel one waiting turn."""
-    found = turns.get(tx, turn)
-    if found.state is not TurnState.QUEUED:
+    """Cancel one queued turn. Raise `Conflict` in any other state."""
+    queued = turns.get(tx, turn)
+    if queued.state is not TurnState.QUEUED:
         raise Conflict(
-            f"turn {turn} is {found.state}: only a waiting one can be dropped, a running one stopped"
+            f"turn {turn} is {queued.state}: only a waiting one can be dropped, a running one stopped"
         )
-    sessions.lock(tx, found.session)
-    _cancel_queued(tx, found)
+    sessions.lock(tx, queued.session)
+    _cancel_queued(tx, queued)
 
 
 def cancel(tx: Transaction, turn: TurnId) -> Turn:
-    """Stop one turn, whether it waits or runs; gives it as it was. One that has ended stays as it is."""
+    """Stop a queued or running turn, and return it as it was. A finished one stays as it is."""
     sessions.lock(tx, turns.get(tx, turn).session)
-    found = turns.get(tx, turn)
-    if found.state is TurnState.QUEUED:
-        _cancel_queued(tx, found)
-    elif found.state is TurnState.RUNNING:
-        turns.request_cancel(tx, found)
-    return found
+    current = turns.get(tx, turn)
+    if current.state is TurnState.QUEUED:
+        _cancel_queued(tx, current)
+    elif current.state is TurnState.RUNNING:
+        turns.request_cancel(tx, current)
+    return current
 
 
 def _cancel_queued(tx: Transaction, turn: Turn) -> None:
@@ -89,7 +89,7 @@ def _cancel_queued(tx: Transaction, turn: Turn) -> None:
 
 
 def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts) -> None:
-    """Change what was said while its turn still waits."""
+    """Replace the parts of a message. Raise `Conflict` if its turn is no longer queued."""
     sessions.lock(tx, session)
     message = messages.get(tx, session, seq)
     if not rewrite_if_queued(tx, message, parts):
@@ -106,8 +106,8 @@ def rewrite_if_queued(tx: Transaction, message: Message, parts: Parts) -> bool:
 
 
 def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str | None]:
-    """End the lane's session; the next message starts a new one. Gives the lane, and the notice for the person
-    if there was content."""
+    """End the lane's session; the next message starts a new one. Return the lane, and a notice for the user if the
+    session had messages."""
     assert lane.session is not None
     old = sessions.get(tx, lane.session, deleted=True)
     end_session(tx, old, EndReason(reason.value))
@@ -119,7 +119,7 @@ def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str |
 
 
 def start_new_session(tx: Transaction, lane: Lane) -> Session | None:
-    """A person asks for a new conversation: the lane's session ends, its work stops. Gives the old session."""
+    """End the lane's session and stop its turns, at the request of a user. Return that session, if there was one."""
     if lane.session is None:
         return None
     old = sessions.get(tx, lane.session, deleted=True)
@@ -130,7 +130,7 @@ def start_new_session(tx: Transaction, lane: Lane) -> Session | None:
 
 
 def switch(tx: Transaction, lane: Lane, session: Session, *, why: str) -> None:
-    """Let a lane go on with a session of its owner, reopened if it had ended. One that it is in already is no move."""
+    """Continue a session of the same owner in a lane; a session that has ended is reopened."""
     if lane.profile != session.profile or lane.owner != session.owner:
         raise Invalid("a lane can only go on with a session of the same owner and profile")
     if session.ended_at is not None:
@@ -138,16 +138,16 @@ def switch(tx: Transaction, lane: Lane, session: Session, *, why: str) -> None:
         sessions.remove_end_hook(tx, session.id)
     if session.ended_at is not None or lane.suspended or lane.session != session.id:
         lanes.move(tx, lane, session.id, why=why)
-    # A person asked for it, so the silence is over; the expiry sweep sets the right moment to look again.
+    # The user is active, so the idle time starts again; the expiry sweep computes the next expiry.
     lanes.touch(tx, lane, expires_at=tx.now)
 
 
 def delete(tx: Transaction, session: Session, *, grace: timedelta, erase: bool = False) -> None:
-    """Stop a session's work, free its lanes, and hide it until the grace period is over, or erase it at once."""
+    """Stop a session's turns, free its lanes, and hide it until the grace period is over, or erase it at once."""
     stop(tx, session.id, queue=True)
-    for asked in questions.list_open(tx, session.id):
-        if asked.left:
-            questions.close(tx, asked, QuestionState.CANCELLED)
+    for question in questions.list_open(tx, session.id):
+        if question.left:
+            questions.close(tx, question, QuestionState.CANCELLED)
     for lane in lanes.list_for_session(tx, session.id):
         lanes.move(tx, lane, None, why="deleted")
     if erase:
@@ -157,7 +157,7 @@ def delete(tx: Transaction, session: Session, *, grace: timedelta, erase: bool =
 
 
 def end_session(tx: Transaction, session: Session, reason: EndReason) -> None:
-    """End a session and have it finalised, once."""
+    """End a session and queue its end hooks, unless it has ended before."""
     if session.ended_at is None:
         sessions.end(tx, session, reason)
         sessions.add_end_hook(tx, session.id, reason.value)

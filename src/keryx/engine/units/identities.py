@@ -23,7 +23,7 @@ _MOVE_REASON = "the chat has a new id"
 
 
 def merge(tx: Transaction, one: PrincipalId, other: PrincipalId, *, profile: ProfileId) -> PrincipalId:
-    """Let two people be one. The operator stays the operator; of others, the one who came first stays."""
+    """Merge two people and return who remains: the operator, or else the one who came first."""
     if one == other:
         return one
     if OPERATOR in (one, other):
@@ -36,8 +36,7 @@ def merge(tx: Transaction, one: PrincipalId, other: PrincipalId, *, profile: Pro
 
 
 def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) -> PrincipalId:
-    """Let one way in which a person is known stand alone, with the chats, conversations and jobs that began
-    there."""
+    """Split one identity off a person, with the lanes, sessions and jobs that began there. Return the new person."""
     old = people.find_by_handle(tx, profile=profile, platform=platform, handle=handle)
     if old is None:
         raise NotFound(f"{handle} on {platform} is nobody that Keryx knows: `keryx people list` shows them")
@@ -58,7 +57,9 @@ def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) ->
         if job.source and _is_author(tx, job.source, platform, handle):
             jobs.change_owner(tx, job, new)
     for owner in (old, new):
-        _leave_foreign_sessions(tx, owner, profile=profile)
+        for lane in lane_store.list_for_owner(tx, profile=profile, owner=owner):
+            if lane.session and sessions.get(tx, lane.session, deleted=True).owner != owner:
+                lane_store.move(tx, lane, None, why="unlinked")
     return new
 
 
@@ -71,7 +72,7 @@ def learn_alias(
     platform: str,
     sharing: LaneSharing,
 ) -> None:
-    """Two ids of a platform mean one person: their people, grants and lanes become one, and keep both histories."""
+    """Record that two ids of a platform belong to one person, and merge their people, grants and lanes."""
     if not sources.supports_aliases(platform):
         raise Invalid(f"on {platform} one person has one id: there is nothing to learn")
     first, second = (sources.normalize_user(platform, user) for user in (one, other))
@@ -80,53 +81,46 @@ def learn_alias(
     _, person, old = people.link_aliases(tx, profile=profile, platform=platform, one=first, other=second)
     if person == old:
         return
-    place, known, former = ids.escape(platform), ids.escape(person), ids.escape(old)
-    owner = _merge_identities(tx, profile, place, known, former)
-    access_store.rename_grant(tx, profile=profile, platform=place, old=former, new=known)
-    access_store.remove_pairing(tx, profile=profile, platform=place, person=former)
+    platform, person, old = ids.escape(platform), ids.escape(person), ids.escape(old)
+    owner = _merge_identities(tx, profile, platform, person, old)
+    access_store.rename_grant(tx, profile=profile, platform=platform, old=old, new=person)
+    access_store.remove_pairing(tx, profile=profile, platform=platform, person=old)
     if owner is not None:
         for lane in lane_store.list_for_owner(tx, profile=profile, owner=owner):
             _readdress(tx, lane, sharing)
 
 
 def _merge_identities(
-    tx: Transaction, profile: ProfileId, platform: str, known: str, former: str
+    tx: Transaction, profile: ProfileId, platform: str, person: str, old: str
 ) -> PrincipalId | None:
-    """Let two identities be one, under the first; gives whose it is, `None` if neither has talked yet."""
-    kept = people.find_by_handle(tx, profile=profile, platform=platform, handle=known)
-    gone = people.find_by_handle(tx, profile=profile, platform=platform, handle=former)
-    if gone is None:
-        return kept
-    if kept is None:
-        people.rename_identity(tx, profile=profile, platform=platform, old=former, new=known)
-        return gone
-    owner = merge(tx, kept, gone, profile=profile)
-    people.remove_identity(tx, profile=profile, platform=platform, handle=former)
-    return owner
+    """Merge two identities under the first. Return the owner, `None` if neither has talked yet."""
+    owner = people.find_by_handle(tx, profile=profile, platform=platform, handle=person)
+    old_owner = people.find_by_handle(tx, profile=profile, platform=platform, handle=old)
+    if old_owner is None:
+        return owner
+    if owner is None:
+        people.rename_identity(tx, profile=profile, platform=platform, old=old, new=person)
+        return old_owner
+    merged = merge(tx, owner, old_owner, profile=profile)
+    people.remove_identity(tx, profile=profile, platform=platform, handle=old)
+    return merged
 
 
 def _readdress(tx: Transaction, lane: Lane, sharing: LaneSharing) -> None:
-    """Bring a lane to the address that its source has now, joining it with the lane that is there."""
-    known = access.find_aliases(tx, lane.source)
-    key = lanes.build_address(lane.source, sharing=sharing, aliases=known).key
+    """Move a lane to the current address of its source, and merge it with the lane that is there."""
+    aliases = access.find_aliases(tx, lane.source)
+    key = lanes.build_address(lane.source, sharing=sharing, aliases=aliases).key
     if key == lane.key:
         return
-    there = lane_store.find_locked(tx, key)
-    if there is None:
+    other = lane_store.find_locked(tx, key)
+    if other is None:
         lane_store.rekey(tx, lane, key)
         return
-    lane_store.merge_history(tx, there, lane)
-    newer = lane if there.session is None or (lane.session and lane.active_at > there.active_at) else there
-    moved = lane_store.move(tx, there, newer.session, why=f"joined with {lane.key}")
+    lane_store.merge_history(tx, other, lane)
+    newer = lane if other.session is None or (lane.session and lane.active_at > other.active_at) else other
+    moved = lane_store.move(tx, other, newer.session, why=f"joined with {lane.key}")
     if newer is lane:
         lane_store.touch(tx, moved, active_at=lane.active_at, expires_at=lane.expires_at)
-
-
-def _leave_foreign_sessions(tx: Transaction, owner: PrincipalId, *, profile: ProfileId) -> None:
-    """Let no lane of a person be in a session of somebody else."""
-    for lane in lane_store.list_for_owner(tx, profile=profile, owner=owner):
-        if lane.session and sessions.get(tx, lane.session, deleted=True).owner != owner:
-            lane_store.move(tx, lane, None, why="unlinked")
 
 
 def _is_author(tx: Transaction, source: Source, platform: str, handle: str) -> bool:
@@ -139,34 +133,34 @@ def _is_author(tx: Transaction, source: Source, platform: str, handle: str) -> b
 def move_chat(
     tx: Transaction, *, platform: str, account: str, old: str, new: str, sharing: LaneSharing
 ) -> None:
-    """Let every lane, every job and the home channel of a chat go on under the chat's new id. A lane that has begun there
-    already stays as it is; doing it twice changes nothing."""
+    """Move every lane, every job and the home channel of a chat to the chat's new id. A lane that has a session there
+    already is not changed. Idempotent."""
     for lane in lane_store.list_for_chat(tx, platform=platform, account=account, chat=old):
         if lane.session is not None:
             _move_lane(tx, lane, new, sharing)
 
-    def moved(place: P) -> P:
-        here = (place.platform, place.account, place.chat) == (platform, account, old)
-        return msgspec.structs.replace(place, chat=new) if here else place
+    def move(address: P) -> P:
+        matches = (address.platform, address.account, address.chat) == (platform, account, old)
+        return msgspec.structs.replace(address, chat=new) if matches else address
 
     for job in jobs.list_all(tx):
-        targets, source = tuple(map(moved, job.targets)), job.source and moved(job.source)
+        targets, source = tuple(map(move, job.targets)), job.source and move(job.source)
         if (targets, source) != (job.targets, job.source):
             jobs.move_chat(tx, job, targets, source)
     for home in platforms.list_homes(tx):
-        if (target := moved(home.target)) != home.target:
+        if (target := move(home.target)) != home.target:
             platforms.move_home(tx, home, target)
 
 
 def _move_lane(tx: Transaction, lane: Lane, new: str, sharing: LaneSharing) -> None:
     source = msgspec.structs.replace(lane.source, chat=new)
     address = lanes.build_address(source, sharing=sharing)
-    there = lane_store.ensure(tx, address, source, owner=lane.owner)
-    if there.session is not None:
+    new_lane = lane_store.ensure(tx, address, source, owner=lane.owner)
+    if new_lane.session is not None:
         return
-    lane_store.move(tx, there, lane.session, why=_MOVE_REASON)
-    lane_store.set_mirror(tx, there, lane.mirror)
-    lane_store.set_instructions(tx, there, lane.instructions)
-    lane_store.touch(tx, there, active_at=lane.active_at, expires_at=lane.expires_at)
+    lane_store.move(tx, new_lane, lane.session, why=_MOVE_REASON)
+    lane_store.set_mirror(tx, new_lane, lane.mirror)
+    lane_store.set_instructions(tx, new_lane, lane.instructions)
+    lane_store.touch(tx, new_lane, active_at=lane.active_at, expires_at=lane.expires_at)
     lane_store.move(tx, lane, None, why=_MOVE_REASON)
     lane_store.set_expiry(tx, lane, None)

@@ -10,7 +10,7 @@ from keryx.core import jobs as core
 from keryx.core.access import AccessRules
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, Forbidden, Invalid
-from keryx.core.ids import OPERATOR, JobId, ProjectId
+from keryx.core.ids import OPERATOR, JobId
 from keryx.core.jobs import Job, JobRun, JobState, RunOutcome
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import PlatformReach
@@ -29,58 +29,73 @@ _MAX_TITLE = 80
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as somebody asks for it. `to` names targets, empty for none; without a `name` it gets one from its prompt,
-    without a `zone` that of the settings."""
+    """A new job as the user specifies it."""
 
     schedule: str
     prompt: str
+    # Names targets; empty for none.
     to: str = ""
+    # By default derived from the prompt.
     name: str = ""
+    # By default that of the settings.
     zone: str = ""
 
 
 class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job is asked for: `origin` is where `origin` leads, `source` the message that asks. `alone`: nobody listens
-    in. `accounts` are the connected platforms with who sends there, for an operator who may send anywhere."""
+    """Where a job is created."""
 
+    # The target that the word "origin" means.
     origin: Target | None = None
+    # Of the message that creates the job.
     source: Source | None = None
+    # Only the user reads the chat.
     alone: bool = True
+    # The connected platforms, for an operator who may send anywhere.
     accounts: Mapping[str, PlatformReach] | None = None
 
 
-def add(tx: Transaction, viewer: Viewer, wanted: JobRequest, place: JobOrigin, *, policy: Policy) -> Job:
-    zone = wanted.zone or policy.jobs.zone
-    schedule = schedules.parse(wanted.schedule, zone=zone, now=tx.now)
-    return create(tx, viewer, schedule, wanted, place, policy=policy)
+def add(tx: Transaction, viewer: Viewer, request: JobRequest, origin: JobOrigin, *, policy: Policy) -> Job:
+    zone = request.zone or policy.jobs.zone
+    schedule = schedules.parse(request.schedule, zone=zone, now=tx.now)
+    return create(tx, viewer, schedule, request, origin, policy=policy)
 
 
 def create(
     tx: Transaction,
     viewer: Viewer,
     schedule: Schedule,
-    wanted: JobRequest,
-    place: JobOrigin,
+    request: JobRequest,
+    origin: JobOrigin,
     *,
     policy: Policy,
 ) -> Job:
-    """Make a job of a schedule that was read already."""
-    prompt = wanted.prompt.strip()
+    """Create a job with a schedule that is parsed already."""
+    prompt = request.prompt.strip()
     if not prompt:
         raise Invalid("a job needs a prompt: say what the agent is to do")
     if len(prompt) > _MAX_PROMPT:
         raise Invalid(f"that is too long: a prompt has at most {_MAX_PROMPT} characters")
     if jobs.count_open(tx, profile=viewer.profile, owner=viewer.principal) >= policy.jobs.most:
         raise Forbidden(f"there are {policy.jobs.most} jobs already: remove one first, or raise jobs.most")
+    profile, to, chat = viewer.profile, request.to, origin.origin
+    if not to:
+        places = []
+    elif viewer.principal == OPERATOR and origin.accounts is not None:
+        # An operator who knows the accounts may name any chat.
+        places = targets.resolve(tx, to, profile=profile, origin=chat, accounts=origin.accounts)
+    else:
+        places = targets.resolve_for_viewer(
+            tx, viewer, to, origin=chat, reach=policy.reach, alone=origin.alone
+        )
     job = Job(
         id=JobId(ids.new(tx.now)),
-        profile=viewer.profile,
+        profile=profile,
         owner=viewer.principal,
-        name=sessions.clean_title(wanted.name) if wanted.name else sessions.derive_title(prompt),
+        name=sessions.clean_title(request.name) if request.name else sessions.derive_title(prompt),
         prompt=prompt,
         schedule=schedule,
-        targets=tuple(t.without_reply for t in _resolve_targets(tx, viewer, wanted.to, place, policy.reach)),
-        source=place.source,
+        targets=tuple(target.without_reply for target in places),
+        source=origin.source,
         project=None,
         state=JobState.ACTIVE,
         why="",
@@ -91,7 +106,7 @@ def create(
 
 
 def render_line(job: Job, last: Sequence[JobRun] = ()) -> str:
-    """A job in one line: its name, schedule, next moment, where its answers go, and what became of its last run."""
+    """Render a job as one line: name, schedule, next time, targets, and the status of its last run."""
     when = f"next {job.schedule.format_time(job.next_at)}" if job.next_at else job.why or job.state.value
     to = ", ".join(map(str, job.targets)) or "nowhere: read it in its conversation"
     past = f" · last run {last[0].status}{f' ({said})' if (said := last[0].delivery) else ''}" if last else ""
@@ -99,18 +114,18 @@ def render_line(job: Job, last: Sequence[JobRun] = ()) -> str:
 
 
 def pause(tx: Transaction, job: Job) -> Job:
-    """Let a job wait until it is resumed."""
+    """Suspend a job until it is resumed."""
     _check_not_done(job)
     return jobs.set_state(tx, job, JobState.PAUSED, next_at=None)
 
 
 def resume(tx: Transaction, job: Job) -> Job:
-    """Let a job go on with its next moment from now on; what came meanwhile is not made up for."""
+    """Continue a job with the next time of its schedule. Missed runs are not made up for."""
     _check_not_done(job)
-    following = job.next_at or schedules.find_next(job.schedule, tx.now)
-    if following is None:
+    next_at = job.next_at or schedules.find_next(job.schedule, tx.now)
+    if next_at is None:
         raise Conflict(f"the time of {job.name!r} has passed: run it now, or make a new job")
-    return jobs.set_state(tx, job, JobState.ACTIVE, next_at=following)
+    return jobs.set_state(tx, job, JobState.ACTIVE, next_at=next_at)
 
 
 def run_now(tx: Transaction, job: Job, *, policy: Policy) -> JobRun:
@@ -124,33 +139,20 @@ def remove(tx: Transaction, job: Job) -> Job:
     return job
 
 
-def _resolve_targets(
-    tx: Transaction, viewer: Viewer, where: str, place: JobOrigin, reach: Mapping[str, PlatformReach]
-) -> list[Target]:
-    """Where answers are sent, each a place that exists. An operator with the list of accounts may name any chat."""
-    if not where:
-        return []
-    if viewer.principal == OPERATOR and place.accounts is not None:
-        return targets.resolve(
-            tx, where, profile=viewer.profile, origin=place.origin, accounts=place.accounts
-        )
-    return targets.resolve_for_viewer(tx, viewer, where, origin=place.origin, reach=reach, alone=place.alone)
-
-
 def _check_not_done(job: Job) -> None:
     if job.state is JobState.DONE:
         raise Conflict(f"{job.name!r} is over: make a new job")
 
 
 def begin_due_run(tx: Transaction, *, policy: Policy) -> None:
-    """Begin the run of the job whose time came first, if one is due, and let it wait for its next moment."""
+    """Begin the run of the job that is due first, if there is one, and schedule its next run."""
     job = jobs.find_due(tx)
     if job is None or job.next_at is None:
         return
     try:
         plan = schedules.find_due(job.schedule, at=job.next_at, now=tx.now, window=policy.jobs.window)
     except Invalid as exc:
-        # A zone that this machine does not know must not hold up the others.
+        # A time zone that this machine does not know must not block other jobs.
         jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=str(exc))
         return
     state = JobState.ACTIVE if plan.following else JobState.DONE
@@ -162,7 +164,7 @@ def begin_due_run(tx: Transaction, *, policy: Policy) -> None:
 
 
 def begin_run(tx: Transaction, job: Job, *, due_at: datetime, rules: AccessRules) -> None:
-    """Begin one run. A moment that has had its run gets no other. Whoever made the job must still be allowed to talk."""
+    """Begin one run, unless it was begun before. Pause the job if its author has lost the right to talk."""
     if not jobs.claim_run(tx, job, due_at=due_at):
         return
     try:
@@ -171,25 +173,12 @@ def begin_run(tx: Transaction, job: Job, *, due_at: datetime, rules: AccessRules
         jobs.finish_run(tx, job, RunOutcome.REFUSED, due_at=due_at, error=str(exc))
         jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=access.REVOKED_NOTICE)
         return
-    _start_session(tx, job, due_at)
-
-
-def bring_forward(tx: Transaction) -> None:
-    """After the clock was set back: let no job wait for longer than its schedule says. Moments that come again had
-    their run."""
-    for job in jobs.list_due_after(tx, tx.now):
-        sooner = schedules.find_next(job.schedule, tx.now)
-        if sooner and job.next_at and sooner < job.next_at:
-            jobs.set_state(tx, job, job.state, next_at=sooner)
-
-
-def _start_session(tx: Transaction, job: Job, due_at: datetime) -> None:
-    made = sessions_store.create(
+    id_ = sessions_store.create(
         tx, profile=job.profile, owner=job.owner, surface=JOB_SURFACE, origin=job.source
     )
-    session = sessions_store.get(tx, made)
+    session = sessions_store.get(tx, id_)
     first, *others = job.targets or (None,)
-    asked = UserMessage(
+    message = UserMessage(
         parts=text_parts(job.prompt),
         asker=job.owner,
         surface=JOB_SURFACE,
@@ -198,22 +187,27 @@ def _start_session(tx: Transaction, job: Job, due_at: datetime) -> None:
         source=job.source,
         exact=core.build_prompt(job),
     )
-    receipt = submit(tx, session, asked)
+    receipt = submit(tx, session, message)
     _label_session(tx, job, session, due_at)
     jobs.finish_run(tx, job, RunOutcome.STARTED, due_at=due_at, session=session.id, turn=receipt.turn)
     jobs.note_change(tx, job, "started")
 
 
 def _label_session(tx: Transaction, job: Job, session: Session, due_at: datetime) -> None:
-    """Name a run by its job and its moment, and put it where the runs of its owner are."""
+    """Set the title of a run to its job and time, and put it into the project of the owner's runs."""
     title = f"{text.truncate(job.name, _MAX_TITLE)} {job.schedule.format_time(due_at)}"
     sessions_store.rename(tx, session, title, by=TitleBy.RULE)
-    sessions_store.set_project(tx, session, _ensure_project(tx, job))
+    project = job.project
+    if project is None:
+        project = projects.ensure(tx, Viewer(job.profile, job.owner), core.PROJECT_NAME)
+        jobs.set_project(tx, job, project)
+    sessions_store.set_project(tx, session, project)
 
 
-def _ensure_project(tx: Transaction, job: Job) -> ProjectId:
-    if job.project:
-        return job.project
-    project = projects.ensure(tx, Viewer(job.profile, job.owner), core.PROJECT_NAME)
-    jobs.set_project(tx, job, project)
-    return project
+def bring_forward(tx: Transaction) -> None:
+    """Recompute the next runs after the clock was set back, so that no job waits for longer than its schedule says.
+    Times that come again have had their run."""
+    for job in jobs.list_due_after(tx, tx.now):
+        sooner = schedules.find_next(job.schedule, tx.now)
+        if sooner and job.next_at and sooner < job.next_at:
+            jobs.set_state(tx, job, job.state, next_at=sooner)

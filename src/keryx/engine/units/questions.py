@@ -19,18 +19,18 @@ _JOB_NOTICE = "A scheduled run asks this: write /jobs continue first, then the a
 
 
 def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
-    """Take lasting consents of a session back; gives their tools."""
-    kept = [
-        c.tool
-        for c in questions.list_consents(tx, Viewer(session.profile, session.owner), session=session.id)
-    ]
-    gone = [name for name in kept if tool in (name, ALL_TOOLS)]
-    for name in gone:
+    """Remove the lasting consent for a tool, or all of a session with `ALL_TOOLS`. Return the tools.
+
+    Raise `NotFound` if there is no such consent."""
+    owner = Viewer(session.profile, session.owner)
+    tools = [c.tool for c in questions.list_consents(tx, owner, session=session.id)]
+    removed = [name for name in tools if tool in (name, ALL_TOOLS)]
+    for name in removed:
         questions.remove_consent(tx, session.id, name)
-    if not gone:
-        there = f"there are {', '.join(kept)}" if kept else "nothing is allowed or denied for good here"
-        raise NotFound(f"no permission {tool[:80]!r} is kept: {there}")
-    return gone
+    if not removed:
+        choices = f"there are {', '.join(tools)}" if tools else "nothing is allowed or denied for good here"
+        raise NotFound(f"no permission {tool[:80]!r} is kept: {choices}")
+    return removed
 
 
 def ask(tx: Transaction, turn: Turn, question: Question, *, shared: bool, limit: timedelta) -> None:
@@ -43,7 +43,7 @@ def ask(tx: Transaction, turn: Turn, question: Question, *, shared: bool, limit:
             questions.set_expiry(tx, known, tx.now + limit)
         return
     for earlier in questions.list_open(tx, turn.session):
-        # The same question was left open, and is to be answered here now.
+        # The same question of an earlier turn is replaced by this one.
         if earlier.left and core.is_same(earlier.question, question):
             questions.close(tx, earlier, QuestionState.CANCELLED)
     consent = _find_consent(tx, turn, question)
@@ -105,62 +105,62 @@ def expire(tx: Transaction, asked: AskedQuestion) -> None:
 
 
 def record_answer(tx: Transaction, asked: AskedQuestion, viewer: Viewer, answer: str) -> AskedQuestion:
-    """Answer a question in somebody's name; what is to last is remembered. Gives the question as it is now."""
+    """Record a viewer's answer to a question, with the consent if it is a lasting one. Return the closed question."""
     if not asked.answerable_by(viewer):
         raise Forbidden("only the one who asked may answer this question, or the operator")
-    # The order in which every unit of work locks: the session first.
+    # Every unit of work locks the session first.
     sessions.lock(tx, asked.session)
     current = questions.get(tx, asked.id)
     if current.state is not QuestionState.OPEN:
         raise Conflict(f"the question “{asked.question.title}” does not wait any more: it is {current.state}")
     if current.left and current.expires_at <= tx.now:
         raise Conflict(f"the question “{asked.question.title}” has run out: ask the agent again")
-    chosen = core.parse_answer(asked.question, answer)
-    questions.close(tx, asked, QuestionState.ANSWERED, answer=chosen, by=viewer.principal)
-    given = core.find_consent(asked.question, chosen)
-    if given.lasts and asked.question.tool:
-        questions.set_consent(tx, asked.session, asked.question.tool, given, by=viewer.principal)
+    parsed = core.parse_answer(asked.question, answer)
+    questions.close(tx, asked, QuestionState.ANSWERED, answer=parsed, by=viewer.principal)
+    consent = core.find_consent(asked.question, parsed)
+    if consent.lasts and asked.question.tool:
+        questions.set_consent(tx, asked.session, asked.question.tool, consent, by=viewer.principal)
     return questions.get(tx, asked.id)
 
 
 def match_message(
     tx: Transaction, session: SessionId, viewer: Viewer, parts: Parts
 ) -> tuple[AskedQuestion, str] | None:
-    """The question that an ordinary message answers: the only one that an agent waits for there, put to who speaks; or
-    else the only one that was left.
+    """Return the question that an ordinary message answers, and the answer; `None` for a message that is none.
 
-    `None` for ordinary speech, which everything else is."""
+    It must be the only open question for which an agent waits, or else the only one that was left open, and the viewer
+    must be allowed to answer it."""
     if len(parts) != 1 or not isinstance(parts[0], Text):
         return None
-    found = core.prefer_waiting(questions.list_open(tx, session))
-    if len(found) != 1 or not found[0].answerable_by(viewer):
+    candidates = core.prefer_waiting(questions.list_open(tx, session))
+    if len(candidates) != 1 or not candidates[0].answerable_by(viewer):
         return None
     try:
-        core.parse_answer(found[0].question, parts[0].text)
+        core.parse_answer(candidates[0].question, parts[0].text)
     except Invalid:
         return None
-    return found[0], parts[0].text
+    return candidates[0], parts[0].text
 
 
 def list_taken_keys(tx: Transaction, turn: TurnId) -> frozenset[str]:
-    """The keys of a turn's questions of which its agent learned what became of them."""
+    """Return the keys of a turn's questions whose outcome the agent has received."""
     return frozenset(a.question.key for a in questions.list_for_turn(tx, turn) if a.taken)
 
 
 def list_buttons(tx: Transaction, delivery: Delivery) -> tuple[Button, ...]:
-    """What is to be pressed under a delivery: the options of the question that it puts, while that waits."""
+    """Return the buttons under a delivery: the options of its question while that is open."""
     asked = questions.find_by_id(tx, QuestionId(delivery.id)) if delivery.turn else None
     return core.build_buttons(asked) if asked and asked.state is QuestionState.OPEN else ()
 
 
 def lock_session(tx: Transaction, delivery: Delivery) -> None:
-    """Keep the question of a delivery from being closed meanwhile. The session is locked before all else."""
+    """Lock the session of a delivery, so that its question cannot be closed meanwhile."""
     if delivery.session is not None:
         sessions.lock(tx, delivery.session)
 
 
 def record_buttons(tx: Transaction, delivery: Delivery, receipt: str) -> None:
-    """A question has arrived with its buttons. One that was closed on the way loses them again."""
+    """Record that a question was sent with buttons. They are removed again if it was closed meanwhile."""
     asked = questions.get(tx, QuestionId(delivery.id))
     questions.save_buttons(tx, asked.id, receipt)
     if asked.state is not QuestionState.OPEN:

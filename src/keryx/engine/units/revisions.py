@@ -14,11 +14,11 @@ _PAGE = 200
 
 
 def undo(tx: Transaction, session: Session, count: int = 1) -> str:
-    """Take back the last turns; gives the text of the last undone question, for editing."""
+    """Undo the last turns. Return the text of the last undone user message, for editing."""
     if count < 1:
         raise Invalid("undo needs a number of turns above zero")
     sessions.lock(tx, session.id)
-    _refuse_while_busy(tx, session.id, "undo")
+    refuse_while_busy(tx, session.id, "undo")
     inputs = _last_inputs(tx, session.id, count)
     if not inputs:
         raise NotFound("there is nothing to undo")
@@ -34,17 +34,17 @@ def undo(tx: Transaction, session: Session, count: int = 1) -> str:
 
 
 def redo(tx: Transaction, session: Session) -> int:
-    """Bring back what the last undo took; gives how many messages. Not after something new was said."""
+    """Restore what the last undo took, and return the number of messages. Raise `NotFound` after a new message."""
     sessions.lock(tx, session.id)
-    _refuse_while_busy(tx, session.id, "redo")
+    refuse_while_busy(tx, session.id, "redo")
     last = messages.find_last_undo(tx, session.id)
     if last is None or messages.has_user_message_after(tx, session.id, last.first_seq):
         raise NotFound(
             "there is nothing to redo: the last undo was followed by something new, or there was none"
         )
-    brought = messages.restore(tx, session.id, last.group)
+    restored = messages.restore(tx, session.id, last.group)
     sessions.note_revision(tx, session)
-    return brought
+    return restored
 
 
 def retry(
@@ -56,23 +56,23 @@ def retry(
     source: Source | None = None,
     pin: WorkerId | None = None,
 ) -> Receipt:
-    """Take the last turn back and ask its question again, to be answered where it was asked; run by `pin`, if given."""
+    """Undo the last turn and submit its user message again, with the same reply address. Only `pin` may run it, if set."""
     sessions.lock(tx, session.id)
-    _refuse_while_busy(tx, session.id, "retry")
+    refuse_while_busy(tx, session.id, "retry")
     inputs = _last_inputs(tx, session.id, 1)
     if not inputs or inputs[0].turn is None:
         raise NotFound("there is nothing to retry")
-    question = inputs[0]
-    assert question.turn is not None
-    before = turns.find(tx, question.turn)
+    original = inputs[0]
+    assert original.turn is not None
+    turn = turns.find(tx, original.turn)
     undo(tx, session, 1)
     again = UserMessage(
-        parts=question.parts,
+        parts=original.parts,
         asker=asker,
         surface=surface,
-        author=question.author,
-        platform_id=question.platform_id,
-        reply=before.reply if before else None,
+        author=original.author,
+        platform_id=original.platform_id,
+        reply=turn.reply if turn else None,
         pin=pin,
         source=source,
     )
@@ -88,7 +88,7 @@ def fork(
     title: str | None = None,
     cwd: str | None = None,
 ) -> Session:
-    """An independent copy up to a message, by default up to the end; turns that run or wait are left out."""
+    """Make an independent copy up to a message, by default up to the end. Running and queued turns are not copied."""
     sessions.lock(tx, session.id)
     end = session.last_seq if through is None else through
     if end < 1 or end > session.last_seq:
@@ -110,30 +110,31 @@ def fork(
         raise NotFound("there is nothing to fork yet: the first answer is still on its way")
     epochs.copy(tx, source=session.id, target=child, through=end)
     sessions.copy_counters(tx, source=session.id, target=child)
-    made = sessions.get(tx, child)
+    copy = sessions.get(tx, child)
     if title is not None:
-        sessions.rename(tx, made, title, by=TitleBy.PERSON)
+        sessions.rename(tx, copy, title, by=TitleBy.PERSON)
     elif session.title:
-        sessions.rename(tx, made, sessions.next_title(tx, made, session.title), by=TitleBy.RULE)
+        sessions.rename(tx, copy, sessions.next_title(tx, copy, session.title), by=TitleBy.RULE)
     return sessions.get(tx, child)
 
 
-def _refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:
+def refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:
+    """Raise `Conflict` if a turn of the session is running or queued."""
     if turns.find_running(tx, session) or turns.list_queued(tx, session):
         raise Conflict(f"cannot {verb} while a turn runs or waits: /stop it first, or wait for the answer")
 
 
 def _last_inputs(tx: Transaction, session: SessionId, count: int) -> list[Message]:
-    """The first question of each of the last turns that stand, oldest turn first."""
-    found: dict[TurnId, Message] = {}
+    """Return the first user message of each of the last turns that are not undone, oldest turn first."""
+    inputs: dict[TurnId, Message] = {}
     before: int | None = None
-    while len(found) <= count:
+    while len(inputs) <= count:
         page = messages.list_latest(tx, session, limit=_PAGE, before=before)
         for message in reversed(page):
             if message.role is Role.USER and message.turn and not message.undone and not message.observed:
-                found[message.turn] = message
+                inputs[message.turn] = message
         if not page:
             break
         before = page[0].seq
-    newest_first = sorted(found.values(), key=lambda m: m.seq, reverse=True)
+    newest_first = sorted(inputs.values(), key=lambda m: m.seq, reverse=True)
     return newest_first[:count][::-1]

@@ -64,13 +64,14 @@ RecordableEvent: TypeAlias = (
 
 
 class TurnProgress(msgspec.Struct, frozen=True):
-    """How far the record of a turn goes: its messages, and the length of its draft, in which a file counts one."""
+    """How much of a turn is stored."""
 
     messages: int = 0
+    # The length of the draft; a file counts one.
     draft: int = 0
 
     def advance(self, events: Sequence[RecordableEvent]) -> "TurnProgress":
-        """How far it goes once a batch of events has been stored."""
+        """Return the progress after a batch of events is stored."""
         count, draft = self.messages, self.draft
         for event in events:
             match event:
@@ -96,15 +97,19 @@ class TurnProgress(msgspec.Struct, frozen=True):
 
 
 class TurnInput(msgspec.Struct, frozen=True):
-    """What a turn needs to begin: its session, what it is asked, and the summary of what was compacted."""
+    """What a turn needs to begin."""
 
     session: Session
-    asked: list[Message]
+    # The messages of the turn, as the model sees them.
+    messages: list[Message]
+    # Of the compacted part of the session.
     summary: str
     place_facts: PlaceFacts
     cancelling: bool
+    # Of an interrupted attempt: what is stored, and the keys of its questions whose outcome the agent has received.
     progress: TurnProgress = TurnProgress()
     answered: frozenset[str] = frozenset()
+    # What a requested compaction should keep, perhaps nothing; `None` for an ordinary turn.
     compact: str | None = None
     may_compact: bool = True
     bindings: dict[str, Binding] = {}
@@ -116,14 +121,14 @@ class TurnInput(msgspec.Struct, frozen=True):
 
 
 TurnAuthors = Mapping[TurnId, Source]
-"""Who asked for which turn, with the roles that they have now."""
+"""The authors of turns, with their current roles."""
 NO_AUTHORS: TurnAuthors = MappingProxyType({})
 
 
-def load_authors(tx: Transaction, asked: Sequence[Turn]) -> TurnAuthors:
-    """Who asked for these turns, as far as they came in through a platform."""
-    found = {turn.id: turns_store.get_author(tx, turn.id) for turn in asked}
-    return {id_: source for id_, source in found.items() if source is not None}
+def load_authors(tx: Transaction, selected: Sequence[Turn]) -> TurnAuthors:
+    """Return the authors of those turns that came from a platform."""
+    authors = {turn.id: turns_store.get_author(tx, turn.id) for turn in selected}
+    return {id_: source for id_, source in authors.items() if source is not None}
 
 
 def claim(
@@ -159,23 +164,23 @@ def load(
     *,
     budgets: Budgets,
     rules: AccessRules = NO_RULES,
-    asked: TurnAuthors = NO_AUTHORS,
+    authors: TurnAuthors = NO_AUTHORS,
 ) -> TurnInput:
     """Load what a turn begins with. Raise `Forbidden` if its author has used up a budget, or has lost the right to talk
     while it was queued."""
     usage_units.check_budget(tx, turn, budgets)
-    standing = turns_store.get_status(tx, turn.id)
-    access.recheck(tx, asked.get(turn.id) or standing.author, rules)
+    status = turns_store.get_status(tx, turn.id)
+    access.recheck(tx, authors.get(turn.id) or status.author, rules)
     session = sessions_store.get(tx, turn.session, deleted=True)
-    around = place.load(tx, session, turn)
+    place_facts = place.load(tx, session, turn)
     epoch = epochs.find_current(tx, turn.session)
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     return TurnInput(
         session,
         core_messages.build_model_view(entries),
         epoch.summary if epoch else "",
-        around,
-        standing.cancelling,
+        place_facts,
+        status.cancelling,
         _measure_progress(tx, turn) if turn.interrupted_at else TurnProgress(),
         questions.list_taken_keys(tx, turn.id) if turn.interrupted_at else frozenset(),
         compaction.find_focus(entries[0]),
@@ -185,7 +190,7 @@ def load(
 
 
 def write_once(tx: Transaction, turn: Turn, *, before: TurnProgress, work: Work[None]) -> None:
-    """Do a unit of work of which nobody knows whether it was committed; `before` is how far the record went then."""
+    """Retry a unit of work that may have been committed: run it only if nothing was stored since `before`."""
     current = turns_store.get(tx, turn.id)
     ended_here = current.state.finished and (current.worker, current.attempts) == (turn.worker, turn.attempts)
     if not ended_here and (current.lease != turn.lease or _measure_progress(tx, turn) == before):
@@ -213,22 +218,22 @@ def steer(
     turn: Turn,
     *,
     rules: AccessRules = NO_RULES,
-    asked: TurnAuthors = NO_AUTHORS,
+    authors: TurnAuthors = NO_AUTHORS,
 ) -> list[Message]:
-    """Give the running turn the waiting messages that are meant for it; their own turns are merged into it."""
+    """Merge the queued turns that steer into the running turn, and return their messages."""
     turns_store.lock(tx, turn)
-    given: list[Message] = []
+    steering: list[Message] = []
     for other in turns_store.list_queued(tx, turn.session):
         if other.mode is not BusyMode.STEER:
             break
         try:
-            access.recheck(tx, asked.get(other.id) or turns_store.get_author(tx, other.id), rules)
+            access.recheck(tx, authors.get(other.id) or turns_store.get_author(tx, other.id), rules)
         except Forbidden as exc:
             _close_with_notice(tx, other, TurnState.CANCELLED, str(exc))
             continue
         turns_store.merge(tx, other, into=turn)
-        given.append(messages.get(tx, turn.session, other.input_seq))
-    return given
+        steering.append(messages.get(tx, turn.session, other.input_seq))
+    return steering
 
 
 def steer_idempotent(
@@ -237,37 +242,33 @@ def steer_idempotent(
     *,
     known: frozenset[int],
     rules: AccessRules = NO_RULES,
-    asked: TurnAuthors = NO_AUTHORS,
+    authors: TurnAuthors = NO_AUTHORS,
 ) -> list[Message]:
-    """Steer when nobody knows whether it was done before: gives everything that the turn was not given yet."""
-    steer(tx, turn, rules=rules, asked=asked)
+    """Idempotent variant of `steer`, for retries. Return every message of the turn that is not among `known`."""
+    steer(tx, turn, rules=rules, authors=authors)
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     return [m for m in entries if m.role is Role.USER and m.seq not in known]
 
 
 def finish(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = ()) -> None:
-    """The last events, the answer, the end of the turn, the delivery and the title: all or nothing."""
+    """Store the last events and the answer, enqueue its delivery, end the turn and set a default title."""
     turns_store.lock(tx, turn)
     _append_draft(tx, turn, None, _append_steps(tx, turn, events))
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     compacted = compaction.find_focus(entries[0]) is not None
     answer = answers.TurnAnswer(compaction.render_result(tx, turn)) if compacted else answers.collect(entries)
     if not answers.is_silent(turn, answer):
-        _deliver_answer(tx, turn, answer)
-    # Whoever follows the feed takes this entry for the end of the turn: all that belongs to it comes before.
+        if answer.text or answer.media:
+            answers.deliver(tx, turn, answer)
+        else:
+            _notify(tx, turn, NO_ANSWER)
+    # Followers of the feed take this change for the end of the turn, so all its other changes come first.
     turns_store.finish(tx, turn, TurnState.DONE)
     _set_default_title(tx, turn, entries[0])
 
 
-def _deliver_answer(tx: Transaction, turn: Turn, answer: answers.TurnAnswer) -> None:
-    if answer.text or answer.media:
-        answers.deliver(tx, turn, answer)
-    else:
-        _notify(tx, turn, NO_ANSWER)
-
-
 def fail(tx: Transaction, turn: Turn, error: str, *, events: Sequence[RecordableEvent] = ()) -> None:
-    """The turn ends with an error: what was said stays, marked, and the person is told."""
+    """End the turn with an error. Its text so far is kept with a mark, and the user gets a notice."""
     turns_store.lock(tx, turn)
     _append_draft(tx, turn, Mark.FAILED, _append_steps(tx, turn, events))
     turns_store.finish(tx, turn, TurnState.FAILED, error=error)
@@ -276,7 +277,7 @@ def fail(tx: Transaction, turn: Turn, error: str, *, events: Sequence[Recordable
 
 
 def cancel(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = ()) -> None:
-    """The turn was stopped by a person: what was said stays, marked."""
+    """End a turn that was stopped by a user. Its text so far is kept with a mark."""
     turns_store.lock(tx, turn)
     _append_draft(tx, turn, Mark.CANCELLED, _append_steps(tx, turn, events))
     turns_store.finish(tx, turn, TurnState.CANCELLED)
@@ -285,7 +286,7 @@ def cancel(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
 
 
 def hand_back(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = ()) -> None:
-    """The process ends in good order: the turn goes back to the queue and the attempt does not count."""
+    """Put the turn back into the queue when the process stops. The attempt does not count."""
     turns_store.lock(tx, turn)
     _append_draft(tx, turn, Mark.INTERRUPTED, _append_steps(tx, turn, events))
     if turn.pin:
@@ -295,36 +296,39 @@ def hand_back(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] 
 
 
 def append_late(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]) -> None:
-    """Keep what came after the turn was lost to somebody else. It is shown with its turn and never sent."""
-    said = [_build_late_part(e) for e in events if isinstance(e, TextDelta | StoredFile)]
-    if said:
-        parts = core_messages.merge_parts(said)
+    """Store what an agent produced after its turn was lost to another worker. It is shown with the turn, never sent."""
+    late = [
+        Text(e.text) if isinstance(e, TextDelta) else e.part
+        for e in events
+        if isinstance(e, TextDelta | StoredFile)
+    ]
+    if late:
+        parts = core_messages.merge_parts(late)
         messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id, mark=Mark.LATE)
 
 
-def _build_late_part(event: TextDelta | StoredFile) -> Text | Media:
-    return Text(event.text) if isinstance(event, TextDelta) else event.part
+def recover(
+    tx: Transaction, abandoned: Sequence[Turn], *, fresh: timedelta, lease: timedelta
+) -> list[TurnState]:
+    """Recover all turns that a dead worker was running: requeue those that are fresh and not to blame for its death,
+    and close the others with a notice.
 
-
-def recover(tx: Transaction, ran: Sequence[Turn], *, fresh: timedelta, lease: timedelta) -> list[TurnState]:
-    """All that a worker which is gone was running: each back to the queue while it is fresh and not to blame, else
-    closed with a mark. In one unit of work, for who is to blame depends on who else ran."""
-    still = [t for t in sorted(ran, key=lambda t: t.session) if _lock_if_leased(tx, t)]
-    guilty = turns.find_blamed(still)
-    return [_recover_turn(tx, t, guilty=guilty, fresh=fresh, lease=lease) for t in still]
-
-
-def _lock_if_leased(tx: Transaction, turn: Turn) -> bool:
-    sessions_store.lock(tx, turn.session)
-    current = turns_store.get(tx, turn.id)
-    return current.state is TurnState.RUNNING and current.lease == turn.lease
+    One unit of work, because the blame for one turn depends on which others ran."""
+    leased: list[Turn] = []
+    for turn in sorted(abandoned, key=lambda t: t.session):
+        sessions_store.lock(tx, turn.session)
+        current = turns_store.get(tx, turn.id)
+        if current.state is TurnState.RUNNING and current.lease == turn.lease:
+            leased.append(turn)
+    blamed = turns.find_blamed(leased)
+    return [_recover_turn(tx, t, blamed=blamed, fresh=fresh, lease=lease) for t in leased]
 
 
 def _recover_turn(
     tx: Transaction,
     turn: Turn,
     *,
-    guilty: frozenset[TurnId],
+    blamed: frozenset[TurnId],
     fresh: timedelta,
     lease: timedelta,
 ) -> TurnState:
@@ -337,7 +341,11 @@ def _recover_turn(
     if turn.pin:
         text = "The program that ran this turn is gone. /retry asks again."
         return _close_with_notice(tx, turn, TurnState.FAILED, text, left=True)
-    blames = 0 if _has_tool_result(tx, turn) else turn.blame + (turn.id in guilty)
+    # A tool result in the interrupted attempt is progress, which clears the turn of blame.
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    began = turn.started_at or turn.created_at
+    progressed = any(m.role is Role.TOOL and m.at >= began for m in entries)
+    blames = 0 if progressed else turn.blame + (turn.id in blamed)
     if turns.is_poisonous(turn.attempts, blames):
         for lane in lanes.list_for_session(tx, turn.session):
             lanes.set_suspended(tx, lane, True)
@@ -347,20 +355,13 @@ def _recover_turn(
         return _close_with_notice(
             tx, turn, TurnState.EXPIRED, "This turn was interrupted long ago. /retry asks again."
         )
-    counted = turn.id in guilty or not guilty
+    counted = turn.id in blamed or not blamed
     turns_store.requeue(tx, turn, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames)
     return TurnState.QUEUED
 
 
-def _has_tool_result(tx: Transaction, turn: Turn) -> bool:
-    """Whether a tool had answered in the try that was interrupted."""
-    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
-    began = turn.started_at or turn.created_at
-    return any(m.role is Role.TOOL and m.at >= began for m in entries)
-
-
 def close_orphan(tx: Transaction, turn: Turn) -> None:
-    """A waiting turn that only a worker which is gone could run."""
+    """Close a queued turn that only a dead worker could run."""
     sessions_store.lock(tx, turn.session)
     _close_with_notice(tx, turn, TurnState.CANCELLED, WORKER_GONE)
 
@@ -381,7 +382,7 @@ def _close_with_notice(
 def _append_steps(
     tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]
 ) -> list[Text | Reasoning | Media]:
-    """Store tool steps and usage; gives the text after the last step, which is to become draft or answer."""
+    """Store tool steps, notices and usage. Return the parts after the last step, for the draft or the answer."""
     fresh: list[Text | Reasoning | Media] = []
     for event in events:
         match event:
@@ -401,10 +402,12 @@ def _append_steps(
                 usage.add(tx, turn, used, task=task)
             case NoticeEvent(text, kind):
                 if kind in STOP_REASONS:
-                    # It stands below what it is about.
+                    # The notice comes after the text that it explains.
                     _append_draft(tx, turn, None, fresh)
                     fresh.clear()
-                _append_notice(tx, turn, text, kind)
+                messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), turn=turn.id)
+                if kind == WARNING_KIND:
+                    answers.send_aside(tx, turn, text)
             case BindingEvent(binding):
                 sessions_store.save_binding(tx, turn.session, binding)
             case CompactionEvent():
@@ -414,15 +417,8 @@ def _append_steps(
     return [p for p in core_messages.merge_parts(fresh) if isinstance(p, Text | Reasoning | Media)]
 
 
-def _append_notice(tx: Transaction, turn: Turn, text: str, kind: str) -> None:
-    """A notice in the conversation; a warning goes to the place that asked as well."""
-    messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), turn=turn.id)
-    if kind == WARNING_KIND:
-        answers.send_aside(tx, turn, text)
-
-
 def _take_draft(tx: Transaction, turn: Turn, fresh: Sequence[Text | Reasoning | Media]) -> Parts:
-    """The draft with the text after it; the draft is empty from here on."""
+    """Empty the draft, and return it with the parts that follow it."""
     return core_messages.merge_parts((*turns_store.take_draft(tx, turn.id), *fresh))
 
 
@@ -438,21 +434,21 @@ def _append_draft(
 
 
 def _notify(tx: Transaction, turn: Turn, text: str) -> None:
-    """A notice in the conversation, and to the place that asked."""
+    """Append a notice to the session and send it to the chat that asked."""
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), turn=turn.id)
     answers.send_notice(tx, turn, text)
 
 
 def set_title(tx: Transaction, turn: Turn, title: str, used: Usage) -> None:
-    """Give a conversation the title that a model found for it, unless a person was faster."""
+    """Set the title that a model proposed, unless a person has set one meanwhile."""
     usage.add(tx, turn, used, task="title")
     session = sessions_store.get(tx, turn.session, deleted=True)
     if session.title_by is TitleBy.RULE:
         sessions_store.rename(tx, session, title, by=TitleBy.MODEL)
 
 
-def _set_default_title(tx: Transaction, turn: Turn, asked: Message | None = None) -> None:
+def _set_default_title(tx: Transaction, turn: Turn, message: Message | None = None) -> None:
     session = sessions_store.get(tx, turn.session, deleted=True)
     if session.title_by is None:
-        question = asked or messages.get(tx, turn.session, turn.input_seq)
-        sessions_store.rename(tx, session, sessions.derive_title(question.text), by=TitleBy.RULE)
+        message = message or messages.get(tx, turn.session, turn.input_seq)
+        sessions_store.rename(tx, session, sessions.derive_title(message.text), by=TitleBy.RULE)

@@ -16,20 +16,25 @@ from keryx.store.db.database import Transaction
 
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said, by whom, and where the answer goes. An observed one gets none.
-    `source` is set if its author came in through a platform. `exact` is what the model is given, if it differs."""
+    """A message of a user, and where its answer is sent."""
 
     parts: Parts
     asker: PrincipalId
     surface: str
     mode: BusyMode = BusyMode.QUEUE
+    # The name of the user.
     author: str = ""
     platform_id: str = ""
+    # Stored as context only: no turn answers it.
     observed: bool = False
     reply: Target | None = None
+    # Further targets of the answer.
     also: tuple[Target, ...] = ()
+    # Only this worker may run the turn.
     pin: WorkerId | None = None
+    # Set if the user is on a platform; their rights are checked again before the turn runs.
     source: Source | None = None
+    # The text for the model, if it differs from `parts`.
     exact: str | None = None
 
 
@@ -52,55 +57,55 @@ def build_user_message(
 
 
 def find_author(inbound: InboundMessage) -> Source | None:
-    """Whose rights count for a message: nobody's, where a local transport vouches for it."""
+    """Return the source whose rights are checked for a message; `None` for a message of a local surface."""
     return inbound.source if inbound.principal is None else None
 
 
-def submit(tx: Transaction, session: Session, asked: UserMessage) -> Receipt:
-    """Append what was said to a session and queue the turn that will answer it."""
-    turn = None if asked.observed else TurnId(ids.new(tx.now))
+def submit(tx: Transaction, session: Session, message: UserMessage) -> Receipt:
+    """Append a message to a session and queue the turn that answers it."""
+    turn = None if message.observed else TurnId(ids.new(tx.now))
     seq = messages.append(
         tx,
         session.id,
         Role.USER,
-        asked.parts,
+        message.parts,
         turn=turn,
-        author=asked.author,
-        surface=asked.surface,
-        platform_id=asked.platform_id,
-        observed=asked.observed,
-        exact=asked.exact,
-        said_by=asked.asker,
+        author=message.author,
+        surface=message.surface,
+        platform_id=message.platform_id,
+        observed=message.observed,
+        exact=message.exact,
+        said_by=message.asker,
     )
     if turn is not None:
         answers.mirror_message(
             tx,
             session,
-            join_text(asked.parts),
-            author=asked.author,
-            surface=asked.surface,
-            reply=asked.reply,
+            join_text(message.parts),
+            author=message.author,
+            surface=message.surface,
+            reply=message.reply,
             turn=turn,
         )
-        queue_turn(tx, session, asked, turn, seq)
+        queue_turn(tx, session, message, turn, seq)
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
 
 
-def queue_turn(tx: Transaction, session: Session, asked: UserMessage, turn: TurnId, seq: int) -> None:
+def queue_turn(tx: Transaction, session: Session, message: UserMessage, turn: TurnId, seq: int) -> None:
     """Queue the turn of a message that is stored already."""
     turns.enqueue(
         tx,
         session,
         id=turn,
-        asker=asked.asker,
-        surface=asked.surface,
+        asker=message.asker,
+        surface=message.surface,
         input_seq=seq,
-        mode=asked.mode,
-        reply=asked.reply,
-        also=asked.also,
-        pin=asked.pin,
-        source=asked.source,
+        mode=message.mode,
+        reply=message.reply,
+        also=message.also,
+        pin=message.pin,
+        source=message.source,
     )
-    running = turns.find_running(tx, session.id) if asked.mode is BusyMode.INTERRUPT else None
+    running = turns.find_running(tx, session.id) if message.mode is BusyMode.INTERRUPT else None
     if running:
         turns.request_cancel(tx, running)

@@ -29,7 +29,7 @@ class ActiveWork(msgspec.Struct, frozen=True):
 
 
 def build_worker(kind: str, *, now: datetime) -> Worker:
-    """This process, as other processes see it. The id carries the start of the process: pids are reused."""
+    """Return the worker of this process. Its id contains the start time of the process, because pids are reused."""
     pid = os.getpid()
     host = socket.gethostname()
     birth = _read_start_time(pid) or ids.new(now)
@@ -44,18 +44,23 @@ def build_worker(kind: str, *, now: datetime) -> Worker:
 
 
 def is_dead(worker: Worker) -> bool:
-    """Whether a worker of this machine has certainly ended. Of other machines nothing is certain."""
+    """Whether a worker of this machine has certainly ended. Always false for workers of other machines."""
     if worker.host != socket.gethostname():
         return False
-    birth = worker.id.split("/")[2]
-    now = _read_start_time(worker.pid)
-    if now is None:
-        return not Path("/proc/self/stat").exists() and not _process_exists(worker.pid)
-    return now != birth
+    start_time = _read_start_time(worker.pid)
+    if start_time is not None:
+        return start_time != worker.id.split("/")[2]
+    try:
+        os.kill(worker.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def _read_start_time(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks; `0` for one that does not exist, `None` where that cannot be told."""
+    """Return the start time of a process in kernel ticks, `0` if it does not exist, `None` on a system without /proc."""
     if not Path("/proc/self/stat").exists():
         return None
     try:
@@ -66,16 +71,6 @@ def _read_start_time(pid: int) -> str | None:
     return "0" if fields[0] in "ZX" else fields[19]
 
 
-def _process_exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def renew(tx: Transaction, *, me: Worker, active: ActiveWork, lease: timedelta) -> None:
     """Record a heartbeat, and renew the leases of a worker."""
     workers.heartbeat(tx, msgspec.structs.replace(me, seen_at=tx.now))
@@ -84,7 +79,7 @@ def renew(tx: Transaction, *, me: Worker, active: ActiveWork, lease: timedelta) 
 
 
 def cap_waits(tx: Transaction) -> None:
-    """After the clock was set back: let nothing wait for longer than `MAX_WAIT`."""
+    """Shorten all waits to `MAX_WAIT` after the clock was set back."""
     until = tx.now + MAX_WAIT
     turns.cap_delays(tx, until=until)
     deliveries.cap_delays(tx, until=until)
