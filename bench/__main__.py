@@ -27,7 +27,7 @@ from bench import (
 )
 from bench.stage import Stage
 from bench.table import Line
-from keryx.cli.entry import GC_THRESHOLDS
+from keryx.cli import GC_THRESHOLDS
 
 Benchmark = Callable[[Stage], AsyncIterator[Line]]
 

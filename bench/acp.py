@@ -17,7 +17,7 @@ from bench.spread import Spread, ms, spread
 from bench.stage import Place, Stage
 from bench.table import Line, line
 
-_KERYX = ("-c", "from keryx.cli.entry import main; main()", "acp")
+_KERYX = ("-c", "from keryx.cli import main; main()", "acp")
 _ECHO = ("-m", "bench.acp_echo")
 _ROOT = Path(__file__).parent.parent
 _LONGEST = 1 << 26

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from keryx.store.admin.copy import TABLES, TableSpec
-from keryx.store.db.database import Engine, Row, Transaction, Work
+from keryx.store.db import Engine, Row, Transaction, Work
 from keryx.store.db.sqlite import SqliteDatabase
 
 Value = str | int

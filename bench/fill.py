@@ -19,7 +19,7 @@ from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.store import deliveries, inbox, messages, people, sessions, turns
 from keryx.store import lanes as lane_store
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 PLATFORM, ACCOUNT = "bench", "bot"
 _UNIT = 2000

@@ -16,7 +16,7 @@ from keryx.engine.hub.hub import Hub
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.engine.units.turn_writes import TurnInput
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.timing import SystemClock
 
 

@@ -20,7 +20,7 @@ from bench.table import Line, line
 from bench.web import HOST, answered, scope, served, site
 from keryx.core.ids import SessionId
 from keryx.engine.hub.hub import Hub
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 
 _SCROLL = """async ([name, step, frames]) => {
   const box = document.querySelector(name);

@@ -12,7 +12,7 @@ from bench.stage import Stage
 from bench.table import Line, line
 from keryx.core.ids import SessionId, WorkerId
 from keryx.store import deliveries, platforms, turns
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 Fill = Callable[[Database, int], Awaitable[object]]
 Claim = Callable[[Transaction], object]

@@ -20,8 +20,8 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId
 from keryx.core.messages import Role, text_parts
 from keryx.core.sessions import Viewer
 from keryx.store import messages, sessions
-from keryx.store.db.database import Database, Transaction
-from keryx.store.search.index import SearchIndex
+from keryx.store.db import Database, Transaction
+from keryx.store.search import SearchIndex
 from keryx.testing import FakeClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

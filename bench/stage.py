@@ -18,7 +18,7 @@ from keryx.core.ports.adapter import InboundMessage
 from keryx.engine.hub.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.store.db.postgres import PostgresDatabase
 from keryx.store.db.sqlite import SqliteDatabase

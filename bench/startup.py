@@ -11,7 +11,7 @@ from bench.stage import Stage
 from bench.table import Line, line
 
 _SESSIONS = 1000
-_COMMAND = "from keryx.cli.main import main; main()"
+_COMMAND = "from keryx.cli import main; main()"
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:

@@ -7,9 +7,9 @@ from typing import get_args
 
 import msgspec
 
+from keryx.cli.commands import app
 from keryx.cli.commands.config import SettingRow, format_toml, list_settings, render_example
 from keryx.cli.exit_codes import CODES, OTHER_CODES
-from keryx.cli.main import app
 from keryx.engine.commands import COMMANDS, CommandSpec
 from keryx.surfaces.web import openapi, request_schema, schema
 from keryx.surfaces.web.operations import Operation

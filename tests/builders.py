@@ -18,7 +18,7 @@ from keryx.core.schedules import IntervalRule, Schedule
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.turns import BusyMode, Turn
 from keryx.store import changes, deliveries, jobs, messages, sessions, turns
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.testing import START_TIME
 
 P = ParamSpec("P")

@@ -18,7 +18,7 @@ from tests import left_out
 from tests.builders import Store
 from tests.postgres import ENVIRONMENT, Schemas, Server, Unstartable, drop_schema, own_database
 
-from keryx.store.db.database import Database, Engine
+from keryx.store.db import Database, Engine
 from keryx.store.db.postgres import PostgresDatabase
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import FakeClock

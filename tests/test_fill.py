@@ -10,7 +10,7 @@ from bench.stage import Stage
 
 from keryx.store.admin.copy import TABLES, TableSpec
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database, Engine, Row, Transaction
+from keryx.store.db import Database, Engine, Row, Transaction
 
 COUNT = 5
 _ID = re.compile(r"[0-9a-hjkmnp-tv-z]{18}")

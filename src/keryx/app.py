@@ -18,7 +18,7 @@ from keryx.engine.service import Service
 from keryx.engine.units import place
 from keryx.engine.units.turn_writes import TurnInput
 from keryx.store import inbox
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 _SALT_KEY = "prompt:salt"
 

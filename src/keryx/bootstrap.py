@@ -20,7 +20,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy, check_access, map_reach
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup, BrokenAdapter

@@ -20,7 +20,7 @@ Answer = Callable[[Json], Json]
 
 
 def command() -> list[str]:
-    return [sys.executable, "-W", "error", "-c", "from keryx.cli.entry import main; main()", "acp"]
+    return [sys.executable, "-W", "error", "-c", "from keryx.cli import main; main()", "acp"]
 
 
 def variables(home: Path, **more: str) -> dict[str, str]:

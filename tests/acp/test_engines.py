@@ -23,7 +23,7 @@ from keryx.core.turns import Turn, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.acp.editor_server import EditorServerSettings, serve
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 from keryx.timing import SystemClock

@@ -257,7 +257,7 @@ def test_who_must_log_in_is_told_and_can(home: Path, tmp_path: Path) -> None:
 
 def test_the_program_says_nothing_on_stdout_but_the_protocol(home: Path) -> None:
     """The installed command, with a setting that is wrong, and with a person at the keyboard."""
-    program = [sys.executable, "-c", "from keryx.cli.entry import main; main()", "acp"]
+    program = [sys.executable, "-c", "from keryx.cli import main; main()", "acp"]
     wrong = subprocess.run(
         program,
         env=variables(home, KERYX_PORT="many"),

@@ -17,7 +17,7 @@ from tests.agents.http_tool_server import SCRIPT
 from tests.builders import limit, until
 from tests.fakes.endpoint import answer, calls
 
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 
 

@@ -31,7 +31,7 @@ from keryx.core.ports.agent import CompactionEvent, CompactionFailedEvent, Usage
 from keryx.core.sessions import TitleBy
 from keryx.core.turns import TurnState
 from keryx.store import epochs, messages, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming
 

@@ -9,7 +9,7 @@ from tests import left_out
 from tests.browser.driver import ARGUMENTS, ENVIRONMENT, House, Tab, chromium, tab
 from tests.postgres import own_database
 
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 
 
 @pytest.fixture(scope="module")

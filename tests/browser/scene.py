@@ -16,7 +16,7 @@ from keryx.core.usage import Usage
 from keryx.store import deliveries, epochs, messages, people, projects, sessions, usage
 from keryx.store import lanes as lane_store
 from keryx.store.changes import Scope
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 
 VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)

@@ -16,7 +16,7 @@ from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, WorkerId
 from keryx.core.sessions import Viewer
 from keryx.store import deliveries
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 
 CODE = re.compile(r"approve fake ([A-Z2-9]{8})")

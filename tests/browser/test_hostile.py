@@ -21,7 +21,7 @@ from keryx.engine.units.jobs import JobOrigin, JobRequest
 from keryx.store import deliveries, messages, people, projects, sessions
 from keryx.store import lanes as lane_store
 from keryx.store.changes import Scope
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 
 TRAP = """

@@ -10,7 +10,7 @@ from tests.browser.driver import PHONE, WAIT, House, Tab, away_too_long, tab
 from tests.cli.driver import end
 from tests.fakes.platform import Platform
 
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from keryx.cli.main import run
+from keryx.cli.commands import run
 
 WAIT = 60.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()=>][0-9A-Z]?|\x1b\][^\x07]*\x07|\r")
@@ -189,7 +189,7 @@ class Terminal:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-W", "error", "-c", "from keryx.cli.main import main; main()", *arguments]
+    return [sys.executable, "-W", "error", "-c", "from keryx.cli import main; main()", *arguments]
 
 
 def end(process: subprocess.Popen[str]) -> None:

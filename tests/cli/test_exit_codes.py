@@ -186,7 +186,7 @@ def test_a_reader_that_went_away_is_no_error(keryx: Cli) -> None:
 
 def test_a_listing_loads_nothing_heavy(keryx: Cli) -> None:
     program = (
-        "import sys; from keryx.cli.main import run; run(['sessions', 'list'])\n"
+        "import sys; from keryx.cli.commands import run; run(['sessions', 'list'])\n"
         "heavy = {'rich.console', 'prompt_toolkit', 'uvicorn', 'starlette', 'httpx', 'psycopg', 'pygments'}\n"
         "sys.stderr.write(' '.join(heavy & set(sys.modules)))"
     )

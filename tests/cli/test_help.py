@@ -8,7 +8,7 @@ import pytest
 from cyclopts import App
 from tests.cli.driver import Cli
 
-from keryx.cli.main import app
+from keryx.cli.commands import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -14,7 +14,7 @@ from keryx.core.ports.agent import TurnContext
 from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Usage
 from keryx.store import questions, sessions, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 EDITS = Capabilities(threads=True, edit=True)
 

@@ -15,7 +15,7 @@ from keryx.core.ports.agent import Agent
 from keryx.core.sessions import Session
 from keryx.engine.policy import Policy
 from keryx.store import deliveries
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import FakeClock
 
 SECOND = timedelta(seconds=1)

@@ -12,7 +12,7 @@ from keryx.core.ports.adapter import Adapter
 from keryx.core.ports.agent import Agent
 from keryx.engine.loops.sweeps import SessionFinalizer
 from keryx.engine.policy import Policy
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.testing import FakeClock
 
 

@@ -16,7 +16,7 @@ from keryx.core.turns import Turn
 from keryx.engine.hub.hub import Hub
 from keryx.engine.units import turn_writes
 from keryx.store import sessions
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.testing import FakeClock
 
 CLOSED = "closed"

@@ -28,7 +28,7 @@ from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.turns import TurnState
 from keryx.engine.units.jobs import JobRequest
 from keryx.store import deliveries, jobs, platforms, questions, sessions, turns, workers
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.workers import Worker
 from keryx.testing import FakeClock
 

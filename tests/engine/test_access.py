@@ -17,7 +17,7 @@ from keryx.core.turns import BusyMode, TurnLimits, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
 from keryx.store import deliveries, lanes
-from keryx.store.db.database import Engine, Transaction
+from keryx.store.db import Engine, Transaction
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 

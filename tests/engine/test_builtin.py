@@ -17,7 +17,7 @@ from keryx.core.ports.agent import TurnContext
 from keryx.core.source import ChatType, Source
 from keryx.engine.builtin_tools import SPECS, BuiltinTools
 from keryx.store import platforms
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.testing import ScriptedAgent
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)

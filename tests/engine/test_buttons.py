@@ -16,7 +16,7 @@ from keryx.core.source import ChatType, Source
 from keryx.engine.hub.questions import HubQuestions
 from keryx.store import deliveries
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.testing import RecordingAdapter
 from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
 

@@ -17,7 +17,7 @@ from keryx.engine import commands
 from keryx.engine.commands import COMMANDS, CommandAudience
 from keryx.engine.policy import Policy
 from keryx.store import sessions
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.testing import ScriptedAgent
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)

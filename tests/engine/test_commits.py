@@ -28,7 +28,7 @@ from keryx.engine.loops.feed import Feed
 from keryx.store import workers
 from keryx.store.admin.copy import copy_store
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database, Engine
+from keryx.store.db import Database, Engine
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 

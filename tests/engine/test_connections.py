@@ -12,7 +12,7 @@ from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.errors import Forbidden, NotSent, Throttled, Unavailable
 from keryx.core.ports.adapter import AdapterContext, LinkState, PlatformStatus, RenderedPart
 from keryx.store import platforms, workers
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 

@@ -17,7 +17,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.policy import Policy
 from keryx.engine.units import deliveries as delivery_units
 from keryx.store import deliveries, platforms
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME, CrashingDatabase, DatabaseFault, FaultTiming, RecordingAdapter
 
 SECOND = timedelta(seconds=1)

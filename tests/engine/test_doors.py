@@ -10,7 +10,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.source import Source
 from keryx.engine import adapter_listener
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.testing import RecordingAdapter
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)

@@ -40,9 +40,9 @@ from keryx.engine.units import revisions
 from keryx.store import epochs, messages, projects, sessions, turns, usage, viewer_state
 from keryx.store.admin import session_import
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.store.db.sqlite import SqliteDatabase
-from keryx.store.search.index import SearchIndex
+from keryx.store.search import SearchIndex
 from keryx.testing import START_TIME, FakeClock
 
 

@@ -10,7 +10,7 @@ from keryx.core.deliveries import REPEAT_MARK, DeliveryState
 from keryx.core.errors import Retryable, Unavailable
 from keryx.core.messages import Mark, Role
 from keryx.core.ports.adapter import InboundMessage, Receipt
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
 TEXTS = ("one", "!tool grep x", "three")

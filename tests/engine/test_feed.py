@@ -19,8 +19,7 @@ from keryx.core.ports.agent import TextDelta
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.loops.sweeps import RetentionSweep
 from keryx.store import change_feed, changes, messages
-from keryx.store.db import database
-from keryx.store.db.database import Engine, Transaction
+from keryx.store.db import Engine, Transaction
 from keryx.testing import ScriptedAgent
 
 
@@ -126,7 +125,7 @@ async def test_a_follower_that_is_slow_misses_nothing(world: World) -> None:
     await world.ask("first")
     first = await anext(aiter(following))
 
-    def busy(tx: database.Transaction) -> None:
+    def busy(tx: Transaction) -> None:
         for n in range(2_500):
             changes.note(tx, ChangeKind.SESSION, str(n), changes.Scope("default", "ann"), note="busy")
 

@@ -22,7 +22,7 @@ from keryx.core.sessions import JOB_SURFACE, SessionFilter, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.engine.units.jobs import JobOrigin, JobRequest
 from keryx.store import jobs, people
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 MINUTE = timedelta(minutes=1)

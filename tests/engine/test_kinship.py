@@ -26,7 +26,7 @@ from keryx.engine.hub.hub import Hub
 from keryx.engine.hub.people import PersonSummary
 from keryx.engine.loops.feed import Feed
 from keryx.store import lanes, messages, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import FakeClock
 

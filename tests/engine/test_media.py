@@ -22,7 +22,7 @@ from keryx.engine.units import revisions
 from keryx.store import media as store_media
 from keryx.store import messages, sessions
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.testing import START_TIME, CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, ScriptedAgent
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"

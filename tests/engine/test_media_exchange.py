@@ -20,7 +20,7 @@ from keryx.engine.media import MediaStorage
 from keryx.store import messages
 from keryx.store.admin import copy
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import START_TIME, FakeClock
 

@@ -7,7 +7,7 @@ from tests.engine.world import FAKE, World
 from keryx.core.errors import Uncertain
 from keryx.core.ports.adapter import Capabilities, OutgoingPart
 from keryx.core.ports.agent import FileEvent, TextDelta
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.testing import RecordingAdapter, ScriptedAgent
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)

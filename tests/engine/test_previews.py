@@ -19,7 +19,7 @@ from keryx.core.ports.agent import FileEvent, TextDelta, ToolCallEvent, TurnCont
 from keryx.core.questions import Question
 from keryx.store import deliveries, platforms, turns
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 SECOND = timedelta(seconds=1)

@@ -15,7 +15,7 @@ from keryx.core.source import ChatType, Profile, Source
 from keryx.engine.policy import Policy
 from keryx.engine.units import place
 from keryx.store import sessions
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.testing import RecordingAdapter
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)

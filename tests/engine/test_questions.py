@@ -20,7 +20,7 @@ from keryx.engine.hub.questions import HubQuestions
 from keryx.engine.units import control
 from keryx.store import questions
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.testing import ScriptedAgent
 from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
 

@@ -18,7 +18,7 @@ from keryx.engine.policy import Policy
 from keryx.engine.units import workers as worker_units
 from keryx.engine.units.workers import ActiveWork
 from keryx.store import lanes, messages, turns, workers
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.workers import Worker
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, ScriptedAgent
 

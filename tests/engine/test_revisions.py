@@ -8,7 +8,7 @@ from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent
 from keryx.core.turns import BusyMode, TurnState
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.testing import ScriptedAgent
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)

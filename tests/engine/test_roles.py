@@ -22,7 +22,7 @@ from keryx.engine.plugins import ROLE_TTL_SECONDS
 from keryx.engine.policy import Policy, check_access
 from keryx.engine.units import access
 from keryx.store import turns
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.testing import RecordingAdapter
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)

@@ -29,7 +29,7 @@ from keryx.core.usage import Usage
 from keryx.engine.policy import Policy
 from keryx.engine.units.turn_writes import NO_ANSWER
 from keryx.store import messages, turns
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.testing import FakeClock, ScriptedAgent
 from keryx.timing import SystemClock
 

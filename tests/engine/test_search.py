@@ -4,7 +4,7 @@ import pytest
 from tests.engine.world import FAKE, World, inbound, viewer
 
 from keryx.core.source import Source
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 

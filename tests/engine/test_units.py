@@ -16,7 +16,7 @@ from keryx.core.ports.agent import TextDelta
 from keryx.core.sessions import Viewer
 from keryx.core.turns import TurnState
 from keryx.store import deliveries
-from keryx.store.db.database import Database, Transaction, Work
+from keryx.store.db import Database, Transaction, Work
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.testing import RecordingAdapter
 

@@ -32,7 +32,7 @@ from keryx.engine.policy import Notices, Policy
 from keryx.engine.service import Service
 from keryx.engine.units.jobs import JobRequest
 from keryx.store import deliveries, inbox, platforms, questions
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.store.search import tsvector
 from keryx.store.viewer_state import UnsentMessage
 from keryx.testing import FakeClock, RecordingAdapter

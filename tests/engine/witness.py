@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from tests.engine.world import SECONDS
 
-from keryx.store.db.database import Database, Engine, Transaction, Work
+from keryx.store.db import Database, Engine, Transaction, Work
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
 T = TypeVar("T")

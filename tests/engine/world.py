@@ -29,7 +29,7 @@ from keryx.engine.loops.sweeps import SessionFinalizer
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.store import deliveries, turns
-from keryx.store.db.database import Database, Transaction, Work
+from keryx.store.db import Database, Transaction, Work
 from keryx.testing import FakeClock, RecordingAdapter, ScriptedAgent
 from keryx.testing.fakes import ScriptStep
 

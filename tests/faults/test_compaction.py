@@ -13,7 +13,7 @@ from tests.faults.node import Node
 
 from keryx.core.compaction import DONE_KIND, format_marker
 from keryx.core.deliveries import REPEAT_MARK
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 
 CHAT = "chat"
 SUMMARY = "They spoke of w."

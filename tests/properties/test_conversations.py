@@ -42,7 +42,7 @@ from keryx.engine.units import control, receive, revisions, turn_writes
 from keryx.store import lanes as lanes_store
 from keryx.store import messages, sessions
 from keryx.store import turns as turns_store
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.postgres import PostgresTransaction
 from keryx.store.db.sqlite import SqliteTransaction, open_store
 from keryx.testing import START_TIME

@@ -9,7 +9,7 @@ from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid
 from keryx.core.ids import DEFAULT_PROFILE, Cursor
 from keryx.store import change_feed, changes
-from keryx.store.db.database import Engine, Transaction
+from keryx.store.db import Engine, Transaction
 from keryx.store.db.postgres import PostgresDatabase, PostgresTransaction
 from keryx.testing import START_TIME
 

@@ -26,7 +26,7 @@ from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
 from keryx.store import change_feed, changes, deliveries, platforms
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 Held = tuple[Delivery, LeaseToken]

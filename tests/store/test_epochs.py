@@ -3,7 +3,7 @@ from tests.builders import ODD_TEXTS, Store, a_message, a_session, after, at_tim
 
 from keryx.core.sessions import Session
 from keryx.store import epochs, messages, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 

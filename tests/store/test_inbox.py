@@ -6,7 +6,7 @@ from tests.builders import ODD_TEXTS, Store, after, at_time
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.ports.adapter import Receipt
 from keryx.store import inbox
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 RECEIPT = Receipt(duplicate=False, session=SessionId("s"), turn=TurnId("t"), seq=3, reply="done")

@@ -9,7 +9,7 @@ from keryx.core.ids import LaneKey, PrincipalId
 from keryx.core.lanes import Lane, LaneAddress, build_address
 from keryx.core.source import Source
 from keryx.store import change_feed, changes, lanes, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 

@@ -24,7 +24,7 @@ from keryx.core.messages import (
 )
 from keryx.core.sessions import Session
 from keryx.store import change_feed, changes, messages, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 TURN = TurnId("t1")

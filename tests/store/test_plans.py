@@ -26,7 +26,7 @@ from keryx.store import (
     sessions,
     turns,
 )
-from keryx.store.db.database import NO_PARAMS, Database, Engine, Params, Row, Transaction
+from keryx.store.db import NO_PARAMS, Database, Engine, Params, Row, Transaction
 from keryx.testing import START_TIME
 
 ROWS = 2000

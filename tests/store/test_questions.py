@@ -19,7 +19,7 @@ from keryx.core.sessions import Session
 from keryx.core.turns import Turn, TurnState
 from keryx.store import questions, sessions, turns
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 QUESTION = Question(key="call-1", title="May it?", detail="rm x", tool="shell")

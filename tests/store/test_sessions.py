@@ -31,7 +31,7 @@ from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, Ses
 from keryx.core.source import Source
 from keryx.core.turns import TurnState
 from keryx.store import change_feed, changes, deliveries, messages, projects, sessions, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 

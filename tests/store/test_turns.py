@@ -27,7 +27,7 @@ from keryx.core.ids import DEFAULT_PROFILE, TurnId, WorkerId
 from keryx.core.sessions import Session
 from keryx.core.turns import MOST_ATTEMPTS, BusyMode, Turn, TurnState
 from keryx.store import change_feed, changes, messages, sessions, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 

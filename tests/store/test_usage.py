@@ -2,7 +2,7 @@ from tests.builders import Store, a_running_turn
 
 from keryx.core.usage import Tokens, Usage
 from keryx.store import sessions, usage
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
 

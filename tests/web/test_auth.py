@@ -10,7 +10,7 @@ from tests.engine.world import World, viewer
 from tests.web.site import HOST, KEY, PASSWORD, TOKEN, Listener, Site, open_site
 
 from keryx.core.errors import Invalid
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.surfaces.web import settings
 from keryx.surfaces.web.auth import CookieSigner, read_cookie_key
 from keryx.surfaces.web.operations import RequiredRole

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 
 from keryx.core.errors import Conflict, Invalid, Retryable
 from keryx.core.ports.adapter import Webhook, WebhookRequest, WebhookResponse
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 from keryx.surfaces.web.routes import hooks
 from keryx.testing import RecordingAdapter
 

@@ -4,7 +4,7 @@ import pytest
 from tests.engine.world import World
 from tests.web.site import Listener, Site
 
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 

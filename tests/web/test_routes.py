@@ -12,7 +12,7 @@ from keryx.core.errors import Refused
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import ASKER_GONE_NOTE, Question
 from keryx.store import deliveries
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 

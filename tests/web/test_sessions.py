@@ -9,7 +9,7 @@ from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.adapter import Receipt
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
-from keryx.store.db.database import Engine
+from keryx.store.db import Engine
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 

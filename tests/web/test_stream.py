@@ -15,7 +15,7 @@ from keryx.core.errors import Unavailable
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
 from keryx.store import changes
-from keryx.store.db.database import Database, Engine, Work
+from keryx.store.db import Database, Engine, Work
 from keryx.store.db.metrics import MeteredDatabase
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)

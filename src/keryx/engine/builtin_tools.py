@@ -15,7 +15,7 @@ from keryx.core.sessions import Session, Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.engine.hub.views import MessageRange
 from keryx.engine.units import jobs
-from keryx.store.search.index import SearchHit
+from keryx.store.search import SearchHit
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MAX_LIMIT = 100

@@ -26,7 +26,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.media import MediaStorage
 from keryx.store.admin import session_import
 from keryx.store.admin.session_import import ImportTarget
-from keryx.store.db.database import Database, Transaction, Work
+from keryx.store.db import Database, Transaction, Work
 
 T = TypeVar("T")
 BATCH_SIZE = 500

@@ -10,7 +10,7 @@ from keryx.core.media import Attachment
 from keryx.core.media import Media as Part
 from keryx.core.sessions import Viewer
 from keryx.store import media as store
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 _MAX_TRIES = 3
 

@@ -26,7 +26,7 @@ from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach
 from keryx.engine.units import targets
 from keryx.engine.units.workers import ActiveWork, build_worker
 from keryx.store import access
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 EXPIRY_SECONDS = 30
 INDEX_SECONDS = 60

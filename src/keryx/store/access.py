@@ -12,7 +12,7 @@ from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.sessions import Viewer
 from keryx.store import changes
-from keryx.store.db.database import Row, Transaction
+from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
 
 _GRANT_ROWS = RowMapper(Grant, json={"name"}, columns={"by": "granted_by", "at": "granted_at"})

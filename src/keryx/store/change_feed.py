@@ -5,7 +5,7 @@ from keryx.core.clock import from_micros
 from keryx.core.errors import CursorExpired, Invalid
 from keryx.core.ids import Cursor, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.store import changes, inbox, messages, turns
-from keryx.store.db.database import Engine, Row, Transaction
+from keryx.store.db import Engine, Row, Transaction
 
 _COLUMNS = f"""
   c.at, c.kind, c.profile, c.owner, c.subject, c.session, c.turn, c.n, c.note,

@@ -13,7 +13,7 @@ from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import Project, Session, Viewer
 from keryx.core.turns import Turn
 from keryx.store import inbox
-from keryx.store.db.database import Engine, Transaction
+from keryx.store.db import Engine, Transaction
 
 TRIM_CURSOR = "feed:trimmed"
 

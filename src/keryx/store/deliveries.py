@@ -15,7 +15,7 @@ from keryx.core.media import Media
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import changes
-from keryx.store.db.database import Params, Transaction, maybe_moment
+from keryx.store.db import Params, Transaction, maybe_moment
 from keryx.store.db.rows import RowMapper
 
 _ROWS = RowMapper(Delivery, json={"text", "error"}, columns={"text": "body"})

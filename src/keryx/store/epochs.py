@@ -9,7 +9,7 @@ from keryx.core.compaction import Epoch
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.store import messages, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.messages import TURN_CLOSED
 
 _BACKOFF = Backoff(first=timedelta(minutes=5), longest=timedelta(hours=6))

@@ -5,7 +5,7 @@ from datetime import datetime
 from keryx.core import codec, ids
 from keryx.core.clock import to_micros
 from keryx.core.ports.adapter import Receipt
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 def find_receipt(tx: Transaction, *, platform: str, account: str, event: str) -> Receipt | None:

@@ -16,7 +16,7 @@ from keryx.core.jobs import Job, JobRun, JobState, RunOutcome
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.store import changes, deliveries
-from keryx.store.db.database import Row, Transaction, maybe_micros, maybe_moment
+from keryx.store.db import Row, Transaction, maybe_micros, maybe_moment
 from keryx.store.db.rows import RowMapper
 
 _ROWS = RowMapper(Job, json={"prompt"})

@@ -17,7 +17,7 @@ from keryx.core.lanes import Lane, LaneAddress, LaneMove
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.store import changes
-from keryx.store.db.database import Row, Transaction, maybe_micros
+from keryx.store.db import Row, Transaction, maybe_micros
 from keryx.store.db.rows import RowMapper
 
 # A lane that was made before anything asked for an answer there has no target.

@@ -12,7 +12,7 @@ from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
 from keryx.core.media import filter_media
 from keryx.core.messages import Part
 from keryx.core.sessions import Viewer
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
 CHUNK_SIZE = 256 * 1024

@@ -12,7 +12,7 @@ from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId
 from keryx.core.messages import Mark, Message, Parts, Role, join_text
 from keryx.store import changes, media
-from keryx.store.db.database import Row, Transaction
+from keryx.store.db import Row, Transaction
 
 TURN_CLOSED = """not exists (
   select 1 from turns where turns.id = messages.turn and turns.state in ('queued', 'running')

@@ -12,7 +12,7 @@ from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
 from keryx.core.source import NO_ALIASES, Aliases
 from keryx.store import jobs, lanes, sessions
-from keryx.store.db.database import Row, Transaction
+from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
 
 

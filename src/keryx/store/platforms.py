@@ -7,7 +7,7 @@ from keryx.core.clock import from_micros, to_micros
 from keryx.core.deliveries import Home, Target
 from keryx.core.ids import PrincipalId, ProfileId
 from keryx.core.ports.adapter import ClosedGate
-from keryx.store.db.database import Transaction, maybe_moment
+from keryx.store.db import Transaction, maybe_moment
 from keryx.store.db.rows import RowMapper
 
 _HOME_ROWS = RowMapper(Home, json={"name"}, columns={"by": "set_by", "at": "set_at"})

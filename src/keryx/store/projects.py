@@ -10,7 +10,7 @@ from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import ProjectId
 from keryx.core.sessions import Project, Viewer
 from keryx.store import changes
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
 _COUNT_SESSIONS = "(select count(*) from sessions s where s.project = p.id and s.deleted_at is null)"

@@ -14,7 +14,7 @@ from keryx.core.questions import AskedQuestion, Consent, Question, QuestionState
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import changes, deliveries
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
 # A count, for with `exists` PostgreSQL would rather read all turns than look up a few.

@@ -29,7 +29,7 @@ from keryx.core.sessions import (
 from keryx.core.source import Source
 from keryx.core.usage import Tokens
 from keryx.store import changes, media
-from keryx.store.db.database import Row, Transaction
+from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
 
 _ROWS = RowMapper(Session, table="s", without={"tokens"})

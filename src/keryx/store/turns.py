@@ -18,7 +18,7 @@ from keryx.core.sessions import Session
 from keryx.core.source import Source
 from keryx.core.turns import MOST_ATTEMPTS, MOVES, SUSPECT_ATTEMPTS, BusyMode, Turn, TurnState
 from keryx.store import changes, messages, questions, sessions
-from keryx.store.db.database import Engine, Row, Transaction, maybe_moment
+from keryx.store.db import Engine, Row, Transaction, maybe_moment
 from keryx.store.db.rows import RowMapper
 
 _ROWS = RowMapper(Turn, json={"error"}, columns={"also": "coalesce(also, '[]')"})

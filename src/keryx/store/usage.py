@@ -9,7 +9,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.core.usage import DailyUsage, SpentAmount, Tokens, Usage, UsageGrouping, UsageTotal
 from keryx.store import people
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _DAY_MICROS = 86_400_000_000
 _GROUP_COLUMNS = {

@@ -12,7 +12,7 @@ from keryx.core.clock import from_micros, to_micros
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
 from keryx.store import changes
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 class UnsentMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

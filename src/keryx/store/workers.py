@@ -6,7 +6,7 @@ import msgspec
 
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import PlatformStatus
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
 

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 from keryx.core.clock import Clock
 from keryx.core.errors import Retryable
-from keryx.store.db.database import Database, Work
+from keryx.store.db import Database, Work
 
 T = TypeVar("T")
 

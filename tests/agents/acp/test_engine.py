@@ -16,7 +16,7 @@ from keryx.core.ids import OPERATOR
 from keryx.core.source import SourceRule
 from keryx.core.turns import TurnLimits, TurnState
 from keryx.store import sessions
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.timing import SystemClock
 
 QUICK = msgspec.structs.replace(

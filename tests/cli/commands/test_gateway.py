@@ -9,7 +9,7 @@ from tests.cli.driver import WAIT, Cli
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import LinkState, PlatformStatus
 from keryx.store import platforms, workers
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.store.workers import Worker
 

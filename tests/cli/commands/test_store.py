@@ -10,7 +10,7 @@ import apsw
 import psycopg
 import pytest
 
-from keryx.cli.main import run
+from keryx.cli.commands import run
 from keryx.store.admin import backup
 
 

@@ -10,7 +10,7 @@ from keryx.core.ids import TurnId, WorkerId
 from keryx.core.turns import TurnState
 from keryx.engine.units import control
 from keryx.store import deliveries, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 CHAT = Target("fake", chat="1")
 

@@ -12,7 +12,7 @@ from keryx.core.sessions import SessionFilter
 from keryx.store import sessions
 from keryx.store.admin import backup
 from keryx.store.admin.verify import verify
-from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import START_TIME
 

@@ -28,7 +28,7 @@ from keryx.store.admin import copy
 from keryx.store.admin.copy import TABLES
 from keryx.store.admin.verify import verify
 from keryx.store.change_feed import list_after
-from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.store.db.postgres import PostgresDatabase
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.store.workers import Worker

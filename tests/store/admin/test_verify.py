@@ -24,9 +24,9 @@ from keryx.core.turns import TurnState
 from keryx.store import changes, epochs, inbox, messages, sessions, turns
 from keryx.store.admin import backup
 from keryx.store.admin.verify import MAX_PROBLEMS, StoreProblem, verify
-from keryx.store.db.database import Database, Engine, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.store.db.sqlite import SqliteDatabase
-from keryx.store.search.index import SearchIndex
+from keryx.store.search import SearchIndex
 from keryx.testing import START_TIME
 
 

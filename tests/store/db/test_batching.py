@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from keryx.store.db import Transaction, Work
 from keryx.store.db.batching import KeyedBatcher, UnitOfWork
-from keryx.store.db.database import Transaction, Work
 
 NO_STORE = cast(Transaction, None)
 

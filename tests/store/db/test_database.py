@@ -14,7 +14,7 @@ from keryx.core.errors import Conflict, Invalid, StoreBroken, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.store import changes as changes_store
 from keryx.store import inbox, sessions
-from keryx.store.db.database import Database, Transaction, maybe_micros, maybe_moment
+from keryx.store.db import Database, Transaction, maybe_micros, maybe_moment
 from keryx.testing import START_TIME
 
 

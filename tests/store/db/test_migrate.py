@@ -5,8 +5,7 @@ from tests.builders import Store, a_session
 from tests.conftest import Open
 
 from keryx.core.errors import StoreBroken
-from keryx.store.db import migrate
-from keryx.store.db.database import Engine, Transaction
+from keryx.store.db import Engine, Transaction, migrate
 from keryx.store.db.migrate import Migration
 
 

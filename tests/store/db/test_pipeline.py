@@ -4,8 +4,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from keryx.store.db import pipeline
-from keryx.store.db.database import NEVER_PREPARE, NO_PARAMS
+from keryx.store.db import NEVER_PREPARE, NO_PARAMS, pipeline
 from keryx.store.db.pipeline import (
     MAX_PREPARED,
     MAX_QUEUED,

@@ -18,7 +18,7 @@ from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable
 from keryx.core.ids import DEFAULT_PROFILE, SessionId
 from keryx.core.ports.adapter import Receipt
 from keryx.store import inbox, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.postgres import BATCH_SIZE, PostgresDatabase, translate_error
 from keryx.testing import START_TIME
 

@@ -11,7 +11,7 @@ from tests.builders import Store, at_time
 
 from keryx.core.errors import DiskFull, Retryable, StoreBroken
 from keryx.store import inbox
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.sqlite import (
     APPLICATION_ID,
     SqliteDatabase,

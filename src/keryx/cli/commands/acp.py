@@ -13,10 +13,9 @@ import anyio
 from keryx import __version__
 from keryx.agents.editor_tools import EditorTools
 from keryx.app import App
-from keryx.cli import entry, output, shutdown
+from keryx.cli import output, redirect_stdout, shutdown, terminal
 from keryx.cli.options import load_settings
 from keryx.cli.shutdown import exit_now
-from keryx.cli.terminal import transcript
 from keryx.surfaces.acp.editor_server import EditorServerSettings, serve
 from keryx.surfaces.acp.session_options import ModelChoices
 
@@ -35,7 +34,7 @@ async def acp() -> int:
 
         keryx acp
     """
-    target = entry.redirect_stdout()
+    target = redirect_stdout()
     app = App(load_settings())
     if sys.stdin.isatty():
         output.warn("keryx: this speaks a protocol for editors; `keryx chat` is for people. Ctrl-D leaves.")
@@ -58,7 +57,7 @@ async def _serve_until_closed(app: App, target: int) -> None:
     setup = EditorServerSettings(
         version=__version__,
         choices=ModelChoices(models=settings.model_names, model=settings.model),
-        person=transcript.login_name(),
+        person=terminal.login_name(),
         max_line_bytes=settings.acp.limit,
         login_command=settings.acp.login,
     )

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
-from keryx.cli import output
+from keryx.cli import output, terminal
 from keryx.cli.options import (
     FLAG,
     HubAccess,
@@ -20,13 +20,12 @@ from keryx.cli.options import (
     report,
     warn_without_node,
 )
-from keryx.cli.terminal import transcript
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.search.snippets import Snippet
 from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, SessionListItem
 from keryx.engine.hub.views import MessageRange
-from keryx.store.search.index import SearchHit
+from keryx.store.search import SearchHit
 
 _PAGE_SIZE = 500
 
@@ -121,11 +120,11 @@ async def show(
     if json:
         output.write_json(SessionReport(session=session, messages=messages, earlier=earlier))
         return
-    output.write(transcript.format_heading(session))
+    output.write(terminal.format_heading(session))
     if earlier:
         output.write(output.style_text("… earlier messages: --all shows them", "dim"))
     for message in messages:
-        transcript.print_message(message)
+        terminal.print_message(message)
     if snapshot.activity in (Activity.RUNNING, Activity.WAITING):
         output.write(output.style_text(f"A turn is {snapshot.activity.value}.", "mark"))
 
@@ -200,7 +199,7 @@ async def search(
 
 
 def _print_hit(hit: SearchHit) -> None:
-    who = transcript.format_speaker(hit.message) if hit.message else "title"
+    who = terminal.format_speaker(hit.message) if hit.message else "title"
     when = output.format_time(hit.message.at if hit.message else hit.session.active_at)
     facts = f" · {hit.message.id if hit.message else hit.session.id} · {who} · {when}"
     title = output.truncate(hit.session.title or "untitled", max(20, output.terminal_width() - len(facts)))

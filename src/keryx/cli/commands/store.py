@@ -26,7 +26,7 @@ from keryx.store.admin import copy as store_copy
 from keryx.store.admin import stats as statistics
 from keryx.store.admin.verify import SEARCH_INDEX_CHECK, StoreProblem
 from keryx.store.admin.verify import verify as check_all
-from keryx.store.search.index import SearchIndex
+from keryx.store.search import SearchIndex
 from keryx.timing import SystemClock
 
 

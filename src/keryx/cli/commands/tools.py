@@ -1,16 +1,19 @@
-"""`keryx tools`: the tools of the agent, their permissions, and a check of their servers."""
+"""`keryx tools` and `keryx mcp`: the tools of the agent, their permissions, a check of their servers; and the tools that Keryx offers to other agents."""
 
 import asyncio
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
-from keryx import config
+from keryx import __version__, config
 from keryx.agents import tools
 from keryx.agents.tools import Permission, ToolFailed, ToolSpec
 from keryx.cli import output
-from keryx.cli.options import Json
+from keryx.cli.options import Json, open_hub
 from keryx.config import Settings
 from keryx.core.errors import Invalid, NotFound
 from keryx.engine.builtin_tools import SPECS
@@ -85,13 +88,36 @@ async def check(
     return int(any(s.error for s in found))
 
 
-async def _check_servers(chosen: Settings, surface: str) -> list[ToolSetReport]:
+async def mcp() -> None:
+    """Let another agent search and read your conversations, over MCP on stdin and stdout.
+
+    The agent starts this by itself. It offers `search_conversations` and
+    `read_conversation` over every surface, in the profile that is set, and
+    changes nothing. It ends when the agent hangs up. docs/how-to/tools.md
+    shows how agents are told of it.
+
+        keryx mcp
+    """
+    with _require_extra("keryx mcp"):
+        from keryx.surfaces.mcp_server import serve  # noqa: PLC0415 an optional extra, and slow to import
+    if sys.stdin.isatty():
+        output.warn("keryx: this speaks a protocol for agents; `keryx chat` is for people. Ctrl-D leaves.")
+    async with open_hub() as access:
+        await serve(access.hub, access.viewer, version=__version__)
+
+
+@contextmanager
+def _require_extra(user: str) -> Generator[None]:
+    """Name the extra to install if an import fails."""
     try:
-        from keryx.agents.mcp import servers  # noqa: PLC0415 an optional extra, and slow to import
+        yield
     except ImportError as exc:
-        raise Invalid(
-            f"[[tools]] needs an extra ({exc.name} is missing): pip install 'keryx[tools]'"
-        ) from exc
+        raise Invalid(f"{user} needs an extra ({exc.name} is missing): pip install 'keryx[tools]'") from exc
+
+
+async def _check_servers(chosen: Settings, surface: str) -> list[ToolSetReport]:
+    with _require_extra("[[tools]]"):
+        from keryx.agents.mcp import servers  # noqa: PLC0415 an optional extra, and slow to import
 
     async def one(tools: servers.McpToolbox) -> ToolSetReport:
         name, place = tools.server.name, tools.server.address

@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from keryx.cli import output
-from keryx.cli.terminal import transcript
+from keryx.cli import output, terminal
 from keryx.core import compaction
 from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.ids import TurnId
@@ -51,9 +50,9 @@ class StreamPrinter:
         """Print the current state of a session: its last messages, and the draft of its running turn."""
         if not self._piped:
             self.close_line()
-            output.write(transcript.format_heading(snapshot.session))
+            output.write(terminal.format_heading(snapshot.session))
             for message in snapshot.messages:
-                transcript.print_message(message)
+                terminal.print_message(message)
             self._print_pending(snapshot)
         if snapshot.running:
             self.print_draft(snapshot.running.id, snapshot.draft)
@@ -110,7 +109,7 @@ class StreamPrinter:
                 self._print_answer(message)
             case Role.TOOL:
                 self._print_lines(
-                    [transcript.format_result(p) for p in message.parts if isinstance(p, ToolResult)]
+                    [terminal.format_result(p) for p in message.parts if isinstance(p, ToolResult)]
                 )
             case Role.NOTICE:
                 self._print_notice_message(message)
@@ -118,7 +117,7 @@ class StreamPrinter:
     def _print_user_message(self, message: Message) -> None:
         if message.seq not in self._own_messages and not self._piped:
             self.close_line()
-            transcript.print_message(message)
+            terminal.print_message(message)
 
     def _print_notice_message(self, message: Message) -> None:
         if message.seq not in self._own_messages:
@@ -137,8 +136,8 @@ class StreamPrinter:
             self._drafts.pop(message.turn, None)
         self._write_segments(segments, done)
         self.close_line()
-        self._print_lines([transcript.format_call(p) for p in message.parts if isinstance(p, ToolCall)])
-        for mark in transcript.format_marks(message):
+        self._print_lines([terminal.format_call(p) for p in message.parts if isinstance(p, ToolCall)])
+        for mark in terminal.format_marks(message):
             self._print_mark(mark)
         sys.stdout.flush()
 

@@ -10,8 +10,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from keryx.app import App
-from keryx.cli import shutdown
-from keryx.cli.terminal import transcript
+from keryx.cli import shutdown, terminal
 from keryx.cli.terminal.stream_printer import StreamPrinter
 from keryx.core import ids, lanes
 from keryx.core.changes import Change, ChangeKind
@@ -233,6 +232,6 @@ def build_source(app: App) -> Source:
         platform="cli",
         chat=new_id(),
         user="operator",
-        user_name=transcript.login_name(),
+        user_name=terminal.login_name(),
         profile=app.viewer.profile,
     )

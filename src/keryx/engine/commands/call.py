@@ -15,7 +15,7 @@ from keryx.core.sessions import Session, SessionSettings, Viewer
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
 from keryx.store import sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from keryx.engine.commands.command_table import ParsedCommand
 from keryx.engine.units import control, revisions
 from keryx.store import lanes as lane_store
 from keryx.store import projects, sessions
-from keryx.store.search.index import SearchHit
+from keryx.store.search import SearchHit
 
 _MAX_LISTED = 10
 SEARCH_LIMIT = 5

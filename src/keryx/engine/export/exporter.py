@@ -14,7 +14,7 @@ from keryx.engine.export import html_document, markdown_document
 from keryx.engine.export.redact import Redactor
 from keryx.store import sessions as sessions_store
 from keryx.store.admin import session_export
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 _PROGRESS_INTERVAL = 200
 

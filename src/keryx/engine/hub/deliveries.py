@@ -10,7 +10,7 @@ from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
 from keryx.engine.policy import Policy
 from keryx.engine.units import targets
 from keryx.store import deliveries, turns
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 
 class HubDeliveries(HubPart):

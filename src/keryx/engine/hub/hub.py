@@ -34,8 +34,8 @@ from keryx.engine.units import control, receive, revisions
 from keryx.engine.units import workers as worker_units
 from keryx.store import changes, inbox, platforms, sessions, turns, workers
 from keryx.store.admin import stats
-from keryx.store.db.database import Database, Transaction
-from keryx.store.search.index import SearchHit, SearchIndex
+from keryx.store.db import Database, Transaction
+from keryx.store.search import SearchHit, SearchIndex
 from keryx.store.workers import Worker
 
 SessionExporter: TypeAlias = Callable[[Transaction, Viewer, list[SessionId]], object]

@@ -13,7 +13,7 @@ from keryx.engine.policy import Policy
 from keryx.engine.units import jobs as job_units
 from keryx.engine.units.jobs import JobOrigin, JobRequest
 from keryx.store import jobs, turns
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
 from keryx.engine.policy import Policy
 from keryx.engine.units import control, identities, receive
 from keryx.store import lanes, sessions
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 
 class HubLanes(HubPart):

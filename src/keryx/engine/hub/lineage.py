@@ -12,7 +12,7 @@ from keryx.core.lanes import LaneMove, LaneSharing
 from keryx.core.sessions import Session, SessionListItem, Viewer
 from keryx.engine.units import access
 from keryx.store import epochs, lanes, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _MAX_FAMILY = 500
 _MAX_MOVES = 20

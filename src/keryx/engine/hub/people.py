@@ -18,7 +18,7 @@ from keryx.engine.units import access as pairing
 from keryx.engine.units import identities, privacy
 from keryx.engine.units.privacy import LineWriter
 from keryx.store import access, lanes, people, sessions
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.store.people import Principal
 
 P = ParamSpec("P")

@@ -4,7 +4,7 @@ from keryx.core.ids import SessionId
 from keryx.core.sessions import Project, Viewer
 from keryx.engine.hub.verbs import HubPart, bind_read, write_unit
 from keryx.store import projects, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 class HubProjects(HubPart):

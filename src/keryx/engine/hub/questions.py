@@ -6,7 +6,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
 from keryx.engine.units import questions as question_units
 from keryx.store import questions, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 class HubQuestions(HubPart):

@@ -10,7 +10,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, write_unit
 from keryx.store import access
 from keryx.store.access import SignIn
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 SIGN_IN_LIFETIME = timedelta(days=30)
 _SEEN_INTERVAL = timedelta(hours=1)

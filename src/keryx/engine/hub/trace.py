@@ -9,7 +9,7 @@ from keryx.core.messages import Message, Role
 from keryx.core.sessions import Session
 from keryx.core.turns import Turn, TurnState
 from keryx.store import deliveries, lanes, messages, questions, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 class TraceEvent(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from keryx.engine.hub.verbs import HubPart, read_unit
 from keryx.engine.units import usage as usage_units
 from keryx.engine.units.usage import BudgetStatus
 from keryx.store import usage
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 _MAX_REPORT_LINES = 20
 

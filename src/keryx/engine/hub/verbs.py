@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
 from keryx.store import sessions
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 
 
 class HubPart:

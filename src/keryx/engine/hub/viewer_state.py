@@ -4,7 +4,7 @@ from keryx.core.ids import SessionId
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
 from keryx.store import sessions, viewer_state
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.viewer_state import UnsentMessage
 
 NEW_SESSION = "new"

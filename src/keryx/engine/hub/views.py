@@ -33,7 +33,7 @@ from keryx.store import (
     viewer_state,
 )
 from keryx.store import turns as turns_store
-from keryx.store.db.database import Database, Transaction
+from keryx.store.db import Database, Transaction
 from keryx.store.viewer_state import UnsentMessage
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from keryx.engine.policy import Policy
 from keryx.engine.units import deliveries
 from keryx.engine.units.deliveries import ClaimedDelivery
 from keryx.store import deliveries as deliveries_store
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)

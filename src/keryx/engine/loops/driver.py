@@ -62,7 +62,7 @@ from keryx.engine.units.turn_writes import (
     TurnProgress,
 )
 from keryx.store import epochs, turns
-from keryx.store.db.database import Database, Work
+from keryx.store.db import Database, Work
 
 log = logging.getLogger(__name__)
 _STEP_EVENTS = (ToolCallEvent, ToolResultEvent, CompactionEvent, BindingEvent)

@@ -15,7 +15,7 @@ from keryx.core.errors import CursorExpired, Retryable
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.sessions import Viewer
 from keryx.store import change_feed, changes
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.timing import WakeSignal
 
 log = logging.getLogger(__name__)

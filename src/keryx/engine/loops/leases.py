@@ -19,7 +19,7 @@ from keryx.engine.units.workers import ActiveWork
 from keryx.store import questions as questions_store
 from keryx.store import turns
 from keryx.store import workers as workers_store
-from keryx.store.db.database import Database, Work
+from keryx.store.db import Database, Work
 from keryx.store.workers import Worker
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import Adapter, LinkState, PlatformStatus
 from keryx.engine.plugins import get_account_key
 from keryx.engine.units import workers
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)

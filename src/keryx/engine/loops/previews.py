@@ -24,7 +24,7 @@ from keryx.engine.plugins import get_account_key
 from keryx.engine.units import answers, deliveries
 from keryx.engine.units.answers import TurnDraft
 from keryx.store import platforms
-from keryx.store.db.database import Database, Work
+from keryx.store.db import Database, Work
 from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)

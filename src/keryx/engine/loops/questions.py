@@ -12,7 +12,7 @@ from keryx.core.clock import Clock
 from keryx.core.questions import Question, QuestionState
 from keryx.core.turns import Turn
 from keryx.engine.units import questions
-from keryx.store.db.database import Work
+from keryx.store.db import Work
 from keryx.timing import WakeSignal, wait_until
 
 T = TypeVar("T")

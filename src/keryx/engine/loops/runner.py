@@ -18,7 +18,7 @@ from keryx.engine.loops import driver
 from keryx.engine.loops.driver import Driver
 from keryx.engine.loops.mailbox import CancelRequest, HandBack, Mailbox
 from keryx.engine.units import turn_writes
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.store.turns import TurnClaims
 from keryx.timing import WakeSignal, wait_until
 

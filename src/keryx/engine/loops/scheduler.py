@@ -13,7 +13,7 @@ from keryx.core.errors import KeryxError
 from keryx.engine.policy import Policy
 from keryx.engine.units import jobs
 from keryx.store import jobs as jobs_store
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.timing import WakeSignal, wait_until
 
 log = logging.getLogger(__name__)

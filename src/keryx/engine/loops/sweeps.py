@@ -22,7 +22,7 @@ from keryx.store import (
     platforms,
     sessions,
 )
-from keryx.store.db.database import Database
+from keryx.store.db import Database
 from keryx.store.sessions import SessionEndHook
 
 log = logging.getLogger(__name__)

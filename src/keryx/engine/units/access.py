@@ -14,7 +14,7 @@ from keryx.core.source import NO_ALIASES, Aliases, Source
 from keryx.store import access as access_store
 from keryx.store import deliveries
 from keryx.store import people as people_store
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _CODE_RETENTION = timedelta(days=1)
 

@@ -13,7 +13,7 @@ from keryx.core.sessions import JOB_SURFACE, Session
 from keryx.core.turns import Turn, TurnState
 from keryx.store import deliveries, lanes, messages, turns
 from keryx.store.changes import Scope
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 STOPPED_MARK = "(stopped)"
 FILES_HEADING = "Attached:"

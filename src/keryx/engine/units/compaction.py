@@ -11,7 +11,7 @@ from keryx.core.turns import Turn
 from keryx.engine.units import answers
 from keryx.engine.units.user_messages import UserMessage, queue_turn
 from keryx.store import epochs, messages
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 def request(tx: Transaction, session: Session, message: UserMessage, focus: str) -> Receipt:

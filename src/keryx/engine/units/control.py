@@ -14,7 +14,7 @@ from keryx.core.sessions import EndReason, Session, SessionChange, TitleBy, View
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.units import answers
 from keryx.store import lanes, messages, projects, questions, sessions, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _RESET_WORDS = {
     ResetReason.IDLE: "after a long silence",

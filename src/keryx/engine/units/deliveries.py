@@ -22,7 +22,7 @@ from keryx.core.turns import Turn
 from keryx.engine.units import questions
 from keryx.store import deliveries, platforms, turns
 from keryx.store import questions as questions_store
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=2))
 _MAX_QUICK_TRIES = 50

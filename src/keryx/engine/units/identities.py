@@ -15,7 +15,7 @@ from keryx.engine.units import access
 from keryx.store import access as access_store
 from keryx.store import jobs, people, platforms, sessions
 from keryx.store import lanes as lane_store
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _MAX_ID_LENGTH = 200
 P = TypeVar("P", Source, Target)

@@ -22,7 +22,7 @@ from keryx.engine.units import access, targets
 from keryx.engine.units.user_messages import UserMessage, submit
 from keryx.store import jobs, projects
 from keryx.store import sessions as sessions_store
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _MAX_PROMPT = 20_000
 _MAX_TITLE = 80

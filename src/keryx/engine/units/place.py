@@ -13,7 +13,7 @@ from keryx.core.sessions import JOB_SURFACE, Session
 from keryx.core.source import ChatType, Profile, Profiles, Source
 from keryx.core.turns import Turn
 from keryx.store import lanes, platforms, projects
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _NO_PROFILE = Profile()
 

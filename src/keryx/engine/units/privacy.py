@@ -11,7 +11,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.units import control
 from keryx.store import access, jobs, lanes, media, messages, people, sessions
 from keryx.store.admin import session_export
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 LineWriter = Callable[[str], object]
 ERASED = "(erased)"

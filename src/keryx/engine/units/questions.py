@@ -12,7 +12,7 @@ from keryx.core.questions import AskedQuestion, Button, Consent, Question, Quest
 from keryx.core.sessions import JOB_SURFACE, PermissionMode, Session, Viewer
 from keryx.core.turns import Turn
 from keryx.store import deliveries, questions, sessions, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 ALL_TOOLS = "all"
 _JOB_NOTICE = "A scheduled run asks this: write /jobs continue first, then the answer."

@@ -24,7 +24,7 @@ from keryx.engine.units.user_messages import build_user_message, submit
 from keryx.store import deliveries, inbox, jobs, messages, people, sessions, turns
 from keryx.store import lanes as lane_store
 from keryx.store.changes import Scope
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _MAX_OVERHEARD = 20
 

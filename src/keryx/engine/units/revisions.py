@@ -8,7 +8,7 @@ from keryx.core.sessions import Session, TitleBy
 from keryx.core.source import Source
 from keryx.engine.units.user_messages import UserMessage, submit
 from keryx.store import epochs, messages, sessions, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _PAGE = 200
 

@@ -12,7 +12,7 @@ from keryx.core.ports.adapter import PlatformReach, check_target
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import deliveries, inbox, lanes, platforms
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 RESTART_NOTICE = "Keryx is back."
 _NOTICE_CURSOR = "notices:restart"

@@ -36,7 +36,7 @@ from keryx.engine.units.place import PlaceFacts
 from keryx.store import epochs, lanes, messages, usage
 from keryx.store import sessions as sessions_store
 from keryx.store import turns as turns_store
-from keryx.store.db.database import Transaction, Work
+from keryx.store.db import Transaction, Work
 from keryx.store.turns import TurnClaims
 
 NO_ANSWER = "The agent gave no answer."

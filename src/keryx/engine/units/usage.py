@@ -9,7 +9,7 @@ from keryx.core.turns import Turn
 from keryx.core.usage import Budget, Budgets, SpentAmount
 from keryx.store import people
 from keryx.store import usage as usage_store
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.engine.units import answers
 from keryx.store import messages, turns
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from keryx.core.ports.adapter import PlatformStatus
 from keryx.core.turns import Turn
 from keryx.engine.units import jobs
 from keryx.store import deliveries, platforms, turns, workers
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.workers import Worker
 
 MAX_WAIT = timedelta(minutes=1)

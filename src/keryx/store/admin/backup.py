@@ -20,8 +20,7 @@ from keryx.core.errors import Conflict, Invalid, KeryxError, StoreBroken
 from keryx.core.records import Progress, ignore_progress
 from keryx.store.admin import copy as store_copy
 from keryx.store.admin.verify import MAX_PROBLEMS, StoreProblem
-from keryx.store.db import migrate
-from keryx.store.db.database import Database, Engine
+from keryx.store.db import Database, Engine, migrate
 from keryx.store.db.sqlite import APPLICATION_ID, BUSY_MILLISECONDS, SqliteDatabase, translate_error
 from keryx.store.search.fts5 import get_index_path
 

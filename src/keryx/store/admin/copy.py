@@ -10,7 +10,7 @@ from keryx.core import codec
 from keryx.core.errors import Conflict, Invalid, StoreBroken
 from keryx.core.records import Progress, ignore_progress
 from keryx.store import changes
-from keryx.store.db.database import (
+from keryx.store.db import (
     Database,
     Engine,
     Row,

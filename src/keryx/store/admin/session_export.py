@@ -10,7 +10,7 @@ from keryx.core.messages import Message
 from keryx.core.records import EpochRecord, MediaRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
 from keryx.core.sessions import Session, SessionFilter, Viewer
 from keryx.store import epochs, media, messages, sessions
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
 PAGE_SIZE = 100

@@ -17,7 +17,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.turns import TurnState
 from keryx.store import changes, media, messages, sessions, viewer_state
 from keryx.store.admin import session_export
-from keryx.store.db.database import Transaction, maybe_micros
+from keryx.store.db import Transaction, maybe_micros
 
 UNFINISHED_ERROR = "This turn had not ended when its session was exported."
 

@@ -10,7 +10,7 @@ from keryx.core.clock import to_micros
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Viewer
 from keryx.core.usage import Tokens
-from keryx.store.db.database import Engine, Params, Transaction, maybe_moment
+from keryx.store.db import Engine, Params, Transaction, maybe_moment
 
 _VISIBLE = "profile = :profile and owner = coalesce(cast(:owner as text), owner)"
 _SESSIONS = f"""

@@ -21,9 +21,9 @@ from keryx.core.schedules import Schedule
 from keryx.core.sessions import SessionSettings
 from keryx.core.source import Source
 from keryx.store import changes, epochs, inbox, media, sessions
-from keryx.store.db.database import Database, Engine, Transaction, get_last_issued
+from keryx.store.db import Database, Engine, Transaction, get_last_issued
 from keryx.store.questions import ORPHANED
-from keryx.store.search.index import SearchIndex
+from keryx.store.search import SearchIndex
 
 MAX_PROBLEMS = 50
 SEARCH_INDEX_CHECK = "search index"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from keryx.store.db.database import Work
+from keryx.store.db import Work
 from keryx.store.db.threads import PendingResult
 
 T = TypeVar("T")

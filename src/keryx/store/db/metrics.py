@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from keryx.core.clock import Clock
-from keryx.store.db.database import Database, Work
+from keryx.store.db import Database, Work
 
 T = TypeVar("T")
 

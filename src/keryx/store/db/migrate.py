@@ -8,7 +8,7 @@ import msgspec
 
 from keryx.core.clock import to_micros
 from keryx.core.errors import StoreBroken
-from keryx.store.db.database import Engine, Transaction
+from keryx.store.db import Engine, Transaction
 
 _ENGINE_BLOCK = re.compile(r"^--@(\w+)\s*$", re.M)
 _TO_POSTGRES = (

@@ -16,7 +16,7 @@ from psycopg.pq import DiagnosticField, ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from keryx.core.errors import Invalid
-from keryx.store.db.database import NEVER_PREPARE, UNSTORABLE_TEXT, Params, Row
+from keryx.store.db import NEVER_PREPARE, UNSTORABLE_TEXT, Params, Row
 
 # A plan is worth its while from here on, and so many are kept by each connection.
 PREPARE_THRESHOLD, MAX_PREPARED = 5, 500

@@ -18,9 +18,19 @@ from psycopg.conninfo import conninfo_to_dict
 
 from keryx.core.clock import Backoff, Clock
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
-from keryx.store.db import migrate, pipeline
+from keryx.store.db import (
+    NO_PARAMS,
+    Engine,
+    Params,
+    Row,
+    Transaction,
+    Work,
+    check_open,
+    migrate,
+    pipeline,
+    report_slow,
+)
 from keryx.store.db.batching import KeyedBatcher, UnitOfWork
-from keryx.store.db.database import NO_PARAMS, Engine, Params, Row, Transaction, Work, check_open, report_slow
 from keryx.store.db.notify import Notifier
 from keryx.store.db.threads import ThreadPool
 from keryx.timing import SystemClock, WakeSignal

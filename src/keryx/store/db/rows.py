@@ -12,7 +12,7 @@ import msgspec
 from keryx.core import codec, source
 from keryx.core.clock import from_micros, to_micros
 from keryx.core.source import Source
-from keryx.store.db.database import Row
+from keryx.store.db import Row
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -20,9 +20,7 @@ import apsw
 
 from keryx.core.clock import Clock
 from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken
-from keryx.store.db import migrate
-from keryx.store.db.batching import UnitOfWork
-from keryx.store.db.database import (
+from keryx.store.db import (
     NO_PARAMS,
     UNSTORABLE_TEXT,
     Engine,
@@ -31,8 +29,10 @@ from keryx.store.db.database import (
     Transaction,
     Work,
     check_open,
+    migrate,
     report_slow,
 )
+from keryx.store.db.batching import UnitOfWork
 from keryx.store.db.threads import ThreadPool
 from keryx.timing import SystemClock, WakeSignal
 

@@ -15,7 +15,7 @@ from keryx.core.messages import Message
 from keryx.core.search.query import And, Expr, Not, Or, Phrase
 from keryx.core.sessions import Session
 from keryx.store import change_feed, changes, inbox, messages, sessions
-from keryx.store.db.database import Engine, Params, Transaction
+from keryx.store.db import Engine, Params, Transaction
 from keryx.store.search import documents
 from keryx.store.search.documents import IndexDocument
 

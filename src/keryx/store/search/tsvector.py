@@ -8,7 +8,7 @@ from keryx.core import codec
 from keryx.core.ids import SessionId
 from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Term
 from keryx.store import inbox
-from keryx.store.db.database import NEVER_PREPARE, Database, Transaction
+from keryx.store.db import NEVER_PREPARE, Database, Transaction
 from keryx.store.search.documents import IndexDocument
 from keryx.store.search.indexing import IndexBatch, IndexPage, IndexQuery, list_terms
 

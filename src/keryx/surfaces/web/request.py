@@ -17,7 +17,7 @@ from keryx.surfaces.web import request_schema, schema
 from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, Caller, CookieSigner
 from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.responses import BodyTooLarge
-from keryx.surfaces.web.stream.broadcast import Broadcast
+from keryx.surfaces.web.stream import Broadcast
 
 MAX_BODY_BYTES = 8 << 20
 _IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")

@@ -27,7 +27,7 @@ from keryx.surfaces.web.request import ApiRequest, Installation, Services, parse
 from keryx.surfaces.web.responses import build_response
 from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.static_files import StaticFiles
-from keryx.surfaces.web.stream.broadcast import Broadcast
+from keryx.surfaces.web.stream import Broadcast
 
 
 class WebApp:

@@ -15,8 +15,7 @@ from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.auth import Authenticator, Caller
 from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
-from keryx.surfaces.web.stream import events
-from keryx.surfaces.web.stream.broadcast import Broadcast, StreamTooSlow, encode_cursor
+from keryx.surfaces.web.stream import Broadcast, StreamTooSlow, encode_cursor, events
 from keryx.surfaces.web.stream.encoder import encode_event
 
 router = ApiRouter()

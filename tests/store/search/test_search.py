@@ -41,9 +41,8 @@ from keryx.core.search import query as queries
 from keryx.core.search import tokens
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.store import changes, epochs, inbox, messages, projects, sessions
-from keryx.store.db.database import Database, Engine, Transaction
-from keryx.store.search import documents, indexing
-from keryx.store.search.index import RANK_WINDOW, SearchIndex
+from keryx.store.db import Database, Engine, Transaction
+from keryx.store.search import RANK_WINDOW, SearchIndex, documents, indexing
 from keryx.testing import START_TIME, FakeClock
 
 LATER = after(1000)
