@@ -112,15 +112,15 @@ async def hub_of(place: Place) -> AsyncGenerator[tuple[Hub, MeteredDatabase]]:
 def inbound(
     n: int, event: int | str, text: str = "how long does this take?", *, reader: str = fill.ACCOUNT
 ) -> InboundMessage:
-    """A message as a platform's adapter hands it over, in the lane of person `n`. Whoever reads from the platform has
-    a cursor of its own, which moves with its messages one after the other."""
+    """A message as a platform's adapter hands it over, in the lane of person `n`. Each reader of the platform
+    has a position of its own, which is stored with its messages."""
     return InboundMessage(
         event=str(event),
         source=fill.source(n),
         parts=text_parts(text),
         surface=fill.PLATFORM,
         reply=fill.target(n),
-        cursor=(f"{fill.PLATFORM}:{reader}", str(event)),
+        state={str(reader): str(event)},
     )
 
 

@@ -9,14 +9,18 @@ from tests.engine.setting import fresh
 from tests.engine.world import World
 
 from keryx.agents.echo import EchoAgent
-from keryx.core.ports.adapter import Capabilities, Receipt
+from keryx.core.ports.adapter import (
+    Capabilities,
+    Receipt,
+    Streaming,
+)
 from keryx.core.ports.agent import TurnContext
 from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Usage
 from keryx.store import questions, sessions, turns
 from keryx.store.db import Transaction
 
-EDITS = Capabilities(threads=True, edit=True)
+EDITS = Capabilities(threads=True, edit=True, streaming=Streaming.EDIT)
 
 
 class Titling(EchoAgent):

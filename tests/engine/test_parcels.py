@@ -5,7 +5,11 @@ from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, World
 
 from keryx.core.errors import Uncertain
-from keryx.core.ports.adapter import Capabilities, OutgoingPart
+from keryx.core.ports.adapter import (
+    AttachmentLimits,
+    Capabilities,
+    OutgoingPart,
+)
 from keryx.core.ports.agent import FileEvent, TextDelta
 from keryx.store.db import Engine
 from keryx.testing import RecordingAdapter, ScriptedAgent
@@ -28,7 +32,7 @@ async def drawn(begin: Begin, adapter: RecordingAdapter) -> World:
 
 
 async def test_files_are_sent_after_the_text(begin: Begin) -> None:
-    adapter = RecordingAdapter(FAKE, capabilities=Capabilities(media=True))
+    adapter = RecordingAdapter(FAKE, capabilities=Capabilities(attachments=AttachmentLimits()))
     await drawn(begin, adapter)
     text, *files = adapter.sent_parts
     assert (text.text, text.attachment) == ("Two files", None)
@@ -54,7 +58,7 @@ async def test_a_file_in_doubt_is_repeated_alone(begin: Begin) -> None:
                 raise Uncertain("the line broke")
             return receipt
 
-    adapter = Doubtful(FAKE, capabilities=Capabilities(media=True))
+    adapter = Doubtful(FAKE, capabilities=Capabilities(attachments=AttachmentLimits()))
     world = await drawn(begin, adapter)
     assert [(p.number, p.again) for p in adapter.sent_parts] == [
         (0, False),

@@ -14,7 +14,13 @@ from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, PreviewState, Target
 from keryx.core.errors import AgentFailed, MessageGone, Refused, SendError, Throttled, Unavailable, Uncertain
 from keryx.core.messages import ToolCall
-from keryx.core.ports.adapter import Capabilities, OutgoingPart, Receipt
+from keryx.core.ports.adapter import (
+    AttachmentLimits,
+    Capabilities,
+    OutgoingPart,
+    Receipt,
+    Streaming,
+)
 from keryx.core.ports.agent import FileEvent, TextDelta, ToolCallEvent, TurnContext
 from keryx.core.questions import Question
 from keryx.store import deliveries, platforms, turns
@@ -30,7 +36,7 @@ class Screen(RecordingAdapter):
     """Keeps everything that was sent, each with the moment; `edits` are the errors that edits meet."""
 
     def __init__(self, clock: FakeClock, *, limit: int = 0, **able: Any) -> None:
-        given: dict[str, Any] = {"edit": True, **able}
+        given: dict[str, Any] = {"edit": True, "streaming": Streaming.EDIT, **able}
         super().__init__(FAKE, capabilities=Capabilities(**given), limit=limit)
         self._clock = clock
         self.sent: list[tuple[float, OutgoingPart]] = []
@@ -181,7 +187,7 @@ async def test_typing_that_fails_does_no_harm(begin: Begin, clock: FakeClock) ->
         async def typing(self, target: Target) -> None:
             raise RuntimeError("no typing today")
 
-    screen = Broken(clock, typing=True, edit=False)
+    screen = Broken(clock, typing=True, edit=False, streaming=Streaming.NONE)
     stage = await a_stage(begin, screen, TextDelta("x"), TextDelta("y"))
     await stage.begin()
     await stage.world.flow(clock.sleep(9), step=0.5)
@@ -199,7 +205,7 @@ async def test_without_typing_a_reaction_says_once_that_it_is_being_answered(
         async def react(self, target: Target) -> None:
             reacted.append(target)
 
-    screen = Reacts(clock, reactions=True, edit=False)
+    screen = Reacts(clock, reactions=True, edit=False, streaming=Streaming.NONE)
     stage = await a_stage(begin, screen, TextDelta("x"), TextDelta("y"))
     await stage.begin()
     await stage.world.flow(clock.sleep(9), step=0.5)
@@ -350,7 +356,7 @@ async def test_previews_make_room_for_what_waits(begin: Begin, clock: FakeClock)
 
 
 async def test_files_alone_still_replace_what_was_shown(begin: Begin, clock: FakeClock) -> None:
-    screen = Screen(clock, media=True)
+    screen = Screen(clock, attachments=AttachmentLimits())
     stage = await a_stage(
         begin, screen, ToolCallEvent((ToolCall("1", "draw", "{}"),)), FileEvent("cat.png", "", PNG)
     )

@@ -120,22 +120,22 @@ async def test_a_source_that_names_nobody_is_refused_and_leaves_nothing(world: W
     nobody = Source(platform=FAKE)
     for principal in (None, PrincipalId("ann")):
         with pytest.raises(Invalid, match="names no"):
-            await world.hub.receive(inbound("hi", source=nobody, principal=principal, cursor=("fake:", "9")))
+            await world.hub.receive(inbound("hi", source=nobody, principal=principal, cursor="9"))
     assert await world.hub.lanes.page(OPERATORS) == []
     assert await world.hub.platform_cursor("fake:") is None
 
 
 async def test_the_cursor_of_a_platform_moves_with_the_message(world: World) -> None:
-    message = inbound("hi", cursor=("fake:", "41"))
+    message = inbound("hi", cursor="41")
     await world.hub.receive(message)
     assert await world.hub.platform_cursor("fake:") == "41"
-    await world.hub.receive(msgspec.structs.replace(message, cursor=("fake:", "42")))
+    await world.hub.receive(msgspec.structs.replace(message, cursor="42"))
     assert await world.hub.platform_cursor("fake:") == "42"
 
 
 async def test_a_message_that_is_refused_does_not_move_the_cursor(world: World) -> None:
     with pytest.raises(NotFound):
-        await world.say("hi", session=SessionId("nowhere"), cursor=("fake:", "7"))
+        await world.say("hi", session=SessionId("nowhere"), cursor="7")
     assert await world.read(inbox.get_cursor, "fake:") is None
 
 

@@ -219,7 +219,7 @@ async def test_an_adapter_that_fails_is_started_again_where_it_was(begin: Begin)
         async def listen(self, context: AdapterContext) -> None:
             began.append(context.cursor)
             number = len(began)
-            await context.receive(inbound(f"m{number}", cursor=(f"{FAKE}:", str(number))))
+            await context.receive(inbound(f"m{number}", cursor=str(number)))
             match number:
                 case 1:
                     raise RuntimeError("lost the connection")
@@ -257,7 +257,7 @@ async def test_an_event_is_acknowledged_only_when_it_is_stored(begin: Begin) -> 
     world = await begin()
     await world.node.stop()
     await world.start(CrashingDatabase(world.database, DatabaseFault("receive", FaultTiming.BEFORE)))
-    message = inbound("a", cursor=(f"{FAKE}:", "1"))
+    message = inbound("a", cursor="1")
     with pytest.raises(Exception, match="fault"):
         await world.hub.receive(message)
     assert await world.hub.platform_cursor(f"{FAKE}:") is None

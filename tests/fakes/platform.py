@@ -160,7 +160,7 @@ class PlatformAdapter:
             parts=text_parts(str(update["text"])),
             surface="gateway",
             reply=Target(PLATFORM, chat=chat, reply_to=str(update["id"])),
-            cursor=(f"{PLATFORM}:", str(offset)),
+            cursor=str(offset),
         )
 
     def parts(self, text: str) -> Sequence[RenderedPart]:

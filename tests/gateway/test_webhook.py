@@ -16,7 +16,13 @@ from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import Invalid, Refused, Throttled
 from keryx.core.ids import DeliveryId
 from keryx.core.messages import text_parts
-from keryx.core.ports.adapter import InboundMessage, OutgoingPart, Receipt, WebhookRequest, WebhookResponse
+from keryx.core.ports.adapter import (
+    InboundEvent,
+    OutgoingPart,
+    Receipt,
+    WebhookRequest,
+    WebhookResponse,
+)
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.webhook import (
@@ -158,7 +164,7 @@ async def test_what_cannot_be_read_is_called_wrong(ear: Ear, body: bytes) -> Non
 
 
 async def test_what_the_engine_calls_wrong_is_called_wrong(ear: Ear) -> None:
-    async def refuse(inbound: InboundMessage) -> Receipt:
+    async def refuse(inbound: InboundEvent) -> Receipt:
         raise Invalid("a direct message names no chat")
 
     wrong = Ear()

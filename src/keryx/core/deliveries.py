@@ -15,6 +15,15 @@ LOCAL = "local"
 REPEAT_MARK = "(again) "
 
 
+class ReplyContext(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a platform hands out to answer one message, such as the token of an interaction."""
+
+    # Only the adapter reads it.
+    token: str
+    # `None` if it does not expire.
+    expires_at: datetime | None = None
+
+
 class Target(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where an answer is sent."""
 
@@ -24,10 +33,11 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
     thread: str = ""
     # The platform's id of the message that is answered.
     reply_to: str = ""
+    reply_context: ReplyContext | None = None
 
     @property
     def key(self) -> str:
-        """The target without `reply_to`. Deliveries with the same key keep their order."""
+        """The target without the message that is answered. Deliveries with the same key keep their order."""
         return ":".join(ids.escape(p) for p in (self.platform, self.account, self.chat, self.thread))
 
     @property
@@ -37,7 +47,16 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def without_reply(self) -> "Target":
-        return msgspec.structs.replace(self, reply_to="") if self.reply_to else self
+        if not self.reply_to and self.reply_context is None:
+            return self
+        return msgspec.structs.replace(self, reply_to="", reply_context=None)
+
+    def without_expired(self, now: datetime) -> "Target":
+        """Return the target without a reply context that has expired."""
+        context = self.reply_context
+        if context is None or context.expires_at is None or now < context.expires_at:
+            return self
+        return msgspec.structs.replace(self, reply_context=None)
 
     def __str__(self) -> str:
         return ":".join(_escape_part(p) for p in (self.platform, self.chat, self.thread) if p)
@@ -57,22 +76,28 @@ class DeliveryState(StrEnum):
     SENDING = "sending"
     SENT = "sent"
     UNKNOWN = "unknown"
+    # Waits until the person writes.
+    HELD = "held"
     FAILED = "failed"
     DEAD = "dead"
     DISCARDED = "discarded"
 
 
 MOVES: dict[DeliveryState, frozenset[DeliveryState]] = {
-    DeliveryState.READY: frozenset({DeliveryState.SENDING, DeliveryState.DEAD, DeliveryState.DISCARDED}),
+    DeliveryState.READY: frozenset(
+        {DeliveryState.SENDING, DeliveryState.HELD, DeliveryState.DEAD, DeliveryState.DISCARDED}
+    ),
     DeliveryState.SENDING: frozenset(
         {
             DeliveryState.SENT,
             DeliveryState.READY,
             DeliveryState.UNKNOWN,
+            DeliveryState.HELD,
             DeliveryState.FAILED,
             DeliveryState.DEAD,
         }
     ),
+    DeliveryState.HELD: frozenset({DeliveryState.READY, DeliveryState.DISCARDED}),
     DeliveryState.UNKNOWN: frozenset({DeliveryState.READY, DeliveryState.DISCARDED}),
     DeliveryState.FAILED: frozenset({DeliveryState.READY, DeliveryState.DISCARDED}),
     DeliveryState.DEAD: frozenset({DeliveryState.READY, DeliveryState.DISCARDED}),
@@ -84,7 +109,10 @@ MOVES: dict[DeliveryState, frozenset[DeliveryState]] = {
 class Idempotency(StrEnum):
     """What a platform does with a send that is repeated under the same key."""
 
+    # It is recognised and shown once.
     NATIVE = "native"
+    # It is shown twice, but the platform can be asked whether the first arrived (`SupportsReconciliation`).
+    RECONCILE = "reconcile"
     NONE = "none"
 
 
@@ -110,8 +138,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     not_before: datetime
     parts_sent: int = 0
-    # The next part may have arrived already, so it is sent with a mark.
+    # The next part may have arrived already: it is looked up, or sent with a mark.
     again: bool = False
+    # The key of the next part, if the adapter chose one.
+    send_key: str = ""
     # The platform's ids of the parts that were sent.
     receipts: tuple[str, ...] = ()
     error: str | None = None

@@ -55,6 +55,10 @@ class Throttled(SendError):
         self.account = account
 
 
+class Held(SendError):
+    """The platform does not accept a message to this person now. It is sent when the person has written."""
+
+
 class Refused(SendError):
     pass
 

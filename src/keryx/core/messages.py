@@ -35,6 +35,10 @@ class Mark(StrEnum):
     FAILED = "failed"
     LATE = "late"
     EDITED = "edited"
+    # Deleted by a person before it was answered. The model does not see it.
+    WITHDRAWN = "withdrawn"
+    # Deleted by a person after it was answered.
+    DELETED = "deleted"
 
 
 # There may be tens of thousands of texts and messages, and they cannot form cycles, so the collector skips them.
@@ -172,14 +176,16 @@ def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = 
     """Return the conversation as the model sees it, from the messages of one epoch in order of arrival.
 
     - Turns follow one another, even if the second message arrived before the first answer.
-    - Turns in `aside` (queued or parked) are left out, and so are undone, observed and notice entries.
+    - Turns in `aside` (queued or parked) are left out, and so are undone, withdrawn, observed and notice entries.
     - The partial text of an attempt is left out if a later attempt of the turn produced more.
     - Each tool call is followed by its result; a call without one gets a result that says it was interrupted.
     """
     seen = [
         m
         for m in messages
-        if not m.undone and not m.observed and m.role is not Role.NOTICE and m.turn not in aside
+        if not (m.undone or m.observed or m.mark is Mark.WITHDRAWN)
+        and m.role is not Role.NOTICE
+        and m.turn not in aside
     ]
     return _pair_results(_drop_superseded(_sort_by_turn(seen)))
 

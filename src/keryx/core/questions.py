@@ -10,7 +10,7 @@ import msgspec
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, QuestionId, SessionId, TurnId
 from keryx.core.sessions import Viewer
-from keryx.core.text import to_single_line
+from keryx.core.text import to_single_line, truncate
 
 LONGEST_DETAIL = 3000
 """How many characters of a detail are shown in a chat."""
@@ -137,10 +137,16 @@ class Button(msgspec.Struct, frozen=True):
     says: str
 
 
-def build_buttons(asked: AskedQuestion) -> tuple[Button, ...]:
-    """Return a button for each option. A press answers this question only."""
+def build_buttons(asked: AskedQuestion, *, max_label: int = 0) -> tuple[Button, ...]:
+    """Return a button for each option. A press answers this question only. Labels are cut to `max_label` characters, if
+    that is not 0."""
     options = enumerate(asked.question.options, start=1)
-    return tuple(Button(to_single_line(option.label), f"/answer {asked.id} {n}") for n, option in options)
+    return tuple(
+        Button(
+            truncate(to_single_line(option.label), max_label or len(option.label)), f"/answer {asked.id} {n}"
+        )
+        for n, option in options
+    )
 
 
 def parse_answer(question: Question, text: str) -> str:

@@ -8,7 +8,7 @@ from keryx.core.clock import Backoff, Clock
 from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image
-from keryx.core.ports.adapter import Adapter, InboundMessage, LinkState, MenuItem, Receipt
+from keryx.core.ports.adapter import Adapter, InboundEvent, LinkState, MenuItem, Receipt, name_cursor
 from keryx.core.source import Source
 from keryx.engine import commands, media
 from keryx.engine.hub.hub import Hub
@@ -38,7 +38,7 @@ class HubAdapterContext:
         self.cursor = cursor
         self.menu: Sequence[MenuItem] = [MenuItem(c.name, c.help) for c in commands.COMMANDS]
 
-    async def receive(self, inbound: InboundMessage) -> Receipt:
+    async def receive(self, inbound: InboundEvent) -> Receipt:
         if self._roles.enabled:
             inbound = await self._roles.add_roles(inbound)
         receipt = await self._hub.receive(inbound)
@@ -46,7 +46,13 @@ class HubAdapterContext:
         return receipt
 
     async def init_cursor(self, position: str) -> None:
-        await self._hub.init_cursor(_cursor_name(self._adapter), position)
+        await self._hub.init_cursor(self._name_cursor(), position)
+
+    async def load_state(self, scope: str) -> str | None:
+        return await self._hub.platform_cursor(self._name_cursor(scope))
+
+    async def save_state(self, scope: str, value: str) -> None:
+        await self._hub.set_platform_cursor(self._name_cursor(scope), value)
 
     async def store_attachment(self, attachment: Attachment) -> Image | File | Audio:
         owner = media.build_adapter_viewer(self._adapter.platform, self._adapter.account)
@@ -66,17 +72,15 @@ class HubAdapterContext:
     def report(self, link: LinkState, detail: str = "") -> None:
         self._connections.report(self._adapter, link, detail)
 
+    def _name_cursor(self, scope: str = "") -> str:
+        return name_cursor(self._adapter.platform, self._adapter.account, scope)
+
 
 async def open_context(
     hub: Hub, adapter: Adapter, connections: PlatformStatusReporter, roles: RoleLookup
 ) -> HubAdapterContext:
-    return HubAdapterContext(
-        hub, adapter, connections, roles, await hub.platform_cursor(_cursor_name(adapter))
-    )
-
-
-def _cursor_name(adapter: Adapter) -> str:
-    return f"{adapter.platform}:{adapter.account}"
+    cursor = await hub.platform_cursor(name_cursor(adapter.platform, adapter.account))
+    return HubAdapterContext(hub, adapter, connections, roles, cursor)
 
 
 class AdapterListener:

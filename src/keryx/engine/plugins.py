@@ -15,8 +15,16 @@ from keryx.core.access import CLOSED, AccessRules, Verdict
 from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
 from keryx.core.deliveries import Target
-from keryx.core.errors import SendError, Unavailable, Uncertain
-from keryx.core.ports.adapter import Adapter, InboundMessage, OutgoingPart, SupportsRoles
+from keryx.core.errors import NotSent, SendError, Unavailable, Uncertain
+from keryx.core.ports.adapter import (
+    Adapter,
+    InboundEvent,
+    InboundMessage,
+    InboundReaction,
+    OutgoingPart,
+    SupportsReconciliation,
+    SupportsRoles,
+)
 from keryx.core.source import ChatType, Source
 
 log = logging.getLogger(__name__)
@@ -64,6 +72,18 @@ async def send_part(adapter: Adapter, part: OutgoingPart, timeout: timedelta) ->
         raise Uncertain(f"the {adapter.platform} adapter failed: {type(exc).__name__}") from exc
 
 
+async def find_sent(adapter: SupportsReconciliation, part: OutgoingPart, timeout: timedelta) -> str | None:
+    """Search the platform for a part that may have arrived. Raises a `SendError` only: nothing is sent before it is known."""
+    try:
+        with anyio.fail_after(timeout.total_seconds()), guard_cancellation():
+            return await adapter.find_sent(part)
+    except SendError:
+        raise
+    except Exception as exc:
+        log.exception("the adapter failed to search for delivery %s", part.delivery)
+        raise NotSent(f"the platform could not be searched for it: {type(exc).__name__}") from exc
+
+
 def has_detached() -> bool:
     """Whether a detached task is still running."""
     return bool(_detached)
@@ -89,10 +109,14 @@ class RoleLookup:
     def enabled(self) -> bool:
         return bool(self._adapters)
 
-    async def add_roles(self, inbound: InboundMessage) -> InboundMessage:
+    async def add_roles(self, inbound: InboundEvent) -> InboundEvent:
         """Return the event with the roles of its author, unless it is ignored anyway."""
-        rule = self._rules.get(inbound.source.platform, CLOSED)
-        if access.lacks_mention(rule, inbound.source, addressed=inbound.addressed) and not rule.observe:
+        rule, addressed = (
+            self._rules.get(inbound.source.platform, CLOSED),
+            isinstance(inbound, InboundReaction)
+            or (isinstance(inbound, InboundMessage) and inbound.addressed),
+        )
+        if access.lacks_mention(rule, inbound.source, addressed=addressed) and not rule.observe:
             return inbound
         return msgspec.structs.replace(inbound, source=await self.refresh_roles(inbound.source))
 

@@ -95,6 +95,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return source
         return msgspec.structs.replace(source, profile=profile, by_role=by_role)
 
+    def holds(self, platform: str) -> bool:
+        """Whether deliveries to a platform may be held until the person writes."""
+        reach = self.reach.get(platform)
+        return reach is not None and reach.holds
+
     def choose_agent(self, session: Session, source: Source) -> str:
         """Return the agent that the session has chosen, or else that of the source, of the profile, or the default."""
         profile = self.profiles.get(session.profile)
@@ -109,7 +114,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 def map_reach(adapters: Sequence[Adapter]) -> dict[str, PlatformReach]:
     """Return the platforms that messages can be sent to. Of several accounts, the first one sends."""
     return {
-        a.platform: PlatformReach(a.account, a.capabilities.ids, a.capabilities.threads)
+        a.platform: PlatformReach(
+            a.account,
+            a.capabilities.ids,
+            threads=a.capabilities.threads,
+            holds=a.capabilities.reply_window is not None,
+        )
         for a in reversed(adapters)
     }
 

@@ -114,9 +114,23 @@ def record_part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, 
         tx,
         delivery,
         lease,
-        "parts_sent = :parts, receipts = :receipts, again = 0",
+        "parts_sent = :parts, receipts = :receipts, again = 0, send_key = ''",
         _receipt_params(delivery, receipt),
     )
+
+
+def save_send_key(tx: Transaction, delivery: Delivery, lease: LeaseToken, key: str) -> None:
+    """Store the key of the next part before it is sent."""
+    _update_leased(tx, delivery, lease, "send_key = :key", {"key": key})
+
+
+def release_held(tx: Transaction, target: Target) -> None:
+    """Make the deliveries to a target ready that were held until its person wrote."""
+    held = tx.rows(
+        f"{_SELECT} where d.state = 'held' and d.target_key = :key order by d.position", {"key": target.key}
+    )
+    for delivery in _ROWS.decode_all(held):
+        override_state(tx, delivery, DeliveryState.READY)
 
 
 def record_all_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, receipt: str) -> None:

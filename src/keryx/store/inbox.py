@@ -49,3 +49,7 @@ def set_cursor(tx: Transaction, name: str, value: str) -> None:
         """,
         {"name": name, "value": codec.dumps(value), "now": to_micros(tx.now)},
     )
+
+
+def remove_cursor(tx: Transaction, name: str) -> None:
+    tx.run("delete from cursors where name = :name", {"name": name})

@@ -231,6 +231,10 @@ def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
     )
 
 
+def set_mark(tx: Transaction, message: Message, mark: Mark) -> None:
+    _update(tx, message, "mark = :mark, plain = 0", {"mark": mark.value})
+
+
 def redact(tx: Transaction, message: Message, parts: Parts) -> None:
     """Put something else in the place of what a person said, and forget who said it. What the model was told with
     later messages may quote it, so that goes too."""

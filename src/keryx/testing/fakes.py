@@ -14,7 +14,10 @@ from keryx.core.messages import Audio, File, Image, Message
 from keryx.core.ports.adapter import (
     AdapterContext,
     Capabilities,
+    InboundDeletion,
+    InboundEvent,
     InboundMessage,
+    InboundReaction,
     LinkState,
     MenuItem,
     OutgoingPart,
@@ -105,14 +108,19 @@ class RecordingAdapterContext:
         self,
         cursor: str | None = None,
         *,
-        receive: Callable[[InboundMessage], Awaitable[Receipt]] | None = None,
+        receive: Callable[[InboundEvent], Awaitable[Receipt]] | None = None,
         menu: Sequence[MenuItem] = (),
         limit: int = 1_000_000,
         stranger: Callable[[Source], bool] = lambda source: False,
     ) -> None:
         self.cursor = cursor
         self.menu = menu
+        # The messages, in order; then everything else that happened.
         self.events: list[InboundMessage] = []
+        self.deletions: list[InboundDeletion] = []
+        self.reactions: list[InboundReaction] = []
+        # By scope, as stored with events and without.
+        self.state: dict[str, str] = {}
         self.attachments: list[Attachment] = []
         self.chat_moves: list[tuple[str, str]] = []
         self.aliases: list[tuple[str, str]] = []
@@ -122,15 +130,32 @@ class RecordingAdapterContext:
         self._stranger = stranger
         self._changed = asyncio.Condition()
 
-    async def receive(self, inbound: InboundMessage) -> Receipt:
+    async def receive(self, inbound: InboundEvent) -> Receipt:
         receipt = await self._receive(inbound) if self._receive else Receipt(duplicate=False)
         async with self._changed:
-            self.events.append(inbound)
+            match inbound:
+                case InboundDeletion():
+                    self.deletions.append(inbound)
+                case InboundReaction():
+                    self.reactions.append(inbound)
+                case InboundMessage():
+                    self.events.append(inbound)
+                case _:
+                    raise Invalid(f"an event of the type {type(inbound).__name__} cannot be received")
+            self.state.update(inbound.state)
             self._changed.notify_all()
         return receipt
 
     async def init_cursor(self, position: str) -> None:
         self.cursor = position
+
+    async def load_state(self, scope: str) -> str | None:
+        return self.state.get(scope)
+
+    async def save_state(self, scope: str, value: str) -> None:
+        self.state[scope] = value
+        if not value:
+            del self.state[scope]
 
     async def store_attachment(self, attachment: Attachment) -> Image | File | Audio:
         if len(attachment.body) > self._limit:

@@ -17,6 +17,7 @@ from keryx.core.ids import DeliveryId
 from keryx.core.media import Attachment
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
+    InboundEvent,
     InboundMessage,
     LinkState,
     MenuItem,
@@ -197,14 +198,14 @@ async def test_updates_that_are_no_messages_are_passed_by_the_next_message(bot: 
     bot.telegram.say("hello")
     bot.telegram.push("poll", {"id": "2"})
     [event] = await bot.hear()
-    assert event.cursor == ("telegram:424242", "1002")
+    assert event.cursor == "1002"
 
 
 async def test_a_number_that_starts_again_lower_is_followed(bot: Bot) -> None:
     bot.context = RecordingAdapterContext("1")
     bot.telegram.say("hello")
     [event] = await bot.hear()
-    assert event.cursor == ("telegram:424242", "1001")
+    assert event.cursor == "1001"
     bot.telegram.updates = [{**bot.telegram.updates[0], "update_id": 3}]
     again = RecordingAdapterContext("2")
     bot.context = again
@@ -212,7 +213,8 @@ async def test_a_number_that_starts_again_lower_is_followed(bot: Bot) -> None:
 
 
 async def test_an_event_that_the_engine_calls_wrong_blocks_nothing(bot: Bot) -> None:
-    async def choosy(inbound: InboundMessage) -> Receipt:
+    async def choosy(inbound: InboundEvent) -> Receipt:
+        assert isinstance(inbound, InboundMessage)
         if any(isinstance(p, Text) and p.text == "bad" for p in inbound.parts):
             raise Invalid("this can never be taken in")
         return Receipt(duplicate=False)
@@ -358,7 +360,7 @@ async def test_bad_posts_are_turned_away(hooked: Bot, body: object, secret: str,
 
 
 async def test_an_update_that_cannot_be_stored_now_is_asked_for_again() -> None:
-    async def away(inbound: InboundMessage) -> Receipt:
+    async def away(inbound: InboundEvent) -> Receipt:
         raise Unavailable("the disk is full")
 
     with FakeTelegram() as telegram:
@@ -432,7 +434,7 @@ OFFERED = (Button("Allow", "/answer 01jd0 1"), Button("Deny", "/answer 01jd0 2")
 async def test_a_press_is_acknowledged_with_what_it_led_to_and_only_once_it_is_stored(bot: Bot) -> None:
     early: list[list[str]] = []
 
-    async def stored(inbound: InboundMessage) -> Receipt:
+    async def stored(inbound: InboundEvent) -> Receipt:
         early.append(list(bot.telegram.toasts))
         return Receipt(duplicate=False, reply="Allow: " + "x" * 300)
 
@@ -442,7 +444,7 @@ async def test_a_press_is_acknowledged_with_what_it_led_to_and_only_once_it_is_s
     bot.telegram.say("after")
     press, _ = await bot.hear(2)
     assert (press.source.chat, press.source.user, press.parts) == ("-5", "7", (Text("/answer 01jd0 1"),))
-    assert press.addressed and press.reply is None and press.cursor == ("telegram:424242", "1001")
+    assert press.addressed and press.reply is None and press.cursor == "1001"
     assert early[0] == [] and bot.telegram.toasts == [("Allow: " + "x" * 300)[:200]]
 
 

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from keryx.core import ids
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
@@ -45,6 +46,8 @@ class PlatformReach(msgspec.Struct, frozen=True):
     ids: PlatformIds = PlatformIds()
     # Chats have threads.
     threads: bool = True
+    # Deliveries may be held until the person writes.
+    holds: bool = False
 
 
 def check_id(platform: str, kind: str, text: str, expected: IdFormat | None) -> None:
@@ -63,16 +66,51 @@ def check_target(target: Target, reach: PlatformReach) -> None:
         )
 
 
-class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One event from a platform or a local surface, parsed."""
+class InboundEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event from a platform, parsed. Its subclasses say what happened."""
 
     # Identifies the event on its platform; repeated deliveries of an event have the same id.
     event: str
+    # Where it happened, and who did it.
     source: Source
+    # When it happened, if the platform says so.
+    at: datetime | None = None
+    # The position of the account after this event. It is stored with the event and is `AdapterContext.cursor` after a
+    # restart.
+    cursor: str | None = None
+    # State of the adapter that is stored with the event, by scope, such as a chat. `AdapterContext.load_state` reads it.
+    state: Mapping[str, str] = {}
+
+
+def name_cursor(platform: str, account: str, scope: str = "") -> str:
+    """Return the name under which the cursor of an account is stored, or the state of one of its scopes."""
+    return f"{platform}:{account}" + (f"#{ids.escape(scope)}" if scope else "")
+
+
+class InboundDeletion(InboundEvent, frozen=True, kw_only=True):
+    """Somebody deleted a message of a person: a queued one is not answered, an answered one is marked."""
+
+    # The `event` that brought the message.
+    message_event: str
+
+
+class InboundReaction(InboundEvent, frozen=True, kw_only=True):
+    """Somebody reacted to a message, or took a reaction back. It is noted in the session; no turn runs."""
+
+    # The platform's id of the message.
+    message: str
+    # The `event` that brought the message, if it is a person's.
+    message_event: str = ""
+    # An emoji, or the platform's name of one.
+    reaction: str
+    removed: bool = False
+
+
+class InboundMessage(InboundEvent, frozen=True, kw_only=True):
+    """A message from a platform or a local surface."""
+
     parts: Parts
     surface: str
-    # When the message was written, if the platform says so.
-    at: datetime | None = None
     # Where the answer is sent.
     reply: Target | None = None
     # Overrides the session of the lane.
@@ -98,8 +136,6 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     settings: SessionSettings | None = None
     # Slash commands are executed.
     commands: bool = True
-    # A name and the position that is stored together with this event.
-    cursor: tuple[str, str] | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,21 +158,70 @@ class LengthUnit(StrEnum):
     BYTES = "bytes"
 
 
+class Streaming(StrEnum):
+    """How a platform shows an answer while it is written."""
+
+    # Not at all.
+    NONE = "none"
+    # A message is sent and edited.
+    EDIT = "edit"
+    # A message is opened, text is appended to it, and it is closed.
+    APPEND = "append"
+    # A card is updated and then closed.
+    CARD = "card"
+
+
+class AttachmentKind(StrEnum):
+    IMAGE = "image"
+    AUDIO = "audio"
+    VIDEO = "video"
+    # Any other type.
+    FILE = "file"
+
+
+class AttachmentLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Which attachments a platform accepts."""
+
+    kinds: frozenset[AttachmentKind] = frozenset(AttachmentKind)
+    # The largest attachment; 0 for no limit.
+    max_bytes: int = 0
+
+    def find_reason(self, mime: str, size: int) -> str:
+        """Return why an attachment is not accepted, as the end of a sentence about it; empty if it is."""
+        kind = mime.partition("/")[0]
+        if (AttachmentKind(kind) if kind in set(AttachmentKind) else AttachmentKind.FILE) not in self.kinds:
+            return "is of a kind that cannot be sent here"
+        if self.max_bytes and size > self.max_bytes:
+            return f"is too large to be sent here: {size:,} bytes, at most {self.max_bytes:,}"
+        return ""
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a platform can do."""
 
     idempotency: Idempotency = Idempotency.NONE
     # Messages can be edited after they were sent.
     edit: bool = False
+    # Anything but `NONE` needs `edit`.
+    streaming: Streaming = Streaming.NONE
+    # How often one message may be edited; the last time is kept for the answer. 0 for no limit.
+    max_edits: int = 0
+    # How long after the last message of a person messages to them are accepted. Later ones are held until the person
+    # writes. `None` for ever.
+    reply_window: timedelta | None = None
     threads: bool = False
     # A typing indicator can be shown.
     typing: bool = False
     # The adapter implements `SupportsReactions`.
     reactions: bool = False
-    # Attachments can be sent.
-    media: bool = False
+    # Attachments can be sent, within limits.
+    attachments: AttachmentLimits | None = None
     # Buttons can be shown under a message.
     buttons: bool = False
+    # The longest label of a button in characters; longer ones are cut. 0 for no limit.
+    button_label: int = 0
+    # The markup that people see, as the prompt names it: "plain text", "HTML".
+    markup: str = "Markdown"
     # The longest part, in `unit`s.
     limit: int = 4096
     unit: LengthUnit = LengthUnit.CHARACTERS
@@ -167,8 +252,9 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     delivery: DeliveryId
     # Counted from 0.
     number: int
-    # The idempotency key, the same for every attempt.
+    # The idempotency key, the same for every attempt: that of `SupportsSendKeys`, or else one that Keryx makes.
     key: str
+    # Without its reply context if that has expired.
     target: Target
     # Text and markup of a rendered part, unchanged.
     text: str = ""
@@ -178,6 +264,11 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
     # The platform's id of a message that this part replaces, with its buttons. `MessageGone` if it was deleted.
     edits: str = ""
+    # What the message shows, if it is a preview that this process has sent before. With `Streaming.APPEND`, `text` begins
+    # with it unless the part is `final`.
+    shown: str = ""
+    # The message is complete: a stream or card is closed. A final part shows exactly `text`, whatever was shown.
+    final: bool = True
     # A press arrives as an event with the text of the button, from the person who pressed it, and without `reply`:
     # its reply is in the receipt.
     buttons: tuple[Button, ...] = ()
@@ -205,7 +296,7 @@ class AdapterContext(Protocol):
 
     @property
     def cursor(self) -> str | None:
-        """The position that was stored with the last event."""
+        """The position of the account that was stored before it began to listen."""
         ...
 
     @property
@@ -213,12 +304,20 @@ class AdapterContext(Protocol):
         """The slash commands, for platforms that list them."""
         ...
 
-    async def receive(self, inbound: InboundMessage) -> Receipt:
+    async def receive(self, inbound: InboundEvent) -> Receipt:
         """Store an event. It is durable when this returns, and may be acknowledged."""
         ...
 
     async def init_cursor(self, position: str) -> None:
         """Store the position at which an account begins to listen, before the first event."""
+        ...
+
+    async def load_state(self, scope: str) -> str | None:
+        """Return the state of a scope, such as a chat, that was stored last, with an event or without."""
+        ...
+
+    async def save_state(self, scope: str, value: str) -> None:
+        """Store the state of a scope without an event. An empty value removes it."""
         ...
 
     async def store_attachment(self, attachment: Attachment) -> Image | File | Audio:
@@ -246,22 +345,31 @@ class AdapterContext(Protocol):
 class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP request to an adapter's hook."""
 
+    method: str = "POST"
+    # What follows the path of the hook, without the slash between them.
+    path: str = ""
+    # Decoded; of a name that is repeated, the last value.
+    query: Mapping[str, str] = {}
     # Names are in lower case.
     headers: Mapping[str, str]
     body: bytes
 
 
 class WebhookResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the platform gets at once, such as the echo of a challenge or the reply of a command (`Receipt.reply`)."""
+
     status: int = 200
     body: bytes = b""
     mime: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = {}
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A platform posts events to `/hooks/<path>`."""
+    """A platform sends events to `/hooks/<path>` and to paths below it."""
 
     path: str
     handle: Callable[[WebhookRequest], Awaitable[WebhookResponse]]
+    methods: tuple[str, ...] = ("POST",)
     # The longest body in bytes; a longer one is refused before it is read.
     limit: int = 1_000_000
 
@@ -291,8 +399,8 @@ class Adapter(Protocol):
         ...
 
     async def send(self, part: OutgoingPart, /) -> str:
-        """Send one message and return the platform's id of it. Raise `NotSent`, `Throttled`, `Refused`, `MessageGone` or
-        `Uncertain`."""
+        """Send one message and return the platform's id of it. Raise `NotSent`, `Throttled`, `Held`, `Refused`,
+        `MessageGone` or `Uncertain`."""
         ...
 
     async def typing(self, target: Target) -> None:
@@ -307,6 +415,27 @@ class SupportsReactions(Protocol):
     async def react(self, target: Target) -> None:
         """Show at the message `target.reply_to` that it is being answered. Called once per turn on platforms without a
         typing indicator."""
+        ...
+
+
+@runtime_checkable
+class SupportsSendKeys(Protocol):
+    """An adapter that chooses the idempotency key of a part itself, because the platform prescribes its form or because
+    it is the id of the message."""
+
+    def create_send_key(self, part: OutgoingPart) -> str:
+        """Return a key for a part that is sent for the first time. It is stored before the part is sent, and is
+        `part.key` in every attempt."""
+        ...
+
+
+@runtime_checkable
+class SupportsReconciliation(Protocol):
+    """An adapter with `Idempotency.RECONCILE`: the platform takes a repeated message twice, but can be searched."""
+
+    async def find_sent(self, part: OutgoingPart) -> str | None:
+        """Return the platform's id of the message that was sent with `part.key`, or `None` if there is none. Called before
+        a part is repeated that may have arrived. Raise a `SendError` if the platform does not answer."""
         ...
 
 

@@ -10,7 +10,7 @@ from keryx.core.changes import Change
 from keryx.core.errors import NotFound, Unavailable
 from keryx.core.ids import Cursor, SessionId, TurnId
 from keryx.core.messages import Parts, parse_id
-from keryx.core.ports.adapter import InboundMessage, PlatformStatus, Receipt
+from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
 from keryx.core.sessions import Session, SessionChange, TitleBy, Viewer
 from keryx.core.turns import Turn
 from keryx.engine import commands
@@ -88,13 +88,14 @@ class Hub(HubPart):
     # The last one, because it hides the module in the rest of the class body.
     sessions = bind_read("sessions", sessions.list_page)
 
-    async def receive(self, inbound: InboundMessage) -> Receipt:
+    async def receive(self, inbound: InboundEvent) -> Receipt:
         """Return when the event is durable; a repeated event returns the first receipt."""
-        if inbound.principal is None:
+        message = inbound if isinstance(inbound, InboundMessage) else None
+        if message is None or message.principal is None:
             inbound = msgspec.structs.replace(inbound, source=self._policy.assign_profile(inbound.source))
-        command = commands.parse_inbound(inbound)
+        command = commands.parse_inbound(inbound) if isinstance(inbound, InboundMessage) else None
         reply = None
-        if command and commands.needs_search(command, inbound):
+        if command and isinstance(inbound, InboundMessage) and commands.needs_search(command, inbound):
             reply = await self._search_for_command(inbound, command.text)
         # Events with the same key are likely to touch the same rows.
         source = inbound.source
@@ -104,7 +105,7 @@ class Hub(HubPart):
             partial(
                 receive.receive, inbound=inbound, policy=self._policy, command=command, search_reply=reply
             ),
-            key=inbound.session or " ".join(part or "" for part in parts),
+            key=(message and message.session) or " ".join(part or "" for part in parts),
         )
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
@@ -135,6 +136,14 @@ class Hub(HubPart):
         """Store the first cursor of a platform; one that exists stays."""
         if inbox.get_cursor(tx, name) is None:
             inbox.set_cursor(tx, name, value)
+
+    @write_unit("cursor.set")
+    def set_platform_cursor(self, tx: Transaction, name: str, value: str) -> None:
+        """Store a cursor without an event. An empty one is removed."""
+        if value:
+            inbox.set_cursor(tx, name, value)
+        else:
+            inbox.remove_cursor(tx, name)
 
     @read_unit("session")
     def session(self, tx: Transaction, viewer: Viewer, session: SessionId) -> Session:

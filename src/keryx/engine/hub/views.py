@@ -40,7 +40,7 @@ T = TypeVar("T")
 _SESSION_KINDS = frozenset({ChangeKind.SESSION, ChangeKind.MESSAGE, ChangeKind.TURN, ChangeKind.LANE})
 _TURN_KINDS = frozenset({ChangeKind.TURN, ChangeKind.CANCEL})
 _MAX_CHANGES = 500
-_UNSENT_STATES = (DeliveryState.UNKNOWN, DeliveryState.FAILED, DeliveryState.DEAD)
+_UNSENT_STATES = (DeliveryState.UNKNOWN, DeliveryState.HELD, DeliveryState.FAILED, DeliveryState.DEAD)
 _MAX_UNSENT = 1000
 
 

@@ -20,7 +20,7 @@ def split_delivery(adapter: Adapter, delivery: Delivery) -> list[RenderedPart | 
     if delivery.text or not delivery.media:
         parts += split_text(adapter, delivery.text)
     for file in delivery.media:
-        if adapter.capabilities.media:
+        if adapter.capabilities.attachments:
             parts.append(file)
         else:
             parts += split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)}]")
@@ -49,9 +49,17 @@ async def load_attachment(media: MediaStorage, session: SessionId | None, file: 
     return msgspec.structs.replace(stored, name=_choose_file_name(file), mime=file.mime or stored.mime)
 
 
-def render_missing_file(adapter: Adapter, file: Media) -> RenderedPart:
-    """Return the text that is sent instead of a file that no longer exists."""
-    return split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)} is no longer there]")[0]
+def find_reason_unsent(adapter: Adapter, file: Attachment | None) -> str:
+    """Return why a file cannot be sent, as the end of a sentence about it; empty if it can."""
+    if file is None:
+        return "is no longer there"
+    limits = adapter.capabilities.attachments
+    return limits.find_reason(file.mime, len(file.body)) if limits else ""
+
+
+def render_unsent_file(adapter: Adapter, file: Media, reason: str) -> RenderedPart:
+    """Return the text that is sent instead of a file that cannot be sent."""
+    return split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)} {reason}]")[0]
 
 
 def _describe_kind(file: Media) -> str:

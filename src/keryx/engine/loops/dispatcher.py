@@ -23,7 +23,13 @@ from keryx.core.deliveries import (
 from keryx.core.errors import KeryxError, LeaseLost, MessageGone, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.media import Media
-from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart
+from keryx.core.ports.adapter import (
+    Adapter,
+    OutgoingPart,
+    RenderedPart,
+    SupportsReconciliation,
+    SupportsSendKeys,
+)
 from keryx.core.questions import Button
 from keryx.engine import plugins
 from keryx.engine.loops import delivery_parts
@@ -124,7 +130,7 @@ class Dispatcher:
                     worker=self._worker,
                     lease=self._policy.limits.lease,
                     after=self._last,
-                    buttons=self._adapter.capabilities.buttons,
+                    capabilities=self._adapter.capabilities,
                 ),
             )
         except KeryxError as exc:
@@ -161,14 +167,14 @@ class Dispatcher:
                 last = number + 1 == len(parts)
                 buttons = claimed.buttons if last else ()
                 try:
-                    receipt = await self._send_content(current, number, parts[number], preview, buttons)
+                    receipt = await self._send_content(claimed, number, parts[number], preview, buttons)
                 except MessageGone:
                     # The preview was deleted: from here on the answer is an ordinary message.
                     if preview is not None:
                         gone = partial(deliveries_store.remove_preview, preview=preview)
                         await self._database.write("preview.withdraw", gone)
                     preview = None
-                    receipt = await self._send_content(current, number, parts[number], None, buttons)
+                    receipt = await self._send_content(claimed, number, parts[number], None, buttons)
                 self._connections.count(self._adapter, "sent")
                 if last:
                     end = partial(
@@ -190,7 +196,11 @@ class Dispatcher:
                     ),
                 )
                 current = msgspec.structs.replace(
-                    current, parts_sent=number + 1, receipts=(*current.receipts, receipt), again=False
+                    current,
+                    parts_sent=number + 1,
+                    receipts=(*current.receipts, receipt),
+                    again=False,
+                    send_key="",
                 )
                 claimed = msgspec.structs.replace(claimed, delivery=current)
         except SendError as exc:
@@ -203,7 +213,7 @@ class Dispatcher:
 
     async def _send_edit(self, claimed: ClaimedDelivery, content: RenderedPart | Media) -> None:
         """Replace a message that has buttons. If it was deleted, there is nothing to replace."""
-        part = _build_part(claimed.delivery, 0, content)
+        part = self._build_part(claimed.delivery, 0, content)
         try:
             await self._send(msgspec.structs.replace(part, edits=claimed.edits, again=False))
         except MessageGone as exc:
@@ -215,32 +225,66 @@ class Dispatcher:
 
     async def _send_content(
         self,
-        delivery: Delivery,
+        claimed: ClaimedDelivery,
         number: int,
         content: RenderedPart | Media,
         preview: Preview | None,
         buttons: tuple[Button, ...],
     ) -> str:
-        part = msgspec.structs.replace(_build_part(delivery, number, content), buttons=buttons)
+        """Send a part, unless the platform knows that an earlier attempt has arrived."""
+        delivery = claimed.delivery
+        part = msgspec.structs.replace(self._build_part(delivery, number, content), buttons=buttons)
         if not isinstance(content, RenderedPart):
             file = await delivery_parts.load_attachment(self._media, delivery.session, content)
-            if file is None:
-                part = _set_text(part, delivery_parts.render_missing_file(self._adapter, content))
-            return await self._send(msgspec.structs.replace(part, attachment=file))
-        return await self._send(part) if preview is None or number else await self._replace(part, preview)
+            reason = delivery_parts.find_reason_unsent(self._adapter, file)
+            if reason:
+                part = _set_text(part, delivery_parts.render_unsent_file(self._adapter, content, reason))
+            else:
+                part = msgspec.structs.replace(part, attachment=file)
+        elif preview is not None and not number:
+            return await self._replace(part, preview)
+        if isinstance(self._adapter, SupportsSendKeys):
+            part = await self._add_send_key(claimed, part, self._adapter)
+        if not part.again or not isinstance(self._adapter, SupportsReconciliation):
+            return await self._send(part)
+        return await self._find_sent(part, self._adapter) or await self._send(
+            msgspec.structs.replace(part, again=False)
+        )
+
+    async def _add_send_key(
+        self, claimed: ClaimedDelivery, part: OutgoingPart, adapter: SupportsSendKeys
+    ) -> OutgoingPart:
+        """Return a part with the adapter's own key, which is stored before the first attempt."""
+        key = claimed.delivery.send_key
+        if not key:
+            key = adapter.create_send_key(part)
+            await self._database.write(
+                "delivery.key",
+                partial(
+                    deliveries_store.save_send_key, delivery=claimed.delivery, lease=claimed.lease, key=key
+                ),
+            )
+        return msgspec.structs.replace(part, key=key)
 
     async def _replace(self, part: OutgoingPart, preview: Preview) -> str:
         """Send the first part as an edit of the preview. An edit may be repeated, so it needs no mark.
 
         If it is unknown whether the preview arrived, its key identifies it on an idempotent platform; elsewhere the
         part is sent as a new message, with the mark."""
+        unmarked = msgspec.structs.replace(part, again=False)
         if preview.state is PreviewState.SHOWN:
             receipt = preview.receipt
         elif self._adapter.capabilities.idempotency is Idempotency.NATIVE:
-            receipt = await self._send(msgspec.structs.replace(part, key=preview.key, again=False))
+            receipt = await self._send(msgspec.structs.replace(unmarked, key=preview.key))
+        elif isinstance(self._adapter, SupportsReconciliation):
+            by_key = msgspec.structs.replace(unmarked, key=preview.key)
+            found = await self._find_sent(by_key, self._adapter) or await self._find_sent(part, self._adapter)
+            if found is None:
+                return await self._send(unmarked)
+            receipt = found
         else:
             return await self._send(msgspec.structs.replace(part, again=True))
-        return await self._send(msgspec.structs.replace(part, edits=receipt, again=False))
+        return await self._send(msgspec.structs.replace(unmarked, edits=receipt))
 
     async def _settle(self, delivery: Delivery, lease: LeaseToken, step: deliveries.SendOutcome) -> None:
         await self._database.write(
@@ -265,16 +309,18 @@ class Dispatcher:
     async def _send(self, part: OutgoingPart) -> str:
         return await plugins.send_part(self._adapter, part, self._policy.send_timeout)
 
+    async def _find_sent(self, part: OutgoingPart, adapter: SupportsReconciliation) -> str | None:
+        return await plugins.find_sent(adapter, part, self._policy.send_timeout)
 
-def _build_part(delivery: Delivery, number: int, content: RenderedPart | Media) -> OutgoingPart:
-    part = OutgoingPart(
-        delivery=delivery.id,
-        number=number,
-        key=f"{delivery.id}.{number}",
-        target=delivery.target,
-        again=delivery.again,
-    )
-    return _set_text(part, content) if isinstance(content, RenderedPart) else part
+    def _build_part(self, delivery: Delivery, number: int, content: RenderedPart | Media) -> OutgoingPart:
+        part = OutgoingPart(
+            delivery=delivery.id,
+            number=number,
+            key=f"{delivery.id}.{number}",
+            target=delivery.target.without_expired(self._clock.now()),
+            again=delivery.again,
+        )
+        return _set_text(part, content) if isinstance(content, RenderedPart) else part
 
 
 def _set_text(part: OutgoingPart, rendered: RenderedPart) -> OutgoingPart:

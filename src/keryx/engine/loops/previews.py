@@ -12,9 +12,9 @@ from keryx.core import deliveries as core_deliveries
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import Backoff, Clock
 from keryx.core.deliveries import Idempotency, Preview, Target
-from keryx.core.errors import KeryxError, MessageGone, Refused, Retryable, SendError, Throttled
+from keryx.core.errors import Held, KeryxError, MessageGone, Refused, Retryable, SendError, Throttled
 from keryx.core.ids import DeliveryId, TurnId, WorkerId
-from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart, SupportsReactions
+from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart, Streaming, SupportsReactions
 from keryx.core.sessions import JOB_SURFACE
 from keryx.core.turns import Turn
 from keryx.engine import plugins
@@ -58,10 +58,14 @@ class _TurnPreview:
         # What the message shows, if that is known.
         self.shown: RenderedPart | None = None
         # The preview is not updated any more; typing may still be shown.
-        self.done = not adapter.capabilities.edit
+        self.done = adapter.capabilities.streaming is Streaming.NONE
         self.typing_at = now + FIRST_TYPING if _shows_activity(adapter) else None
         self.due = now + FIRST_PREVIEW
         self.throttles = 0
+
+    @property
+    def appends(self) -> bool:
+        return self.adapter.capabilities.streaming is Streaming.APPEND
 
     @property
     def edit_interval(self) -> timedelta:
@@ -99,7 +103,7 @@ class Previews:
         # A job may decide to send no answer.
         if turn.reply is None or adapter is None or turn.surface == JOB_SURFACE:
             return
-        if adapter.capabilities.edit or _shows_activity(adapter):
+        if adapter.capabilities.streaming is not Streaming.NONE or _shows_activity(adapter):
             watch = _TurnPreview(turn, turn.reply, adapter, self._clock.now())
             self._watched[turn.id] = watch
             self._fresh.append(watch)
@@ -198,7 +202,9 @@ class Previews:
                     "preview.said", partial(answers.load_draft, turn=watch.turn)
                 )
             text, whole = self._render(watch)
-            if text and text != watch.shown:
+            if text and watch.shown and watch.appends and not text.text.startswith(watch.shown.text):
+                watch.done = True
+            elif text and text != watch.shown:
                 await self._send(watch, text)
                 watch.done = watch.done or (watch.shown == text and not whole)
         except Refused as exc:
@@ -214,7 +220,8 @@ class Previews:
         text = watch.draft.text
         if not text:
             elapsed = self._clock.now() - watch.began
-            if elapsed < SILENCE_LIMIT:
+            # What was appended stays, so only text of the answer is.
+            if elapsed < SILENCE_LIMIT or watch.appends:
                 return None, True
             text = core_deliveries.format_progress(watch.draft.tool, int(elapsed.total_seconds() // 60))
         parts = delivery_parts.split_text(watch.adapter, text)
@@ -238,6 +245,8 @@ class Previews:
                 worker=self._worker,
                 idempotent=watch.adapter.capabilities.idempotency is Idempotency.NATIVE,
                 interval=watch.edit_interval,
+                # To append, one must know what the message shows.
+                revisable=watch.shown is not None or not watch.appends,
             )
         )
         watch.due = self._clock.now() + watch.edit_interval
@@ -257,6 +266,8 @@ class Previews:
                 text=text.text,
                 markup=text.markup,
                 edits=preview.receipt,
+                shown=watch.shown.text if watch.shown else "",
+                final=False,
             )
             receipt = await plugins.send_part(watch.adapter, part, PREVIEW_TIMEOUT)
             # A repeated send under the same key does not change what the message shows.
@@ -281,6 +292,9 @@ class Previews:
         watch.due = self._clock.now() + watch.edit_interval
         if error is None:
             self._connections.count(watch.adapter, "sent")
+            max_edits = watch.adapter.capabilities.max_edits
+            # The last edit is kept for the answer.
+            watch.done = watch.done or bool(max_edits and preview.revision + 1 >= max_edits)
             return
         log.info("could not send the preview of turn %s: %s", watch.turn.id, error)
         self._connections.count(watch.adapter, "throttled" if isinstance(error, Throttled) else "failed")
@@ -289,7 +303,7 @@ class Previews:
         if isinstance(error, Throttled):
             watch.throttles += 1
             watch.due = self._clock.now() + max(error.after, watch.edit_interval)
-        watch.done = isinstance(error, Refused | MessageGone)
+        watch.done = isinstance(error, Held | Refused | MessageGone)
 
     async def _write(
         self, work: Work[Preview | datetime | None], *, label: str = "preview.begin"

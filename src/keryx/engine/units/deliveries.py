@@ -14,13 +14,13 @@ from keryx.core.deliveries import (
     PreviewState,
     Target,
 )
-from keryx.core.errors import MessageGone, NotSent, Refused, SendError, Throttled
+from keryx.core.errors import Held, MessageGone, NotSent, Refused, SendError, Throttled
 from keryx.core.ids import LeaseToken, WorkerId
 from keryx.core.ports.adapter import Capabilities
 from keryx.core.questions import Button
 from keryx.core.turns import Turn
 from keryx.engine.units import questions
-from keryx.store import deliveries, platforms, turns
+from keryx.store import deliveries, lanes, platforms, turns
 from keryx.store import questions as questions_store
 from keryx.store.db import Transaction
 
@@ -28,6 +28,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=2))
 _MAX_QUICK_TRIES = 50
 GATE_TIMEOUT = timedelta(seconds=20)
 _GATE_REASON = "preview"
+_HELD_NOTE = "the person wrote too long ago: it is sent when they write again"
 
 
 class SendOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +67,7 @@ def claim(
     worker: WorkerId,
     lease: timedelta,
     after: str,
-    buttons: bool,
+    capabilities: Capabilities,
 ) -> tuple[list[ClaimedDelivery], bool, datetime | None]:
     """Lease what may be sent now. Return it, whether more waits, and when to look again for what waits for a time."""
     claims = deliveries.claim(
@@ -74,10 +75,15 @@ def claim(
     )
     claimed: list[ClaimedDelivery] = []
     for delivery, token in claims.leased:
+        if capabilities.reply_window is not None and _is_too_late(tx, delivery, capabilities.reply_window):
+            deliveries.finish_attempt(
+                tx, delivery, token, DeliveryState.HELD, error=_HELD_NOTE, again=delivery.again
+            )
+            continue
         preview = deliveries.find_replaced_preview(tx, delivery)
-        if buttons and delivery.turn:
+        if capabilities.buttons and delivery.turn:
             edits = questions_store.find_replaced_receipt(tx, delivery.id)
-            shown = questions.list_buttons(tx, delivery)
+            shown = questions.list_buttons(tx, delivery, max_label=capabilities.button_label)
             claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown))
         else:
             claimed.append(ClaimedDelivery(delivery, token, preview))
@@ -85,6 +91,13 @@ def claim(
         return claimed, claims.waiting, None
     times = [deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)]
     return claimed, claims.waiting, min((at for at in times if at), default=None)
+
+
+def _is_too_late(tx: Transaction, delivery: Delivery, window: timedelta) -> bool:
+    """Whether the platform accepts no message to the person any more. Without a lane, only the platform knows."""
+    around = lanes.list_for_session(tx, delivery.session) if delivery.session else []
+    written = [lane.active_at for lane in around if lane.target.key == delivery.target.key]
+    return bool(written) and tx.now - max(written) > window
 
 
 def record_part(
@@ -142,15 +155,25 @@ def list_abandoned(tx: Transaction, *, workers: list[WorkerId]) -> list[tuple[De
 
 
 def begin_preview(
-    tx: Transaction, *, turn: Turn, target: Target, worker: WorkerId, idempotent: bool, interval: timedelta
+    tx: Transaction,
+    *,
+    turn: Turn,
+    target: Target,
+    worker: WorkerId,
+    idempotent: bool,
+    interval: timedelta,
+    revisable: bool,
 ) -> Preview | datetime | None:
-    """Reserve a chat for one send of a preview. Return the preview, a time to try again, or `None` for never."""
+    """Reserve a chat for one send of a preview. Return the preview, a time to try again, or `None` for never. A preview
+    that another process has sent is left as it is unless it is `revisable`."""
     turns.lock(tx, turn)
     opens_at = platforms.get_gates_open_at(tx, target)
     if opens_at is not None or deliveries.has_waiting(tx, target):
         return opens_at or tx.now + interval
     earlier = deliveries.find_preview(tx, turn.id)
     if earlier is not None and earlier.state is PreviewState.SHOWN:
+        if not revisable:
+            return None
         preview = deliveries.revise_preview(tx, turn)
     elif earlier is None or idempotent:
         preview = deliveries.begin_preview(tx, turn, target, worker=worker)
@@ -171,7 +194,7 @@ def end_preview(
             deliveries.record_preview(tx, preview, PreviewState.SHOWN, receipt=receipt)
         case MessageGone():
             deliveries.remove_preview(tx, preview)
-        case NotSent() | Refused() | Throttled():
+        case NotSent() | Held() | Refused() | Throttled():
             if first:
                 deliveries.remove_preview(tx, preview)
         case _:
@@ -206,6 +229,8 @@ def judge_failure(
                 account=account,
                 again=delivery.again,
             )
+        case Held():
+            return SendOutcome(state=DeliveryState.HELD, error=text, again=delivery.again)
         case Refused():
             return SendOutcome(state=DeliveryState.FAILED, error=text, again=delivery.again)
         case NotSent():
@@ -218,7 +243,9 @@ def judge_failure(
                 again=delivery.again,
             )
         case _ if now - delivery.created_at > give_up and doubt is DoubtPolicy.REPEAT:
-            return SendOutcome(state=DeliveryState.DEAD, error=text, again=idempotency is Idempotency.NONE)
+            return SendOutcome(
+                state=DeliveryState.DEAD, error=text, again=idempotency is not Idempotency.NATIVE
+            )
         case _:
             return judge_unknown(delivery, idempotency, doubt, now=now, error=text)
 
@@ -226,12 +253,12 @@ def judge_failure(
 def judge_unknown(
     delivery: Delivery, idempotency: Idempotency, doubt: DoubtPolicy, *, now: datetime, error: str
 ) -> SendOutcome:
-    """Return what follows an attempt with an unknown outcome: repeat it under the platform's idempotency key or with a
-    mark, or ask a person."""
+    """Return what follows an attempt with an unknown outcome: repeat it under the platform's idempotency key, after a
+    search, or with a mark, or ask a person."""
     later = now + _BACKOFF.delay(delivery.attempts)
     if idempotency is Idempotency.NATIVE:
         return SendOutcome(state=DeliveryState.READY, error=error, not_before=later)
-    if doubt is DoubtPolicy.HOLD:
+    if idempotency is Idempotency.NONE and doubt is DoubtPolicy.HOLD:
         return SendOutcome(state=DeliveryState.UNKNOWN, error=error)
     return SendOutcome(state=DeliveryState.READY, error=error, not_before=later, again=True)
 

@@ -147,10 +147,12 @@ def list_taken_keys(tx: Transaction, turn: TurnId) -> frozenset[str]:
     return frozenset(a.question.key for a in questions.list_for_turn(tx, turn) if a.taken)
 
 
-def list_buttons(tx: Transaction, delivery: Delivery) -> tuple[Button, ...]:
+def list_buttons(tx: Transaction, delivery: Delivery, *, max_label: int = 0) -> tuple[Button, ...]:
     """Return the buttons under a delivery: the options of its question while that is open."""
     asked = questions.find_by_id(tx, QuestionId(delivery.id)) if delivery.turn else None
-    return core.build_buttons(asked) if asked and asked.state is QuestionState.OPEN else ()
+    return (
+        core.build_buttons(asked, max_label=max_label) if asked and asked.state is QuestionState.OPEN else ()
+    )
 
 
 def lock_session(tx: Transaction, delivery: Delivery) -> None:

@@ -10,8 +10,15 @@ from keryx.core.access import CLOSED, lacks_mention
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.lanes import Lane, LaneAddress
-from keryx.core.messages import Mark, Notice, Role, Text, join_text
-from keryx.core.ports.adapter import InboundMessage, Receipt
+from keryx.core.messages import Mark, Notice, Role, join_text
+from keryx.core.ports.adapter import (
+    InboundDeletion,
+    InboundEvent,
+    InboundMessage,
+    InboundReaction,
+    Receipt,
+    name_cursor,
+)
 from keryx.core.questions import format_confirmation
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import EndReason, Session, SessionSettings, Viewer
@@ -19,7 +26,7 @@ from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode
 from keryx.engine import commands
 from keryx.engine.policy import Policy
-from keryx.engine.units import access, control, questions, revisions
+from keryx.engine.units import access, control, message_events, questions, revisions
 from keryx.engine.units.user_messages import build_user_message, submit
 from keryx.store import deliveries, inbox, jobs, messages, people, sessions, turns
 from keryx.store import lanes as lane_store
@@ -31,7 +38,7 @@ _MAX_OVERHEARD = 20
 
 def receive(
     tx: Transaction,
-    inbound: InboundMessage,
+    inbound: InboundEvent,
     *,
     policy: Policy,
     command: commands.ParsedCommand | None = None,
@@ -43,13 +50,33 @@ def receive(
     which runs before the transaction."""
     source = inbound.source
     earlier = inbox.find_receipt(tx, platform=source.platform, account=source.account, event=inbound.event)
-    receipt = earlier or _route(tx, inbound, policy, command, search_reply)
+    receipt = earlier or _apply(tx, inbound, policy, command, search_reply)
     if earlier is None:
         stored = msgspec.structs.replace(receipt, reply=None) if command and command.secret else receipt
         inbox.record(tx, stored, platform=source.platform, account=source.account, event=inbound.event)
     if inbound.cursor is not None:
-        inbox.set_cursor(tx, *inbound.cursor)
+        inbox.set_cursor(tx, name_cursor(source.platform, source.account), inbound.cursor)
+    for scope, value in inbound.state.items():
+        inbox.set_cursor(tx, name_cursor(source.platform, source.account, scope), value)
     return receipt if earlier is None else msgspec.structs.replace(receipt, duplicate=True)
+
+
+def _apply(
+    tx: Transaction,
+    inbound: InboundEvent,
+    policy: Policy,
+    command: commands.ParsedCommand | None,
+    search_reply: str | None,
+) -> Receipt:
+    match inbound:
+        case InboundDeletion():
+            return message_events.apply_deletion(tx, inbound)
+        case InboundReaction():
+            return message_events.apply_reaction(tx, inbound, policy.access, policy.sharing)
+        case InboundMessage():
+            return _route(tx, inbound, policy, command, search_reply)
+        case _:
+            raise Invalid(f"an event of the type {type(inbound).__name__} cannot be received")
 
 
 def _route(
@@ -62,6 +89,8 @@ def _route(
     if not access.admit(tx, inbound, policy.access):
         return Receipt(duplicate=False)
     rule, local = policy.access.get(inbound.source.platform, CLOSED), inbound.principal is not None
+    if inbound.reply and policy.holds(inbound.source.platform):
+        deliveries.release_held(tx, inbound.reply)
     if not inbound.addressed and (local or lacks_mention(rule, inbound.source, addressed=False)):
         if not local and not rule.observe:
             return Receipt(duplicate=False)
@@ -70,7 +99,7 @@ def _route(
     viewer = Viewer(inbound.source.profile, person)
     lane = None if inbound.session else ensure_lane(tx, inbound, policy, person)
     if inbound.edits is not None:
-        return _apply_edit(tx, inbound, lane, viewer)
+        return message_events.apply_edit(tx, inbound, lane, viewer)
     if command is not None and not inbound.observed:
         return _run_command(tx, inbound, command, lane, viewer, policy, search_reply)
     receipt = _try_answer(tx, inbound, lane, viewer)
@@ -235,7 +264,7 @@ def _render_for_model(
         for message in reversed(messages.list_latest(tx, session.id, limit=_MAX_OVERHEARD)):
             if message.role is Role.USER and not message.observed:
                 break
-            if message.observed and message.text:
+            if message.observed and message.text and message.mark is not Mark.WITHDRAWN:
                 overheard.append((message.author, message.text))
     return prompt.format_message(
         join_text(inbound.parts),
@@ -243,27 +272,6 @@ def _render_for_model(
         quoted=inbound.quote,
         overheard=overheard[::-1],
     )
-
-
-def _apply_edit(tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer) -> Receipt:
-    """Apply an edit if its turn is still queued; otherwise append it as a notice."""
-    named = sessions.get(tx, inbound.session, viewer=viewer).id if inbound.session else None
-    session = named or (lane.session if lane else None)
-    original = messages.find_by_platform_id(tx, session, ids.escape(inbound.edits or "")) if session else None
-    if session is None or original is None:
-        return Receipt(duplicate=False, session=session)
-    if control.rewrite_if_queued(tx, original, inbound.parts):
-        return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
-    text = "".join(p.text for p in inbound.parts if isinstance(p, Text))
-    seq = messages.append(
-        tx,
-        session,
-        Role.NOTICE,
-        (Notice(text, kind=f"edit of {original.seq}"),),
-        mark=Mark.EDITED,
-        said_by=viewer.principal,
-    )
-    return Receipt(duplicate=False, session=session, seq=seq)
 
 
 def _try_answer(

@@ -131,8 +131,8 @@ class StoreGauges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_gauges(tx: Transaction) -> StoreGauges:
-    unsent: dict[str, int] = dict.fromkeys(("ready", "sending", "unknown", "failed", "dead"), 0)
-    for states in ("'ready', 'sending'", "'unknown', 'failed', 'dead'"):
+    unsent: dict[str, int] = dict.fromkeys(("ready", "sending", "unknown", "held", "failed", "dead"), 0)
+    for states in ("'ready', 'sending'", "'unknown', 'failed', 'dead'", "'held'"):
         unsent |= _count_by(
             tx, f"select state, count(*) from deliveries where state in ({states}) group by state", {}
         )

@@ -320,7 +320,7 @@ _CHECKS: list[tuple[str, StoreCheck]] = [
         "{0} {1} is not a word that Keryx knows",
         """
         select session || '.' || cast(seq as text), 'mark', mark from messages
-        where mark not in ('interrupted', 'cancelled', 'failed', 'late', 'edited')
+        where mark not in ('interrupted', 'cancelled', 'failed', 'late', 'edited', 'withdrawn', 'deleted')
         union all
         select id, 'end', end_reason from sessions
         where end_reason not in ('reset', 'idle', 'daily', 'suspended', 'person', 'merged')

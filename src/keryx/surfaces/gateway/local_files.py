@@ -8,14 +8,23 @@ from pathlib import Path
 from keryx.core import ids
 from keryx.core.deliveries import LOCAL, REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import NotSent
-from keryx.core.ports.adapter import AdapterContext, Capabilities, LinkState, OutgoingPart, RenderedPart
+from keryx.core.ports.adapter import (
+    AdapterContext,
+    AttachmentLimits,
+    Capabilities,
+    LinkState,
+    OutgoingPart,
+    RenderedPart,
+)
 
 
 class LocalAdapter:
     platform = LOCAL
     account = ""
     hook = None
-    capabilities = Capabilities(idempotency=Idempotency.NATIVE, media=True, limit=10_000_000)
+    capabilities = Capabilities(
+        idempotency=Idempotency.NATIVE, attachments=AttachmentLimits(), limit=10_000_000
+    )
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

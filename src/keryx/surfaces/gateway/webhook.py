@@ -22,7 +22,10 @@ from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import (
     AdapterContext,
     Capabilities,
+    InboundDeletion,
+    InboundEvent,
     InboundMessage,
+    InboundReaction,
     LinkState,
     OutgoingPart,
     RenderedPart,
@@ -63,7 +66,8 @@ class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     chat: str
     user: str
-    text: str
+    # Not needed for a deletion or a reaction.
+    text: str | None = None
     name: str = ""
     chat_name: str = ""
     type: ChatType = ChatType.DM
@@ -71,6 +75,11 @@ class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
     addressed: bool = True
     quote: str = ""
     edits: str = ""
+    # The `webhook-id` of a message that was deleted.
+    deletes: str = ""
+    # An emoji, for a reaction to the message `reacts_to`: a `webhook-id`, or an id that the receiver gave to an answer.
+    reaction: str = ""
+    reacts_to: str = ""
     # Another id of the user.
     alias: str = ""
     # Those that the user has.
@@ -108,25 +117,38 @@ def sign(key: bytes, id: str, timestamp: str, body: bytes) -> str:
     return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
 
 
-def parse(event: str, message: WebhookMessage) -> InboundMessage:
+def parse(event: str, message: WebhookMessage) -> InboundEvent:
     """Convert a posted message for the engine. Pure, so that recorded payloads are enough to test it.
 
     `event` must be the same when the platform repeats an event: the engine stores each event once. `reply` is the
     address of the answer. A polled platform also sets the `cursor` that may move with this event.
     """
+    source = Source(
+        platform=PLATFORM,
+        chat=message.chat,
+        chat_name=message.chat_name or None,
+        chat_type=message.type,
+        user=message.user,
+        user_name=message.name or None,
+        thread=message.thread or None,
+        message=event,
+        roles=message.roles,
+    )
+    if message.deletes:
+        return InboundDeletion(event=event, source=source, message_event=message.deletes)
+    if message.reaction:
+        return InboundReaction(
+            event=event,
+            source=source,
+            message=message.reacts_to,
+            message_event=message.reacts_to,
+            reaction=message.reaction,
+        )
+    if message.text is None:
+        raise Invalid("it has no `text`, and names neither what it `deletes` nor a `reaction`")
     return InboundMessage(
         event=event,
-        source=Source(
-            platform=PLATFORM,
-            chat=message.chat,
-            chat_name=message.chat_name or None,
-            chat_type=message.type,
-            user=message.user,
-            user_name=message.name or None,
-            thread=message.thread or None,
-            message=event,
-            roles=message.roles,
-        ),
+        source=source,
         parts=text_parts(message.text),
         surface="gateway",
         reply=Target(PLATFORM, chat=message.chat, thread=message.thread, reply_to=event),

@@ -14,10 +14,12 @@ from keryx.core.errors import Invalid, KeryxError, MessageGone, NotSent, Refused
 from keryx.core.ports.adapter import (
     Adapter,
     AdapterContext,
+    AttachmentLimits,
     Capabilities,
     LengthUnit,
     OutgoingPart,
     RenderedPart,
+    Streaming,
 )
 from keryx.core.source import Source
 from keryx.markdown import matrix_html
@@ -82,7 +84,8 @@ class MatrixAdapter:
         edit=True,
         threads=True,
         typing=True,
-        media=True,
+        streaming=Streaming.EDIT,
+        attachments=AttachmentLimits(),
         limit=matrix_html.MAX_BODY_BYTES,
         unit=LengthUnit.BYTES,
         ids=IDS,

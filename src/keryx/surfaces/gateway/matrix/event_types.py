@@ -4,6 +4,8 @@ import msgspec
 
 MESSAGE = "m.room.message"
 STICKER = "m.sticker"
+REACTION = "m.reaction"
+REDACTION = "m.room.redaction"
 ENCRYPTED = "m.room.encrypted"
 MEMBER = "m.room.member"
 NAME = "m.room.name"
@@ -22,6 +24,8 @@ class MatrixEvent(msgspec.Struct, frozen=True, kw_only=True):
     id: str = msgspec.field(name="event_id", default="")
     at: int = msgspec.field(name="origin_server_ts", default=0)
     state_key: str | None = None
+    # In rooms before version 11 the event that a redaction removes; later it is in the content.
+    redacts: str = ""
     content: msgspec.Raw = EMPTY_OBJECT
     unsigned: msgspec.Raw = EMPTY_OBJECT
 
@@ -33,6 +37,8 @@ class ReplyRelation(msgspec.Struct, frozen=True):
 class EventRelation(msgspec.Struct, frozen=True, kw_only=True):
     rel_type: str = ""
     event_id: str = ""
+    # The emoji of a reaction.
+    key: str = ""
     falls_back: bool = msgspec.field(name="is_falling_back", default=False)
     reply: ReplyRelation = msgspec.field(name="m.in_reply_to", default=ReplyRelation())
 
@@ -55,6 +61,7 @@ class MatrixContent(msgspec.Struct, frozen=True, kw_only=True):
     filename: str = ""
     url: str = ""
     geo_uri: str = ""
+    redacts: str = ""
     info: FileInfo = FileInfo()
     relation: EventRelation = msgspec.field(name="m.relates_to", default=EventRelation())
     mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)

@@ -11,11 +11,13 @@ from urllib.parse import quote
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Parts, Text
-from keryx.core.ports.adapter import IdFormat, InboundMessage, PlatformIds
+from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
 from keryx.markdown.matrix_html import MatrixText
 from keryx.surfaces.gateway.matrix.event_types import (
     MEMBER,
+    REACTION,
+    REDACTION,
     STICKER,
     MatrixContent,
     MatrixEvent,
@@ -120,7 +122,7 @@ def build_inbound(
     me: MatrixAccount,
     menu: AbstractSet[str] = frozenset(),
     related: RelatedEvents = NO_RELATED_EVENTS,
-    cursor: tuple[str, str] | None = None,
+    cursor: str | None = None,
 ) -> InboundMessage:
     """Build the message of an event for the engine."""
     edited = find_edited_id(content)
@@ -132,22 +134,47 @@ def build_inbound(
     thread = relation.event_id or None if relation.rel_type == THREAD else None
     parts: list[Part] = [Text(text)] if text else []
     message = edited or event.id
-    try:
-        at = datetime.fromtimestamp(event.at / 1000, UTC) if event.at > 0 else None
-    except (OverflowError, ValueError, OSError):
-        at = None
     return InboundMessage(
         event=event.id,
         source=_build_source(event, room, me, thread=thread, message=message, bot=current.msgtype == NOTICE),
         parts=(*parts, *related.files) or (Text(current.body),),
         surface="gateway",
-        at=at,
+        at=_parse_timestamp(event.at),
         reply=Target(
             PLATFORM, me.user, room.id, thread=thread or "", reply_to="" if room.private else message
         ),
         addressed=room.private or _is_addressed(content, current, text, me, menu, related.replied),
         quote=extract_quote(related.replied) if related.replied else _split_reply_fallback(current.body)[0],
         edits=edited or None,
+        cursor=cursor,
+    )
+
+
+def _parse_timestamp(millis: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC) if millis > 0 else None
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def build_event(
+    event: MatrixEvent, content: MatrixContent, *, room: MatrixRoom, me: MatrixAccount, cursor: str
+) -> InboundDeletion | InboundReaction | None:
+    """Return a redaction or a reaction for the hub, or `None` for one that names no event."""
+    message = content.relation.event_id if event.type == REACTION else event.redacts or content.redacts
+    if not message:
+        return None
+    source = _build_source(event, room, me, thread=None, message=message, bot=False)
+    at = _parse_timestamp(event.at)
+    if event.type == REDACTION:
+        return InboundDeletion(event=event.id, source=source, at=at, message_event=message, cursor=cursor)
+    return InboundReaction(
+        event=event.id,
+        source=source,
+        at=at,
+        message=message,
+        message_event=message,
+        reaction=content.relation.key,
         cursor=cursor,
     )
 

@@ -18,6 +18,8 @@ from keryx.surfaces.gateway.matrix.event_types import (
     MEMBER,
     MESSAGE,
     NAME,
+    REACTION,
+    REDACTION,
     STICKER,
     TOPIC,
     InvitedRoom,
@@ -30,7 +32,7 @@ from keryx.surfaces.gateway.matrix.event_types import (
     parse_state,
 )
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, HomeserverThrottled, HomeserverUnavailable
-from keryx.surfaces.gateway.matrix.messages import PLATFORM, MatrixAccount, RelatedEvents
+from keryx.surfaces.gateway.matrix.messages import MatrixAccount, RelatedEvents
 from keryx.surfaces.gateway.matrix.rooms import RoomCache
 
 log = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ _SYNC_TIMEOUT = timedelta(seconds=30)
 _PAGE_SIZE = 100
 _MAX_STORED_IDS = 50
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
-_TIMELINE_FILTER = {"types": [MESSAGE, STICKER, ENCRYPTED, MEMBER, NAME, TOPIC]}
+_TIMELINE_FILTER = {"types": [MESSAGE, STICKER, REACTION, REDACTION, ENCRYPTED, MEMBER, NAME, TOPIC]}
 _EMPTY_FILTER = {"types": list[str]()}
 
 
@@ -189,10 +191,12 @@ class SyncLoop:
             self._rooms.apply_event(room, event)
         elif event.type == ENCRYPTED:
             await self._report_encrypted(room, event)
-        elif event.type in (MESSAGE, STICKER):
+        elif event.type in (MESSAGE, STICKER, REACTION, REDACTION):
             content = parse_content(event)
             if content is None:
-                log.warning("ignored the malformed message %s of Matrix", event.id)
+                log.warning("ignored the malformed event %s of Matrix", event.id)
+            elif event.type in (REACTION, REDACTION):
+                await self._receive_event(room, event, content, position)
             elif messages.is_relevant(event, content, self._account):
                 await self._receive(room, event, content, position)
 
@@ -207,12 +211,24 @@ class SyncLoop:
             me=self._account,
             menu=self._commands,
             related=related,
-            cursor=(f"{PLATFORM}:{self._account.user}", position),
+            cursor=position,
         )
         try:
             await self._context.receive(inbound)
         except Invalid as exc:
             log.warning("ignored the message %s of Matrix: %s", event.id, exc)
+
+    async def _receive_event(
+        self, room: str, event: MatrixEvent, content: MatrixContent, position: str
+    ) -> None:
+        """Receive a reaction or a redaction of another user."""
+        if event.sender == self._account.user or not event.id:
+            return
+        inbound = messages.build_event(
+            event, content, room=await self._rooms.get(room), me=self._account, cursor=position
+        )
+        if inbound is not None:
+            await self._context.receive(inbound)
 
     async def _fetch_related(
         self, room: str, event: MatrixEvent, content: MatrixContent

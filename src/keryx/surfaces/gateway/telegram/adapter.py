@@ -17,10 +17,12 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Forbidden, Invalid, Throttled, Unavailable
 from keryx.core.ports.adapter import (
     AdapterContext,
+    AttachmentLimits,
     Capabilities,
     LengthUnit,
     OutgoingPart,
     RenderedPart,
+    Streaming,
     Webhook,
     WebhookRequest,
     WebhookResponse,
@@ -53,6 +55,8 @@ _POLL_SECONDS = 50
 _MAX_HELP_LENGTH = 256
 _MAX_COMMANDS = 100
 _CLOSE_SECONDS = 2.0
+# What a bot may upload.
+_MAX_UPLOAD_BYTES = 50_000_000
 
 
 class UpdateMode(StrEnum):
@@ -133,7 +137,8 @@ class TelegramAdapter:
             edit=True,
             threads=True,
             typing=True,
-            media=True,
+            streaming=Streaming.EDIT,
+            attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
             buttons=True,
             limit=sender.LIMIT.size,
             unit=LengthUnit.UTF16,

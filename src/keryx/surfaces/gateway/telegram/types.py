@@ -171,6 +171,30 @@ class CallbackQuery(msgspec.Struct, frozen=True, kw_only=True):
     data: str = ""
 
 
+class TelegramReaction(msgspec.Struct, frozen=True, kw_only=True):
+    """`custom_emoji_id` for emoji of Telegram's own, which have no character."""
+
+    type: str
+    emoji: str = ""
+    custom_emoji_id: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.emoji or self.custom_emoji_id or self.type
+
+
+class ReactionUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """The reactions of one user to a message, before and after. Anonymous ones have an `actor_chat` instead of a user."""
+
+    chat: TelegramChat
+    message_id: int
+    date: UnixTime
+    user: TelegramUser | None = None
+    actor_chat: TelegramChat | None = None
+    old_reaction: tuple[TelegramReaction, ...] = ()
+    new_reaction: tuple[TelegramReaction, ...] = ()
+
+
 class TelegramUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """One event. Kinds that Keryx does not ask for are not named here, and leave every field empty."""
 
@@ -180,11 +204,19 @@ class TelegramUpdate(msgspec.Struct, frozen=True, kw_only=True):
     channel_post: TelegramMessage | None = None
     edited_channel_post: TelegramMessage | None = None
     callback_query: CallbackQuery | None = None
+    message_reaction: ReactionUpdate | None = None
 
     @property
     def any_message(self) -> TelegramMessage | None:
         return self.message or self.edited_message or self.channel_post or self.edited_channel_post
 
 
-UPDATE_KINDS = ("message", "edited_message", "channel_post", "edited_channel_post", "callback_query")
+UPDATE_KINDS = (
+    "message",
+    "edited_message",
+    "channel_post",
+    "edited_channel_post",
+    "callback_query",
+    "message_reaction",
+)
 """The updates that Keryx asks for."""

@@ -8,12 +8,13 @@ import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.messages import Parts, Text
-from keryx.core.ports.adapter import IdFormat, InboundMessage, PlatformIds
+from keryx.core.ports.adapter import IdFormat, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode
 from keryx.surfaces.gateway.telegram.types import (
     CallbackQuery,
     MessageEntity,
+    ReactionUpdate,
     TelegramMember,
     TelegramMessage,
     TelegramUpdate,
@@ -133,6 +134,35 @@ def parse_callback(press: CallbackQuery, me: BotIdentity) -> InboundMessage | No
         source=msgspec.structs.replace(_build_source(by_person, me), message=None),
         parts=_build_parts(press.data),
         surface=SURFACE,
+    )
+
+
+def parse_reactions(update: ReactionUpdate, number: int, me: BotIdentity) -> tuple[InboundReaction, ...]:
+    """Return an event for each reaction that was added or removed. `number` is the id of the update."""
+    actor = update.user or update.actor_chat
+    source = Source(
+        platform=PLATFORM,
+        account=me.account,
+        chat=str(update.chat.id),
+        chat_name=update.chat.name or None,
+        chat_type=_CHAT_TYPES.get(update.chat.type, ChatType.CHANNEL),
+        user=str(actor.id) if actor else None,
+        user_name=actor.name or None if actor else None,
+        bot=update.user.is_bot if update.user else False,
+    )
+    removed = [(r.name, True) for r in update.old_reaction if r not in update.new_reaction]
+    added = [(r.name, False) for r in update.new_reaction if r not in update.old_reaction]
+    return tuple(
+        InboundReaction(
+            event=f"reaction.{number}.{index}",
+            source=source,
+            at=datetime.fromtimestamp(update.date, UTC),
+            message=str(update.message_id),
+            message_event=f"{update.chat.id}.{update.message_id}",
+            reaction=name,
+            removed=gone,
+        )
+        for index, (name, gone) in enumerate([*removed, *added])
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 from keryx.core.errors import Invalid
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Text
-from keryx.core.ports.adapter import AdapterContext, InboundMessage, Receipt
+from keryx.core.ports.adapter import AdapterContext, InboundMessage, InboundReaction, Receipt
 from keryx.surfaces.gateway.telegram.bot_api import (
     MAX_FILE_BYTES,
     TelegramApi,
@@ -19,12 +19,12 @@ from keryx.surfaces.gateway.telegram.bot_api import (
 )
 from keryx.surfaces.gateway.telegram.types import TelegramUpdate
 from keryx.surfaces.gateway.telegram.update_parser import (
-    PLATFORM,
     BotIdentity,
     ChatMigration,
     ParsedMessage,
     RemoteFile,
     parse_callback,
+    parse_reactions,
     parse_update,
 )
 
@@ -49,6 +49,7 @@ class _PendingUpdate(msgspec.Struct, frozen=True):
     # Still to be fetched.
     files: tuple[RemoteFile, ...] = ()
     migration: ChatMigration | None = None
+    reactions: tuple[InboundReaction, ...] = ()
 
 
 class UpdateReceiver:
@@ -68,7 +69,7 @@ class UpdateReceiver:
         updates = self._sort_batch(batch)
         ready = [self._parse(update) for update in updates.values()]
         for number, event in zip(updates, await self._fetch_files(ready), strict=True):
-            await self._receive(event, cursor=(f"{PLATFORM}:{self._bot.account}", str(number + 1)))
+            await self._receive(event, cursor=str(number + 1))
         return max(updates) + 1 if updates else None
 
     async def receive_one(self, update: object) -> None:
@@ -100,6 +101,10 @@ class UpdateReceiver:
             return _PendingUpdate()
         if update.callback_query is not None:
             return _PendingUpdate(parse_callback(update.callback_query, self._bot), update.callback_query.id)
+        if update.message_reaction is not None:
+            return _PendingUpdate(
+                reactions=parse_reactions(update.message_reaction, update.update_id, self._bot)
+            )
         match parse_update(update, self._bot):
             case ChatMigration() as moved:
                 return _PendingUpdate(migration=moved)
@@ -133,10 +138,12 @@ class UpdateReceiver:
         except TimeoutError:
             return Text(f"[{file.name} could not be fetched: it took too long]")
 
-    async def _receive(self, event: _PendingUpdate, *, cursor: tuple[str, str] | None = None) -> None:
+    async def _receive(self, event: _PendingUpdate, *, cursor: str | None = None) -> None:
         receipt = None
         if event.migration is not None:
             await self._context.move_chat(event.migration.old, event.migration.new)
+        for reaction in event.reactions:
+            await self._context.receive(msgspec.structs.replace(reaction, cursor=cursor))
         if event.inbound is not None:
             try:
                 receipt = await self._context.receive(msgspec.structs.replace(event.inbound, cursor=cursor))

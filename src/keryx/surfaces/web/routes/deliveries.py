@@ -12,6 +12,7 @@ _UNSENT_STATES = (
     DeliveryState.READY,
     DeliveryState.SENDING,
     DeliveryState.UNKNOWN,
+    DeliveryState.HELD,
     DeliveryState.FAILED,
     DeliveryState.DEAD,
 )

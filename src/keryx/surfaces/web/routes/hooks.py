@@ -8,18 +8,19 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from keryx.core.errors import Invalid, KeryxError, Unavailable
-from keryx.core.ports import adapter as ports_adapter
-from keryx.core.ports.adapter import Adapter, Webhook
+from keryx.core.ports.adapter import Adapter, Webhook, WebhookRequest
 from keryx.surfaces.web.request import read_body
 from keryx.surfaces.web.responses import BodyTooLarge
 
 log = logging.getLogger(__name__)
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _RETRY_HEADERS = {"Retry-After": "5"}
 
 
 def build_hook_routes(adapters: Sequence[Adapter], *, listening: Callable[[Adapter], bool]) -> list[Route]:
-    """Build `POST /hooks/<path>` for the adapters that have a hook. While an adapter is not `listening`, the status is 503."""
+    """Build the endpoint below `/hooks/` for the adapters that have a hook. While an adapter is not `listening`, the status
+    is 503."""
     hooks: dict[str, tuple[Adapter, Webhook]] = {}
     for adapter in adapters:
         hook = adapter.hook
@@ -30,23 +31,32 @@ def build_hook_routes(adapters: Sequence[Adapter], *, listening: Callable[[Adapt
         hooks[hook.path] = adapter, hook
 
     async def endpoint(request: Request) -> Response:
-        match = hooks.get(str(request.path_params["path"]))
-        if match is None:
+        path = str(request.path_params["path"])
+        # The longest path wins, so that a hook may lie below another.
+        known = [name for name in hooks if path == name or path.startswith(f"{name}/")]
+        if not known:
             return PlainTextResponse("there is no such hook\n", status_code=404)
-        adapter, hook = match
+        adapter, hook = hooks[max(known, key=len)]
+        if request.method not in hook.methods:
+            allowed = {"Allow": ", ".join(hook.methods)}
+            return PlainTextResponse("this hook takes other methods\n", status_code=405, headers=allowed)
         if not listening(adapter):
             return PlainTextResponse("not ready yet: try again\n", status_code=503, headers=_RETRY_HEADERS)
-        return await _handle(request, adapter, hook)
+        return await _handle(request, adapter, hook, path[len(hook.path) + 1 :])
 
-    return [Route("/hooks/{path:path}", endpoint, methods=["POST"])]
+    return [Route("/hooks/{path:path}", endpoint, methods=list(_METHODS))]
 
 
-async def _handle(request: Request, adapter: Adapter, hook: Webhook) -> Response:
+async def _handle(request: Request, adapter: Adapter, hook: Webhook, rest: str) -> Response:
     """Pass a request to the adapter. Errors are logged; the response does not describe them."""
     try:
         body = await read_body(request, hook.limit)
-        event = ports_adapter.WebhookRequest(
-            headers={name.lower(): value for name, value in request.headers.items()}, body=body
+        event = WebhookRequest(
+            method=request.method,
+            path=rest,
+            query=dict(request.query_params),
+            headers={name.lower(): value for name, value in request.headers.items()},
+            body=body,
         )
         answer = await hook.handle(event)
     except BodyTooLarge:
@@ -62,4 +72,6 @@ async def _handle(request: Request, adapter: Adapter, hook: Webhook) -> Response
     except Exception:
         log.exception("the hook of %s failed", adapter.platform)
         return PlainTextResponse("this failed\n", status_code=500)
-    return Response(answer.body, status_code=answer.status, media_type=answer.mime)
+    return Response(
+        answer.body, status_code=answer.status, headers=dict(answer.headers), media_type=answer.mime
+    )

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { badge, cut, full, SENDING, time } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
-const STUCK = new Set(["failed", "dead", "unknown"]);
+const STUCK = new Set(["failed", "dead", "unknown", "held"]);
 
 export function show(root, app) {
   let wanted = "";

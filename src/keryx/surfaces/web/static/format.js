@@ -75,7 +75,7 @@ export function money(millionths) {
 
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());
 // How a delivery stands, in a word.
-export const SENDING = { unknown: "in doubt", dead: "given up", failed: "refused", ready: "waiting", sending: "on its way", sent: "arrived", discarded: "discarded" };
+export const SENDING = { unknown: "in doubt", held: "held until they write", dead: "given up", failed: "refused", ready: "waiting", sending: "on its way", sent: "arrived", discarded: "discarded" };
 export const laneName = (lane) => lane.place || lane.person || lane.key;
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
@@ -91,6 +91,8 @@ const SIGNS = {
   failed: ["warn", "Failed"],
   late: ["clock", "Came too late, was not sent"],
   edited: ["edit", "Edited"],
+  withdrawn: ["stop", "Deleted before it was answered"],
+  deleted: ["edit", "Deleted afterwards"],
 };
 
 const via = (m) => (m.surface && m.surface !== "web" ? `via ${surfaceName(m.surface)}` : "");

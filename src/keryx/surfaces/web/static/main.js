@@ -191,7 +191,7 @@ function later(work) {
 
 async function countTroubled() {
   const found = await api.deliveries({ limit: 100 }).catch(() => null);
-  const bad = new Set(["failed", "dead", "unknown"]);
+  const bad = new Set(["failed", "dead", "unknown", "held"]);
   if (found) app.dispatch({ type: "troubled", count: found.deliveries.filter((d) => bad.has(d.state)).length });
 }
 
