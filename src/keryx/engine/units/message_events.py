@@ -12,7 +12,7 @@ from keryx.core.turns import TurnState
 from keryx.engine.units import access, control
 from keryx.store import deliveries, inbox, messages, sessions, turns
 from keryx.store import lanes as lane_store
-from keryx.store.db.database import Transaction
+from keryx.store.db import Transaction
 
 _MAX_DELIVERIES_SEARCHED = 200
 
