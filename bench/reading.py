@@ -109,7 +109,7 @@ async def list_sessions(stage: Stage) -> AsyncIterator[Line]:
 
             listing = SessionFilter(limit=_PAGE_SIZE, after=after)
             ours, plain = await beside(
-                stage.count(300), lambda _, listing=listing: hub.sessions(_VIEWER, listing), bare
+                stage.count(300), lambda _, listing=listing: hub.list_sessions(_VIEWER, listing), bare
             )
             size = f"{_PAGE_SIZE} of {count:,} sessions"
             yield line(name, size, ms(ours.p50), "ms", floor=ms(plain.p50), under=5)
@@ -120,13 +120,13 @@ async def _cursor(hub: Hub, depth: int) -> str | None:
     """The cursor of the page that begins this deep in the list."""
     after: str | None = None
     while depth > 0:
-        _, after = await hub.sessions(_VIEWER, SessionFilter(limit=min(depth, 500), after=after))
+        _, after = await hub.list_sessions(_VIEWER, SessionFilter(limit=min(depth, 500), after=after))
         depth -= 500
     return after
 
 
 async def _position(hub: Hub, after: str | None) -> dict[str, Any]:
     """Where the same page begins, for the bare statement: just above its first session."""
-    found, _ = await hub.sessions(_VIEWER, SessionFilter(limit=1, after=after))
+    found, _ = await hub.list_sessions(_VIEWER, SessionFilter(limit=1, after=after))
     at = int(found[0].session.active_at.timestamp() * 1_000_000)
     return {"profile": DEFAULT_PROFILE, "pinned": 0, "at": at + 1, "last": ""}

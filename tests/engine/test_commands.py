@@ -24,7 +24,7 @@ pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
 async def count_sessions(world: World) -> int:
-    return len((await world.hub.sessions(OPERATORS, SessionFilter()))[0])
+    return len((await world.hub.list_sessions(OPERATORS, SessionFilter()))[0])
 
 
 async def test_every_command_answers_in_a_conversation_and_outside_one(world: World) -> None:

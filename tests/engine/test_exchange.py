@@ -32,8 +32,7 @@ from keryx.core.messages import Mark, Notice, Reasoning, Role, Text, ToolCall, T
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.turns import TurnState
 from keryx.core.usage import Usage
-from keryx.engine.export import html_document
-from keryx.engine.export.exporter import ExportFormat, export
+from keryx.engine.export import ExportFormat, export, html_document
 from keryx.engine.export.redact import Redactor
 from keryx.engine.importer import ImportReport, import_sessions
 from keryx.engine.units import revisions

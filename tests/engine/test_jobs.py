@@ -69,9 +69,9 @@ async def test_a_job_runs_at_each_of_its_moments_in_a_session_of_its_own(world: 
 
 async def test_runs_are_hidden_from_lists_and_kept_in_a_project_of_their_own(world: World) -> None:
     await passed(world, await add(world, "every 10m"), 2)
-    assert (await world.hub.sessions(ANN, SessionFilter()))[0] == []
+    assert (await world.hub.list_sessions(ANN, SessionFilter()))[0] == []
     (project,) = await world.hub.projects.list_all(ANN)
-    shown, _ = await world.hub.sessions(ANN, SessionFilter(project=project.id, jobs=True))
+    shown, _ = await world.hub.list_sessions(ANN, SessionFilter(project=project.id, jobs=True))
     assert (project.name, len(shown)) == ("Scheduled", 2)
     await world.hub.projects.change(ANN, project.id, new_name="Clockwork", colour=None)
     await passed(world, (await world.hub.jobs.list_all(ANN))[0], 3)

@@ -66,7 +66,7 @@ async def test_a_code_proved_on_both_sides_makes_two_people_one(world: World) ->
         (FAKE, "ann"),
         ("telegram", "77"),
     ]
-    listed, _ = await world.hub.sessions(Viewer(DEFAULT_PROFILE, person.principal.id), SessionFilter())
+    listed, _ = await world.hub.list_sessions(Viewer(DEFAULT_PROFILE, person.principal.id), SessionFilter())
     assert sorted(entry.session.title for entry in listed) == ["the plan", "the plan #2"]
     assert "telegram 77" in await reply(world, FAKE, "ann", "/whoami")
     assert "fake ann" in await reply(world, "telegram", "77", "/link list")

@@ -14,7 +14,7 @@ from keryx.core.ids import SessionId
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Role, Text
 from keryx.core.sessions import Viewer
-from keryx.engine.export.exporter import ExportFormat, export
+from keryx.engine.export import ExportFormat, export
 from keryx.engine.importer import ImportReport, import_sessions
 from keryx.engine.media import MediaStorage
 from keryx.store import messages

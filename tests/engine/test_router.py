@@ -337,7 +337,7 @@ async def test_lists_lanes_turns_and_deliveries_of_others_are_hidden(world: Worl
     (delivery,) = await world.delivered(1)
     (lane,) = await world.hub.lanes.page(OPERATORS)
     bob = viewer("bob")
-    assert await world.hub.sessions(bob, SessionFilter()) == ([], None)
+    assert await world.hub.list_sessions(bob, SessionFilter()) == ([], None)
     assert (
         await world.hub.lanes.page(bob)
         == await world.hub.deliveries.page(bob)

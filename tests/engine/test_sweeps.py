@@ -156,7 +156,7 @@ async def test_what_may_be_forgotten_is_forgotten_and_sessions_stay(world: World
     await RetentionSweep(world.database, world.clock, policy=world.policy).sweep()
     assert await world.hub.lanes.page(OPERATORS) == []
     assert not (await world.hub.receive(message)).duplicate
-    assert len((await world.hub.sessions(OPERATORS, SessionFilter()))[0]) == 2
+    assert len((await world.hub.list_sessions(OPERATORS, SessionFilter()))[0]) == 2
 
 
 async def test_the_story_of_an_answered_message(world: World) -> None:

@@ -9,9 +9,9 @@ import msgspec
 from keryx.agents.tools import Permission, ToolFailed, ToolOutput, ToolSpec
 from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.ids import OPERATOR, SessionId
-from keryx.core.messages import Message, Role
+from keryx.core.messages import Role
 from keryx.core.ports.agent import TurnContext
-from keryx.core.sessions import Session, Viewer
+from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.engine.hub.views import MessageRange
 from keryx.engine.units import jobs
@@ -63,10 +63,10 @@ class ChangeJobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 def _build_schema(required: Sequence[str], **properties: tuple[str, str]) -> dict[str, Any]:
-    shown = {name: {"type": kind, "description": about} for name, (kind, about) in properties.items()}
+    fields = {name: {"type": kind, "description": about} for name, (kind, about) in properties.items()}
     return {
         "type": "object",
-        "properties": shown,
+        "properties": fields,
         "required": list(required),
         "additionalProperties": False,
     }
@@ -179,44 +179,44 @@ class BuiltinTools:
         )
 
     async def _send(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
-        asked = _parse_arguments(arguments, SendArguments)
-        sent = await self._hub.deliveries.post(
+        parsed = _parse_arguments(arguments, SendArguments)
+        targets = await self._hub.deliveries.post(
             _build_viewer(context),
             context.turn,
-            asked.target,
-            asked.text,
+            parsed.target,
+            parsed.text,
             alone=_find_only_session(context) is None,
         )
-        return f"It is on its way to {', '.join(map(str, sent))}."
+        return f"It is on its way to {', '.join(map(str, targets))}."
 
     async def _list_jobs(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
         _parse_arguments(arguments, NoArguments)
         _check_owner(context)
-        found = await self._hub.jobs.list_with_last_run(_build_viewer(context))
-        return "\n".join(jobs.render_line(job, last) for job, last in found) or "There are no jobs."
+        listed = await self._hub.jobs.list_with_last_run(_build_viewer(context))
+        return "\n".join(jobs.render_line(job, last) for job, last in listed) or "There are no jobs."
 
     async def _add_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
-        wanted = msgspec.convert(
+        request = msgspec.convert(
             _parse_arguments(arguments, AddJobArguments), jobs.JobRequest, from_attributes=True
         )
         _check_owner(context)
         job = await self._hub.jobs.add_from_turn(
-            _build_viewer(context), context.turn, wanted, alone=_find_only_session(context) is None
+            _build_viewer(context), context.turn, request, alone=_find_only_session(context) is None
         )
         return f"Made. {jobs.render_line(job)}"
 
     async def _change_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
-        asked = _parse_arguments(arguments, ChangeJobArguments)
+        parsed = _parse_arguments(arguments, ChangeJobArguments)
         _check_owner(context)
-        verbs = self._hub.jobs
+        hub_jobs = self._hub.jobs
         by_action = {
-            JobAction.PAUSE: verbs.pause,
-            JobAction.RESUME: verbs.resume,
-            JobAction.RUN: verbs.run,
-            JobAction.REMOVE: verbs.remove,
+            JobAction.PAUSE: hub_jobs.pause,
+            JobAction.RESUME: hub_jobs.resume,
+            JobAction.RUN: hub_jobs.run,
+            JobAction.REMOVE: hub_jobs.remove,
         }
-        await by_action[asked.action](_build_viewer(context), asked.job)
-        return f"Done: {asked.action.value} {asked.job}."
+        await by_action[parsed.action](_build_viewer(context), parsed.job)
+        return f"Done: {parsed.action.value} {parsed.job}."
 
 
 def _check_owner(context: TurnContext) -> None:
@@ -229,43 +229,41 @@ async def search_conversations(
     hub: Hub, viewer: Viewer, arguments: Mapping[str, Any], *, within: SessionId | None = None
 ) -> str:
     """Run the tool `search_conversations`; `within` limits it to one conversation."""
-    asked = _parse_arguments(arguments, SearchArguments)
-    hits = await _search_hits(hub, viewer, asked.query, max(1, min(asked.limit, _MAX_LIMIT)), within)
-    return "\n\n".join(map(_render_hit, hits)) or "Nothing was found."
+    parsed = _parse_arguments(arguments, SearchArguments)
+    limit = max(1, min(parsed.limit, _MAX_LIMIT))
+    hits: list[SearchHit] = []
+    if within is None:
+        hits = await hub.search(viewer, parsed.query, limit=limit)
+    else:
+        for page in range(_MAX_PAGES):
+            found = await hub.search(viewer, parsed.query, limit=_MAX_LIMIT, offset=page * _MAX_LIMIT)
+            hits += [h for h in found if h.session.id == within]
+            if len(hits) >= limit or len(found) < _MAX_LIMIT:
+                break
+    return "\n\n".join(map(_render_hit, hits[:limit])) or "Nothing was found."
 
 
 async def read_conversation(
     hub: Hub, viewer: Viewer, arguments: Mapping[str, Any], *, within: SessionId | None = None
 ) -> str:
     """Run the tool `read_conversation`; `within` limits it to one conversation."""
-    asked = _parse_arguments(arguments, ReadArguments)
-    session = await hub.resolve(viewer, asked.conversation)
+    parsed = _parse_arguments(arguments, ReadArguments)
+    session = await hub.resolve(viewer, parsed.conversation)
     if within is not None and session.id != within:
         raise Forbidden("others listen in here, so only this conversation can be read")
-    limit = max(1, min(asked.limit, _MAX_LIMIT))
-    window = MessageRange(after=max(0, asked.after), limit=limit)
+    limit = max(1, min(parsed.limit, _MAX_LIMIT))
+    window = MessageRange(after=max(0, parsed.after), limit=limit)
     messages = (await hub.page(viewer, session.id, window)).messages
-    return "\n\n".join(
-        [
-            f"{session.title or 'untitled'}: conversation {session.id}, {session.last_seq} messages",
-            *filter(None, map(_render_message, messages)),
-            _render_footer(session, messages),
-        ]
-    )
-
-
-async def _search_hits(
-    hub: Hub, viewer: Viewer, query: str, limit: int, within: SessionId | None
-) -> list[SearchHit]:
-    if within is None:
-        return await hub.search(viewer, query, limit=limit)
-    found: list[SearchHit] = []
-    for page in range(_MAX_PAGES):
-        hits = await hub.search(viewer, query, limit=_MAX_LIMIT, offset=page * _MAX_LIMIT)
-        found += [h for h in hits if h.session.id == within]
-        if len(found) >= limit or len(hits) < _MAX_LIMIT:
-            break
-    return found[:limit]
+    lines = [f"{session.title or 'untitled'}: conversation {session.id}, {session.last_seq} messages"]
+    for message in messages:
+        if not message.undone and message.role is not Role.TOOL and message.text.strip():
+            author = message.author or message.role.value
+            lines.append(f"#{message.seq} {author}, {message.at:%Y-%m-%d %H:%M}: {message.text}")
+    if not messages or messages[-1].seq >= session.last_seq:
+        lines.append("That is the end.")
+    else:
+        lines.append(f"There is more: read on with after={messages[-1].seq}.")
+    return "\n\n".join(lines)
 
 
 def _parse_arguments(arguments: Mapping[str, Any], kind: type[T]) -> T:
@@ -290,16 +288,3 @@ def _render_hit(hit: SearchHit) -> str:
     if hit.message is None:
         return f"{name} (conversation {hit.session.id}, {hit.session.active_at:%Y-%m-%d})"
     return f"{name} (conversation {hit.session.id}, message {hit.message.seq}, {hit.message.at:%Y-%m-%d %H:%M})\n{hit.snippet.text}"
-
-
-def _render_message(message: Message) -> str:
-    if message.undone or message.role is Role.TOOL or not message.text.strip():
-        return ""
-    who = message.author or message.role.value
-    return f"#{message.seq} {who}, {message.at:%Y-%m-%d %H:%M}: {message.text}"
-
-
-def _render_footer(session: Session, messages: Sequence[Message]) -> str:
-    if not messages or messages[-1].seq >= session.last_seq:
-        return "That is the end."
-    return f"There is more: read on with after={messages[-1].seq}."

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO, TypeVar
 
 import msgspec
@@ -26,7 +27,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.media import MediaStorage
 from keryx.store.admin import session_import
 from keryx.store.admin.session_import import ImportTarget
-from keryx.store.db import Database, Transaction, Work
+from keryx.store.db import Database, Transaction
 
 T = TypeVar("T")
 BATCH_SIZE = 500
@@ -88,7 +89,7 @@ class _CompleteFile(msgspec.Struct, frozen=True):
 
 
 class _BatchResult(msgspec.Struct, frozen=True):
-    place: ImportTarget
+    target: ImportTarget
     messages: int
     turns: int
     usage: int
@@ -112,7 +113,7 @@ async def import_sessions(
     report = ImportReport()
     reader = _RecordReader(file, report)
     batches = reader.batches()
-    place: ImportTarget | None = None
+    target: ImportTarget | None = None
     changed = False
     files = MediaStorage(database, limit=MAX_FILE_BYTES)
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:
@@ -120,22 +121,23 @@ async def import_sessions(
             await _store_file(files, batch, viewer, report)
             continue
         if batch.first:
-            _count_session(report, place, changed)
-            place, changed = None, False
-        elif place is None:
+            _count_session(report, target, changed)
+            target, changed = None, False
+        elif target is None:
             continue
         progress("bytes", reader.bytes_read, size)
         try:
-            outcome = await database.write("import", _build_unit(batch, place, viewer))
+            work = partial(_import_batch, batch=batch, target=target, viewer=viewer)
+            result = await database.write("import", work)
         except (Conflict, Invalid) as exc:
             report.skipped += 1
             report.add_problem(batch.line, str(exc), session=batch.session.id)
-            place = None
+            target = None
             continue
-        place = outcome.place
-        changed = changed or bool(outcome.messages or outcome.turns or outcome.usage)
-        _add_counts(report, batch, outcome)
-    _count_session(report, place, changed)
+        target = result.target
+        changed = changed or bool(result.messages or result.turns or result.usage)
+        _add_counts(report, batch, result)
+    _count_session(report, target, changed)
     progress("bytes", reader.bytes_read, size)
     return report
 
@@ -154,48 +156,54 @@ async def _store_file(files: MediaStorage, file: _CompleteFile, viewer: Viewer, 
     report.files += 1
 
 
-def _build_unit(batch: _RecordBatch, place: ImportTarget | None, viewer: Viewer) -> Work[_BatchResult]:
-    def work(tx: Transaction) -> _BatchResult:
-        session = batch.session
-        if place is None and not _select_records(batch, MessageRecord):
+def _import_batch(
+    tx: Transaction, batch: _RecordBatch, target: ImportTarget | None, viewer: Viewer
+) -> _BatchResult:
+    session = batch.session
+    notes: list[str] = []
+    if target is None:
+        if not _select_records(batch, MessageRecord):
             raise Conflict("none of its messages could be read: it is left out")
-        here = place or session_import.begin(
-            tx, session, profile=viewer.profile, owner=viewer.owner or session.owner
-        )
-        notes = list(here.notes) if place is None else []
-        here, said = session_import.add_messages(tx, here, session, _select_records(batch, MessageRecord))
-        ran, left_out = session_import.add_turns(tx, here, _select_records(batch, TurnRecord))
-        here, used = session_import.add_usage(tx, here, _select_records(batch, UsageRecord))
-        return _BatchResult(
-            here, said.messages, ran.turns, used.usage, said.kept, said.missing, [*notes, *left_out]
-        )
-
-    return work
+        owner = viewer.owner or session.owner
+        target = session_import.begin(tx, session, profile=viewer.profile, owner=owner)
+        notes += target.notes
+    target, messages = session_import.add_messages(tx, target, session, _select_records(batch, MessageRecord))
+    turns, left_out = session_import.add_turns(tx, target, _select_records(batch, TurnRecord))
+    target, usage = session_import.add_usage(tx, target, _select_records(batch, UsageRecord))
+    return _BatchResult(
+        target,
+        messages.messages,
+        turns.turns,
+        usage.usage,
+        messages.kept,
+        messages.missing,
+        [*notes, *left_out],
+    )
 
 
 def _select_records(batch: _RecordBatch, kind: type[T]) -> list[T]:
     return [entry for entry in batch.entries if isinstance(entry, kind)]
 
 
-def _add_counts(report: ImportReport, batch: _RecordBatch, outcome: _BatchResult) -> None:
-    report.messages += outcome.messages
-    report.turns += outcome.turns
-    report.usage += outcome.usage
-    notes = list(outcome.notes)
-    if outcome.kept:
-        notes.append(f"{outcome.kept} messages differ here in their marks: what is here was kept")
-    if outcome.missing:
-        notes.append(f"{outcome.missing} files of its messages are not in this export: their names are kept")
+def _add_counts(report: ImportReport, batch: _RecordBatch, result: _BatchResult) -> None:
+    report.messages += result.messages
+    report.turns += result.turns
+    report.usage += result.usage
+    notes = list(result.notes)
+    if result.kept:
+        notes.append(f"{result.kept} messages differ here in their marks: what is here was kept")
+    if result.missing:
+        notes.append(f"{result.missing} files of its messages are not in this export: their names are kept")
     for note in notes:
         report.add_problem(batch.line, note, session=batch.session.id, damage=False)
 
 
-def _count_session(report: ImportReport, place: ImportTarget | None, changed: bool) -> None:
-    if place is None:
+def _count_session(report: ImportReport, target: ImportTarget | None, changed: bool) -> None:
+    if target is None:
         return
-    report.created += place.created
-    report.extended += not place.created and changed
-    report.unchanged += not place.created and not changed
+    report.created += target.created
+    report.extended += not target.created and changed
+    report.unchanged += not target.created and not changed
 
 
 class _RecordReader:

@@ -135,22 +135,18 @@ def check_access(rules: AccessRules, adapters: Sequence[Adapter]) -> None:
     for adapter in adapters:
         rule = rules.get(adapter.platform, CLOSED)
         try:
-            _check_ids(adapter.platform, rule, adapter.capabilities)
-            _check_roles(adapter.platform, rule, adapter.capabilities)
+            _check_rule(adapter.platform, rule, adapter.capabilities)
         except Invalid as exc:
             raise Invalid(f"[access.{adapter.platform}] is wrong: {exc}") from exc
 
 
-def _check_ids(platform: str, rule: AccessRule, capabilities: Capabilities) -> None:
+def _check_rule(platform: str, rule: AccessRule, capabilities: Capabilities) -> None:
     for person in (*rule.allow, *rule.operators):
         if person != EVERYBODY:
             adapter_port.check_id(platform, "person", person, capabilities.ids.person)
     for chat in rule.groups:
         if chat != EVERYBODY:
             adapter_port.check_id(platform, "chat", chat, capabilities.ids.chat)
-
-
-def _check_roles(platform: str, rule: AccessRule, capabilities: Capabilities) -> None:
     if rule.roles and not capabilities.roles:
         raise Invalid(f"there are no roles on {platform}: take `roles` out")
     unknown = [role for role in rule.roles if role not in (*capabilities.roles, EVERYBODY)]

@@ -113,7 +113,7 @@ async def _choose_session(
 ) -> SessionId | None:
     """Return the session to continue, `None` for a new one."""
     if continue_:
-        found, _ = await access.hub.sessions(access.viewer, SessionFilter(surface="cli", limit=1))
+        found, _ = await access.hub.list_sessions(access.viewer, SessionFilter(surface="cli", limit=1))
         if not found:
             raise NotFound(_NO_SESSION)
         return found[0].session.id
@@ -123,7 +123,7 @@ async def _choose_session(
         return None
     if not terminal:
         raise Invalid("--resume needs the name of a session where there is no terminal to choose one in")
-    found, _ = await access.hub.sessions(access.viewer, SessionFilter(limit=_MAX_CHOICES))
+    found, _ = await access.hub.list_sessions(access.viewer, SessionFilter(limit=_MAX_CHOICES))
     own = [entry.session for entry in found if entry.session.owner == OPERATOR]
     if not own:
         raise NotFound(_NO_SESSION)

@@ -15,9 +15,9 @@ from keryx.cli.options import FLAG, Json, load_base
 from keryx.cli.output import STDIO, format_count
 from keryx.cli.progress_bar import show_progress
 from keryx.core.errors import Invalid
+from keryx.engine import export as exporter
 from keryx.engine import importer
-from keryx.engine.export import exporter
-from keryx.engine.export.exporter import ExportFormat
+from keryx.engine.export import ExportFormat
 from keryx.store import sessions
 
 _FORMATS = {

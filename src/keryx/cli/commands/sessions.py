@@ -84,7 +84,7 @@ async def list_(
             after=page,
             limit=check_positive(limit, "--limit"),
         )
-        found, more = await access.hub.sessions(access.viewer, listing)
+        found, more = await access.hub.list_sessions(access.viewer, listing)
     if json:
         output.write_json(SessionListReport(sessions=found, next=more))
     elif found:

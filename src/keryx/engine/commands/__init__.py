@@ -1,6 +1,11 @@
-"""Slash commands: defined once, as data, for every surface, and run inside the transaction of their message. To add one: an entry in `command_table.COMMANDS`, a function in the module of its noun, and its name in `registry`."""
+"""Slash commands: defined once, as data, for every surface, and run inside the transaction of their message. To add one: an entry in `command_table.COMMANDS`, a function in the module of its noun, and its name in `_HANDLERS`."""
 
-from keryx.engine.commands.call import CommandCall, CommandResult
+from difflib import get_close_matches
+
+from keryx.core.errors import Forbidden, KeryxError, NotFound
+from keryx.core.source import ChatType
+from keryx.engine.commands import jobs, lanes, people, questions, session_settings, sessions, turns
+from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult, format_sentence
 from keryx.engine.commands.command_table import (
     COMMANDS,
     CommandAudience,
@@ -10,8 +15,8 @@ from keryx.engine.commands.command_table import (
     parse,
     parse_inbound,
 )
-from keryx.engine.commands.registry import run
 from keryx.engine.commands.sessions import SEARCH_LIMIT, needs_search, render_hits
+from keryx.engine.units import revisions
 
 __all__ = [
     "COMMANDS",
@@ -28,3 +33,76 @@ __all__ = [
     "render_hits",
     "run",
 ]
+
+_HANDLERS: dict[str, CommandHandler] = {
+    "new": sessions.start_new,
+    "resume": sessions.resume,
+    "undo-reset": sessions.undo_reset,
+    "sessions": sessions.list_recent,
+    "title": sessions.set_title,
+    "fork": sessions.fork,
+    "pin": sessions.toggle_pin,
+    "archive": sessions.toggle_archive,
+    "project": sessions.set_project,
+    "delete": sessions.delete,
+    "search": sessions.search,
+    "undo": turns.undo,
+    "redo": turns.redo,
+    "compact": turns.compact,
+    "retry": turns.retry,
+    "stop": turns.stop,
+    "queue": turns.queue,
+    "steer": turns.steer,
+    "busy": turns.set_busy_mode,
+    "answer": questions.answer,
+    "allow": questions.build_answer_handler("allow"),
+    "always": questions.build_answer_handler("always"),
+    "deny": questions.build_answer_handler("deny"),
+    "permissions": questions.manage_consents,
+    "agent": session_settings.set_agent,
+    "model": session_settings.set_model,
+    "effort": session_settings.set_effort,
+    "personality": session_settings.set_personality,
+    "tools": session_settings.switch_tools,
+    "status": session_settings.show_status,
+    "usage": session_settings.show_usage,
+    "help": session_settings.show_help,
+    "home": lanes.set_home,
+    "instructions": lanes.set_instructions,
+    "mirror": lanes.set_mirror,
+    "handoff": lanes.hand_over,
+    "whoami": people.show_identity,
+    "link": people.link,
+    "jobs": jobs.manage,
+}
+
+
+def run(parsed: ParsedCommand, call: CommandCall) -> CommandResult:
+    """Run a command. An error becomes its reply, and the event still counts as received."""
+    try:
+        command = parsed.command
+        if command is None:
+            near = get_close_matches(parsed.name, _HANDLERS, n=1)
+            hint = f"Did you mean /{near[0]}? " if near else ""
+            raise NotFound(f"There is no command /{parsed.name}. {hint}/help lists them.")
+        _check(command, call)
+        return _HANDLERS[command.name](call)
+    except KeryxError as exc:
+        return CommandResult(format_sentence(str(exc)), call.session.id if call.session else None)
+
+
+def _check(command: CommandSpec, call: CommandCall) -> None:
+    """Raise if this person may not run the command, or not here, or not now."""
+    if command.who is CommandAudience.OPERATOR and not call.is_operator:
+        raise Forbidden(f"/{command.name} is for operators: see [access] in the settings")
+    if command.who is CommandAudience.OWNER and call.lane and call.lane.shared:
+        owner = call.session.owner if call.session else call.lane.owner
+        if owner != call.viewer.principal and not call.is_operator:
+            raise Forbidden(f"/{command.name} is for whoever began this conversation")
+    alone = command.direct is CommandScope.ALONE or (command.direct is CommandScope.BARE and not call.text)
+    if alone and call.inbound.source.chat_type is not ChatType.DM:
+        raise Forbidden(f"give /{command.name} in a direct chat: here others would read the answer")
+    if command.session and not command.begins:
+        _ = call.current_session
+    if not command.busy and call.session:
+        revisions.refuse_while_busy(call.tx, call.session.id, command.name)

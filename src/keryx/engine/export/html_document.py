@@ -91,18 +91,25 @@ class ContentsEntry(msgspec.Struct, frozen=True):
         return cls(session.id, session.title or UNTITLED, format_time(session.active_at))
 
 
-def render(contents: Sequence[ContentsEntry], told: Iterable[SessionMessages]) -> Iterator[str]:
-    """The text of a file, in pieces."""
+def render(contents: Sequence[ContentsEntry], sessions: Iterable[SessionMessages]) -> Iterator[str]:
+    """Yield the text of a file in pieces."""
     yield _render_head(contents[0].title if len(contents) == 1 else f"{len(contents)} conversations")
     if len(contents) > 1:
-        yield _render_contents(contents)
-    for session, messages in told:
+        items = "".join(
+            f'<li><a href="#{_escape_line(c.id)}">{_escape_line(c.title)}</a> <span>{c.when}</span></li>\n'
+            for c in contents
+        )
+        yield f'<nav aria-label="Conversations">\n<ol>\n{items}</ol>\n</nav>\n'
+    for session, messages in sessions:
         yield _render_header(session)
         epoch = 0
         for message in messages:
             if message.epoch != epoch:
                 epoch = message.epoch
-                yield _render_compaction(session, epoch)
+                summary = find_summary(session, epoch)
+                if summary:
+                    summary = f"<details><summary>Summary</summary>{render_markdown(summary)}</details>"
+                yield f'<div class="fold">What came before was compacted here{summary}</div>\n'
             if not is_epoch_notice(message.parts):
                 yield _render_message(message)
         yield "</article>\n"
@@ -124,41 +131,27 @@ def _render_head(title: str) -> str:
     )
 
 
-def _render_contents(contents: Sequence[ContentsEntry]) -> str:
-    items = "".join(
-        f'<li><a href="#{_escape_line(h.id)}">{_escape_line(h.title)}</a> <span>{h.when}</span></li>\n'
-        for h in contents
-    )
-    return f'<nav aria-label="Conversations">\n<ol>\n{items}</ol>\n</nav>\n'
-
-
 def _render_header(session: SessionRecord) -> str:
-    listed = "".join(
+    facts = "".join(
         f"<div><dt>{name}</dt><dd>{_escape_line(value)}</dd></div>\n" for name, value in list_facts(session)
     )
     title = _escape_line(session.title or UNTITLED)
-    return f'<article id="{_escape_line(session.id)}">\n<h1 dir="auto">{title}</h1>\n<dl>\n{listed}</dl>\n'
-
-
-def _render_compaction(session: SessionRecord, epoch: int) -> str:
-    text = find_summary(session, epoch)
-    told = f"<details><summary>Summary</summary>{render_markdown(text)}</details>" if text else ""
-    return f'<div class="fold">What came before was compacted here{told}</div>\n'
+    return f'<article id="{_escape_line(session.id)}">\n<h1 dir="auto">{title}</h1>\n<dl>\n{facts}</dl>\n'
 
 
 def _render_message(message: MessageRecord) -> str:
-    who = _escape_line(message.author or ROLE_NAMES[message.role])
+    author = _escape_line(message.author or ROLE_NAMES[message.role])
     badges = "".join(f' <span class="mark">{mark}</span>' for mark in list_marks(message))
     body = "".join(_render_part(part) for part in message.parts)
-    place = f"{_escape_line(message.session)}-{message.seq}"
+    anchor = f"{_escape_line(message.session)}-{message.seq}"
     classes = f"m {message.role.value}{' undone' if message.undone else ''}"
     head = (
-        f'<header><b>{who}</b> <time datetime="{message.at:%Y-%m-%dT%H:%M:%SZ}">{format_time(message.at)}</time>'
-        f'{badges} <a href="#{place}" aria-label="Link to message {message.seq}">#{message.seq}</a></header>'
+        f'<header><b>{author}</b> <time datetime="{message.at:%Y-%m-%dT%H:%M:%SZ}">{format_time(message.at)}</time>'
+        f'{badges} <a href="#{anchor}" aria-label="Link to message {message.seq}">#{message.seq}</a></header>'
     )
     if message.role is Role.NOTICE:
         head = ""
-    return f'<section class="{classes}" id="{place}">{head}<div dir="auto">{body}</div></section>\n'
+    return f'<section class="{classes}" id="{anchor}">{head}<div dir="auto">{body}</div></section>\n'
 
 
 def _render_part(part: Part) -> str:

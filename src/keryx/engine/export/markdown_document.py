@@ -18,37 +18,45 @@ ROLE_NAMES = {Role.USER: "Person", Role.ASSISTANT: "Agent", Role.TOOL: "Tool", R
 SessionMessages = tuple[SessionRecord, Iterable[MessageRecord]]
 
 
-def render(told: Iterable[SessionMessages]) -> Iterator[str]:
-    """The text of a file, in pieces."""
-    for n, (session, messages) in enumerate(told):
+def render(sessions: Iterable[SessionMessages]) -> Iterator[str]:
+    """Yield the text of a file in pieces."""
+    for n, (session, messages) in enumerate(sessions):
         yield "\n---\n\n" if n else ""
-        yield replace_unwritable(_render_header(session))
+        facts = "".join(f"- {name}: {_escape_markdown(value)}\n" for name, value in list_facts(session))
+        yield replace_unwritable(f"# {_escape_markdown(session.title or UNTITLED)}\n\n{facts}\n")
         epoch = 0
         for message in messages:
             if message.epoch != epoch:
                 epoch = message.epoch
-                yield replace_unwritable(_render_compaction(session, epoch))
+                summary = "".join(f"> {row}\n" for row in find_summary(session, epoch).splitlines())
+                yield replace_unwritable(
+                    f"*What came before was compacted here (epoch {epoch}).*\n\n{summary}\n"
+                )
             if not is_epoch_notice(message.parts):
-                yield replace_unwritable(_render_message(message))
+                author = to_single_line(message.author) or ROLE_NAMES[message.role]
+                marks = "".join(f", {mark}" for mark in list_marks(message))
+                body = "".join(_render_part(part) for part in message.parts)
+                heading = f"## {_escape_markdown(author)} · {format_time(message.at)}{marks}"
+                yield replace_unwritable(f"{heading}\n\n{body}")
 
 
-def format_time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
+def format_time(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
 def list_marks(message: MessageRecord) -> list[str]:
-    """What a person must know about a message beyond its text, in words."""
-    found = [message.mark.value] if message.mark else []
-    found += ["undone"] if message.undone else []
-    found += ["overheard"] if message.observed else []
-    return found
+    """Return what a reader must know about a message beyond its text."""
+    marks = [message.mark.value] if message.mark else []
+    marks += ["undone"] if message.undone else []
+    marks += ["overheard"] if message.observed else []
+    return marks
 
 
 def list_facts(session: SessionRecord) -> list[tuple[str, str]]:
-    """What is said about a session at its top, by name."""
+    """Return the facts about a session in its header, by name."""
     tokens = session.tokens
     spent = tokens.input + tokens.output + tokens.reasoning + tokens.cache_read + tokens.cache_write
-    found = [
+    facts = [
         ("Session", session.id),
         ("Started", format_time(session.created_at)),
         ("Last message", format_time(session.active_at)),
@@ -56,20 +64,20 @@ def list_facts(session: SessionRecord) -> list[tuple[str, str]]:
         ("Messages", f"{session.messages:,}"),
     ]
     if session.project:
-        found.append(("Project", to_single_line(session.project.name)))
+        facts.append(("Project", to_single_line(session.project.name)))
     if session.parent:
-        found.append(("Forked from", f"{session.parent}, message {session.parent_seq}"))
+        facts.append(("Forked from", f"{session.parent}, message {session.parent_seq}"))
     if session.settings.model:
-        found.append(("Model", to_single_line(session.settings.model)))
+        facts.append(("Model", to_single_line(session.settings.model)))
     if spent:
-        found.append(("Tokens", f"{spent:,}"))
+        facts.append(("Tokens", f"{spent:,}"))
     if session.cost is not None:
-        found.append(("Cost", f"{session.cost / 1e6:.4f} ({session.cost_status})"))
-    return found
+        facts.append(("Cost", f"{session.cost / 1e6:.4f} ({session.cost_status})"))
+    return facts
 
 
 def fence_code(text: str, language: str = "") -> str:
-    """A code block that no text can close from within."""
+    """Return a code block with a fence that the text cannot close."""
     longest = max((len(run) for run in _TICKS.findall(text)), default=2)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}\n\n"
@@ -77,24 +85,6 @@ def fence_code(text: str, language: str = "") -> str:
 
 def find_summary(session: SessionRecord, epoch: int) -> str:
     return next((e.summary for e in session.epochs if e.number == epoch), "")
-
-
-def _render_header(session: SessionRecord) -> str:
-    listed = "".join(f"- {name}: {_escape_markdown(value)}\n" for name, value in list_facts(session))
-    return f"# {_escape_markdown(session.title or UNTITLED)}\n\n{listed}\n"
-
-
-def _render_compaction(session: SessionRecord, epoch: int) -> str:
-    text = find_summary(session, epoch)
-    quoted = "".join(f"> {row}\n" for row in text.splitlines())
-    return f"*What came before was compacted here (epoch {epoch}).*\n\n{quoted}\n"
-
-
-def _render_message(message: MessageRecord) -> str:
-    who = to_single_line(message.author) or ROLE_NAMES[message.role]
-    extra = "".join(f", {mark}" for mark in list_marks(message))
-    body = "".join(_render_part(part) for part in message.parts)
-    return f"## {_escape_markdown(who)} · {format_time(message.at)}{extra}\n\n{body}"
 
 
 def _render_part(part: Part) -> str:

@@ -1,6 +1,7 @@
-"""Hub: receive, open and follow for every surface, and the commands on sessions and turns."""
+"""Hub: receive, open and follow for every surface, and the commands on sessions and turns, with their projects, questions and usage."""
 
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from functools import partial
 from typing import TypeAlias
 
@@ -8,31 +9,30 @@ import msgspec
 
 from keryx.core.changes import Change
 from keryx.core.errors import NotFound, Unavailable
-from keryx.core.ids import Cursor, SessionId, TurnId
+from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
 from keryx.core.messages import Parts, parse_id
 from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
-from keryx.core.sessions import Session, SessionChange, TitleBy, Viewer
+from keryx.core.questions import AskedQuestion
+from keryx.core.sessions import Project, Session, SessionChange, TitleBy, Viewer
 from keryx.core.turns import Turn
+from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
 from keryx.engine import commands
 from keryx.engine.hub import trace, views
-from keryx.engine.hub.deliveries import HubDeliveries
+from keryx.engine.hub.chats import HubDeliveries, HubLanes
 from keryx.engine.hub.jobs import HubJobs
-from keryx.engine.hub.lanes import HubLanes
-from keryx.engine.hub.people import HubPeople
-from keryx.engine.hub.projects import HubProjects
-from keryx.engine.hub.questions import HubQuestions
-from keryx.engine.hub.sign_ins import HubSignIns
+from keryx.engine.hub.people import HubPeople, HubSignIns
 from keryx.engine.hub.trace import MessageTrace
-from keryx.engine.hub.usage import HubUsage
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
-from keryx.engine.hub.viewer_state import HubViewerState
-from keryx.engine.hub.views import HubViews
+from keryx.engine.hub.views import HubViewerState, HubViews
 from keryx.engine.loops.feed import Feed
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
 from keryx.engine.units import control, receive, revisions
+from keryx.engine.units import questions as question_units
+from keryx.engine.units import usage as usage_units
 from keryx.engine.units import workers as worker_units
-from keryx.store import changes, inbox, platforms, sessions, turns, workers
+from keryx.engine.units.usage import BudgetStatus
+from keryx.store import changes, inbox, platforms, projects, questions, sessions, turns, usage, workers
 from keryx.store.admin import stats
 from keryx.store.db import Database, Transaction
 from keryx.store.search import SearchHit, SearchIndex
@@ -42,6 +42,86 @@ SessionExporter: TypeAlias = Callable[[Transaction, Viewer, list[SessionId]], ob
 
 NODE_KIND = "serve"
 _LARGE_INDEX_BATCH = 500
+
+
+class HubProjects(HubPart):
+    list_all = bind_read("projects", projects.list_for_viewer)
+    find = bind_read("project", projects.find)
+
+    @write_unit("project.add")
+    def add(self, tx: Transaction, viewer: Viewer, name: str, *, colour: str = "") -> Project:
+        return projects.add(tx, viewer, name=name, colour=colour)
+
+    @write_unit("project.change")
+    def change(
+        self, tx: Transaction, viewer: Viewer, name: str, *, new_name: str | None, colour: str | None
+    ) -> Project:
+        project = projects.find(tx, viewer, name)
+        colour = project.colour if colour is None else colour
+        return projects.update(tx, viewer, project, name=new_name or project.name, colour=colour)
+
+    @write_unit("project.instruct")
+    def set_instructions(self, tx: Transaction, viewer: Viewer, name: str, text: str) -> Project:
+        """Set the instructions that every session of a project starts with; an empty text removes them."""
+        projects.set_instructions(tx, viewer, projects.find(tx, viewer, name), text)
+        return projects.find(tx, viewer, name)
+
+    @write_unit("project.remove")
+    def remove(self, tx: Transaction, viewer: Viewer, name: str) -> None:
+        projects.remove(tx, viewer, projects.find(tx, viewer, name))
+
+    @write_unit("project.assign")
+    def assign(self, tx: Transaction, viewer: Viewer, session: SessionId, name: str | None) -> None:
+        """Put a session into a project, or into none."""
+        project = projects.find(tx, viewer, name).id if name else None
+        sessions.set_project(tx, sessions.get(tx, session, viewer=viewer), project)
+
+
+class HubQuestions(HubPart):
+    list_open = bind_read("questions", questions.list_open_for_viewer)
+    list_consents = bind_read("consents", questions.list_consents)
+    forget_consents = bind_write("consents.forget", on_session(question_units.forget_consents))
+
+    @read_unit("questions.session")
+    def list_for_session(self, tx: Transaction, viewer: Viewer, session: SessionId) -> list[AskedQuestion]:
+        """Return the last questions of a session in any state, newest first."""
+        return questions.list_for_session(tx, sessions.get(tx, session, viewer=viewer).id)
+
+    @read_unit("question")
+    def get(self, tx: Transaction, viewer: Viewer, question: QuestionId) -> AskedQuestion:
+        return questions.get(tx, question, viewer=viewer)
+
+    @write_unit("question.answer")
+    def answer(self, tx: Transaction, viewer: Viewer, question: QuestionId, answer: str) -> AskedQuestion:
+        """Answer with an option (its id, number, label or meaning) or, where there are none, in words.
+
+        Raise `Forbidden` for a viewer who may only look on, `Conflict` for a closed question, `Invalid` for a text that
+        is not an answer."""
+        return question_units.record_answer(tx, questions.get(tx, question, viewer=viewer), viewer, answer)
+
+
+class HubUsage(HubPart):
+    def __init__(self, database: Database, *, budgets: Budgets) -> None:
+        super().__init__(database)
+        self._budgets = budgets
+
+    report_spending = bind_read("view.spending", usage_units.report_spending)
+
+    @read_unit("usage")
+    def report(
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        *,
+        by: UsageGrouping,
+        since: datetime,
+        until: datetime | None = None,
+    ) -> list[UsageTotal]:
+        return usage.list_totals(tx, viewer, by=by, since=since, until=until or tx.now)
+
+    @read_unit("usage.accounts")
+    def list_budgets(self, tx: Transaction, viewer: Viewer) -> list[BudgetStatus]:
+        return usage_units.list_budgets(tx, viewer, budgets=self._budgets)
 
 
 class Hub(HubPart):
@@ -85,8 +165,7 @@ class Hub(HubPart):
     platform_cursor = bind_read("cursor", inbox.get_cursor)
     closed_gates = bind_read("gates", platforms.list_closed_gates)
     gauges = bind_read("gauges", stats.read_gauges)
-    # The last one, because it hides the module in the rest of the class body.
-    sessions = bind_read("sessions", sessions.list_page)
+    list_sessions = bind_read("sessions", sessions.list_page)
 
     async def receive(self, inbound: InboundEvent) -> Receipt:
         """Return when the event is durable; a repeated event returns the first receipt."""
@@ -157,8 +236,8 @@ class Hub(HubPart):
     @write_unit("delete")
     def delete(self, tx: Transaction, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:
         """Hide a session now and erase it after the grace period; with `erase`, erase it at once."""
-        found = sessions.get(tx, session, viewer=viewer)
-        control.delete(tx, found, grace=self._policy.keep.erase, erase=erase)
+        row = sessions.get(tx, session, viewer=viewer)
+        control.delete(tx, row, grace=self._policy.keep.erase, erase=erase)
 
     @write_unit("undelete")
     def undelete(self, tx: Transaction, viewer: Viewer, session: SessionId) -> None:
@@ -177,8 +256,8 @@ class Hub(HubPart):
         cwd: str | None = None,
     ) -> Session:
         """Make an independent copy up to a message, by default up to the last complete turn, in the same folder or another."""
-        found = sessions.get(tx, session, viewer=viewer)
-        return revisions.fork(tx, found, surface=surface, through=through, title=title, cwd=cwd)
+        parent = sessions.get(tx, session, viewer=viewer)
+        return revisions.fork(tx, parent, surface=surface, through=through, title=title, cwd=cwd)
 
     @write_unit("branch")
     def branch(
@@ -211,8 +290,8 @@ class Hub(HubPart):
 
     @write_unit("retry")
     def retry(self, tx: Transaction, viewer: Viewer, session: SessionId, *, surface: str) -> Receipt:
-        found = sessions.get(tx, session, viewer=viewer)
-        return revisions.retry(tx, found, asker=viewer.principal, surface=surface)
+        row = sessions.get(tx, session, viewer=viewer)
+        return revisions.retry(tx, row, asker=viewer.principal, surface=surface)
 
     @write_unit("stop")
     def stop(
@@ -241,10 +320,10 @@ class Hub(HubPart):
 
     @read_unit("turn")
     def turn(self, tx: Transaction, viewer: Viewer, turn: TurnId) -> Turn:
-        found = turns.get(tx, turn)
-        if not viewer.sees(found.profile, found.owner):
+        row = turns.get(tx, turn)
+        if not viewer.sees(row.profile, row.owner):
             raise NotFound(f"there is no turn {turn!r}")
-        return found
+        return row
 
     @read_unit("active")
     def list_active_turns(self, tx: Transaction, viewer: Viewer) -> list[Turn]:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def _on_job(function: Callable[[Transaction, Job], T]) -> Callable[[Transaction, Viewer, str], T]:
-    """Let a function of a job take a viewer and an id or name instead. The job is locked."""
+    """Adapt a function of a job to take a viewer and an id or name instead. The job is locked."""
     return lambda tx, viewer, job: function(tx, jobs.lock(tx, jobs.find(tx, viewer, job)))
 
 
@@ -49,20 +49,22 @@ class HubJobs(HubPart):
         return found, jobs.list_runs(tx, found, limit=limit)
 
     @write_unit("job.add")
-    def add(self, tx: Transaction, viewer: Viewer, wanted: JobRequest, place: JobOrigin = JobOrigin()) -> Job:
-        """Raise `Invalid` for a wrong schedule, prompt or target."""
-        return job_units.add(tx, viewer, wanted, place, policy=self._policy)
+    def add(
+        self, tx: Transaction, viewer: Viewer, request: JobRequest, origin: JobOrigin = JobOrigin()
+    ) -> Job:
+        """Create a job. Raise `Invalid` for a wrong schedule, prompt or target."""
+        return job_units.add(tx, viewer, request, origin, policy=self._policy)
 
     @write_unit("job.add")
     def add_from_turn(
-        self, tx: Transaction, viewer: Viewer, turn: TurnId, wanted: JobRequest, *, alone: bool
+        self, tx: Transaction, viewer: Viewer, turn: TurnId, request: JobRequest, *, alone: bool
     ) -> Job:
-        """Add a job for the person who asked for a running turn, with that person's rights."""
-        asking = turns.get(tx, turn)
-        place = JobOrigin(origin=asking.reply, source=turns.get_author(tx, turn), alone=alone)
-        if asking.reply and not wanted.to:
-            wanted = msgspec.structs.replace(wanted, to="origin")
-        return job_units.add(tx, viewer, wanted, place, policy=self._policy)
+        """Create a job for the author of a running turn, with their rights."""
+        reply = turns.get(tx, turn).reply
+        origin = JobOrigin(origin=reply, source=turns.get_author(tx, turn), alone=alone)
+        if reply and not request.to:
+            request = msgspec.structs.replace(request, to="origin")
+        return job_units.add(tx, viewer, request, origin, policy=self._policy)
 
     @write_unit("job.run")
     def run(self, tx: Transaction, viewer: Viewer, job: str) -> JobRun:

@@ -1,26 +1,33 @@
-"""Who may talk and who is who: pairing, grants, identities, export and erasure. For the operator only."""
+"""Who may talk and who is who: pairing, grants, identities, export and erasure, for the operator only; and browser sign-ins."""
 
+import hashlib
+import hmac
+import secrets
 from collections.abc import Callable
+from datetime import timedelta
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from keryx.core import source
+from keryx.core import ids, source
 from keryx.core.access import Grant, Pairing, Verdict
 from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.engine.hub.verbs import HubPart, read_unit, write_unit
+from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, read_unit, write_unit
 from keryx.engine.policy import Policy
 from keryx.engine.units import access as pairing
 from keryx.engine.units import identities, privacy
 from keryx.engine.units.privacy import LineWriter
 from keryx.store import access, lanes, people, sessions
+from keryx.store.access import SignIn
 from keryx.store.db import Database, Transaction
 from keryx.store.people import Principal
 
+SIGN_IN_LIFETIME = timedelta(days=30)
+_SEEN_INTERVAL = timedelta(hours=1)
 P = ParamSpec("P")
 T = TypeVar("T")
 Part = TypeVar("Part", bound=HubPart)
@@ -31,7 +38,7 @@ PersonHandle = tuple[str, str]
 class PairingOverview(msgspec.Struct, frozen=True, kw_only=True):
     # Open requests, oldest first.
     waiting: list[Pairing]
-    # Everybody whom a person let in.
+    # The people who were approved.
     granted: list[Grant]
 
 
@@ -77,7 +84,7 @@ class HubPeople(HubPart):
         return PairingOverview(waiting=waiting, granted=access.list_grants(tx, viewer.profile))
 
     async def approve(self, viewer: Viewer, platform: str, code: str, *, operator: bool = False) -> Grant:
-        """Let in the person who has this code. Raise `NotFound` for a wrong code, `Forbidden` after too many of them."""
+        """Grant access to the person who has this code. Raise `NotFound` for a wrong code, `Forbidden` after too many."""
         # The failed attempt is committed before the error is raised.
         grant = await self._approve(viewer, platform, code, operator=operator)
         if grant is None:
@@ -114,7 +121,7 @@ class HubPeople(HubPart):
     @read_unit("people.every")
     @_for_operator
     def list_all(self, tx: Transaction, viewer: Viewer) -> list[PersonSummary]:
-        """Return everybody who has talked, in the order in which they came."""
+        """Return all people who have talked, in the order of their first message."""
         return [_load_person(tx, p) for p in people.list_all(tx, viewer.profile)]
 
     @read_unit("people.find")
@@ -184,3 +191,37 @@ def _load_person(tx: Transaction, principal: Principal) -> PersonSummary:
         lanes=len(lanes.list_for_owner(tx, profile=profile, owner=principal.id)),
         sessions=len(sessions.list_ids_for_owner(tx, profile=profile, owner=principal.id)),
     )
+
+
+class HubSignIns(HubPart):
+    list_all = bind_read("sign_ins", access.list_sign_ins)
+    end = bind_write("sign_in.end", access.remove_sign_in)
+
+    @write_unit("sign_in.begin")
+    def create(self, tx: Transaction, viewer: Viewer, *, browser: str) -> tuple[str, str]:
+        """Return the id of a new sign-in and its secret, which cannot be read again."""
+        secret = secrets.token_urlsafe(32)
+        sign_in = SignIn(
+            id=ids.new(tx.now),
+            viewer=viewer,
+            digest=_hash_secret(secret),
+            browser=browser[:200],
+            created_at=tx.now,
+            seen_at=tx.now,
+            expires_at=tx.now + SIGN_IN_LIFETIME,
+        )
+        access.add_sign_in(tx, sign_in)
+        return sign_in.id, secret
+
+    async def check(self, id_: str, secret: str) -> Viewer | None:
+        """Return the viewer of a sign-in, `None` if it has ended or the secret is wrong."""
+        sign_in = await self._database.read("sign_in.check", lambda tx: access.find_sign_in(tx, id_))
+        if sign_in is None or not hmac.compare_digest(sign_in.digest, _hash_secret(secret)):
+            return None
+        if self._database.clock.now() - sign_in.seen_at > _SEEN_INTERVAL:
+            await self._database.write("sign_in.see", lambda tx: access.touch_sign_in(tx, id_))
+        return sign_in.viewer
+
+
+def _hash_secret(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

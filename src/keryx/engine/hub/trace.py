@@ -18,9 +18,8 @@ class TraceEvent(msgspec.Struct, frozen=True):
 
 
 class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """`outcome` says in a few words how the message ended: every input ends in a visible state."""
-
     message: Message
+    # What the message led to, in a few words.
     outcome: str
     events: list[TraceEvent]
 
@@ -28,29 +27,19 @@ class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
 def build(tx: Transaction, session: Session, seq: int) -> MessageTrace:
     message = messages.get(tx, session.id, seq)
     turn = turns.find(tx, message.turn) if message.turn else None
-    events = [TraceEvent(message.at, _describe_message(message)), *_list_moves(tx, session, message)]
-    if turn:
-        events += _list_turn_events(tx, turn)
-    return MessageTrace(
-        message=message, outcome=_describe_outcome(message, turn), events=sorted(events, key=lambda e: e.at)
-    )
-
-
-def _describe_message(message: Message) -> str:
     verb = "received" if message.role is Role.USER else f"written as {message.role.value}"
     via = f" via {message.surface}" if message.surface else ""
-    who = f" from {message.author}" if message.author else ""
-    return f"{verb}{via}{who} as message {message.seq}"
-
-
-def _list_moves(tx: Transaction, session: Session, message: Message) -> list[TraceEvent]:
-    """The last move of each lane that led here before the message came."""
-    found: list[TraceEvent] = []
+    author = f" from {message.author}" if message.author else ""
+    events = [TraceEvent(message.at, f"{verb}{via}{author} as message {message.seq}")]
     for lane in lanes.list_for_session(tx, session.id):
         move = next((m for m in lanes.list_moves(tx, lane.key) if m.at <= message.at), None)
         if move:
-            found.append(TraceEvent(move.at, f"lane {lane.key} led here: {move.why}"))
-    return found
+            events.append(TraceEvent(move.at, f"lane {lane.key} led here: {move.why}"))
+    if turn:
+        events += [*_list_turn_events(tx, turn), *_list_delivery_events(tx, turn.id)]
+    return MessageTrace(
+        message=message, outcome=_describe_outcome(message, turn), events=sorted(events, key=lambda e: e.at)
+    )
 
 
 def _list_turn_events(tx: Transaction, turn: Turn) -> list[TraceEvent]:
@@ -73,7 +62,7 @@ def _list_turn_events(tx: Transaction, turn: Turn) -> list[TraceEvent]:
             events.append(TraceEvent(asked.closed_at, f"question {asked.state}{answer}"))
     if turn.finished_at:
         events.append(TraceEvent(turn.finished_at, f"{turn.state}{f': {turn.error}' if turn.error else ''}"))
-    return events + _list_delivery_events(tx, turn.id)
+    return events
 
 
 def _list_delivery_events(tx: Transaction, turn: TurnId) -> list[TraceEvent]:

@@ -71,8 +71,8 @@ def bind_write(label: str, function: Callable[Concatenate[Transaction, P], T]) -
 def on_session(
     function: Callable[Concatenate[Transaction, Session, P], T],
 ) -> Callable[Concatenate[Transaction, Viewer, SessionId, P], T]:
-    """Let a function of a session take a viewer and an id instead. Raise `NotFound` for a session that the viewer may
-    not see."""
+    """Adapt a function of a session to take a viewer and an id instead. It raises `NotFound` for a session that the
+    viewer may not see."""
 
     def find_and_call(
         tx: Transaction, viewer: Viewer, session: SessionId, *args: P.args, **kwargs: P.kwargs

@@ -1,4 +1,4 @@
-"""What the web page shows, each from one read: the home view, a session with a range of its messages, the board of active turns, and the rows that changes name."""
+"""What the web page shows, each from one read: the home view, a session with a range of its messages, the board of active turns, and the rows that changes name; and what a viewer changes there: read marks, unsent text and preferences."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -18,8 +18,7 @@ from keryx.core.sessions import Activity, Project, Session, SessionFilter, Sessi
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.hub import lineage
 from keryx.engine.hub.lineage import LineageEntry
-from keryx.engine.hub.verbs import HubPart, read_unit
-from keryx.engine.hub.viewer_state import NEW_SESSION
+from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
 from keryx.store import (
     change_feed,
     changes,
@@ -36,6 +35,7 @@ from keryx.store import turns as turns_store
 from keryx.store.db import Database, Transaction
 from keryx.store.viewer_state import UnsentMessage
 
+NEW_SESSION = "new"
 T = TypeVar("T")
 _SESSION_KINDS = frozenset({ChangeKind.SESSION, ChangeKind.MESSAGE, ChangeKind.TURN, ChangeKind.LANE})
 _TURN_KINDS = frozenset({ChangeKind.TURN, ChangeKind.CANCEL})
@@ -128,23 +128,20 @@ def load_messages(
 
 
 def _slice_messages(tx: Transaction, session: Session, window: MessageRange) -> MessageSlice:
-    found = _read_range(tx, session.id, window)
-    first = found[0].seq if found else 1
-    end = found[-1].seq if found else session.last_seq
-    return MessageSlice(messages=found, earlier=first > 1, later=end < session.last_seq)
-
-
-def _read_range(tx: Transaction, session: SessionId, window: MessageRange) -> list[Message]:
-    limit = window.limit
-    if window.around is not None:
-        older = messages.list_latest(tx, session, before=window.around, limit=limit // 2)
-        newer = messages.list_after(tx, session, after=window.around - 1, limit=limit - len(older))
+    id_, limit, around = session.id, window.limit, window.around
+    if around is not None:
+        older = messages.list_latest(tx, id_, before=around, limit=limit // 2)
+        newer = messages.list_after(tx, id_, after=around - 1, limit=limit - len(older))
         if len(older) + len(newer) < limit:
-            older = messages.list_latest(tx, session, before=window.around, limit=limit - len(newer))
-        return [*older, *newer]
-    if window.after is not None:
-        return messages.list_after(tx, session, after=window.after, limit=limit)
-    return messages.list_latest(tx, session, before=window.before, limit=limit)
+            older = messages.list_latest(tx, id_, before=around, limit=limit - len(newer))
+        entries = [*older, *newer]
+    elif window.after is not None:
+        entries = messages.list_after(tx, id_, after=window.after, limit=limit)
+    else:
+        entries = messages.list_latest(tx, id_, before=window.before, limit=limit)
+    first = entries[0].seq if entries else 1
+    end = entries[-1].seq if entries else session.last_seq
+    return MessageSlice(messages=entries, earlier=first > 1, later=end < session.last_seq)
 
 
 class ChangeDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,7 +236,7 @@ class HubViews(HubPart):
         )
 
     @read_unit("view.page")
-    def list_sessions(self, tx: Transaction, viewer: Viewer, listing: SessionFilter) -> SessionListPage:
+    def load_page(self, tx: Transaction, viewer: Viewer, listing: SessionFilter) -> SessionListPage:
         return _load_page(tx, viewer, listing)
 
     @read_unit("view.listed")
@@ -260,13 +257,13 @@ class HubViews(HubPart):
         return list(zip(queued, _load_inputs(tx, queued), strict=True))
 
     @read_unit("view.board")
-    def list_active_turns(self, tx: Transaction, viewer: Viewer) -> list[ActiveTurn]:
+    def load_board(self, tx: Transaction, viewer: Viewer) -> list[ActiveTurn]:
         """Return every running or queued turn, running ones first."""
         active = turns_store.list_active(tx, profile=viewer.profile, owner=viewer.owner)
-        asked = {question.turn: question for question in questions.list_open_for_viewer(tx, viewer)}
+        by_turn = {question.turn: question for question in questions.list_open_for_viewer(tx, viewer)}
         items = sessions.get_many_with_activity(tx, {turn.session for turn in active})
         listed = {item.session.id: item for item in items}
-        board = [_load_active_turn(tx, turn, listed[turn.session], asked.get(turn.id)) for turn in active]
+        board = [_load_active_turn(tx, turn, listed[turn.session], by_turn.get(turn.id)) for turn in active]
         return sorted(board, key=lambda entry: entry.turn.state is not TurnState.RUNNING)
 
     @read_unit("view.lineage")
@@ -325,3 +322,34 @@ def _load_active_turn(
     text = " ".join(p.text for p in message.parts if isinstance(p, Text))
     step = steps[-1] if steps else None
     return ActiveTurn(turn=turn, listed=listed, input_text=text[:200], step=step, question=question)
+
+
+class HubViewerState(HubPart):
+    preferences = bind_read("desk.preferences", viewer_state.get_preferences)
+
+    @write_unit("desk.read")
+    def mark_read(self, tx: Transaction, viewer: Viewer, session: SessionId, seq: int) -> None:
+        """Record that the viewer has read a session up to a message. A mark never goes back."""
+        viewer_state.mark_read(tx, viewer, sessions.get(tx, session, viewer=viewer), seq)
+
+    @read_unit("desk.composed")
+    def get_unsent_text(self, tx: Transaction, viewer: Viewer, composer: str) -> UnsentMessage:
+        """Return what was typed and not sent. A composer is a session's id, or `NEW_SESSION`."""
+        _find_session(tx, viewer, composer)
+        return viewer_state.get_unsent(tx, viewer, composer)
+
+    @write_unit("desk.compose")
+    def save_unsent_text(self, tx: Transaction, viewer: Viewer, composer: str, unsent: UnsentMessage) -> None:
+        session = _find_session(tx, viewer, composer)
+        viewer_state.save_unsent(tx, viewer, composer, unsent, session=session)
+
+    @write_unit("desk.prefer")
+    def change_preferences(self, tx: Transaction, viewer: Viewer, changes: dict[str, str]) -> dict[str, str]:
+        """Change some preferences, and return all of them."""
+        values = {**viewer_state.get_preferences(tx, viewer), **changes}
+        viewer_state.save_preferences(tx, viewer, values)
+        return values
+
+
+def _find_session(tx: Transaction, viewer: Viewer, composer: str) -> SessionId | None:
+    return None if composer == NEW_SESSION else sessions.get(tx, SessionId(composer), viewer=viewer).id

@@ -28,7 +28,7 @@ _RETRY_SECONDS = 0.5
 
 
 class Feed:
-    """Reads every change once for all followers. Without changes there are no queries."""
+    """Reads every change once for all followers. It queries the database only after a change."""
 
     def __init__(
         self, database: Database, clock: Clock, *, on_blocked: Callable[[], None] = lambda: None

@@ -77,7 +77,7 @@ class Runner:
         return frozenset(self._running)
 
     def serve(self, session: SessionId) -> None:
-        """Let a scoped runner claim the turns of this session from now on."""
+        """Make a scoped runner claim the turns of this session from now on."""
         self._session = session
         self._work.signal()
 

@@ -21,7 +21,7 @@ _JOB_NOTICE = "A scheduled run asks this: write /jobs continue first, then the a
 def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
     """Remove the lasting consent for a tool, or all of a session with `ALL_TOOLS`. Return the tools.
 
-    Raise `NotFound` if there is no such consent."""
+    Raise `NotFound` if none exists."""
     owner = Viewer(session.profile, session.owner)
     tools = [c.tool for c in questions.list_consents(tx, owner, session=session.id)]
     removed = [name for name in tools if tool in (name, ALL_TOOLS)]

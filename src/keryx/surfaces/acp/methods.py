@@ -161,7 +161,7 @@ class EditorMethods:
         params = parse_params(request.params, ListSessionsParams)
         cwd = None if params.cwd is None else normalize_folder(params.cwd)
         listing = SessionFilter(cwd=cwd, after=params.cursor, limit=PAGE_SIZE)
-        items, next_cursor = await self._context.hub.sessions(self._context.viewer, listing)
+        items, next_cursor = await self._context.hub.list_sessions(self._context.viewer, listing)
         page: Json = {"sessions": [_build_list_entry(entry) for entry in items]}
         return {**page, "nextCursor": next_cursor} if next_cursor else page
 

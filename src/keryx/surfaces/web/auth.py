@@ -23,7 +23,7 @@ from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
 from keryx.core.errors import Forbidden, KeryxError, Throttled
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.sign_ins import SIGN_IN_LIFETIME, HubSignIns
+from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
 from keryx.surfaces.web import responses, settings
 from keryx.surfaces.web.responses import Unauthenticated, WrongHost
 

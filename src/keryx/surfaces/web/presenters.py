@@ -21,7 +21,6 @@ from keryx.core.source import Source
 from keryx.core.turns import Turn
 from keryx.core.usage import UsageTotal
 from keryx.engine.hub.trace import MessageTrace
-from keryx.engine.hub.usage import SpendingReport
 from keryx.engine.hub.views import (
     ActiveTurn,
     Epoch,
@@ -31,6 +30,7 @@ from keryx.engine.hub.views import (
     SessionListPage,
     UnsentMessage,
 )
+from keryx.engine.units.usage import SpendingReport
 from keryx.markdown import html
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer

@@ -7,8 +7,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment
-from keryx.engine.export import exporter as export_exporter
-from keryx.engine.export.exporter import ExportFormat
+from keryx.engine.export import ExportFormat, write_sessions
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest, read_body
@@ -60,7 +59,7 @@ async def download(request: ApiRequest) -> Response:
 async def export(request: ApiRequest, query: request_schema.ExportQuery) -> Response:
     format_, extension, mime = _EXPORTS[query.format]
     text = StringIO()
-    exporter = partial(export_exporter.write_sessions, format=format_, write=text.write, redact=query.redact)
+    exporter = partial(write_sessions, format=format_, write=text.write, redact=query.redact)
     await request.hub.export(request.viewer, request.session_id, exporter)
     return Response(
         text.getvalue().encode("utf-8", "replace"),

@@ -15,8 +15,7 @@ from keryx.core.sessions import (
 )
 from keryx.core.turns import BusyMode
 from keryx.engine.hub.hub import SearchHit
-from keryx.engine.hub.viewer_state import NEW_SESSION
-from keryx.engine.hub.views import UnsentMessage
+from keryx.engine.hub.views import NEW_SESSION, UnsentMessage
 from keryx.markdown import html
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
@@ -50,7 +49,7 @@ async def sessions(request: ApiRequest, query: request_schema.SessionQuery) -> s
         after=query.after,
         limit=query.limit,
     )
-    return presenters.session_page(await request.hub.views.list_sessions(request.viewer, listing))
+    return presenters.session_page(await request.hub.views.load_page(request.viewer, listing))
 
 
 @router.get("/api/resolve", summary="Find a conversation by id, unique prefix, title or an old id.")
