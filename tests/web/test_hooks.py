@@ -61,6 +61,41 @@ async def test_an_unknown_path_is_not_found() -> None:
     assert adapter.requests == []
 
 
+class Challenged(Hooked):
+    """Answers a challenge in the query, as platforms verify an address by GET."""
+
+    def __init__(self, path: str = "fake/x") -> None:
+        super().__init__(path)
+        self.hook = Webhook(path=path, handle=self._verify, methods=("GET", "POST"))
+
+    async def _verify(self, request: WebhookRequest) -> WebhookResponse:
+        self.requests.append(request)
+        return WebhookResponse(body=request.query.get("challenge", "").encode(), headers={"X-Seen": "1"})
+
+
+async def test_a_hook_sees_method_query_and_the_rest_of_the_path_and_answers_itself() -> None:
+    adapter = Challenged()
+    answer = await post(adapter, "/hooks/fake/x/a/b%20c?challenge=12%2034&mode=one&mode=two", method="GET")
+    assert (answer.status_code, answer.text, answer.headers["x-seen"]) == (200, "12 34", "1")
+    seen = adapter.requests[0]
+    assert (seen.method, seen.path, seen.query) == ("GET", "a/b c", {"challenge": "12 34", "mode": "two"})
+    refused = await post(adapter, method="DELETE")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+    assert (await post(adapter, "/hooks/fake/xy")).status_code == 404
+
+
+async def test_of_two_hooks_the_one_with_the_longer_path_answers() -> None:
+    outer, inner = Challenged("fake"), Challenged("fake/x")
+    app = Starlette(routes=hooks.build_hook_routes([outer, inner], listening=lambda _: True))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1"
+    ) as client:
+        for path in ("fake", "fake/y", "fake/x", "fake/x/z"):
+            await client.post(f"/hooks/{path}")
+    assert [r.path for r in outer.requests] == ["", "y"]
+    assert [r.path for r in inner.requests] == ["", "z"]
+
+
 async def test_an_adapter_that_does_not_listen_yet_is_asked_later() -> None:
     answer = await post(Hooked(), listening=False)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")

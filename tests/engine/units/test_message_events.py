@@ -1,0 +1,131 @@
+"""Deletions and reactions: what a platform reports of messages that were received before."""
+
+from typing import Any
+
+import msgspec
+from tests.engine.conftest import Begin
+from tests.engine.world import FAKE, Pause, Scenes, World, inbound
+
+from keryx.core.messages import Mark, Message, Role
+from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, name_cursor
+from keryx.core.ports.agent import TextDelta
+from keryx.core.source import ChatType, Source
+from keryx.core.turns import TurnState
+from keryx.store import messages, turns
+from keryx.store.admin.verify import verify
+
+CHAT_STATE = name_cursor(FAKE, "", "chat 1")
+
+
+def deletion(message: InboundMessage, **fields: Any) -> InboundDeletion:
+    return InboundDeletion(
+        event=f"del.{message.event}", source=message.source, message_event=message.event, **fields
+    )
+
+
+def reaction(source: Source, message: str, **fields: Any) -> InboundReaction:
+    return InboundReaction(event=f"react.{message}.{fields}", source=source, message=message, **fields)
+
+
+async def stored(world: World, message: InboundMessage) -> list[Message]:
+    receipt = await world.hub.receive(message)
+    assert receipt.session
+    return await world.read(messages.list_latest, receipt.session, limit=50)
+
+
+async def test_a_message_deleted_while_it_waits_is_not_answered_and_not_shown_to_the_model(
+    begin: Begin,
+) -> None:
+    pause = Pause()
+    agent = Scenes({"first": [pause, TextDelta("done")]})
+    world = await begin(agent=agent)
+    first, second, third = inbound("first"), inbound("second"), inbound("third")
+    begun = await world.hub.receive(first)
+    await pause.reached()
+    waiting = await world.hub.receive(second)
+    receipt = await world.hub.receive(deletion(second))
+    assert (receipt.session, receipt.seq) == (waiting.session, waiting.seq)
+    again = await world.hub.receive(deletion(second))
+    assert again == msgspec.structs.replace(receipt, duplicate=True)
+    last = await world.hub.receive(third)
+    pause.go_on()
+    await world.settle(begun)
+    await world.settle(last)
+    assert agent.asked == ["first", "third"]
+    assert waiting.turn and (await world.read(turns.get, waiting.turn)).state is TurnState.CANCELLED
+    shown = {m.text: m.mark for m in await stored(world, third) if m.role is Role.USER}
+    assert shown == {"first": None, "second": Mark.WITHDRAWN, "third": None}
+    assert await verify(world.database) == []
+
+
+async def test_a_message_deleted_after_its_answer_is_marked(world: World) -> None:
+    message = inbound("hello")
+    await world.settle(await world.hub.receive(message))
+    await world.hub.receive(deletion(message))
+    assert [(m.role, m.mark) for m in await stored(world, message)] == [
+        (Role.USER, Mark.DELETED),
+        (Role.ASSISTANT, None),
+    ]
+
+
+async def test_what_was_overheard_and_deleted_is_not_given_to_the_model(begin: Begin) -> None:
+    agent = Scenes({})
+    world = await begin(agent=agent)
+    group = Source(platform=FAKE, chat="9", chat_type=ChatType.GROUP, user="ann", user_name="Ann")
+    secret = inbound("the code is 1234", source=group, observed=True)
+    question = inbound("what was said?", source=group)
+    await world.hub.receive(secret)
+    await world.hub.receive(deletion(secret))
+    await world.settle(await world.hub.receive(question))
+    exact = [m.exact for m in await stored(world, question) if m.text == "what was said?"]
+    assert exact and "1234" not in (exact[0] or "")
+
+
+async def test_a_deletion_of_an_unknown_message_changes_nothing_and_moves_the_cursor(world: World) -> None:
+    receipt = await world.hub.receive(deletion(inbound("never sent"), cursor="77"))
+    assert (receipt.session, receipt.seq) == (None, None)
+    assert await world.hub.platform_cursor(f"{FAKE}:") == "77"
+
+
+async def test_a_reaction_to_a_message_of_a_person_is_noted_and_starts_no_turn(world: World) -> None:
+    message = inbound("hello")
+    await world.settle(await world.hub.receive(message))
+    liked = reaction(message.source, "x", message_event=message.event, reaction="👍")
+    receipt = await world.hub.receive(liked)
+    assert receipt.turn is None
+    last = (await stored(world, message))[-1]
+    assert (last.role, last.text) == (Role.NOTICE, "ann reacted with 👍")
+    await world.hub.receive(
+        reaction(message.source, "x", message_event=message.event, reaction="👍", removed=True)
+    )
+    assert (await stored(world, message))[-1].text == "ann took back the reaction 👍"
+
+
+async def test_a_reaction_to_an_answer_is_noted_in_its_session(world: World) -> None:
+    message = inbound("hello")
+    await world.settle(await world.hub.receive(message))
+    await world.delivered(1)
+    receipt = await world.hub.receive(reaction(message.source, "fake-0", reaction="🎉"))
+    assert receipt.session
+    unknown = await world.hub.receive(reaction(message.source, "fake-99", reaction="🎉"))
+    assert unknown.session is None
+    assert [m.text for m in await stored(world, message)][-1] == "ann reacted with 🎉"
+
+
+async def test_a_stranger_cannot_react(begin: Begin) -> None:
+    world = await begin()
+    message = inbound("hello")
+    await world.settle(await world.hub.receive(message))
+    stranger = Source(platform="elsewhere", chat="1", user="eve")
+    receipt = await world.hub.receive(reaction(stranger, "x", message_event=message.event, reaction="👎"))
+    assert receipt.session is None
+
+
+async def test_state_of_scopes_is_stored_with_events(world: World) -> None:
+    message = inbound("hi", state={"chat 1": "token-1", "chat 2": "token-2"})
+    await world.hub.receive(message)
+    await world.hub.receive(msgspec.structs.replace(message, state={"chat 1": "token-3"}))
+    assert await world.hub.platform_cursor(CHAT_STATE) == "token-3"
+    await world.hub.set_platform_cursor(CHAT_STATE, "")
+    assert await world.hub.platform_cursor(CHAT_STATE) is None
+    assert await world.hub.platform_cursor(f"{FAKE}:") is None
