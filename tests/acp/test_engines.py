@@ -24,7 +24,7 @@ from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Engine, Transaction
-from keryx.surfaces.acp.editor_server import EditorServerSettings, serve
+from keryx.surfaces.acp import EditorServerSettings, serve
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 from keryx.timing import SystemClock
 

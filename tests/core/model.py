@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Query, Term
+from keryx.core.search import And, Expr, Not, Or, Phrase, Prefix, Query, Term
 from keryx.core.search.tokens import TokenizedText
 
 

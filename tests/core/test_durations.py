@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keryx.core import durations, schedules
+from keryx.core import durations, schedules, search
 from keryx.core.schedules import IntervalRule, OnceRule
-from keryx.core.search import query
 
 SIZES = {
     "s": timedelta(seconds=1),
@@ -57,7 +56,7 @@ def test_schedules_and_durations_take_the_same_words(words: tuple[str, ...], uni
     ],
 )
 def test_an_m_alone_is_a_month_in_searches_only(text: str, age: timedelta) -> None:
-    assert query.parse(f"after:{text}").filters.after_age == age
+    assert search.parse(f"after:{text}").filters.after_age == age
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "-5m", "5 fortnights", "1e3s", "5m5", ".5h", "9" * 30 + "w"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.model import matches
 
-from keryx.core.search.query import (
+from keryx.core.search import (
     MAX_DEPTH,
     And,
     ContentFilter,

@@ -9,11 +9,9 @@ import pytest
 from tests.builders import until
 
 from keryx.core.errors import NotFound
-from keryx.jsonrpc import frames, peer
-from keryx.jsonrpc.errors import RpcError
+from keryx.jsonrpc import Json, RpcError, frames, peer
 from keryx.jsonrpc.frames import FrameTooLong
 from keryx.jsonrpc.peer import IncomingRequest, Peer, RequestId, Response
-from keryx.jsonrpc.values import Json
 
 
 class Wire:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keryx.markdown.parser import MAX_URL_LENGTH, parse
+from keryx.markdown import MAX_URL_LENGTH, parse
 from keryx.markdown.tree import (
     Block,
     BoldNode,

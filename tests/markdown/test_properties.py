@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.markdown.plain_parts import plain_parts
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import matrix_html, plain, telegram_entities
-from keryx.markdown.parser import parse
+from keryx.markdown import matrix_html, parse, plain, telegram_entities
 from keryx.markdown.split import LengthLimit, measure_length, split_document
 from keryx.markdown.tree import (
     BoldNode,
@@ -182,7 +182,7 @@ def matrix_parts(markdown: str) -> list[str]:
 PLATFORMS: dict[str, Callable[[str], list[str]]] = {
     "matrix": matrix_parts,
     "telegram": lambda markdown: [part.text for part in telegram_entities.render_parts(markdown, SMALL)],
-    "plain": lambda markdown: plain.render_parts(markdown, SMALL),
+    "plain": lambda markdown: plain_parts(markdown, SMALL),
 }
 
 
@@ -201,7 +201,7 @@ def test_the_parts_joined_are_the_whole_character_for_character(
 @given(messages.map(lambda text: text.replace(">", "").replace("─", "").replace("┼", "")))
 def test_the_plain_parts_joined_show_what_the_plain_whole_shows(markdown: str) -> None:
     marks = str.maketrans("", "", ">─┼")
-    parts = "".join(plain.render_parts(markdown, SMALL))
+    parts = "".join(plain_parts(markdown, SMALL))
     assert solid(parts).translate(marks) == solid(plain.render(parse(markdown))).translate(marks)
 
 
@@ -225,8 +225,7 @@ def test_every_part_and_its_plain_text_fit(markdown: str) -> None:
         assert matrix_html.measure_size(part) <= 6000
     for unit in LengthUnit:
         assert all(
-            measure_length(part, unit) <= 1500
-            for part in plain.render_parts(markdown, LengthLimit(1500, unit))
+            measure_length(part, unit) <= 1500 for part in plain_parts(markdown, LengthLimit(1500, unit))
         )
 
 

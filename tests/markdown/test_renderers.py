@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.markdown.plain_parts import plain_parts
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import matrix_html, plain, telegram_entities
-from keryx.markdown.parser import parse
+from keryx.markdown import matrix_html, parse, plain, telegram_entities
 from keryx.markdown.split import LengthLimit, measure_length
 from keryx.markdown.telegram_entities import TelegramEntity
 
@@ -94,7 +94,7 @@ def test_a_long_code_block_is_closed_and_opened_again_with_its_language() -> Non
 
 
 def test_numbers_go_on_and_an_item_that_was_cut_gets_no_second_marker() -> None:
-    parts = plain.render_parts("\n".join(f"{number}. " + "word " * 250 for number in range(1, 9)), SMALL)
+    parts = plain_parts("\n".join(f"{number}. " + "word " * 250 for number in range(1, 9)), SMALL)
     joined = "\n".join(parts)
     assert re.findall(r"^(\d)\. ", joined, re.MULTILINE) == list("12345678")
     assert joined.count("word") == 2000
@@ -102,24 +102,24 @@ def test_numbers_go_on_and_an_item_that_was_cut_gets_no_second_marker() -> None:
 
 
 def test_a_quotation_that_was_cut_is_a_quotation_again() -> None:
-    parts = plain.render_parts("> " + "word " * 1500)
+    parts = plain_parts("> " + "word " * 1500)
     assert len(parts) > 1
     assert all(part.startswith("> word") for part in parts)
 
 
 def test_a_row_that_was_cut_goes_on_without_a_second_separator() -> None:
-    parts = plain.render_parts(f"|a|b|c|\n|-|-|-|\n|{'x' * 1000}|{'y' * 1000}|{'z' * 1000}|", SMALL)
+    parts = plain_parts(f"|a|b|c|\n|-|-|-|\n|{'x' * 1000}|{'y' * 1000}|{'z' * 1000}|", SMALL)
     assert re.sub(r"[\s─┼]", "", "".join(parts)) == f"a|b|c{'x' * 1000}|{'y' * 1000}|{'z' * 1000}"
 
 
 def test_blocks_are_kept_whole_and_a_heading_stays_with_its_text() -> None:
     block = "word " * 150
-    parts = plain.render_parts("\n\n".join(f"# Head {number}\n\n{block}" for number in range(4)), SMALL)
+    parts = plain_parts("\n\n".join(f"# Head {number}\n\n{block}" for number in range(4)), SMALL)
     assert [part.split("\n")[0] for part in parts] == ["Head 0", "Head 1", "Head 2", "Head 3"]
 
 
 def test_an_address_is_told_once_where_its_text_ends() -> None:
-    joined = "".join(plain.render_parts(f"[{'word ' * 1000}](https://x.org)", SMALL))
+    joined = "".join(plain_parts(f"[{'word ' * 1000}](https://x.org)", SMALL))
     assert joined.count("https://x.org") == 1
     assert joined.endswith("(https://x.org)")
     parts = telegram_entities.render_parts(f"[{'word ' * 1000}](https://x.org)", SMALL)
@@ -131,7 +131,7 @@ def test_a_limit_too_small_for_a_link_is_refused() -> None:
         LengthLimit(100, LengthUnit.CHARACTERS)
 
 
-PARTS = [matrix_html.render_parts, plain.render_parts, telegram_entities.render_parts]
+PARTS = [matrix_html.render_parts, plain_parts, telegram_entities.render_parts]
 
 
 @pytest.mark.parametrize("parts", PARTS, ids=lambda parts: parts.__module__.rpartition(".")[2])

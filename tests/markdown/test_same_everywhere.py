@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from keryx.engine.export import html_document
-from keryx.markdown import html, matrix_html, plain, telegram_entities
-from keryx.markdown.parser import parse
+from keryx.markdown import html, matrix_html, parse, plain, telegram_entities
 
 CORPUS = {
     "line breaks": "one\ntwo  \nthree\\\nfour\n\nfive",

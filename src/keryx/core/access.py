@@ -94,7 +94,8 @@ def judge(rule: AccessRule, source: Source, *, granted: bool, others: Collection
     direct = source.chat_type is ChatType.DM
     if granted or is_listed(rule.allow + rule.operators, source, others):
         return Verdict.ALLOWED
-    if not direct and _is_group_allowed(rule, source):
+    chats = (EVERYBODY, source.chat, source.chat_alt, source.parent_chat)
+    if not direct and any(chat in rule.groups for chat in chats if chat):
         return Verdict.ALLOWED
     if is_allowed_by_role(rule, source):
         return Verdict.ALLOWED
@@ -106,9 +107,10 @@ def is_listed(people: tuple[str, ...], source: Source, others: Collection[str] =
     if EVERYBODY in people:
         return True
     known = {sources.normalize_user(source.platform, person) for person in people}
-    return any(
-        sources.normalize_user(source.platform, own) in known for own in (*_list_author_ids(source), *others)
-    )
+    author = [name for name in (source.user, source.user_alt) if name]
+    if not author and source.chat_type is ChatType.DM and source.chat:
+        author = [source.chat]
+    return any(sources.normalize_user(source.platform, name) in known for name in (*author, *others))
 
 
 def is_allowed_by_role(rule: AccessRule, source: Source) -> bool:
@@ -119,19 +121,6 @@ def is_allowed_by_role(rule: AccessRule, source: Source) -> bool:
 def lacks_mention(rule: AccessRule, source: Source, *, addressed: bool) -> bool:
     """Whether a message in a group is to be ignored because it does not mention the agent."""
     return rule.mention and not addressed and source.chat_type is not ChatType.DM
-
-
-def _list_author_ids(source: Source) -> list[str]:
-    named = [own for own in (source.user, source.user_alt) if own]
-    if not named and source.chat_type is ChatType.DM and source.chat:
-        return [source.chat]
-    return named
-
-
-def _is_group_allowed(rule: AccessRule, source: Source) -> bool:
-    if EVERYBODY in rule.groups:
-        return True
-    return any(chat in rule.groups for chat in (source.chat, source.chat_alt, source.parent_chat) if chat)
 
 
 class CodeHash(msgspec.Struct, frozen=True):

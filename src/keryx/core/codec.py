@@ -18,33 +18,26 @@ _encoder = msgspec.json.Encoder()
 
 
 def dumps(value: object) -> str:
-    """JSON text of builtins, structs, dataclasses, enums and times. NaN and infinity become null."""
+    """Return the JSON text of builtins, structs, dataclasses, enums and times. NaN and infinity become null."""
     try:
         return _encoder.encode(value).decode()
     except UnicodeEncodeError:
-        return _encode_escaped(value)
+        # The standard library accepts lone surrogates, but has to be told to write NaN and infinity as null.
+        plain = json.dumps(msgspec.to_builtins(value, str_keys=True))
+        return json.dumps(json.loads(plain, parse_constant=lambda _: None), separators=(",", ":"))
 
 
 def loads(text: str | bytes, kind: type[T], *, strict: bool = True) -> T:
-    """Read JSON as a value of `kind`. Raises `Invalid` with the reason if it is anything else.
+    """Read JSON as a value of `kind`. Raise `Invalid` with the reason if it is anything else.
 
     Without `strict`, numbers, booleans and null written as strings are accepted where they are expected.
     """
     try:
         return _get_decoder(kind, strict).decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        if _SURROGATE.search(text if isinstance(text, str) else str(text, "latin-1")):
-            return _decode_tolerant(text, kind, strict=strict)
-        raise _build_error(kind, exc) from exc
-
-
-def _encode_escaped(value: object) -> str:
-    plain = json.dumps(msgspec.to_builtins(value, str_keys=True))
-    # msgspec writes NaN and infinity as null, so this encoder does as well.
-    return json.dumps(json.loads(plain, parse_constant=_constant_to_null), separators=(",", ":"))
-
-
-def _decode_tolerant(text: str | bytes, kind: type[T], *, strict: bool) -> T:
+        if not _SURROGATE.search(text if isinstance(text, str) else str(text, "latin-1")):
+            raise _build_error(kind, exc) from exc
+    # The standard library accepts lone surrogates.
     try:
         plain = json.loads(text, parse_constant=_reject_constant)
         return msgspec.convert(plain, kind, strict=strict, str_keys=True)
@@ -60,10 +53,6 @@ def _get_decoder(kind: type[T], strict: bool) -> msgspec.json.Decoder[T]:
 def _build_error(kind: type[Any], reason: Exception) -> Invalid:
     name = getattr(kind, "__name__", str(kind))
     return Invalid(f"this is not JSON of {name}: {str(reason)[:_LONGEST_REASON]}")
-
-
-def _constant_to_null(_constant: str) -> None:
-    return None
 
 
 def _reject_constant(constant: str) -> NoReturn:

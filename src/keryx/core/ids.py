@@ -66,14 +66,14 @@ def escape(text: str) -> str:
     """Return text as printable ASCII without `:`. Different texts stay different; ordinary ids do not change.
 
     Text that is too long for an index is cut and gets a digest of the whole."""
-    escaped = _UNSAFE.sub(_percent_encode, text)
+
+    def percent_encode(unsafe: re.Match[str]) -> str:
+        return "".join(f"%{byte:02X}" for byte in unsafe[0].encode("utf-8", "surrogatepass"))
+
+    escaped = _UNSAFE.sub(percent_encode, text)
     if len(escaped) <= _LONGEST_TEXT:
         return escaped
     return f"{escaped[:_LONGEST_TEXT]}%#{hashlib.sha256(escaped.encode()).hexdigest()}"
-
-
-def _percent_encode(odd: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in odd[0].encode("utf-8", "surrogatepass"))
 
 
 def _encode(value: int, width: int) -> str:

@@ -53,13 +53,6 @@ class LaneAddress(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool
 
 
-class _LaneParts(msgspec.Struct, frozen=True, kw_only=True):
-    chat: str | None
-    thread: str | None
-    person: str | None
-    shared: bool
-
-
 def build_address(
     source: Source, *, sharing: LaneSharing = LaneSharing(), aliases: Aliases = NO_ALIASES
 ) -> LaneAddress:
@@ -67,50 +60,34 @@ def build_address(
 
     Names, topic and message id are ignored. Raise `Invalid` for a source without chat, thread and sender.
     """
-    direct = source.chat_type is ChatType.DM
-    parts = _split_direct(source, aliases) if direct else _split_group(source, sharing, aliases)
-    return LaneAddress(key=_build_key(source, parts), shared=parts.shared)
-
-
-def _split_direct(source: Source, aliases: Aliases) -> _LaneParts:
-    # An empty chat id must not put strangers into one lane, so the author is used instead.
-    person = None if source.chat else _find_author(source, aliases)
-    if not (source.chat or person or source.thread):
-        raise Invalid(
-            f"a direct message from {source.platform!r} names no chat, sender or thread: set one of them"
-        )
-    chat = source.chat and sources.resolve_user(source.platform, source.chat, aliases=aliases)
-    return _LaneParts(chat=chat, thread=source.thread, person=person, shared=False)
-
-
-def _split_group(source: Source, sharing: LaneSharing, aliases: Aliases) -> _LaneParts:
+    author = source.user_alt or source.user
+    author = author and sources.resolve_user(source.platform, author, aliases=aliases)
+    if source.chat_type is ChatType.DM:
+        # An empty chat id must not put strangers into one lane, so the author is used instead.
+        chat = source.chat and sources.resolve_user(source.platform, source.chat, aliases=aliases)
+        person = None if source.chat else author
+        if not (source.chat or person or source.thread):
+            raise Invalid(
+                f"a direct message from {source.platform!r} names no chat, sender or thread: set one of them"
+            )
+        return LaneAddress(key=_build_key(source, chat, person), shared=False)
     if not (source.chat or source.thread):
         raise Invalid(
             f"a {source.chat_type} message from {source.platform!r} names no chat or thread: set one of them"
         )
-    person = _find_author(source, aliases) if _separates_people(source, sharing) else None
-    return _LaneParts(chat=source.chat, thread=source.thread, person=person, shared=not person)
+    in_thread = source.thread or source.chat_type is ChatType.THREAD
+    separate = not sharing.threads_shared if in_thread else sharing.groups_per_person
+    person = author if separate else None
+    return LaneAddress(key=_build_key(source, source.chat, person), shared=not person)
 
 
-def _separates_people(source: Source, sharing: LaneSharing) -> bool:
-    if source.thread or source.chat_type is ChatType.THREAD:
-        return not sharing.threads_shared
-    return sharing.groups_per_person
-
-
-def _find_author(source: Source, aliases: Aliases) -> str | None:
-    user = source.user_alt or source.user
-    return user and sources.resolve_user(source.platform, user, aliases=aliases)
-
-
-def _build_key(source: Source, parts: _LaneParts) -> LaneKey:
+def _build_key(source: Source, chat: str | None, person: str | None) -> LaneKey:
     profile = "main" if source.profile == DEFAULT_PROFILE else source.profile
     platform = ids.escape(source.platform).replace("@", "%40")
     if source.account:
         platform += f"@{ids.escape(source.account)}"
     slots = [
-        "" if part is None else ids.escape(part) or _EMPTY_PART
-        for part in (parts.chat, parts.thread, parts.person)
+        "" if part is None else ids.escape(part) or _EMPTY_PART for part in (chat, source.thread, person)
     ]
     while slots and not slots[-1]:
         slots.pop()

@@ -187,35 +187,28 @@ def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = 
         and m.role is not Role.NOTICE
         and m.turn not in aside
     ]
-    return _pair_results(_drop_superseded(_sort_by_turn(seen)))
+    first: dict[TurnId, int] = {}
+    for m in seen:
+        if m.turn is not None:
+            first.setdefault(m.turn, m.seq)
+    seen.sort(key=lambda m: (first[m.turn] if m.turn is not None else m.seq, m.seq))
+    answered = {m.turn: m.seq for m in seen if m.role is Role.ASSISTANT}
+    return _pair_results(
+        m
+        for m in seen
+        if not (m.mark is Mark.INTERRUPTED and not m.calls and m.turn and answered.get(m.turn, 0) > m.seq)
+        and m.mark is not Mark.LATE
+    )
 
 
 def drop_summarized(messages: Sequence[Message]) -> list[Message]:
     """Return the messages after the cut of a compaction that its summary does not cover. An answer whose question is
     before the cut is covered."""
-    asked = {m.turn for m in messages if m.role is Role.USER}
-    return [m for m in messages if m.turn is None or m.turn in asked]
+    complete = {m.turn for m in messages if m.role is Role.USER}
+    return [m for m in messages if m.turn is None or m.turn in complete]
 
 
-def _sort_by_turn(messages: list[Message]) -> list[Message]:
-    first: dict[TurnId, int] = {}
-    for m in messages:
-        if m.turn is not None:
-            first.setdefault(m.turn, m.seq)
-    return sorted(messages, key=lambda m: (first[m.turn] if m.turn is not None else m.seq, m.seq))
-
-
-def _drop_superseded(messages: list[Message]) -> list[Message]:
-    answered = {m.turn: m.seq for m in messages if m.role is Role.ASSISTANT}
-    return [
-        m
-        for m in messages
-        if not (m.mark is Mark.INTERRUPTED and not m.calls and m.turn and answered.get(m.turn, 0) > m.seq)
-        and m.mark is not Mark.LATE
-    ]
-
-
-def _pair_results(messages: list[Message]) -> list[Message]:
+def _pair_results(messages: Iterable[Message]) -> list[Message]:
     """Put results directly after their calls, and messages of people that arrived in between after the results."""
     out: list[Message] = []
     open_calls: dict[str, ToolCall] = {}
@@ -288,15 +281,12 @@ def format_plan(steps: Iterable[PlanStep]) -> str:
 
 def parse_plan(checklist: str) -> list[PlanStep]:
     """Parse the steps of a checklist. A line without a box is a pending step."""
-    return [_parse_step(line) for line in checklist.splitlines() if line.strip()]
-
-
-def _parse_step(line: str) -> PlanStep:
-    match = _PLAN_LINE.match(line)
-    if match is None:
-        return PlanStep(line.strip())
-    return PlanStep(
-        match[3].strip(),
-        _BOX_STATES.get(match[1], PlanStepState.PENDING),
-        _FLAG_PRIORITIES.get(match[2] or "", PlanPriority.MEDIUM),
-    )
+    steps: list[PlanStep] = []
+    for line in filter(str.strip, checklist.splitlines()):
+        if match := _PLAN_LINE.match(line):
+            state = _BOX_STATES.get(match[1], PlanStepState.PENDING)
+            priority = _FLAG_PRIORITIES.get(match[2] or "", PlanPriority.MEDIUM)
+            steps.append(PlanStep(match[3].strip(), state, priority))
+        else:
+            steps.append(PlanStep(line.strip()))
+    return steps

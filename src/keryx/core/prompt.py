@@ -4,13 +4,13 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from keryx.core.text import to_single_line, truncate
 
+# Platforms on which people can be mentioned and answered without their raw id.
 PII_SAFE_PLATFORMS = frozenset({"whatsapp", "signal", "telegram", "imessage"})
-"""Platforms on which people can be mentioned and answered without their raw id."""
 
 LONGEST_VALUE = 240
 LONGEST_NAME = 64
@@ -55,9 +55,7 @@ def build_context(place: Place, *, salt: bytes, redact: bool) -> str:
     """Return the section of the prompt about a chat. `redact` replaces ids and telephone numbers with hashes."""
     if redact:
         place = _redact_place(place, salt)
-    topic = [f"Topic: {quote(place.topic)}"] if to_single_line(place.topic) else []
-    facts = [_format_chat(place), *topic, _format_people(place), *_format_targets(place)]
-    parts = ["# Where you are", _LABELS_NOTE, "\n".join(f"- {fact}" for fact in facts)]
+    parts = ["# Where you are", _LABELS_NOTE, "\n".join(f"- {fact}" for fact in _list_facts(place))]
     if notes := [to_single_line(note) for note in place.notes if to_single_line(note)]:
         parts += ["## About this platform", "\n".join(f"- {note}" for note in notes)]
     if instructions := [text.strip() for text in place.instructions if text.strip()]:
@@ -119,6 +117,12 @@ def _redact_place(place: Place, salt: bytes) -> Place:
                 text = text.replace(value, hashes[value])
         return redact_phones(text, salt)
 
+    def redact_target(target: str) -> str:
+        platform, colon, address = target.partition(":")
+        if not colon or platform not in PII_SAFE_PLATFORMS | {place.platform}:
+            return target
+        return f"{platform}:{hash_id(address, salt, kind='chat')}"
+
     return replace(
         place,
         chat_name=scrub(place.chat_name),
@@ -127,38 +131,32 @@ def _redact_place(place: Place, salt: bytes) -> Place:
         person_name=scrub(place.person_name),
         person_id=hashes.get(place.person_id, ""),
         homes=tuple((platform, scrub(name)) for platform, name in place.homes),
-        targets=tuple(_redact_target(target, place, salt) for target in place.targets),
+        targets=tuple(redact_target(target) for target in place.targets),
     )
 
 
-def _redact_target(target: str, place: Place, salt: bytes) -> str:
-    platform, colon, address = target.partition(":")
-    if not colon or platform not in PII_SAFE_PLATFORMS | {place.platform}:
-        return target
-    return f"{platform}:{hash_id(address, salt, kind='chat')}"
+def _list_facts(place: Place) -> Iterator[str]:
+    def show_id(value: str) -> str:
+        return f" (id {quote(value)})" if place.show_ids and value else ""
 
-
-def _format_chat(place: Place) -> str:
     name = f" {quote(place.chat_name)}" if to_single_line(place.chat_name) else ""
-    return f"Platform: {to_single_line(place.platform)}, {to_single_line(place.chat_type)}{name}{_format_id(place, place.chat_id)}"
-
-
-def _format_people(place: Place) -> str:
+    yield f"Platform: {to_single_line(place.platform)}, {to_single_line(place.chat_type)}{name}{show_id(place.chat_id)}"
+    if to_single_line(place.topic):
+        yield f"Topic: {quote(place.topic)}"
     if place.shared:
-        return "People: several people write here; each message begins with [name]"
-    name = quote(place.person_name) if to_single_line(place.person_name) else "unnamed"
-    return f"Person: {name}{_format_id(place, place.person_id)}"
-
-
-def _format_id(place: Place, value: str) -> str:
-    return f" (id {quote(value)})" if place.show_ids and value else ""
-
-
-def _format_targets(place: Place) -> list[str]:
+        yield "People: several people write here; each message begins with [name]"
+    else:
+        person = quote(place.person_name) if to_single_line(place.person_name) else "unnamed"
+        yield f"Person: {person}{show_id(place.person_id)}"
     connected = ", ".join(sorted({to_single_line(platform) for platform in place.connected}))
     homes = ", ".join(
         f"{to_single_line(platform)} {quote(name)}" for platform, name in sorted(set(place.homes))
     )
     targets = ", ".join(quote(target) for target in sorted(set(place.targets)))
-    facts = {"Connected platforms": connected, "Home channels": homes, "Delivery targets": targets}
-    return [f"{label}: {value}" for label, value in facts.items() if value]
+    for label, value in (
+        ("Connected platforms", connected),
+        ("Home channels", homes),
+        ("Delivery targets", targets),
+    ):
+        if value:
+            yield f"{label}: {value}"

@@ -1,10 +1,8 @@
 """Reset policies: when a lane starts a new session after idle time or at a daily hour."""
 
-from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
-from itertools import count
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -112,25 +110,21 @@ def _list_moments(policy: ResetPolicy, last_active: datetime) -> list[tuple[date
 
 
 def _after_deadline(since: datetime, limit: timedelta) -> datetime:
-    """The first moment strictly after a deadline."""
+    """Return the first moment strictly after a deadline."""
     return since + limit + _TICK
 
 
 def _find_next_daily(policy: ResetPolicy, after: datetime) -> datetime:
     zone = clock.find_zone(policy.zone)
-    today = after.astimezone(zone).date()
-    days = (today + ahead * _DAY for ahead in count())
-    return next(moment for moment in _list_daily(days, policy.hour, zone) if moment > after)
-
-
-def _list_daily(days: Iterator[date], hour: int, zone: ZoneInfo) -> Iterator[datetime]:
-    """Yield the reset of each local day. A day that the zone skipped has none."""
-    for day in days:
-        wall = datetime.combine(day, time(hour))
+    day = after.astimezone(zone).date()
+    while True:
+        wall = datetime.combine(day, time(policy.hour))
         moment = wall.replace(tzinfo=zone).astimezone(UTC)
-        if clock.to_wall_time(moment, zone) == wall:
-            yield moment
-        else:
-            end = clock.find_gap_end(wall, zone)
-            if day in (clock.to_wall_time(end - _SECOND, zone).date(), clock.to_wall_time(end, zone).date()):
-                yield end
+        exists = True
+        if clock.to_wall_time(moment, zone) != wall:
+            moment = clock.find_gap_end(wall, zone)
+            # A local day that the zone skipped has no reset.
+            exists = day in (clock.to_wall_time(at, zone).date() for at in (moment - _SECOND, moment))
+        if exists and moment > after:
+            return moment
+        day += _DAY

@@ -107,17 +107,13 @@ def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]
     if words[:1] in ('"', "'", "`", "“"):
         quoted, _, rest = words[1:].partition("”" if words[0] == "“" else words[0])
         return parse(quoted, zone=zone, now=now), rest.strip()
-    for pattern, read in (
-        (_EVERY, _parse_interval),
-        (_ISO, _parse_time),
-        (_IN, _parse_delay),
-        (_CRON, _parse_cron),
-    ):
-        found = pattern.match(words)
-        if found:
-            zone, rest = _split_zone(words[found.end() :].strip(), zone)
-            return Schedule(read(found, zone, now), zone), rest
-    raise Invalid(f"{words[:80]!r} does not begin with a schedule: {_SYNTAX_HELP}")
+    found = next((m for pattern in (_EVERY, _ISO, _IN, _CRON) if (m := pattern.match(words))), None)
+    if found is None:
+        raise Invalid(f"{words[:80]!r} does not begin with a schedule: {_SYNTAX_HELP}")
+    rest = words[found.end() :].strip()
+    if named := _ZONE.match(rest):
+        zone, rest = clock.find_zone(named[0]).key, rest[named.end() :].strip()
+    return Schedule(_parse_rule(found, zone, now), zone), rest
 
 
 def find_next(schedule: Schedule, after: datetime) -> datetime | None:
@@ -137,12 +133,10 @@ def find_due(schedule: Schedule, *, at: datetime, now: datetime, window: timedel
     """Return what to do with a job that is due since `at`. The last time that has passed is run unless it is older
     than `window`; earlier ones are skipped."""
     first = at if now - at <= window else find_next(schedule, now - window - _TICK)
-    run = _find_last(schedule, first, now) if first and first <= now else None
-    return DueRun(run=run, following=find_next(schedule, now))
-
-
-def _find_last(schedule: Schedule, first: datetime, now: datetime) -> datetime:
-    """Return the last time of a schedule up to now, by bisection; `first` is one."""
+    following = find_next(schedule, now)
+    if first is None or first > now:
+        return DueRun(run=None, following=following)
+    # Find the last time up to now by bisection.
     last, end = first, now
     while end - last >= SHORTEST_INTERVAL:
         middle = last + (end - last) / 2
@@ -151,36 +145,27 @@ def _find_last(schedule: Schedule, first: datetime, now: datetime) -> datetime:
             last = found
         else:
             end = middle
-    return last
+    return DueRun(run=last, following=following)
 
 
-def _split_zone(rest: str, zone: str) -> tuple[str, str]:
-    """Return the zone that a text begins with, and the rest of the text."""
-    found = _ZONE.match(rest)
-    if found is None:
-        return zone, rest
-    return clock.find_zone(found[0]).key, rest[found.end() :].strip()
-
-
-def _parse_interval(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
+def _parse_rule(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
+    if found.re is _ISO:
+        return OnceRule(_parse_time(found, zone, now))
+    if found.re is _CRON:
+        expression = " ".join(found[0].split()).lower()
+        if _find_next_cron(expression, clock.find_zone(zone), now) is None:
+            raise Invalid(f"{expression!r} never comes: look at its days and months")
+        return CronRule(expression)
+    every = found.re is _EVERY
     span = int(found[1] or 1) * durations.UNITS[found[2].lower()]
     if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
         raise Invalid(
-            f"every {format_duration(span)} is not possible: give at least a minute, at most ten years"
+            f"{'every' if every else 'in'} {format_duration(span)} is not possible: give at least a minute, at most ten years"
         )
-    return IntervalRule(span, now)
+    return IntervalRule(span, now) if every else OnceRule(now + span)
 
 
-def _parse_delay(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
-    span = int(found[1]) * durations.UNITS[found[2].lower()]
-    if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
-        raise Invalid(
-            f"in {format_duration(span)} is not possible: give at least a minute, at most ten years"
-        )
-    return OnceRule(now + span)
-
-
-def _parse_time(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
+def _parse_time(found: re.Match[str], zone: str, now: datetime) -> datetime:
     try:
         given = datetime.fromisoformat(found[0].upper())
         at = given.astimezone(UTC) if given.tzinfo else clock.from_wall_time(given, clock.find_zone(zone))
@@ -192,14 +177,7 @@ def _parse_time(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
         raise Invalid(
             f"{found[0]} ({zone if not given.tzinfo else 'as given'}) has passed: give a later time"
         )
-    return OnceRule(at)
-
-
-def _parse_cron(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
-    expression = " ".join(found[0].split()).lower()
-    if _find_next_cron(expression, clock.find_zone(zone), now) is None:
-        raise Invalid(f"{expression!r} never comes: look at its days and months")
-    return CronRule(expression)
+    return at
 
 
 @lru_cache(maxsize=1000)

@@ -214,7 +214,8 @@ def clean_title(text: str) -> str:
 def derive_title(text: str) -> str:
     """Return the first sentence of a message without Markdown, or `UNTITLED` if there is none."""
     for row in _CODE_FENCE.sub("", text[:_TITLE_SCAN_LIMIT]).splitlines():
-        plain = core_text.to_single_line(_strip_markdown(row))
+        row = _MARKDOWN_LINK.sub(r"\1", _LINE_PREFIX.sub("", row))
+        plain = core_text.to_single_line(_EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", row)))
         sentence = _FIRST_SENTENCE.match(plain)
         title = _shorten_title(sentence.group() if sentence else plain).rstrip(" .,:;。")
         if any(category(character)[0] in "LNS" for character in title):
@@ -234,12 +235,6 @@ def number_title(base: str, n: int) -> str:
     """Add a number to a title; 1 is not shown. The result has at most `LONGEST_TITLE` characters."""
     suffix = "" if n <= 1 else f" #{n}"
     return core_text.truncate(base, LONGEST_TITLE - len(suffix)) + suffix
-
-
-def _strip_markdown(row: str) -> str:
-    row = _LINE_PREFIX.sub("", row)
-    row = _MARKDOWN_LINK.sub(r"\1", row)
-    return _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", row))
 
 
 def _shorten_title(text: str) -> str:

@@ -7,7 +7,7 @@ import stat
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator
 
-from keryx.jsonrpc.errors import INVALID_PARAMS, RpcError
+from keryx.jsonrpc import INVALID_PARAMS, RpcError
 
 CHUNK_BYTES = 262_144
 _HEAD_BYTES = 1024
@@ -128,20 +128,19 @@ class FrameWriter:
 
 async def read_chunks(source: int) -> AsyncIterator[bytes]:
     """Yield the bytes of a file descriptor as they arrive, until its end."""
-    while chunk := await _read_chunk(source):
-        yield chunk
-
-
-async def _read_chunk(source: int) -> bytes:
     loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    try:
-        loop.add_reader(source, ready.set)
-    except PermissionError:
-        # A plain file is always ready.
-        return os.read(source, CHUNK_BYTES)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(source)
-    return os.read(source, CHUNK_BYTES)
+    chunk = b"\n"
+    while chunk:
+        ready = asyncio.Event()
+        try:
+            loop.add_reader(source, ready.set)
+        except PermissionError:
+            # A plain file is always ready.
+            pass
+        else:
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(source)
+        if chunk := os.read(source, CHUNK_BYTES):
+            yield chunk

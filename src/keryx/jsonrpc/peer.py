@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -12,10 +11,18 @@ from anyio.abc import TaskGroup
 
 from keryx.core import codec
 from keryx.core.errors import Invalid, KeryxError
-from keryx.jsonrpc import errors
-from keryx.jsonrpc.errors import RpcError
+from keryx.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    REQUEST_CANCELLED,
+    Json,
+    RpcError,
+    as_object,
+    from_keryx_error,
+)
 from keryx.jsonrpc.frames import FrameTooLong
-from keryx.jsonrpc.values import Json, as_object
 
 log = logging.getLogger(__name__)
 
@@ -56,17 +63,17 @@ class IncomingRequest:
             with self.scope:
                 result = await handler(self)
             if self.scope.cancelled_caught:
-                error = RpcError(errors.REQUEST_CANCELLED, "the request was cancelled")
+                error = RpcError(REQUEST_CANCELLED, "the request was cancelled")
         except RpcError as exc:
             error = exc
         except KeryxError as exc:
-            error = errors.from_keryx_error(exc)
+            error = from_keryx_error(exc)
         except BrokenPipeError:
             raise
         except Exception as exc:
             log.exception("%s failed", self.method[:100])
             failure = f"Keryx failed ({type(exc).__name__}); its log has the details"
-            error = RpcError(errors.INTERNAL_ERROR, failure)
+            error = RpcError(INTERNAL_ERROR, failure)
         if self.answered:
             return
         if error:
@@ -132,16 +139,23 @@ class Peer:
     async def request(self, method: str, params: Json, *, seconds: float) -> Json:
         """Send a request and return its result. Raise `RpcError` for an error response, `TimeoutError` if no response
         arrives in time, and the error of `fail_pending`."""
-        response: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self._waiting.add(response)
+        result: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+
+        async def resolve(response: Response) -> None:
+            if response.error:
+                _set_exception(result, response.error)
+            elif not result.done():
+                result.set_result(response.result)
+
+        self._waiting.add(result)
         number = self._last_id + 1
         try:
-            await self.start_request(method, params, partial(_resolve, response))
+            await self.start_request(method, params, resolve)
             with anyio.move_on_after(seconds):
-                return await response
+                return await result
             raise TimeoutError(f"{method} was not answered within {seconds:g} s")
         finally:
-            self._waiting.discard(response)
+            self._waiting.discard(result)
             if self._pending.pop(number, None) and self._sends_cancel:
                 with anyio.move_on_after(1, shield=True):
                     await self.notify(CANCEL_METHOD, {"requestId": number})
@@ -155,14 +169,14 @@ class Peer:
 
     def fail_pending(self, build_error: Callable[[], Exception]) -> None:
         """Raise an error in all callers of `request` that still wait."""
-        for response in self._waiting:
-            _set_exception(response, build_error())
+        for result in self._waiting:
+            _set_exception(result, build_error())
 
     async def _handle_frame(self, frame: bytes, handler: MessageHandler) -> None:
         try:
             message = codec.loads(frame, object)
         except Invalid as exc:
-            await handler.handle_invalid(None, RpcError(errors.PARSE_ERROR, str(exc)), frame)
+            await handler.handle_invalid(None, RpcError(PARSE_ERROR, str(exc)), frame)
             return
         if not isinstance(message, dict):
             await _reject(handler, None, "a message is one JSON object on one line", frame)
@@ -185,7 +199,7 @@ class Peer:
             if isinstance(params, dict | None):
                 await handler.handle_notification(method, as_object(params))  # pyright: ignore[reportUnknownArgumentType]
         elif not isinstance(params, dict | None):
-            error = RpcError(errors.INVALID_PARAMS, "params must be an object")
+            error = RpcError(INVALID_PARAMS, "params must be an object")
             await handler.handle_invalid(id_, error, frame)
         else:
             await handler.handle_request(IncomingRequest(self, id_, method, as_object(params)))  # pyright: ignore[reportUnknownArgumentType]
@@ -197,13 +211,6 @@ class Peer:
             await on_response(Response(as_object(message.get("result")), error))
 
 
-async def _resolve(waiting: asyncio.Future[Json], response: Response) -> None:
-    if response.error:
-        _set_exception(waiting, response.error)
-    elif not waiting.done():
-        waiting.set_result(response.result)
-
-
 def _set_exception(waiting: asyncio.Future[Json], error: Exception) -> None:
     if not waiting.done():
         waiting.set_exception(error)
@@ -211,7 +218,7 @@ def _set_exception(waiting: asyncio.Future[Json], error: Exception) -> None:
 
 
 async def _reject(handler: MessageHandler, id_: RequestId, reason: str, frame: bytes) -> None:
-    await handler.handle_invalid(id_, RpcError(errors.INVALID_REQUEST, reason), frame)
+    await handler.handle_invalid(id_, RpcError(INVALID_REQUEST, reason), frame)
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
@@ -248,7 +255,7 @@ class _ConcurrentServer:
     async def handle_request(self, request: IncomingRequest) -> None:
         if len(self._running) >= MAX_CONCURRENT_REQUESTS:
             reason = "too many requests wait: ask again when some are answered"
-            await request.respond_error(RpcError(errors.INTERNAL_ERROR, reason))
+            await request.respond_error(RpcError(INTERNAL_ERROR, reason))
             return
         self._running[request.id] = request
         self._group.start_soon(self._run_request, request)

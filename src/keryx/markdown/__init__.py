@@ -1,1 +1,324 @@
-"""Markdown as one tree, and its rendering for each platform as parts that fit the length limit of a message."""
+"""Markdown: the parser to one tree, with rules that keep any input in linear time and lose no text. The modules render the tree for each platform."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import mdTrim
+from markdown_it.helpers import parseLinkDestination, parseLinkTitle
+from markdown_it.rules_block import StateBlock, blockquote, list_block, table
+from markdown_it.rules_block.table import escapedSplit
+from markdown_it.rules_inline import StateInline, image
+from markdown_it.token import Token
+
+from keryx.core.text import LINE_SEPARATORS, replace_for_page
+from keryx.markdown import tree
+
+# Levels of quotes and lists (a list counts as two). Deeper nesting stays as text.
+MAX_BLOCK_DEPTH = 16
+MAX_IMAGE_DEPTH = 3
+# A longer address is shown as text, so that it can be split between parts.
+MAX_URL_LENGTH = 1000
+_LINE_ENDS = re.compile(f"\r\n?|[{LINE_SEPARATORS}]")
+_BACKTICKS = re.compile("`+")
+_MARK_PATTERN = re.compile(r"\\.|[\[\]`]", re.DOTALL)
+_CONTAINS_LINK = -2
+_URL_PATTERN = re.compile(r"(https?|ftp|mailto|magnet):[^\s<>\"|`]+", re.IGNORECASE)
+# A web address within a text. CJK and full-width punctuation ends it: such texts have no spaces around addresses.
+_BARE_URL_PATTERN = re.compile(
+    r"(?<![a-z0-9])https?://(?:[^\W_]|\[[\da-f:]+\])[^\s<>\"|`\\\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]*",
+    re.IGNORECASE,
+)
+_URL_PUNCTUATION = ".,;:!?'"
+_BlockRule = Callable[[StateBlock, int, int, bool], bool]
+_LANGUAGE_PATTERN = re.compile(r"[\w+#.-]{1,32}", re.ASCII)
+_STYLE_NODES: dict[str, type[tree.BoldNode] | type[tree.ItalicNode] | type[tree.StrikeNode]] = {
+    "strong": tree.BoldNode,
+    "em": tree.ItalicNode,
+    "s": tree.StrikeNode,
+}
+
+
+def clean_text(markdown: str) -> str:
+    """Return the text with `\\n` as line ends, and U+FFFD for each control character, lone surrogate and noncharacter."""
+    return replace_for_page(_LINE_ENDS.sub("\n", markdown))
+
+
+def parse(markdown: str) -> tree.DocumentNode:
+    """Return the tree of any text. `clean_text` says which characters are replaced."""
+    return tree.DocumentNode(tuple(block for _, block in parse_blocks(markdown)))
+
+
+def parse_blocks(markdown: str) -> Iterator[tuple[int, tree.Block]]:
+    """Yield the top-level blocks of a text, each with the number of the line on which it begins."""
+    group: list[Token] = []
+    for token in _PARSER.parse(clean_text(markdown)):
+        group.append(token)
+        if token.level == 0 and token.nesting <= 0:
+            assert group[0].map is not None
+            yield group[0].map[0], next(_parse_blocks(iter(group), ""))
+            group = []
+
+
+def _build_parser() -> MarkdownIt:
+    """CommonMark with tables and strikethrough; no HTML, no reference definitions (they stay visible)."""
+    md = MarkdownIt("commonmark", {"html": False, "maxNesting": 100})
+    md.enable(["table", "strikethrough"]).disable("reference")
+    ends = ["paragraph", "reference", "blockquote"]
+    md.block.ruler.at("list", _limit_depth(list_block), {"alt": ends})
+    md.block.ruler.at("blockquote", _limit_depth(blockquote), {"alt": [*ends, "list"]})
+    md.block.ruler.at("table", _table_rule, {"alt": ["paragraph", "reference"]})
+    md.inline.ruler.at("image", _image_rule)
+    # Typed as a module, but any object with these functions works.
+    md.helpers = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
+        parseLinkLabel=_find_label_end,
+        parseLinkDestination=parseLinkDestination,
+        parseLinkTitle=parseLinkTitle,
+    )
+    # Accept any address here: `_build_reference` decides, and keeps the text of a refused link.
+    md.validateLink = lambda url: True
+    return md
+
+
+def _limit_depth(rule: _BlockRule) -> _BlockRule:
+    def limited(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+        return state.level < MAX_BLOCK_DEPTH and rule(state, start, end, silent)
+
+    return limited
+
+
+def _table_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a table; cells beyond the columns of the header are appended to the last cell of their row."""
+    first = len(state.tokens)
+    if not table(state, start, end, silent):
+        return False
+    cells: list[Token] = []
+    source = ""
+    for token in state.tokens[first:]:
+        if token.type == "tr_open" and token.map:
+            cells, line = [], token.map[0]
+            source = mdTrim(state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]])
+        elif token.type == "inline":
+            cells.append(token)
+        elif token.type == "tr_close":
+            columns = escapedSplit(source)
+            columns = columns[columns[0] == "" :]
+            if columns and columns[-1] == "":
+                columns.pop()
+            if len(columns) > len(cells):
+                cells[-1].content = " | ".join(map(mdTrim, columns[len(cells) - 1 :]))
+    return True
+
+
+def _image_rule(state: StateInline, silent: bool) -> bool:
+    depth = int(state.env.get("images", 0))
+    if depth >= MAX_IMAGE_DEPTH:
+        return False
+    state.env["images"] = depth + 1
+    try:
+        return image(state, silent)
+    finally:
+        state.env["images"] = depth
+
+
+def _find_label_end(state: StateInline, start: int, disable_nested: bool = False) -> int:
+    """Return the position of the `]` for the `[` at `start`, or -1. All brackets of a text are paired in one pass."""
+    if not state.cache:
+        state.cache.update(_pair_brackets(state.src))
+    end = state.cache.get(start, -1)
+    if disable_nested and state.cache.get(~start) == _CONTAINS_LINK:
+        return -1
+    return end if end < state.posMax else -1
+
+
+def _pair_brackets(src: str) -> dict[int, int]:
+    """Map each `[` to its `]`, and the complement of a `[` that contains another link to `_CONTAINS_LINK`."""
+    # The start of each run of backticks, and the end of its code span: the next run of the same length.
+    spans: dict[int, int] = {}
+    latest: dict[int, int] = {}
+    for run in reversed(list(_BACKTICKS.finditer(src))):
+        size = run.end() - run.start()
+        spans[run.start()] = latest.get(size, run.end())
+        latest[size] = run.end()
+    pairs = {~len(src): 0}
+    opened: list[tuple[int, bool]] = []
+    skip = 0
+    for found in _MARK_PATTERN.finditer(src):
+        at, mark = found.start(), found.group()
+        if at < skip:
+            continue
+        if mark == "`":
+            skip = spans.get(at, at)
+        elif mark == "[":
+            opened.append((at, False))
+        elif mark == "]" and opened:
+            start, contains_link = opened.pop()
+            pairs[start] = at
+            if contains_link:
+                pairs[~start] = _CONTAINS_LINK
+            linked = src.startswith("(", at + 1) and not src.startswith("!", max(start - 1, 0), start)
+            if opened and (contains_link or linked):
+                opened[-1] = (opened[-1][0], True)
+    return pairs
+
+
+def _parse_blocks(tokens: Iterator[Token], end: str) -> Iterator[tree.Block]:
+    for token in tokens:
+        match token.type:
+            case _ if token.type == end:
+                return
+            case "paragraph_open":
+                yield tree.ParagraphNode(_parse_content(tokens), tight=token.hidden)
+            case "heading_open":
+                yield tree.HeadingNode(_parse_content(tokens), int(token.tag[1:]))
+            case "blockquote_open":
+                yield tree.QuoteNode(tuple(_parse_blocks(tokens, "blockquote_close")))
+            case "bullet_list_open":
+                yield tree.ListNode(tuple(_parse_items(tokens, "bullet_list_close", None)))
+            case "ordered_list_open":
+                yield tree.ListNode(
+                    tuple(_parse_items(tokens, "ordered_list_close", int(token.attrs.get("start", 1))))
+                )
+            case "table_open":
+                yield tree.TableNode(tuple(_parse_rows(tokens)))
+            case "fence" | "code_block":
+                language = _LANGUAGE_PATTERN.match(token.info.strip())
+                yield tree.CodeBlockNode(
+                    token.content.removesuffix("\n"), language.group() if language else ""
+                )
+            case "hr":
+                yield tree.RuleNode()
+            case _:
+                raise AssertionError(f"unknown token {token.type}")
+
+
+def _parse_content(tokens: Iterator[Token]) -> tuple[tree.Inline, ...]:
+    """Parse the text after an opening token, and consume the closing one."""
+    inline = next(tokens)
+    next(tokens)
+    return _parse_inlines(inline.children or [])
+
+
+def _parse_items(tokens: Iterator[Token], end: str, number: int | None) -> Iterator[tree.ListItemNode]:
+    for token in tokens:
+        if token.type == end:
+            return
+        yield tree.ListItemNode(tuple(_parse_blocks(tokens, "list_item_close")), number)
+        number = None if number is None else number + 1
+
+
+def _parse_rows(tokens: Iterator[Token]) -> Iterator[tree.TableRowNode]:
+    """Yield the rows of a table without empty cells at their end, but with at least one cell."""
+    header = False
+    cells: list[tree.TableCellNode] = []
+    for token in tokens:
+        match token.type:
+            case "table_close":
+                return
+            case "thead_open" | "thead_close":
+                header = token.type == "thead_open"
+            case "th_open" | "td_open":
+                cells.append(tree.TableCellNode(_parse_content(tokens)))
+            case "tr_close":
+                while len(cells) > 1 and not cells[-1].children:
+                    cells.pop()
+                yield tree.TableRowNode(tuple(cells), header)
+                cells = []
+            case _:
+                pass
+
+
+def _parse_inlines(tokens: Sequence[Token], *inside: str) -> tuple[tree.Inline, ...]:
+    """Build the inline tree without recursion. A style within the same style is dropped, so depth stays small."""
+    stack: list[tuple[Token | None, list[tree.Inline]]] = [(None, [])]
+    open_tags = list(inside)
+    for token in tokens:
+        if token.nesting > 0:
+            stack.append((None if token.tag in open_tags else token, []))
+            open_tags.append(token.tag)
+        elif token.nesting < 0:
+            opener, children = stack.pop()
+            open_tags.pop()
+            nodes: Sequence[tree.Inline] = children
+            if opener is not None and opener.tag == "a":
+                nodes = _build_reference(tree.LinkNode, _merge_texts(children), opener, "href")
+            elif opener is not None and children:
+                nodes = [_STYLE_NODES[opener.tag](_merge_texts(children))]
+            stack[-1][1].extend(nodes)
+        else:
+            stack[-1][1].extend(_parse_leaf(token, "a" in open_tags))
+    return _merge_texts(stack[0][1])
+
+
+def _parse_leaf(token: Token, linked: bool) -> Sequence[tree.Inline]:
+    match token.type:
+        case "softbreak" | "hardbreak":
+            return [tree.BreakNode()]
+        case "code_inline":
+            return [tree.CodeNode(token.content)]
+        case "image" if linked:
+            return _parse_inlines(token.children or [], "a")
+        case "image":
+            return _build_reference(tree.ImageNode, _parse_inlines(token.children or [], "a"), token, "src")
+        case _ if linked or "://" not in token.content:
+            return [tree.TextNode(token.content)] if token.content else []
+        case _:
+            return _link_addresses(token.content)
+
+
+def _link_addresses(text: str) -> Sequence[tree.Inline]:
+    """Split a text at its web addresses, which become links. Punctuation and unbalanced closing brackets after an
+    address stay text."""
+    nodes: list[tree.Inline] = []
+    end = 0
+    for match in _BARE_URL_PATTERN.finditer(text):
+        url = match.group()
+        surplus = {close: url.count(close) - url.count(open_) for open_, close in ("()", "[]")}
+        size = len(url)
+        while (last := url[size - 1]) in _URL_PUNCTUATION or surplus.get(last, 0) > 0:
+            if last in surplus:
+                surplus[last] -= 1
+            size -= 1
+        if size <= MAX_URL_LENGTH:
+            url = url[:size]
+            nodes += [tree.TextNode(text[end : match.start()])] if match.start() > end else []
+            nodes.append(tree.LinkNode((tree.TextNode(url),), url, bare=True))
+            end = match.start() + size
+    return [*nodes, tree.TextNode(text[end:])] if end < len(text) else nodes
+
+
+def _build_reference(
+    kind: type[tree.LinkNode] | type[tree.ImageNode],
+    label: tuple[tree.Inline, ...],
+    token: Token,
+    attribute: str,
+) -> Sequence[tree.Inline]:
+    """Build a link whose address may be followed, or else its text and address as text."""
+    url = str(token.attrs.get(attribute, ""))
+    shown = "".join(map(tree.visible_text, label))
+    bare = token.markup == "autolink" or not shown or shown == url
+    if len(url) <= MAX_URL_LENGTH and _URL_PATTERN.fullmatch(url):
+        return [kind(label or (tree.TextNode(url),), url, bare, title=str(token.attrs.get("title", "")))]
+    if bare or not url:
+        return label or ((tree.TextNode(url),) if url else ())
+    return [*label, tree.TextNode(f" ({url})")]
+
+
+def _merge_texts(nodes: Sequence[tree.Inline]) -> tuple[tree.Inline, ...]:
+    merged: list[tree.Inline] = []
+    texts: list[str] = []
+    for node in nodes:
+        if isinstance(node, tree.TextNode):
+            texts.append(node.text)
+            continue
+        if texts:
+            merged.append(tree.TextNode("".join(texts)))
+            texts = []
+        merged.append(node)
+    if texts:
+        merged.append(tree.TextNode("".join(texts)))
+    return tuple(merged)
+
+
+_PARSER = _build_parser()

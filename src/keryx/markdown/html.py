@@ -15,9 +15,8 @@ from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
 from keryx.core.text import replace_for_page
+from keryx.markdown import parse_blocks, tree
 from keryx.markdown.html_writer import HtmlWriter
-from keryx.markdown.parser import parse_blocks
-from keryx.markdown.tree import CodeBlockNode, ImageNode, LinkNode, TableNode
 
 # A longer text is shown as it is.
 MAX_CHARS = 300_000
@@ -56,8 +55,16 @@ def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str
     else:
         writer = _COLOURED if colours else _UNCOLOURED
         for line, block in parse_blocks(text):
-            end = "" if isinstance(block, CodeBlockNode) else "\n"
-            yield line, _sanitize(writer.block(block)) + end
+            end = "" if isinstance(block, tree.CodeBlockNode) else "\n"
+            html = nh3.clean(
+                writer.block(block),
+                tags=_TAGS,
+                attributes=_ATTRIBUTES,
+                allowed_classes=_CLASSES,
+                url_schemes=_URL_SCHEMES,
+                link_rel="noopener noreferrer nofollow",
+            )
+            yield line, html + end
 
 
 def escape_text(text: str) -> str:
@@ -96,27 +103,16 @@ def _render_cached(text: str) -> str:
     return "".join(render_blocks(text))
 
 
-def _sanitize(markup: str) -> str:
-    return nh3.clean(
-        markup,
-        tags=_TAGS,
-        attributes=_ATTRIBUTES,
-        allowed_classes=_CLASSES,
-        url_schemes=_URL_SCHEMES,
-        link_rel="noopener noreferrer nofollow",
-    )
-
-
 class _PageWriter(HtmlWriter):
     def __init__(self, colours: bool) -> None:
         self._colours = colours
 
-    def code_block(self, block: CodeBlockNode) -> str:
+    def code_block(self, block: tree.CodeBlockNode) -> str:
         text = f"{block.text}\n" if block.text else ""
         code = highlight_code(text, block.lang if self._colours else "")
         return f'<pre class="code" data-language="{escape(block.lang)}"><code>{code}</code></pre>'
 
-    def table(self, table: TableNode) -> str:
+    def table(self, table: tree.TableNode) -> str:
         columns = max(len(row.cells) for row in table.rows)
         head, body = (
             "".join(self.table_row(row, columns) for row in table.rows if row.header is header)
@@ -124,7 +120,7 @@ class _PageWriter(HtmlWriter):
         )
         return f"<table><thead>{head}</thead>{f'<tbody>{body}</tbody>' if body else ''}</table>"
 
-    def link(self, node: LinkNode | ImageNode) -> str:
+    def link(self, node: tree.LinkNode | tree.ImageNode) -> str:
         text = self.inlines(node.children)
         if node.url.partition(":")[0].lower() not in _URL_SCHEMES:
             return text if node.bare else f"{text} ({escape(node.url)})"

@@ -4,28 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import assert_never
 
-from keryx.markdown.tree import (
-    Block,
-    BoldNode,
-    BreakNode,
-    CodeBlockNode,
-    CodeNode,
-    HeadingNode,
-    ImageNode,
-    Inline,
-    ItalicNode,
-    LinkNode,
-    ListItemNode,
-    ListNode,
-    ParagraphNode,
-    QuoteNode,
-    RuleNode,
-    StrikeNode,
-    TableCellNode,
-    TableNode,
-    TableRowNode,
-    TextNode,
-)
+from keryx.markdown import tree
 
 
 class HtmlWriter:
@@ -33,74 +12,74 @@ class HtmlWriter:
 
     strike_tag = "s"
 
-    def blocks(self, blocks: Iterable[Block]) -> str:
+    def blocks(self, blocks: Iterable[tree.Block]) -> str:
         return "".join(map(self.block, blocks))
 
-    def block(self, block: Block) -> str:
+    def block(self, block: tree.Block) -> str:
         match block:
-            case ParagraphNode():
+            case tree.ParagraphNode():
                 text = self.inlines(block.children)
                 return text if block.tight else f"<p>{text}</p>"
-            case HeadingNode():
+            case tree.HeadingNode():
                 return f"<h{block.level}>{self.inlines(block.children)}</h{block.level}>"
-            case CodeBlockNode():
+            case tree.CodeBlockNode():
                 return self.code_block(block)
-            case QuoteNode():
+            case tree.QuoteNode():
                 return f"<blockquote>{self.blocks(block.blocks)}</blockquote>"
-            case ListNode():
+            case tree.ListNode():
                 return self._list(block.items)
-            case TableNode():
+            case tree.TableNode():
                 return self.table(block)
-            case RuleNode():
+            case tree.RuleNode():
                 return "<hr>"
             case _:
                 assert_never(block)
 
-    def code_block(self, block: CodeBlockNode) -> str:
+    def code_block(self, block: tree.CodeBlockNode) -> str:
         lang = f' class="language-{escape(block.lang)}"' if block.lang else ""
         code = escape("\n".join(block.lines))
         return f"<pre><code{lang}>{code}\n</code></pre>"
 
-    def list_item(self, item: ListItemNode) -> str:
+    def list_item(self, item: tree.ListItemNode) -> str:
         return self.blocks(item.blocks)
 
-    def table(self, table: TableNode) -> str:
+    def table(self, table: tree.TableNode) -> str:
         return f"<table>{''.join(map(self.table_row, table.rows))}</table>"
 
-    def table_row(self, row: TableRowNode, columns: int = 0) -> str:
+    def table_row(self, row: tree.TableRowNode, columns: int = 0) -> str:
         """Write a row, with empty cells for those that were cut off before it and those missing up to `columns`."""
         tag = "th" if row.header else "td"
         missing = columns - row.first_column - len(row.cells)
-        empty = TableCellNode(())
+        empty = tree.TableCellNode(())
         cells = (*[empty] * row.first_column, *row.cells, *[empty] * missing)
         return "<tr>" + "".join(f"<{tag}>{self.inlines(cell.children)}</{tag}>" for cell in cells) + "</tr>"
 
-    def inlines(self, children: Iterable[Inline]) -> str:
+    def inlines(self, children: Iterable[tree.Inline]) -> str:
         return "".join(map(self.inline, children))
 
-    def inline(self, node: Inline) -> str:
+    def inline(self, node: tree.Inline) -> str:
         match node:
-            case TextNode():
+            case tree.TextNode():
                 return escape(node.text)
-            case CodeNode():
+            case tree.CodeNode():
                 return f"<code>{escape(node.text)}</code>"
-            case BreakNode():
+            case tree.BreakNode():
                 return "<br>"
-            case BoldNode():
+            case tree.BoldNode():
                 return f"<strong>{self.inlines(node.children)}</strong>"
-            case ItalicNode():
+            case tree.ItalicNode():
                 return f"<em>{self.inlines(node.children)}</em>"
-            case StrikeNode():
+            case tree.StrikeNode():
                 return f"<{self.strike_tag}>{self.inlines(node.children)}</{self.strike_tag}>"
-            case LinkNode() | ImageNode():
+            case tree.LinkNode() | tree.ImageNode():
                 return self.link(node)
             case _:
                 assert_never(node)
 
-    def link(self, node: LinkNode | ImageNode) -> str:
+    def link(self, node: tree.LinkNode | tree.ImageNode) -> str:
         return f'<a href="{escape(node.url)}">{self.inlines(node.children)}</a>'
 
-    def _list(self, items: tuple[ListItemNode, ...]) -> str:
+    def _list(self, items: tuple[tree.ListItemNode, ...]) -> str:
         number = items[0].number if items else None
         content = "".join(f"<li>{self.list_item(item)}</li>" for item in items)
         if number is None:

@@ -7,29 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown.tree import (
-    BoldNode,
-    BreakNode,
-    CodeBlockNode,
-    CodeNode,
-    DocumentNode,
-    HeadingNode,
-    ImageNode,
-    ItalicNode,
-    LinkNode,
-    ListItemNode,
-    ListNode,
-    Node,
-    ParagraphNode,
-    QuoteNode,
-    RuleNode,
-    StrikeNode,
-    TableCellNode,
-    TableNode,
-    TableRowNode,
-    TextNode,
-    child_nodes,
-)
+from keryx.markdown import tree
 
 # Code points kept together as one character. A longer run of combining marks is cut.
 MAX_CLUSTER_LENGTH = 64
@@ -59,7 +37,7 @@ class LengthLimit:
             raise ValueError(f"a limit of {self.size} is too small: at least {MIN_LIMIT}")
 
     def fill_ratio(self, text: str) -> float:
-        """How much of the limit the text takes; above 1 it does not fit."""
+        """Return how much of the limit the text uses; above 1 it does not fit."""
         return measure_length(text, self.unit) / self.size
 
 
@@ -86,21 +64,25 @@ def joins_cluster(before: str, after: str) -> bool:
 
 
 def measure_width(text: str) -> int:
-    """Columns in a fixed-width font."""
+    """Return the number of columns in a fixed-width font."""
     return sum(
         0 if _extends_cluster(char) else 1 + (unicodedata.east_asian_width(char) in "WF") for char in text
     )
 
 
 def is_inside_cluster(text: str, at: int) -> bool:
-    """Whether a place inside the text, not at one of its ends, is within one character as a reader sees it."""
+    """Whether a position inside the text, not at one of its ends, is within one character as a reader sees it."""
     before, after = text[at - 1], text[at]
     if before < "\u0300" and after < "\u0300":
         return before == "\r" and after == "\n"
     if _extends_cluster(after) or (before == _JOINER and not after.isspace()):
         return True
     if _is_regional_indicator(before) and _is_regional_indicator(after):
-        return _count_flag_letters(text, at) % 2 == 1
+        # Two letters make a flag, so count those before the position.
+        start = at - 1
+        while start > 0 and at - start < _MAX_RUN_LENGTH and _is_regional_indicator(text[start - 1]):
+            start -= 1
+        return (at - start) % 2 == 1
     return _joins_syllable(before, after)
 
 
@@ -120,16 +102,8 @@ def _is_regional_indicator(char: str) -> bool:
     return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
-def _count_flag_letters(text: str, at: int) -> int:
-    """Count the consecutive regional indicators before `at`; two of them make a flag."""
-    start = at
-    while start > 0 and at - start < _MAX_RUN_LENGTH and _is_regional_indicator(text[start - 1]):
-        start -= 1
-    return at - start
-
-
 def _joins_syllable(before: str, after: str) -> bool:
-    """Hangul letters of one syllable, and an Indic consonant joined to the next."""
+    """Whether two characters are Hangul letters of one syllable, or an Indic consonant joined to the next."""
     if unicodedata.combining(before) == _VIRAMA:
         return unicodedata.category(after) == "Lo"
     if "\u1100" <= before <= "\u115f":
@@ -139,14 +113,15 @@ def _joins_syllable(before: str, after: str) -> bool:
     return False
 
 
-_LeafNode = TextNode | CodeNode | CodeBlockNode | BreakNode | RuleNode
+_LeafNode = tree.TextNode | tree.CodeNode | tree.CodeBlockNode | tree.BreakNode | tree.RuleNode
 
 
 @dataclass(slots=True, eq=False)
 class NodeSpan:
-    """A node that holds others: its place among its siblings, and where in the stream it starts and ends."""
+    """A node with children, and the positions of its text."""
 
-    node: Node
+    node: tree.Node
+    # Among its siblings.
     index: int
     start: int
     end: int = 0
@@ -154,51 +129,59 @@ class NodeSpan:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """`node` is None where a node holds nothing, as an empty list item."""
-
     path: tuple[NodeSpan, ...]
+    # None within a node without children, such as an empty list item.
     node: _LeafNode | None
     text: str
     start: int
 
     @property
     def end(self) -> int:
-        """A leaf without text takes one place all the same."""
+        """A leaf without text has one position, too."""
         return self.start + (len(self.text) or 1)
 
 
 class LeafSequence:
-    """Places run from 0 to `end`, one for each visible character."""
+    """The leaves of a document in order. Positions go from 0 to `end`, one for each visible character."""
 
-    def __init__(self, document: DocumentNode) -> None:
+    def __init__(self, document: tree.DocumentNode) -> None:
         self.leaves: list[Leaf] = []
         self.end = 0
         for index, block in enumerate(document.blocks):
             self._add(block, index, ())
         self._starts = [leaf.start for leaf in self.leaves]
 
-    def find_leaf(self, place: int) -> int:
-        """The index of the leaf that the place is in."""
-        return bisect_right(self._starts, place) - 1
+    def find_leaf(self, position: int) -> int:
+        """Return the index of the leaf at a position."""
+        return bisect_right(self._starts, position) - 1
 
-    def build_slice(self, start: int, end: int) -> DocumentNode:
+    def is_inside_character(self, position: int) -> bool:
+        if position == self.end:
+            return False
+        index = self.find_leaf(position)
+        leaf = self.leaves[index]
+        if position > leaf.start:
+            return is_inside_cluster(leaf.text, position - leaf.start)
+        return joins_cluster(self.leaves[index - 1].text, leaf.text)
+
+    def build_slice(self, start: int, end: int) -> tree.DocumentNode:
         """Return the tree of the text between two positions."""
         build = _TreeBuilder(start, end)
         for leaf in self.leaves[self.find_leaf(start) : self.find_leaf(end - 1) + 1]:
             build.add(leaf)
         return build.build()
 
-    def _add(self, node: Node, index: int, path: tuple[NodeSpan, ...]) -> None:
+    def _add(self, node: tree.Node, index: int, path: tuple[NodeSpan, ...]) -> None:
         match node:
-            case TextNode() | CodeNode() | CodeBlockNode():
+            case tree.TextNode() | tree.CodeNode() | tree.CodeBlockNode():
                 self._add_leaf(path, node, node.text)
-            case BreakNode() | RuleNode():
+            case tree.BreakNode() | tree.RuleNode():
                 self._add_leaf(path, node, "")
             case _:
                 frame = NodeSpan(node, index, self.end)
-                children = child_nodes(node)
-                for place, child in enumerate(children):
-                    self._add(child, place, (*path, frame))
+                children = tree.child_nodes(node)
+                for position, child in enumerate(children):
+                    self._add(child, position, (*path, frame))
                 if not children:
                     self._add_leaf((*path, frame), None, "")
                 frame.end = self.end
@@ -210,7 +193,7 @@ class LeafSequence:
 
 
 def count_common(one: Sequence[NodeSpan | None], other: Sequence[NodeSpan]) -> int:
-    """How many frames, from the outermost, two paths share."""
+    """Return how many nodes, from the outermost, two paths have in common."""
     count = 0
     for left, right in zip(one, other, strict=False):
         if left is not right:
@@ -235,70 +218,70 @@ class _TreeBuilder:
         if leaf.node is not None:
             self._open_nodes[-1].children.append(self._cut_leaf(leaf, leaf.node))
 
-    def build(self) -> DocumentNode:
+    def build(self) -> tree.DocumentNode:
         while len(self._open_nodes) > 1:
             self._close()
-        return DocumentNode(tuple(self._open_nodes[0].children))
+        return tree.DocumentNode(tuple(self._open_nodes[0].children))
 
-    def _cut_leaf(self, leaf: Leaf, node: _LeafNode) -> Node:
+    def _cut_leaf(self, leaf: Leaf, node: _LeafNode) -> tree.Node:
         text = leaf.text[max(self._start - leaf.start, 0) : self._end - leaf.start]
         match node:
-            case TextNode():
-                return TextNode(text)
-            case CodeNode():
-                return CodeNode(text)
-            case CodeBlockNode(lang=lang, more=more):
-                return CodeBlockNode(text, lang, more or self._end < leaf.end)
-            case BreakNode() | RuleNode():
+            case tree.TextNode():
+                return tree.TextNode(text)
+            case tree.CodeNode():
+                return tree.CodeNode(text)
+            case tree.CodeBlockNode(lang=lang, more=more):
+                return tree.CodeBlockNode(text, lang, more or self._end < leaf.end)
+            case tree.BreakNode() | tree.RuleNode():
                 return node
 
     def _close(self) -> None:
+        """Add the innermost open node to its parent, marked if a part of it is missing."""
         opened = self._open_nodes.pop()
-        frame, children = opened.span, tuple(opened.children)
-        assert frame is not None
-        begun, more = frame.start < self._start, frame.end > self._end
-        self._open_nodes[-1].children.append(
-            _rebuild(frame.node, children, opened.first, begun=begun, more=more)
-        )
+        span, children = opened.span, tuple(opened.children)
+        assert span is not None
+        begun, more = span.start < self._start, span.end > self._end
+        match span.node:
+            case tree.ListItemNode() as node:
+                closed = tree.ListItemNode(children, node.number, node.continued or begun)
+            case tree.LinkNode() | tree.ImageNode() as node:
+                closed = replace(node, children=children, more=node.more or more)
+            case tree.TableCellNode() as node:
+                closed = tree.TableCellNode(children, node.continued or begun)
+            case tree.TableRowNode() as node:
+                closed = tree.TableRowNode(children, node.header, node.first_column + opened.first)
+            case tree.HeadingNode() as node:
+                closed = tree.HeadingNode(children, node.level)
+            case tree.ParagraphNode() as node:
+                closed = tree.ParagraphNode(children, node.tight)
+            case (
+                tree.TextNode()
+                | tree.CodeNode()
+                | tree.CodeBlockNode()
+                | tree.BreakNode()
+                | tree.RuleNode() as node
+            ):
+                raise AssertionError(f"{node!r} has no children")
+            case node:
+                closed = type(node)(children)
+        self._open_nodes[-1].children.append(closed)
 
 
 @dataclass(slots=True)
 class _OpenNode:
-    """Children are what the node took in the first place: a stretch of a tree nests as the tree does."""
-
     span: NodeSpan | None
+    # Of the types that the node had as children in the document.
     children: list[Any] = field(default_factory=list[Any])
+    # The index of the first child in the document.
     first: int = 0
 
 
-def _rebuild(node: Node, children: tuple[Any, ...], first: int, *, begun: bool, more: bool) -> Node:
-    match node:
-        case ListItemNode():
-            return ListItemNode(children, node.number, node.continued or begun)
-        case LinkNode() | ImageNode():
-            return replace(node, children=children, more=node.more or more)
-        case TableCellNode():
-            return TableCellNode(children, node.continued or begun)
-        case TableRowNode():
-            return TableRowNode(children, node.header, node.first_column + first)
-        case HeadingNode():
-            return HeadingNode(children, node.level)
-        case ParagraphNode():
-            return ParagraphNode(children, node.tight)
-        case (
-            QuoteNode() | ListNode() | TableNode() | BoldNode() | ItalicNode() | StrikeNode() | DocumentNode()
-        ):
-            return type(node)(children)
-        case TextNode() | CodeNode() | CodeBlockNode() | BreakNode() | RuleNode():
-            raise AssertionError(f"{node!r} holds nothing")
-
-
 def split_document(
-    document: DocumentNode, render: Callable[[DocumentNode], P], share: Callable[[P], float]
+    document: tree.DocumentNode, render: Callable[[tree.DocumentNode], P], share: Callable[[P], float]
 ) -> list[P]:
-    """The rendered parts in order. A `share` above 1 means that a part does not fit.
+    """Return the rendered parts in order. `share` returns how much of the limit a part uses; above 1 it does not fit.
 
-    A single character that does not fit makes a part all the same.
+    A single character that does not fit is a part nevertheless.
     """
     stream = LeafSequence(document)
     parts: list[P] = []
@@ -312,13 +295,13 @@ def split_document(
 
 
 class _CutSearch(Generic[P]):
-    """One part: from a place in the stream to a place that is good to cut at, near the most that fits."""
+    """Finds the end of one part: a good position for a cut, near the longest part that fits."""
 
     def __init__(
         self,
         stream: LeafSequence,
         start: int,
-        render: Callable[[DocumentNode], P],
+        render: Callable[[tree.DocumentNode], P],
         share: Callable[[P], float],
     ) -> None:
         self._stream, self._start = stream, start
@@ -336,63 +319,76 @@ class _CutSearch(Generic[P]):
             reach = self._find_reach(guess, fails)
             if reach == self._stream.end:
                 return reach
-            place = _find_best_cut(self._stream, self._start, reach)
-            if place >= reach or self._measure(self.render_part(place)) <= 1:
-                return place
-            fails = place
+            position = self._find_best_cut(reach)
+            if position >= reach or self._measure(self.render_part(position)) <= 1:
+                return position
+            fails = position
 
     def _find_reach(self, guess: int, fails: int) -> int:
-        """A place that fits and is near the nearest known not to; the start if nothing fits."""
+        """Return an end that fits, close to the first one that does not; the start if nothing fits."""
         fits, size, tries = self._start, guess, 0
         while fails - fits > 1:
-            place = min(max(self._start + size, fits + 1), fails - 1)
-            share = self._measure(self.render_part(place))
+            position = min(max(self._start + size, fits + 1), fails - 1)
+            share = self._measure(self.render_part(position))
             if share <= 1:
-                fits = place
+                fits = position
                 if share >= _FULL_ENOUGH:
                     break
             else:
-                fails = place
+                fails = position
             tries += 1
             size = (
-                self._estimate_size(place, share)
+                self._estimate_size(position, share)
                 if tries < _MAX_ESTIMATES
                 else (fits + fails) // 2 - self._start
             )
         return fits
 
-    def _estimate_size(self, place: int, share: float) -> int:
-        """How many places would fill the part if the text went on alike."""
-        return int((place - self._start) * 0.97 / max(share, 0.1))
+    def _estimate_size(self, position: int, share: float) -> int:
+        """Return how many positions would fill the part if the rest of the text is like this."""
+        return int((position - self._start) * 0.97 / max(share, 0.1))
 
+    def _find_best_cut(self, reach: int) -> int:
+        """Return the last position of the best rank up to `reach`, or the end of a character if there is none."""
+        stream, start = self._stream, self._start
+        found: dict[int, int] = {}
+        for index in range(stream.find_leaf(reach), stream.find_leaf(start) - 1, -1):
+            leaf = stream.leaves[index]
+            _find_cuts_inside(leaf, max(start, leaf.start), min(reach, leaf.end), found)
+            if start < leaf.start <= reach:
+                rank = _rank_border(stream.leaves[index - 1], leaf)
+                if rank is not None:
+                    found.setdefault(rank, leaf.start)
+        for rank, share in enumerate(_MIN_FILL_RATIOS):
+            position = found.get(rank, start)
+            if position > start and position - start >= share * (reach - start):
+                return position
+        return self._find_character_end(reach)
 
-def _find_best_cut(stream: LeafSequence, start: int, reach: int) -> int:
-    """Return the last position of the best rank up to `reach`, or the end of a character if there is none."""
-    found: dict[int, int] = {}
-    for index in range(stream.find_leaf(reach), stream.find_leaf(start) - 1, -1):
-        leaf = stream.leaves[index]
-        _find_cuts_inside(leaf, max(start, leaf.start), min(reach, leaf.end), found)
-        if start < leaf.start <= reach:
-            rank = _rank_border(stream.leaves[index - 1], leaf)
-            if rank is not None:
-                found.setdefault(rank, leaf.start)
-    for rank, share in enumerate(_MIN_FILL_RATIOS):
-        place = found.get(rank, start)
-        if place > start and place - start >= share * (reach - start):
-            return place
-    return _find_character_end(stream, start, reach)
+    def _find_character_end(self, reach: int) -> int:
+        """Return the last end of a character up to `reach`, or the next one if nothing fits: no part is empty."""
+        stream, start = self._stream, self._start
+        for position in range(reach, max(start, reach - MAX_CLUSTER_LENGTH), -1):
+            if not stream.is_inside_character(position):
+                return position
+        if reach > start:
+            return reach
+        ahead = range(start + 1, min(start + MAX_CLUSTER_LENGTH, stream.end) + 1)
+        return next((position for position in ahead if not stream.is_inside_character(position)), ahead[-1])
 
 
 def _rank_border(before: Leaf, after: Leaf) -> int | None:
-    """The rank of a cut between two leaves. A heading stays with what it heads."""
+    """Return the rank of a cut between two leaves, or `None` for no cut. A heading stays with the block after it."""
     shared = count_common(before.path, after.path)
-    if len(before.path) > shared and isinstance(before.path[shared].node, HeadingNode):
+    if len(before.path) > shared and isinstance(before.path[shared].node, tree.HeadingNode):
         return None
     if shared == 0:
         return _BLOCK_CUT
-    if isinstance(after.path[shared - 1].node, QuoteNode | ListNode | ListItemNode | TableNode):
+    if isinstance(
+        after.path[shared - 1].node, tree.QuoteNode | tree.ListNode | tree.ListItemNode | tree.TableNode
+    ):
         return _NESTED_CUT
-    if isinstance(before.node, BreakNode):
+    if isinstance(before.node, tree.BreakNode):
         return _LINE_CUT
     if before.text and (before.text[-1] not in _BREAK_CHARACTERS or joins_cluster(before.text, after.text)):
         return None
@@ -400,40 +396,19 @@ def _rank_border(before: Leaf, after: Leaf) -> int | None:
 
 
 def _find_cuts_inside(leaf: Leaf, start: int, end: int, found: dict[int, int]) -> None:
-    """The last line end and the last space of a leaf between two places."""
+    """Add the last line end and the last space of a leaf between two positions, unless there are later ones."""
     first, last = start - leaf.start, end - leaf.start
     match leaf.node:
-        case CodeBlockNode(text=text) if _LINE_CUT not in found or _WORD_CUT not in found:
+        case tree.CodeBlockNode(text=text) if _LINE_CUT not in found or _WORD_CUT not in found:
             line = text.rfind("\n", first, last) + 1
             if line > first:
                 found.setdefault(_LINE_CUT, leaf.start + line)
-        case TextNode(text=text) | CodeNode(text=text):
+        case tree.TextNode(text=text) | tree.CodeNode(text=text):
             pass
         case _:
             return
     if _WORD_CUT not in found:
-        for place in range(min(last, len(text) - 1), first, -1):
-            if text[place - 1] in _BREAK_CHARACTERS and not is_inside_cluster(text, place):
-                found[_WORD_CUT] = leaf.start + place
+        for position in range(min(last, len(text) - 1), first, -1):
+            if text[position - 1] in _BREAK_CHARACTERS and not is_inside_cluster(text, position):
+                found[_WORD_CUT] = leaf.start + position
                 return
-
-
-def _find_character_end(stream: LeafSequence, start: int, reach: int) -> int:
-    """Back from `reach` to the end of a character, or ahead if nothing fits: a part is never empty."""
-    for place in range(reach, max(start, reach - MAX_CLUSTER_LENGTH), -1):
-        if not _is_inside_character(stream, place):
-            return place
-    if reach > start:
-        return reach
-    ahead = range(start + 1, min(start + MAX_CLUSTER_LENGTH, stream.end) + 1)
-    return next((place for place in ahead if not _is_inside_character(stream, place)), ahead[-1])
-
-
-def _is_inside_character(stream: LeafSequence, place: int) -> bool:
-    if place == stream.end:
-        return False
-    index = stream.find_leaf(place)
-    leaf = stream.leaves[index]
-    if place > leaf.start:
-        return is_inside_cluster(leaf.text, place - leaf.start)
-    return joins_cluster(stream.leaves[index - 1].text, leaf.text)

@@ -8,30 +8,8 @@ from typing import assert_never
 import msgspec
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import plain
-from keryx.markdown.parser import parse
+from keryx.markdown import parse, plain, tree
 from keryx.markdown.split import LengthLimit, has_visible_text, measure_length, split_document
-from keryx.markdown.tree import (
-    Block,
-    BoldNode,
-    BreakNode,
-    CodeBlockNode,
-    CodeNode,
-    DocumentNode,
-    HeadingNode,
-    ImageNode,
-    Inline,
-    ItalicNode,
-    LinkNode,
-    ListItemNode,
-    ListNode,
-    ParagraphNode,
-    QuoteNode,
-    RuleNode,
-    StrikeNode,
-    TableNode,
-    TextNode,
-)
 
 LIMIT = LengthLimit(4096, LengthUnit.UTF16)
 MAX_ENTITIES = 100
@@ -48,15 +26,14 @@ class TelegramEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TelegramText(msgspec.Struct, frozen=True):
-    """`plain` says the same without entities, within the same limit, for when Telegram refuses them."""
-
     text: str
     entities: tuple[TelegramEntity, ...]
+    # The same without entities, within the same limit, for when Telegram refuses them.
     plain: str
 
 
 def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[TelegramText]:
-    """Parts that show something, in order; none if the whole shows nothing."""
+    """Return the parts in order; none if the text shows nothing."""
 
     def share(part: TelegramText) -> float:
         return max(
@@ -66,31 +43,28 @@ def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[TelegramText
     return [part for part in split_document(parse(markdown), render, share) if has_visible_text(part.text)]
 
 
-def render(document: DocumentNode) -> TelegramText:
-    """The whole tree as one part, however long."""
+def render(document: tree.DocumentNode) -> TelegramText:
+    """Return the whole document as one part of any length."""
     writer = _EntityWriter()
     writer.write_blocks(document.blocks, "\n\n")
     text = "".join(writer.pieces).rstrip()
-    # An inner entity is recorded before the outer, also where both have the same place.
-    kept = (
-        _trim_entity(entity, measure_length(text, LengthUnit.UTF16)) for entity in reversed(writer.entities)
+    end = measure_length(text, LengthUnit.UTF16)
+    # An inner entity is recorded before the outer one, even if both cover the same text.
+    trimmed = (
+        msgspec.structs.replace(entity, length=min(entity.length, end - entity.offset))
+        for entity in reversed(writer.entities)
     )
     entities = sorted(
-        (entity for entity in kept if entity.length > 0), key=lambda one: (one.offset, -one.length)
+        (entity for entity in trimmed if entity.length > 0), key=lambda one: (one.offset, -one.length)
     )
     return TelegramText(text, tuple(entities), plain.render(document))
 
 
-def _trim_entity(entity: TelegramEntity, end: int) -> TelegramEntity:
-    return msgspec.structs.replace(entity, length=min(entity.length, end - entity.offset))
-
-
 @dataclass(slots=True)
 class _EntityWriter:
-    """`open` holds the entities around the place that is written, outermost first, by type."""
-
     pieces: list[str] = field(default_factory=list[str])
     entities: list[TelegramEntity] = field(default_factory=list[TelegramEntity])
+    # By type, outermost first.
     open_entities: dict[str, TelegramEntity] = field(default_factory=dict[str, TelegramEntity])
     margin: str = ""
     offset: int = 0
@@ -128,45 +102,48 @@ class _EntityWriter:
         if self.offset > entity.offset:
             self.entities.append(msgspec.structs.replace(entity, length=self.offset - entity.offset))
 
-    def write_blocks(self, blocks: Iterable[Block], gap: str) -> None:
+    def write_blocks(self, blocks: Iterable[tree.Block], gap: str) -> None:
         for index, block in enumerate(blocks):
             if index:
                 self.write_gap(gap, block)
             self.write_block(block)
 
-    def write_gap(self, gap: str, block: Block) -> None:
-        """Code is not moved to the right in a list."""
-        outer, self.margin = self.margin, "" if isinstance(block, CodeBlockNode | TableNode) else self.margin
+    def write_gap(self, gap: str, block: tree.Block) -> None:
+        """Write the gap before a block. Code is not indented in a list."""
+        outer, self.margin = (
+            self.margin,
+            "" if isinstance(block, tree.CodeBlockNode | tree.TableNode) else self.margin,
+        )
         self.write(gap)
         self.margin = outer
 
-    def write_block(self, block: Block) -> None:
+    def write_block(self, block: tree.Block) -> None:
         match block:
-            case ParagraphNode():
+            case tree.ParagraphNode():
                 self.write_inlines(block.children)
-            case HeadingNode():
+            case tree.HeadingNode():
                 with self.add_entity("bold"):
                     self.write_inlines(block.children)
-            case CodeBlockNode():
+            case tree.CodeBlockNode():
                 self.write_code("\n".join(block.lines), "pre", block.lang or None)
-            case TableNode():
+            case tree.TableNode():
                 self.write_code("\n".join(plain.render_table(block)), "pre")
-            case QuoteNode():
+            case tree.QuoteNode():
                 with self.add_entity("blockquote"):
                     self.write_blocks(block.blocks, "\n\n")
-            case ListNode():
+            case tree.ListNode():
                 for index, item in enumerate(block.items):
                     self.write("\n" if index else "")
                     self.write_item(item)
-            case RuleNode():
+            case tree.RuleNode():
                 self.write(plain.RULE)
             case _:
                 assert_never(block)
 
-    def write_item(self, item: ListItemNode) -> None:
+    def write_item(self, item: tree.ListItemNode) -> None:
         marker = "• " if item.number is None else f"{item.number}. "
         lead = " " * len(marker) if item.continued else marker
-        if item.blocks and isinstance(item.blocks[0], CodeBlockNode | TableNode):
+        if item.blocks and isinstance(item.blocks[0], tree.CodeBlockNode | tree.TableNode):
             lead = "" if item.continued else f"{marker.rstrip()}\n"
         outer, self.margin = self.margin, ""
         self.write(lead)
@@ -180,29 +157,29 @@ class _EntityWriter:
             self.write(text)
         self.margin = outer
 
-    def write_inlines(self, children: Iterable[Inline]) -> None:
+    def write_inlines(self, children: Iterable[tree.Inline]) -> None:
         for node in children:
             self.write_inline(node)
 
-    def write_inline(self, node: Inline) -> None:
+    def write_inline(self, node: tree.Inline) -> None:
         match node:
-            case TextNode():
+            case tree.TextNode():
                 self.write(node.text)
-            case BreakNode():
+            case tree.BreakNode():
                 self.write("\n")
-            case CodeNode() if "text_link" in self.open_entities:
+            case tree.CodeNode() if "text_link" in self.open_entities:
                 self.write(node.text)
-            case CodeNode():
+            case tree.CodeNode():
                 self.write_code(node.text, "code")
-            case BoldNode() | ItalicNode() | StrikeNode():
+            case tree.BoldNode() | tree.ItalicNode() | tree.StrikeNode():
                 with self.add_entity(_STYLE_TYPES[type(node)]):
                     self.write_inlines(node.children)
-            case LinkNode() | ImageNode():
+            case tree.LinkNode() | tree.ImageNode():
                 self.write_link(node)
             case _:
                 assert_never(node)
 
-    def write_link(self, node: LinkNode | ImageNode) -> None:
+    def write_link(self, node: tree.LinkNode | tree.ImageNode) -> None:
         """Write a web address as a link, and any other address after the text: Telegram has no links to it."""
         if node.url.lower().startswith(("http:", "https:")):
             with self.add_entity("text_link", url=node.url):
@@ -212,8 +189,8 @@ class _EntityWriter:
         self.write("" if node.bare or node.more else f" ({node.url})")
 
 
-_STYLE_TYPES: dict[type[BoldNode] | type[ItalicNode] | type[StrikeNode], str] = {
-    BoldNode: "bold",
-    ItalicNode: "italic",
-    StrikeNode: "strikethrough",
+_STYLE_TYPES: dict[type[tree.BoldNode] | type[tree.ItalicNode] | type[tree.StrikeNode], str] = {
+    tree.BoldNode: "bold",
+    tree.ItalicNode: "italic",
+    tree.StrikeNode: "strikethrough",
 }

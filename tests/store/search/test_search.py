@@ -24,6 +24,7 @@ from tests.builders import (
 from tests.conftest import Open
 from tests.core import model
 
+from keryx.core import search as queries
 from keryx.core.ids import OPERATOR, ProfileId, TurnId
 from keryx.core.messages import (
     File,
@@ -37,7 +38,6 @@ from keryx.core.messages import (
     ToolResult,
     text_parts,
 )
-from keryx.core.search import query as queries
 from keryx.core.search import tokens
 from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.store import changes, epochs, inbox, messages, projects, sessions

@@ -24,8 +24,7 @@ from keryx.core.messages import Message
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, BindingEvent, NoticeEvent, TurnContext
 from keryx.core.sessions import Binding
 from keryx.core.usage import Usage
-from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc import Json, RpcError
 
 
 class AcpAgent:

@@ -17,7 +17,7 @@ from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
 from keryx.agents.agent_config import AgentConfig
 from keryx.core.errors import AgentFailed, Invalid
 from keryx.core.sessions import Binding
-from keryx.jsonrpc.errors import AUTH_REQUIRED, RpcError
+from keryx.jsonrpc import AUTH_REQUIRED, RpcError
 
 _LOGIN_TIMEOUT_SECONDS = 60.0
 

@@ -16,8 +16,7 @@ from keryx.agents.acp.connection import (
 from keryx.core.ids import TurnId
 from keryx.core.sessions import Binding
 from keryx.core.usage import UsageTotals
-from keryx.jsonrpc.errors import AUTH_REQUIRED, RpcError
-from keryx.jsonrpc.values import Json, as_object, as_objects, as_text
+from keryx.jsonrpc import AUTH_REQUIRED, Json, RpcError, as_object, as_objects, as_text
 
 MODEL, MODE, EFFORT = "model", "mode", "thought_level"
 _SET_OPTION_SECONDS = 30.0

@@ -6,8 +6,7 @@ import msgspec
 
 from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
 from keryx.core.text import to_single_line
-from keryx.jsonrpc.acp import PROTOCOL_VERSION
-from keryx.jsonrpc.values import Json, as_count, as_object, as_objects, as_text
+from keryx.jsonrpc import PROTOCOL_VERSION, Json, as_count, as_object, as_objects, as_text
 
 
 class LoginMethod(msgspec.Struct, frozen=True, kw_only=True):

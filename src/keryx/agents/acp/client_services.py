@@ -15,15 +15,19 @@ from keryx.agents.acp.connection import (
 from keryx.core import sessions
 from keryx.core.ports.agent import TurnContext
 from keryx.core.sessions import PermissionMode
-from keryx.jsonrpc.errors import (
+from keryx.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     REQUEST_CANCELLED,
     RESOURCE_NOT_FOUND,
+    Json,
     RpcError,
+    as_count,
+    as_object,
+    as_objects,
+    as_text,
 )
 from keryx.jsonrpc.peer import IncomingRequest
-from keryx.jsonrpc.values import Json, as_count, as_object, as_objects, as_text
 
 MAX_FILE_BYTES = 20_000_000
 MAX_TERMINALS = 16

@@ -12,11 +12,9 @@ import msgspec
 
 from keryx.agents.acp.child_process import ChildProcess
 from keryx.core.text import to_single_line
-from keryx.jsonrpc import frames
-from keryx.jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from keryx.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json, RpcError, as_object, frames
 from keryx.jsonrpc.frames import FrameTooLong
 from keryx.jsonrpc.peer import IncomingRequest, Peer, RequestId, Response
-from keryx.jsonrpc.values import Json, as_object
 
 MAX_LINE_BYTES = 32_000_000
 MAX_QUEUED_MESSAGES = 256

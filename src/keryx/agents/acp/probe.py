@@ -14,7 +14,7 @@ from keryx.agents.acp.capabilities import AgentCapabilities
 from keryx.agents.acp.connection import AgentUnavailable
 from keryx.agents.agent_config import AgentConfig
 from keryx.core.errors import AgentFailed
-from keryx.jsonrpc.errors import RpcError
+from keryx.jsonrpc import RpcError
 
 PROBE_SECONDS = 5.0
 

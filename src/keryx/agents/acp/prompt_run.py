@@ -31,9 +31,8 @@ from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, TurnCo
 from keryx.core.sessions import Binding
 from keryx.core.text import to_single_line
 from keryx.core.turns import STOP_REASONS
-from keryx.jsonrpc.acp import build_text_block
+from keryx.jsonrpc import Json, as_object, as_text, build_text_block
 from keryx.jsonrpc.peer import IncomingRequest
-from keryx.jsonrpc.values import Json, as_object, as_text
 
 MISSED_HEADING = "What was said in this conversation before, which you have not seen:"
 INTERRUPTED_NOTE = (

@@ -6,9 +6,7 @@ from urllib.parse import urlsplit
 from keryx.agents.acp.update_translator import format_action, format_title
 from keryx.core.questions import AskPerson, Consent, Option, Question
 from keryx.core.text import to_single_line, truncate
-from keryx.jsonrpc.acp import KIND_CONSENTS
-from keryx.jsonrpc.errors import INVALID_PARAMS, RpcError
-from keryx.jsonrpc.values import Json, as_object, as_text
+from keryx.jsonrpc import INVALID_PARAMS, KIND_CONSENTS, Json, RpcError, as_object, as_text
 
 CANCELLED_OUTCOME: Json = {"outcome": {"outcome": "cancelled"}}
 _MAX_DETAIL_LENGTH = 2900

@@ -23,7 +23,7 @@ from keryx.core.ports.agent import (
 )
 from keryx.core.text import to_single_line, truncate
 from keryx.core.usage import Usage, UsageTotals
-from keryx.jsonrpc.values import Json, as_count, as_object, as_objects, as_text
+from keryx.jsonrpc import Json, as_count, as_object, as_objects, as_text
 
 NO_RESULT = "The agent did not tell how this ended."
 _MAX_TITLE_LENGTH = 120

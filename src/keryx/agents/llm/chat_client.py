@@ -22,7 +22,7 @@ from keryx.core.errors import AgentFailed, KeryxError
 from keryx.core.messages import Parts, Reasoning, Text, ToolCall
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, ReasoningDelta, TextDelta
 from keryx.core.usage import Usage
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc import Json
 
 REASONING_RESTARTED = "\n\n(The connection broke; thinking again.)\n\n"
 _REASONING_FIELDS = ("reasoning_content", "reasoning")

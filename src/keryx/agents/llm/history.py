@@ -29,7 +29,7 @@ from keryx.core.messages import (
 )
 from keryx.core.prompt import quote
 from keryx.core.text import has_unwritable, replace_unwritable
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc import Json
 
 EMPTY_MESSAGE = "(empty message)"
 NO_OUTPUT = "(no output)"

@@ -10,7 +10,7 @@ import msgspec
 from keryx import secrets
 from keryx.core.errors import AgentFailed
 from keryx.core.usage import Usage
-from keryx.jsonrpc.values import Json, as_object
+from keryx.jsonrpc import Json, as_object
 
 # The base URL of the model that runs in this process.
 LOCAL_BASE_URL = "local:"

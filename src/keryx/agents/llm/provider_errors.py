@@ -15,7 +15,7 @@ from keryx.core import durations
 from keryx.core.clock import parse_retry_after
 from keryx.core.errors import AgentFailed
 from keryx.core.text import to_single_line, truncate
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc import Json
 
 LONGEST_DETAIL = 240
 _FEW_TRIES = 2

@@ -16,7 +16,7 @@ from keryx.app import App
 from keryx.cli import output, redirect_stdout, shutdown, terminal
 from keryx.cli.options import load_settings
 from keryx.cli.shutdown import exit_now
-from keryx.surfaces.acp.editor_server import EditorServerSettings, serve
+from keryx.surfaces.acp import EditorServerSettings, serve
 from keryx.surfaces.acp.session_options import ModelChoices
 
 KIND = "acp"

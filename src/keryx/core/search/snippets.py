@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Query, Term
+from keryx.core.search import And, Expr, Not, Or, Phrase, Prefix, Query, Term
 from keryx.core.search.tokens import Token, is_cjk, locate_tokens
 from keryx.core.text import CONTROLS, LINE_SEPARATORS
 
@@ -40,12 +40,6 @@ def highlight(text: str, query: Query, *, width: int = 160) -> Snippet:
     begin, end = _expand_window(text, first, last, width)
     inside = [(max(b, begin), min(e, end)) for b, e, _ in hits if b < end and e > begin]
     return _build_snippet(text, begin, end, inside)
-
-
-def _matches_words(wanted: tuple[str, ...], words: list[str], open_end: bool) -> bool:
-    if len(words) != len(wanted) or list(wanted[:-1]) != words[:-1]:
-        return False
-    return words[-1].startswith(wanted[-1]) if open_end else words[-1] == wanted[-1]
 
 
 def _list_atoms(expr: Expr) -> Iterator[_Atom]:
@@ -90,18 +84,19 @@ def _find_hits(text: str, atoms: list[_Atom]) -> list[tuple[int, int, _Atom]]:
 def _match_atom(run: list[Token], atom: _Atom) -> Iterator[tuple[int, int, _Atom]]:
     if isinstance(atom, Term) and atom.mark is not None:
         yield from ((token.start, token.end, atom) for token in run if token.mark and token.text == atom.mark)
+    if not atom.words:
+        return
+    *wanted, wanted_last = atom.words
     words = [token for token in run if not token.mark]
     names = [token.text for token in words]
-    size, open_end = len(atom.words), isinstance(atom, Prefix)
-    for i in range(len(words)) if size else ():
-        if _matches_words(atom.words, names[i : i + size], open_end):
-            yield words[i].start, _find_hit_end(words[i + size - 1], atom), atom
-
-
-def _find_hit_end(last: Token, atom: _Atom) -> int:
-    """Return the end of a hit. A CJK bigram that matches by its first character is a hit of that character only."""
-    alone = isinstance(atom, Prefix) and is_cjk(last.text) and len(atom.words[-1]) < len(last.text)
-    return last.start + 1 if alone else last.end
+    for i, last in enumerate(words[len(wanted) :]):
+        if names[i : i + len(wanted)] != wanted:
+            continue
+        if last.text == wanted_last:
+            yield words[i].start, last.end, atom
+        elif isinstance(atom, Prefix) and last.text.startswith(wanted_last):
+            # A CJK bigram that matches by its first character is a hit of that character only.
+            yield words[i].start, last.start + 1 if is_cjk(last.text) else last.end, atom
 
 
 def _find_best_range(hits: list[tuple[int, int, _Atom]], width: int) -> tuple[int, int]:

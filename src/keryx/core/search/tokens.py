@@ -123,8 +123,12 @@ def fold(text: str) -> str:
     """Return the form for comparison: NFKC, without case, accents on Latin and Greek, and invisible characters."""
     if text.isascii():
         return text.lower()
-    text = _INVISIBLE.sub("", text)
-    text = _TAG_FLAG.sub(_spell_tags, text)
+
+    def spell_tags(flag: re.Match[str]) -> str:
+        letters = "".join(chr(ord(tag) - 0xE0000) for tag in flag[1])
+        return f"\U0001f3f4{_TIE}{letters}{_TIE}"
+
+    text = _TAG_FLAG.sub(spell_tags, _INVISIBLE.sub("", text))
     text = _EMOJI_JOINER.sub(_TIE, text).replace(_JOINER, "")
     text = _EXCESS_MARKS.sub(r"\1", text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a"))
     return normalize("NFKC", normalize("NFKC", text).casefold().translate(_build_accent_table()))
@@ -151,32 +155,21 @@ def _find_all(text: str, word: str) -> Iterator[int]:
         spot = text.find(word, spot + 1)
 
 
-def _locate_in_piece(piece: re.Match[str]) -> Iterator[Token]:
-    """Return the tokens of one piece with their positions in the folded text."""
-    first = piece.start()
-    return (
-        Token(word, first + start, first + end, mark)
-        for word, start, end, mark in _split_piece(piece.group())
-    )
-
-
-def _split_piece(piece: str) -> Iterator[Token]:
-    """Yield the tokens of one piece, in the same way as `tokenize`, with their positions in the piece."""
-    if piece.isalnum() and piece < _FIRST_CJK:
-        yield Token(piece[:LONGEST_TOKEN], 0, len(piece))
-        return
+def _locate_in_piece(found: re.Match[str]) -> Iterator[Token]:
+    """Yield the tokens of one piece, in the same way as `tokenize`, with their positions in the folded text."""
+    piece, (first, end) = found.group(), found.span()
     if is_cjk(piece):
-        yield from (Token(piece[i : i + 2], i, min(i + 2, len(piece))) for i in range(len(piece)))
-        return
-    if _build_unicode_patterns().emoji.match(piece):
-        yield Token(piece[:LONGEST_TOKEN], 0, len(piece))
-        return
-    body, shift = _trim_punctuation(piece)
-    parts = list(_get_part_pattern(body).finditer(body))
-    if parts and parts[0].group() != body:
-        yield Token(body[:LONGEST_TOKEN], shift, shift + len(body), mark=True)
-    for part in parts:
-        yield Token(part.group()[:LONGEST_TOKEN], shift + part.start(), shift + part.end())
+        yield from (Token(piece[i : i + 2], first + i, min(first + i + 2, end)) for i in range(len(piece)))
+    elif (piece.isalnum() and piece < _FIRST_CJK) or _build_unicode_patterns().emoji.match(piece):
+        yield Token(piece[:LONGEST_TOKEN], first, end)
+    else:
+        body, shift = _trim_punctuation(piece)
+        first += shift
+        parts = list(_get_part_pattern(body).finditer(body))
+        if parts and parts[0].group() != body:
+            yield Token(body[:LONGEST_TOKEN], first, first + len(body), mark=True)
+        for part in parts:
+            yield Token(part.group()[:LONGEST_TOKEN], first + part.start(), first + part.end())
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +220,8 @@ def _build_accent_table() -> dict[int, str]:
     return plain | dict.fromkeys(loose, "")
 
 
-def _spell_tags(flag: re.Match[str]) -> str:
-    letters = "".join(chr(ord(tag) - 0xE0000) for tag in flag[1])
-    return f"\U0001f3f4{_TIE}{letters}{_TIE}"
-
-
 def _fold_with_positions(text: str) -> tuple[str, Callable[[int, int], tuple[int, int]]]:
-    """The folded text, and a function from a range of it to the range of `text` that it came from."""
+    """Return the folded text, and a function from a range of it to the range of `text` that it came from."""
     if text.isascii():
         return text.lower(), lambda start, end: (start, end)
     folded: list[str] = []

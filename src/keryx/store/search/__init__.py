@@ -13,7 +13,7 @@ from keryx.core.clock import to_micros
 from keryx.core.errors import StoreBroken
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
-from keryx.core.search.query import Filters, Not, Query, StateFilter, parse
+from keryx.core.search import Filters, Not, Query, StateFilter, parse
 from keryx.core.search.snippets import Snippet, highlight
 from keryx.core.sessions import Session, Viewer
 from keryx.store import change_feed, sessions

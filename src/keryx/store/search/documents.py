@@ -25,7 +25,7 @@ from keryx.core.messages import (
     ToolCall,
     ToolResult,
 )
-from keryx.core.search.query import ContentFilter, Filters, StateFilter
+from keryx.core.search import ContentFilter, Filters, StateFilter
 from keryx.core.search.tokens import TokenizedText
 from keryx.core.search.tokens import tokenize as cut
 from keryx.core.sessions import Session, Viewer

@@ -13,7 +13,7 @@ import apsw
 
 from keryx.core.errors import StoreBroken
 from keryx.core.ids import SessionId
-from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Term
+from keryx.core.search import And, Expr, Not, Or, Phrase, Prefix, Term
 from keryx.store.db import Transaction
 from keryx.store.db.sqlite import BUSY_MILLISECONDS, enable_wal, translate_error
 from keryx.store.search import documents

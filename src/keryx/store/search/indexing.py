@@ -12,7 +12,7 @@ from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid, NotFound
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.messages import Message
-from keryx.core.search.query import And, Expr, Not, Or, Phrase
+from keryx.core.search import And, Expr, Not, Or, Phrase
 from keryx.core.sessions import Session
 from keryx.store import change_feed, changes, inbox, messages, sessions
 from keryx.store.db import Engine, Params, Transaction

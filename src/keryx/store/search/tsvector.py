@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 from keryx.core import codec
 from keryx.core.ids import SessionId
-from keryx.core.search.query import And, Expr, Not, Or, Phrase, Prefix, Term
+from keryx.core.search import And, Expr, Not, Or, Phrase, Prefix, Term
 from keryx.store import inbox
 from keryx.store.db import NEVER_PREPARE, Database, Transaction
 from keryx.store.search.documents import IndexDocument

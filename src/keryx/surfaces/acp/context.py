@@ -14,8 +14,8 @@ from keryx.core.ports.agent import WorkspaceRegistry
 from keryx.core.sessions import SessionSettings, Viewer
 from keryx.core.source import Source
 from keryx.engine.hub.hub import Hub
+from keryx.jsonrpc import Json
 from keryx.jsonrpc.peer import Peer, encode_message
-from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_options import ModelChoices
 

@@ -9,8 +9,7 @@ import msgspec
 from keryx.core.errors import Invalid, KeryxError, Unavailable
 from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer
-from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.values import Json, as_object, as_text
+from keryx.jsonrpc import Json, RpcError, as_object, as_text
 from keryx.surfaces.acp.context import EditorContext
 
 FILE_TIMEOUT_SECONDS = 60.0

@@ -6,9 +6,7 @@ import signal
 from collections.abc import Sequence
 
 from keryx.core.errors import Invalid
-from keryx.jsonrpc import errors
-from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc import AUTH_REQUIRED, Json, RpcError
 
 METHOD_ID = "login"
 TIMEOUT_SECONDS = 300.0
@@ -30,7 +28,7 @@ class LoginCommand:
     def check(self) -> None:
         """Raise `RpcError` unless the user is logged in."""
         if not self._logged_in:
-            raise RpcError(errors.AUTH_REQUIRED, "log in first: the editor offers it, or calls authenticate")
+            raise RpcError(AUTH_REQUIRED, "log in first: the editor offers it, or calls authenticate")
 
     async def run(self, method: str) -> None:
         """Run the login command. Raise `RpcError` if it fails."""
@@ -39,7 +37,7 @@ class LoginCommand:
         code = await _run_command(self._command)
         if code != 0:
             raise RpcError(
-                errors.AUTH_REQUIRED,
+                AUTH_REQUIRED,
                 f"{self._command[0]} ended with {code}: look at its output, then try again",
             )
         self._logged_in = True
@@ -51,16 +49,12 @@ async def _run_command(command: Sequence[str]) -> int:
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True
         )
     except OSError as exc:
-        raise RpcError(
-            errors.AUTH_REQUIRED, f"{command[0]} cannot be run ({exc.strerror}): mend acp.login"
-        ) from exc
+        raise RpcError(AUTH_REQUIRED, f"{command[0]} cannot be run ({exc.strerror}): mend acp.login") from exc
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return await process.wait()
     except TimeoutError as exc:
-        raise RpcError(
-            errors.AUTH_REQUIRED, f"{command[0]} did not end within {TIMEOUT_SECONDS:g} s"
-        ) from exc
+        raise RpcError(AUTH_REQUIRED, f"{command[0]} did not end within {TIMEOUT_SECONDS:g} s") from exc
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -9,11 +9,8 @@ from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer
 from keryx.core.sessions import SessionFilter, SessionListItem, SessionSettings
-from keryx.jsonrpc import errors
-from keryx.jsonrpc.acp import PROTOCOL_VERSION
-from keryx.jsonrpc.errors import RpcError
+from keryx.jsonrpc import METHOD_NOT_FOUND, PROTOCOL_VERSION, Json, RpcError
 from keryx.jsonrpc.peer import IncomingRequest
-from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp import protocol, session_options, session_updates
 from keryx.surfaces.acp.context import SURFACE, EditorContext
 from keryx.surfaces.acp.editor_workspace import EditorWorkspace, parse_server
@@ -71,7 +68,7 @@ class EditorMethods:
         if method := self._login_methods.get(request.method):
             self._login.check()
             return await method(request)
-        raise RpcError(errors.METHOD_NOT_FOUND, f"there is no method {request.method[:100]!r}")
+        raise RpcError(METHOD_NOT_FOUND, f"there is no method {request.method[:100]!r}")
 
     async def handle_notification(self, method: str, params: Json) -> None:
         if method == "session/cancel":

@@ -18,8 +18,8 @@ from keryx.core.questions import QuestionState
 from keryx.core.sessions import Session, SessionSettings
 from keryx.core.turns import STOP_REASONS, TurnState
 from keryx.engine.hub.views import MessageRange, SessionSnapshot
+from keryx.jsonrpc import Json
 from keryx.jsonrpc.peer import IncomingRequest
-from keryx.jsonrpc.values import Json
 from keryx.surfaces.acp import session_options, session_updates
 from keryx.surfaces.acp.context import EditorContext
 from keryx.surfaces.acp.prompts import END_TURN, PendingPrompt, PendingPrompts

@@ -7,8 +7,7 @@ import anyio
 from keryx.core.errors import NotFound
 from keryx.core.ids import TurnId
 from keryx.core.turns import TurnState
-from keryx.jsonrpc import errors
-from keryx.jsonrpc.errors import RpcError
+from keryx.jsonrpc import INTERNAL_ERROR, RpcError, from_keryx_error
 from keryx.jsonrpc.peer import IncomingRequest
 from keryx.surfaces.acp.context import EditorContext
 
@@ -124,7 +123,7 @@ class PendingPrompts:
                 None if state is TurnState.DONE else await self._context.hub.turn(self._context.viewer, turn)
             )
         except NotFound as exc:
-            await prompt.fail(errors.from_keryx_error(exc))
+            await prompt.fail(from_keryx_error(exc))
             return
         if record and record.merged_into:
             await self.bind_turn(prompt, record.merged_into)
@@ -137,10 +136,10 @@ class PendingPrompts:
                 await prompt.finish(CANCELLED)
             case _:
                 reason = (record.error if record else None) or f"the turn is {state.value}"
-                await prompt.fail(RpcError(errors.INTERNAL_ERROR, reason))
+                await prompt.fail(RpcError(INTERNAL_ERROR, reason))
 
     async def fail_all(self, session: str) -> None:
         """Fail all prompts of a deleted session."""
-        error = errors.from_keryx_error(NotFound(f"session {session} was deleted"))
+        error = from_keryx_error(NotFound(f"session {session} was deleted"))
         for prompt in self.list_pending():
             await prompt.fail(error)

@@ -13,7 +13,7 @@ from keryx.core.ids import SessionId
 from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image, Part, Parts, Text, merge_parts
 from keryx.core.text import to_single_line
-from keryx.jsonrpc.values import Json, as_object
+from keryx.jsonrpc import Json, as_object
 
 T = TypeVar("T", bound="Params")
 

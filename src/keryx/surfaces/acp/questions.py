@@ -7,9 +7,7 @@ import anyio
 from keryx.core.errors import Conflict, KeryxError, Unavailable
 from keryx.core.ids import QuestionId, SessionId
 from keryx.core.questions import AskedQuestion, Consent, Option, format_question
-from keryx.jsonrpc.acp import CONSENT_KINDS, build_text_block
-from keryx.jsonrpc.errors import RpcError
-from keryx.jsonrpc.values import Json, as_object
+from keryx.jsonrpc import CONSENT_KINDS, Json, RpcError, as_object, build_text_block
 from keryx.surfaces.acp import session_updates, tool_calls
 from keryx.surfaces.acp.context import EditorContext
 from keryx.surfaces.acp.session_updates import UpdateBuilder

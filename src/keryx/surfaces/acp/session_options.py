@@ -5,7 +5,7 @@ import msgspec
 from keryx.core import sessions
 from keryx.core.errors import Invalid
 from keryx.core.sessions import EFFORTS, PermissionMode, SessionSettings
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc import Json
 
 MODEL = "model"
 MODE = "mode"

@@ -24,8 +24,7 @@ from keryx.core.messages import (
 )
 from keryx.core.sessions import Session, SessionSettings
 from keryx.engine import commands
-from keryx.jsonrpc.acp import build_text_block
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc import Json, build_text_block
 from keryx.surfaces.acp import session_options, tool_calls
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_options import ModelChoices

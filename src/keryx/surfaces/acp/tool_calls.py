@@ -9,8 +9,7 @@ from keryx.core import codec
 from keryx.core.errors import Invalid
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.text import to_single_line, truncate
-from keryx.jsonrpc.acp import build_text_block
-from keryx.jsonrpc.values import Json
+from keryx.jsonrpc import Json, build_text_block
 
 INTERRUPTED_OUTPUT = "The tool was interrupted before it answered."
 MAX_TITLE_LENGTH = 200

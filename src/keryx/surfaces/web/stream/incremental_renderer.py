@@ -7,8 +7,7 @@ import msgspec
 
 from keryx.core.changes import DraftChunk
 from keryx.core.media import Media
-from keryx.markdown import html
-from keryx.markdown.parser import clean_text
+from keryx.markdown import clean_text, html
 
 _SHORT_CHARS = 2_000
 _GROWTH_DIVISOR = 8
