@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 from tests.builders import Store, a_turn
-from tests.engine import labels, test_faults
-from tests.engine.answers import ANSWERERS
-from tests.engine.chores import Unreliable
+from tests.engine import test_faults
 from tests.engine.conftest import Begin
-from tests.engine.setting import Setting, fresh
-from tests.engine.sweeps import SWEEPERS
-from tests.engine.verbs import EACH, FIRST, VERBS, Act, come_and_go
-from tests.engine.witness import Rows, Witness, changed, rows
+from tests.engine.support import labels
+from tests.engine.support.fault_recorder import FaultRecorder, Rows, changed, rows
+from tests.engine.support.hub_setup import HubSetup, fresh
+from tests.engine.support.hub_writes import EACH, FIRST, HUB_WRITES, Act, come_and_go
+from tests.engine.support.node_writes import SWEEP_WRITES, TURN_WRITES, Unreliable
 from tests.engine.world import AT_ONCE, FAKE, SECONDS, World
 
 from keryx.core.errors import Conflict, Invalid, NotFound, Retryable
@@ -33,7 +32,7 @@ from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 COPY = "copy"
-FAREWELL = "workers.remove"
+DEREGISTER = "workers.remove"
 # Only PostgreSQL keeps its index in the store.
 OF_POSTGRES = frozenset({"search.put", "search.analyse"})
 # It leaves no rows, and without it the index is slower for a while; nobody makes up for it but PostgreSQL itself.
@@ -41,9 +40,9 @@ WITHOUT_ROWS = frozenset({"search.analyse"})
 # What a repetition may change: the feed, the count of codes that were not good or not any more, and who is there.
 BESIDES = frozenset({"changes", "guesses", "workers"})
 
-CHORES = {**SWEEPERS, **ANSWERERS}
+NODE_WRITES = {**SWEEP_WRITES, **TURN_WRITES}
 NOUNS: dict[str, list[str]] = {}
-for verb in VERBS:
+for verb in HUB_WRITES:
     NOUNS.setdefault(verb.partition(".")[0] if "." in verb else "session", []).append(verb)
 
 
@@ -58,30 +57,30 @@ async def again(act: Act) -> None:
 
 
 def test_every_label_has_its_case() -> None:
-    assert labels.written() == {*VERBS, *CHORES, *test_faults.WRITES, FAREWELL, COPY}
+    assert labels.written() == {*HUB_WRITES, *NODE_WRITES, *test_faults.WRITES, DEREGISTER, COPY}
 
 
-@pytest.mark.parametrize("label", VERBS)
+@pytest.mark.parametrize("label", HUB_WRITES)
 async def test_a_verb_that_is_struck_is_done_whole_or_not_at_all(
     database: Database, clock: FakeClock, label: str
 ) -> None:
     if label in OF_POSTGRES and database.engine is Engine.SQLITE:
         pytest.skip("the index is no part of this store")
-    witness = Witness(database)
-    hub = Hub(witness, policy=AT_ONCE, feed=Feed(witness, clock, on_blocked=lambda: None))
-    setting = Setting(witness, hub, clock)
+    recorder = FaultRecorder(database)
+    hub = Hub(recorder, policy=AT_ONCE, feed=Feed(recorder, clock, on_blocked=lambda: None))
+    setup = HubSetup(recorder, hub, clock)
     for when in FaultTiming:
-        act = await VERBS[label](setting)
-        fault = witness.strike(label, when)
+        act = await HUB_WRITES[label](setup)
+        fault = recorder.strike(label, when)
         with pytest.raises(Retryable):
             await act()
         assert fault.hits == 1
-        found = await witness.look()
-        assert not changed(found, witness.before if when is FaultTiming.BEFORE else witness.after)
+        found = await recorder.look()
+        assert not changed(found, recorder.before if when is FaultTiming.BEFORE else recorder.after)
         if when is FaultTiming.BEFORE or label in FIRST:
             await act()
         done = await seen(database)
-        assert label in WITHOUT_ROWS or changed(witness.before, done)
+        assert label in WITHOUT_ROWS or changed(recorder.before, done)
         await again(act)
         assert label in EACH or not changed(done, await seen(database)) - BESIDES
     assert await verify(database) == []
@@ -92,19 +91,19 @@ async def test_a_verb_that_is_struck_is_done_whole_or_not_at_all(
 async def test_verbs_that_fail_for_a_while_are_in_nobodys_way(
     begin: Begin, database: Database, clock: FakeClock, noun: str
 ) -> None:
-    witness = Witness(database)
-    world = await begin(database=witness)
-    setting = Setting(witness, world.hub, clock)
+    recorder = FaultRecorder(database)
+    world = await begin(database=recorder)
+    setup = HubSetup(recorder, world.hub, clock)
     for label, when in product(NOUNS[noun], FaultTiming):
         if label in OF_POSTGRES and database.engine is Engine.SQLITE:
             continue
-        await witness.quiet()
-        act = await VERBS[label](setting)
-        await witness.quiet()
-        fault = witness.strike(label, when, sticky=True)
+        await recorder.quiet()
+        act = await HUB_WRITES[label](setup)
+        await recorder.quiet()
+        fault = recorder.strike(label, when, sticky=True)
         with pytest.raises(Retryable):
             await act()
-        await witness.look()
+        await recorder.look()
         if when is FaultTiming.BEFORE and label not in WITHOUT_ROWS:
             with pytest.raises(Retryable):
                 await act()
@@ -115,51 +114,53 @@ async def test_verbs_that_fail_for_a_while_are_in_nobodys_way(
     assert await verify(database) == []
 
 
-async def wait(world: World, witness: Witness, step: float, condition: Callable[[], Awaitable[bool]]) -> None:
+async def wait(
+    world: World, recorder: FaultRecorder, step: float, condition: Callable[[], Awaitable[bool]]
+) -> None:
     """Let time pass, a step whenever nothing is left to do, until something is so."""
     async with asyncio.timeout(SECONDS):
-        await witness.quiet()
+        await recorder.quiet()
         while not await condition():
             world.advance(step)
-            await witness.quiet()
+            await recorder.quiet()
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("sticky", [False, True], ids=["once", "sticky"])
-@pytest.mark.parametrize("label", CHORES)
+@pytest.mark.parametrize("label", NODE_WRITES)
 async def test_a_chore_that_is_struck_is_done_in_the_end(
     begin: Begin, database: Database, label: str, sticky: bool
 ) -> None:
-    witness, chore = Witness(database), CHORES[label]
-    platform = RecordingAdapter(FAKE, capabilities=chore.able, limit=chore.limit)
+    recorder, case = FaultRecorder(database), NODE_WRITES[label]
+    platform = RecordingAdapter(FAKE, capabilities=case.able, limit=case.limit)
     world = await begin(
-        database=witness, adapters=[platform], agent=chore.agent, policy=chore.policy, hooks=[Unreliable()]
+        database=recorder, adapters=[platform], agent=case.agent, policy=case.policy, hooks=[Unreliable()]
     )
     world.fake = platform
     for when in FaultTiming:
-        await witness.quiet()  # or a sweep that is under way would do the work before it is struck
-        work = await chore.begin(world)
-        await witness.quiet()
-        fault = witness.strike(label, when, sticky=sticky)
+        await recorder.quiet()  # or a sweep that is under way would do the work before it is struck
+        work = await case.begin(world)
+        await recorder.quiet()
+        fault = recorder.strike(label, when, sticky=sticky)
 
         async def struck(times: int = 1, fault: DatabaseFault = fault) -> bool:
             return fault.hits >= times
 
         await work.cause()
-        await wait(world, witness, chore.step, struck)
-        found = await witness.look()
-        assert not changed(found, witness.before if when is FaultTiming.BEFORE else witness.after)
-        assert when is FaultTiming.BEFORE or changed(witness.before, found)
+        await wait(world, recorder, case.step, struck)
+        found = await recorder.look()
+        assert not changed(found, recorder.before if when is FaultTiming.BEFORE else recorder.after)
+        assert when is FaultTiming.BEFORE or changed(recorder.before, found)
         if sticky:
-            if chore.retried and when is FaultTiming.BEFORE:
-                await wait(world, witness, chore.step, partial(struck, 2))
+            if case.retried and when is FaultTiming.BEFORE:
+                await wait(world, recorder, case.step, partial(struck, 2))
             assert (await world.ask("are you there?", user=fresh(), chat=fresh())).state is TurnState.DONE
             fault.clear()
-        await wait(world, witness, chore.step, partial(database.read, "done", work.done))
+        await wait(world, recorder, case.step, partial(database.read, "done", work.done))
         world.node.check()
     # What waits to hear of a commit that was made tries once more.
-    world.advance(chore.step)
-    await witness.quiet()
+    world.advance(case.step)
+    await recorder.quiet()
     unmarked = [(p.delivery, p.number) for p in platform.sent_parts if not p.again]
     assert len(unmarked) == len(set(unmarked))
     assert await verify(database) == []
@@ -169,16 +170,18 @@ async def test_a_chore_that_is_struck_is_done_in_the_end(
 async def test_a_node_that_cannot_say_good_bye_ends_and_is_forgotten(
     begin: Begin, database: Database, clock: FakeClock, when: FaultTiming
 ) -> None:
-    witness = Witness(database)
-    world = await begin(database=witness)
-    await witness.quiet()
-    fault = witness.strike(FAREWELL, when)
-    await come_and_go(witness, clock)
+    recorder = FaultRecorder(database)
+    world = await begin(database=recorder)
+    await recorder.quiet()
+    fault = recorder.strike(DEREGISTER, when)
+    await come_and_go(recorder, clock)
     assert fault.hits
-    assert not changed(await witness.look(), witness.before if when is FaultTiming.BEFORE else witness.after)
+    assert not changed(
+        await recorder.look(), recorder.before if when is FaultTiming.BEFORE else recorder.after
+    )
     world.advance(timedelta(days=2))
     gone = partial(database.read, "workers", lambda tx: len(workers.list_all(tx)) == 1)
-    await wait(world, witness, 5, gone)
+    await wait(world, recorder, 5, gone)
     assert (await world.ask("are you there?")).state is TurnState.DONE
 
 

@@ -1,4 +1,4 @@
-"""Witness: a database that sees what a write which is struck by a fault found, and what it left."""
+"""FaultRecorder: a database that records its rows before and after a write that a fault hits."""
 
 import asyncio
 from typing import TypeVar
@@ -11,7 +11,7 @@ from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 T = TypeVar("T")
 Rows = dict[str, list[str]]
 
-# How often everybody who is ready has had a turn before it counts that nobody goes on.
+# After this many iterations of the event loop without a read or write, all tasks count as waiting.
 _CALM = 20
 _TABLES = {
     Engine.SQLITE: "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%'",
@@ -20,7 +20,7 @@ _TABLES = {
 
 
 def rows(tx: Transaction) -> Rows:
-    """Every row of every table."""
+    """Return every row of every table."""
     return {
         table: sorted(repr(tuple(row)) for row in tx.rows(f"select * from {table}"))
         for (table,) in tx.rows(_TABLES[tx.engine])
@@ -28,13 +28,13 @@ def rows(tx: Transaction) -> Rows:
 
 
 def changed(before: Rows, after: Rows) -> set[str]:
-    """The tables that differ."""
+    """Return the tables that differ."""
     return {table for table in before if before[table] != after[table]}
 
 
-class Witness(CrashingDatabase):
-    """Writes come one by one. After the first that is struck all others wait until somebody has looked: `before` is
-    the store that this write found, `after` what it made of it."""
+class FaultRecorder(CrashingDatabase):
+    """Runs writes one by one. After the one that a fault hits, all others wait until `look` is called. `before` and
+    `after` are the rows before this write and at its end."""
 
     def __init__(self, inner: Database) -> None:
         super().__init__(inner)
@@ -45,20 +45,20 @@ class Witness(CrashingDatabase):
         self.after: Rows = {}
 
     def strike(self, label: str, when: FaultTiming, *, sticky: bool = False) -> DatabaseFault:
-        """Let the next write with a label fail, or all of them until the fault is healed."""
+        """Make the next write with a label fail, or with `sticky` all of them until the fault is cleared."""
         fault = DatabaseFault(label, when, sticky=sticky)
         self._label, self.faults = label, [fault]
         return fault
 
     async def look(self) -> Rows:
-        """The store as the write that was struck has left it."""
+        """Return the rows after the write that was hit, and let other writes go on."""
         try:
             return await self._inner.read("rows", rows)
         finally:
             self._one.release()
 
     async def quiet(self) -> None:
-        """Wait until nothing is under way: everybody waits for time to pass, or for somebody to say something."""
+        """Wait until no read or write is running, so that every task waits for time or for an event."""
         calm = 0
         while calm < _CALM:
             await asyncio.sleep(0.001 if self._under_way else 0)

@@ -1,5 +1,4 @@
-"""Verbs: what people ask of the hub, each as a deed that causes the one write which has its label. It
-arranges something that is new, and gives the act."""
+"""The writes of the hub: for each label, a function that prepares new rows and returns the call that makes this write."""
 
 import io
 import re
@@ -11,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 from tests.builders import ANN, ANNS, OPERATORS, a_delivery, a_job, a_session, a_turn, at_time
-from tests.engine.setting import CLOSED, Setting, fresh
+from tests.engine.support.hub_setup import CLOSED, HubSetup, fresh
 from tests.engine.world import AT_ONCE, ECHO, FAKE, Wire, inbound
 
 from keryx import config
@@ -38,124 +37,124 @@ from keryx.store.viewer_state import UnsentMessage
 from keryx.testing import FakeClock, RecordingAdapter
 
 Act: TypeAlias = Callable[[], Awaitable[object]]
-Deed: TypeAlias = Callable[[Setting], Awaitable[Act]]
+Preparation: TypeAlias = Callable[[HubSetup], Awaitable[Act]]
 
 
-def on_session(work: Callable[[Hub, Session], Awaitable[object]]) -> Deed:
-    async def deed(setting: Setting) -> Act:
-        session = await setting.talked()
-        return lambda: work(setting.hub, session)
+def on_session(work: Callable[[Hub, Session], Awaitable[object]]) -> Preparation:
+    async def prepare(setup: HubSetup) -> Act:
+        session = await setup.talked()
+        return lambda: work(setup.hub, session)
 
-    return deed
-
-
-def on_turns(work: Callable[[Hub, Turn, Turn], Awaitable[object]]) -> Deed:
-    async def deed(setting: Setting) -> Act:
-        running, waiting = await setting.busy()
-        return lambda: work(setting.hub, running, waiting)
-
-    return deed
+    return prepare
 
 
-def on_lane(work: Callable[[Hub, str], Awaitable[object]]) -> Deed:
-    async def deed(setting: Setting) -> Act:
-        key, _ = await setting.lane()
-        return lambda: work(setting.hub, key)
+def on_turns(work: Callable[[Hub, Turn, Turn], Awaitable[object]]) -> Preparation:
+    async def prepare(setup: HubSetup) -> Act:
+        running, waiting = await setup.busy()
+        return lambda: work(setup.hub, running, waiting)
 
-    return deed
-
-
-def on_project(work: Callable[[Hub, str], Awaitable[object]]) -> Deed:
-    async def deed(setting: Setting) -> Act:
-        project = await setting.hub.projects.add(ANNS, fresh())
-        return lambda: work(setting.hub, project.name)
-
-    return deed
+    return prepare
 
 
-def on_job(work: Callable[[Hub, str], Awaitable[object]]) -> Deed:
-    async def deed(setting: Setting) -> Act:
-        job = await setting.write(a_job, name=fresh())
-        return lambda: work(setting.hub, job.id)
+def on_lane(work: Callable[[Hub, str], Awaitable[object]]) -> Preparation:
+    async def prepare(setup: HubSetup) -> Act:
+        key, _ = await setup.lane()
+        return lambda: work(setup.hub, key)
 
-    return deed
-
-
-def on_person(work: Callable[[Hub, str], Awaitable[object]], platform: str = FAKE) -> Deed:
-    async def deed(setting: Setting) -> Act:
-        person = await setting.person(platform)
-        return lambda: work(setting.hub, person)
-
-    return deed
+    return prepare
 
 
-def anywhere(work: Callable[[Hub, str], Awaitable[object]]) -> Deed:
-    async def deed(setting: Setting) -> Act:
+def on_project(work: Callable[[Hub, str], Awaitable[object]]) -> Preparation:
+    async def prepare(setup: HubSetup) -> Act:
+        project = await setup.hub.projects.add(ANNS, fresh())
+        return lambda: work(setup.hub, project.name)
+
+    return prepare
+
+
+def on_job(work: Callable[[Hub, str], Awaitable[object]]) -> Preparation:
+    async def prepare(setup: HubSetup) -> Act:
+        job = await setup.write(a_job, name=fresh())
+        return lambda: work(setup.hub, job.id)
+
+    return prepare
+
+
+def on_person(work: Callable[[Hub, str], Awaitable[object]], platform: str = FAKE) -> Preparation:
+    async def prepare(setup: HubSetup) -> Act:
+        person = await setup.person(platform)
+        return lambda: work(setup.hub, person)
+
+    return prepare
+
+
+def anywhere(work: Callable[[Hub, str], Awaitable[object]]) -> Preparation:
+    async def prepare(setup: HubSetup) -> Act:
         name = fresh()
-        return lambda: work(setting.hub, name)
+        return lambda: work(setup.hub, name)
 
-    return deed
-
-
-async def undelete(setting: Setting) -> Act:
-    session = await setting.talked()
-    await setting.hub.delete(OPERATORS, session.id)
-    return lambda: setting.hub.undelete(OPERATORS, session.id)
+    return prepare
 
 
-async def redo(setting: Setting) -> Act:
-    session = await setting.talked()
-    await setting.hub.undo(OPERATORS, session.id)
-    return lambda: setting.hub.redo(OPERATORS, session.id)
+async def undelete(setup: HubSetup) -> Act:
+    session = await setup.talked()
+    await setup.hub.delete(OPERATORS, session.id)
+    return lambda: setup.hub.undelete(OPERATORS, session.id)
 
 
-async def branch(setting: Setting) -> Act:
-    session, said = await setting.talked(), inbound("and then?", chat=fresh())
-    return lambda: setting.hub.branch(OPERATORS, session.id, said, surface="web")
+async def redo(setup: HubSetup) -> Act:
+    session = await setup.talked()
+    await setup.hub.undo(OPERATORS, session.id)
+    return lambda: setup.hub.redo(OPERATORS, session.id)
 
 
-async def lane_chat(setting: Setting) -> Act:
-    _, said = await setting.lane()
+async def branch(setup: HubSetup) -> Act:
+    session, said = await setup.talked(), inbound("and then?", chat=fresh())
+    return lambda: setup.hub.branch(OPERATORS, session.id, said, surface="web")
+
+
+async def lane_chat(setup: HubSetup) -> Act:
+    _, said = await setup.lane()
     old, new = said.source.chat or "", fresh()
-    return lambda: setting.hub.lanes.move_chat(FAKE, "", old, new)
+    return lambda: setup.hub.lanes.move_chat(FAKE, "", old, new)
 
 
-async def lane_switch(setting: Setting) -> Act:
-    session = await setting.talked()
-    _, said = await setting.lane()
-    return lambda: setting.hub.lanes.switch(OPERATORS, said, session.id)
+async def lane_switch(setup: HubSetup) -> Act:
+    session = await setup.talked()
+    _, said = await setup.lane()
+    return lambda: setup.hub.lanes.switch(OPERATORS, said, session.id)
 
 
-async def assign(setting: Setting) -> Act:
-    session, project = await setting.talked(), await setting.hub.projects.add(ANNS, fresh())
-    return lambda: setting.hub.projects.assign(ANNS, session.id, project.name)
+async def assign(setup: HubSetup) -> Act:
+    session, project = await setup.talked(), await setup.hub.projects.add(ANNS, fresh())
+    return lambda: setup.hub.projects.assign(ANNS, session.id, project.name)
 
 
-async def job_resume(setting: Setting) -> Act:
-    job = await setting.write(a_job, name=fresh())
-    await setting.hub.jobs.pause(ANNS, job.id)
-    return lambda: setting.hub.jobs.resume(ANNS, job.id)
+async def job_resume(setup: HubSetup) -> Act:
+    job = await setup.write(a_job, name=fresh())
+    await setup.hub.jobs.pause(ANNS, job.id)
+    return lambda: setup.hub.jobs.resume(ANNS, job.id)
 
 
-async def answer(setting: Setting) -> Act:
-    turn, _ = await setting.busy()
-    now = setting.clock.now()
+async def answer(setup: HubSetup) -> Act:
+    turn, _ = await setup.busy()
+    now = setup.clock.now()
     question = Question(key="q", title="May it?", tool="rm")
-    asked = await setting.at(now).write(
+    asked = await setup.at(now).write(
         questions.add, turn, question, shared=False, expires_at=now + timedelta(hours=1)
     )
-    return lambda: setting.hub.questions.answer(OPERATORS, asked.id, "always")
+    return lambda: setup.hub.questions.answer(OPERATORS, asked.id, "always")
 
 
-async def forget(setting: Setting) -> Act:
-    session = await setting.talked()
-    await setting.write(questions.set_consent, session.id, "rm", Consent.ALLOW_ALWAYS, by=ANN)
-    return lambda: setting.hub.questions.forget_consents(ANNS, session.id, "rm")
+async def forget(setup: HubSetup) -> Act:
+    session = await setup.talked()
+    await setup.write(questions.set_consent, session.id, "rm", Consent.ALLOW_ALWAYS, by=ANN)
+    return lambda: setup.hub.questions.forget_consents(ANNS, session.id, "rm")
 
 
-async def decide(setting: Setting) -> Act:
+async def decide(setup: HubSetup) -> Act:
     def fail(tx: Transaction) -> str:
-        now, chat = setting.clock.now(), fresh()
+        now, chat = setup.clock.now(), fresh()
         a_delivery(tx, target=Target(CLOSED, chat=chat), session=setting_session, at=now)
         worker = WorkerId("another")
         lease = timedelta(hours=1)
@@ -168,102 +167,102 @@ async def decide(setting: Setting) -> Act:
         )
         return delivery.id
 
-    setting_session = await setting.talked()
-    failed = ids.DeliveryId(await setting.write(fail))
-    return lambda: setting.hub.deliveries.decide(OPERATORS, failed, DeliveryState.DISCARDED)
+    setting_session = await setup.talked()
+    failed = ids.DeliveryId(await setup.write(fail))
+    return lambda: setup.hub.deliveries.decide(OPERATORS, failed, DeliveryState.DISCARDED)
 
 
-async def post(setting: Setting) -> Act:
+async def post(setup: HubSetup) -> Act:
     def ask(tx: Transaction) -> Turn:
-        now, target = setting.clock.now(), Target(FAKE, chat=fresh())
+        now, target = setup.clock.now(), Target(FAKE, chat=fresh())
         return a_turn(tx, a_session(tx, title=fresh(), at=now), at=now, reply=target)
 
-    turn, text = await setting.write(ask), fresh()
-    return lambda: setting.hub.deliveries.post(ANNS, turn.id, "origin", text, alone=False)
+    turn, text = await setup.write(ask), fresh()
+    return lambda: setup.hub.deliveries.post(ANNS, turn.id, "origin", text, alone=False)
 
 
-async def see(setting: Setting) -> Act:
-    id_, secret = await setting.hub.sign_ins.create(ANNS, browser="Firefox")
-    setting.clock.advance(timedelta(hours=2))
-    return lambda: setting.hub.sign_ins.check(id_, secret)
+async def see(setup: HubSetup) -> Act:
+    id_, secret = await setup.hub.sign_ins.create(ANNS, browser="Firefox")
+    setup.clock.advance(timedelta(hours=2))
+    return lambda: setup.hub.sign_ins.check(id_, secret)
 
 
-async def sign_out(setting: Setting) -> Act:
-    id_, _ = await setting.hub.sign_ins.create(ANNS, browser="Firefox")
-    return lambda: setting.hub.sign_ins.end(ANNS, id_)
+async def sign_out(setup: HubSetup) -> Act:
+    id_, _ = await setup.hub.sign_ins.create(ANNS, browser="Firefox")
+    return lambda: setup.hub.sign_ins.end(ANNS, id_)
 
 
-async def keep(setting: Setting) -> Act:
+async def keep(setup: HubSetup) -> Act:
     file = Attachment(name="a.txt", mime="text/plain", body=fresh().encode())
-    return lambda: setting.hub.media.save(ANNS, file)
+    return lambda: setup.hub.media.save(ANNS, file)
 
 
-async def approve(setting: Setting) -> Act:
-    person = await setting.person(CLOSED)
-    waiting = await setting.hub.deliveries.page(OPERATORS)
+async def approve(setup: HubSetup) -> Act:
+    person = await setup.person(CLOSED)
+    waiting = await setup.hub.deliveries.page(OPERATORS)
     told = next(d.text for d in waiting if d.target.chat == person)
     code = re.search(r"approve closed (\w+)", told)
     assert code
-    return lambda: setting.hub.people.approve(OPERATORS, CLOSED, code[1])
+    return lambda: setup.hub.people.approve(OPERATORS, CLOSED, code[1])
 
 
-async def revoke(setting: Setting) -> Act:
-    grant = await (await approve(setting))()
+async def revoke(setup: HubSetup) -> Act:
+    grant = await (await approve(setup))()
     assert isinstance(grant, msgspec.Struct)
     person = str(msgspec.structs.asdict(grant)["person"])
-    return lambda: setting.hub.people.revoke(OPERATORS, CLOSED, person)
+    return lambda: setup.hub.people.revoke(OPERATORS, CLOSED, person)
 
 
-async def link(setting: Setting) -> Act:
-    one, other = await setting.person(), await setting.person("telegram")
-    return lambda: setting.hub.people.link(OPERATORS, (FAKE, one), ("telegram", other))
+async def link(setup: HubSetup) -> Act:
+    one, other = await setup.person(), await setup.person("telegram")
+    return lambda: setup.hub.people.link(OPERATORS, (FAKE, one), ("telegram", other))
 
 
-async def unlink(setting: Setting) -> Act:
-    one, other = await setting.person(), await setting.person("telegram")
-    await setting.hub.people.link(OPERATORS, (FAKE, one), ("telegram", other))
-    return lambda: setting.hub.people.unlink(OPERATORS, "telegram", other)
+async def unlink(setup: HubSetup) -> Act:
+    one, other = await setup.person(), await setup.person("telegram")
+    await setup.hub.people.link(OPERATORS, (FAKE, one), ("telegram", other))
+    return lambda: setup.hub.people.unlink(OPERATORS, "telegram", other)
 
 
-async def alias(setting: Setting) -> Act:
-    one, other = await setting.person("whatsapp"), await setting.person("whatsapp")
-    return lambda: setting.hub.people.learn_alias(OPERATORS, "whatsapp", one, other)
+async def alias(setup: HubSetup) -> Act:
+    one, other = await setup.person("whatsapp"), await setup.person("whatsapp")
+    return lambda: setup.hub.people.learn_alias(OPERATORS, "whatsapp", one, other)
 
 
-async def erase(setting: Setting) -> Act:
-    found = await setting.hub.people.find(OPERATORS, FAKE, await setting.person())
-    return lambda: setting.hub.people.erase(OPERATORS, found.principal.id)
+async def erase(setup: HubSetup) -> Act:
+    found = await setup.hub.people.find(OPERATORS, FAKE, await setup.person())
+    return lambda: setup.hub.people.erase(OPERATORS, found.principal.id)
 
 
-async def import_(setting: Setting) -> Act:
-    session = await setting.talked()
+async def import_(setup: HubSetup) -> Act:
+    session = await setup.talked()
     pieces: list[str] = []
-    await export(setting.database, OPERATORS, [session.id], ExportFormat.JSONL, pieces.append)
-    await setting.hub.delete(OPERATORS, session.id, erase=True)
+    await export(setup.database, OPERATORS, [session.id], ExportFormat.JSONL, pieces.append)
+    await setup.hub.delete(OPERATORS, session.id, erase=True)
     data = "".join(pieces).encode()
-    return lambda: import_sessions(setting.database, setting.clock, OPERATORS, io.BytesIO(data))
+    return lambda: import_sessions(setup.database, setup.clock, OPERATORS, io.BytesIO(data))
 
 
-async def search(setting: Setting) -> Act:
+async def search(setup: HubSetup) -> Act:
     """Something to find, and an index that has nothing yet."""
-    await setting.talked()
-    await setting.write(inbox.set_cursor, tsvector.CURSOR_NAME, "")
-    return lambda: setting.hub.search(OPERATORS, "answer")
+    await setup.talked()
+    await setup.write(inbox.set_cursor, tsvector.CURSOR_NAME, "")
+    return lambda: setup.hub.search(OPERATORS, "answer")
 
 
-async def restart(setting: Setting) -> Act:
+async def restart(setup: HubSetup) -> Act:
     """A node starts that tells a home channel of it."""
     home = partial(platforms.set_home, profile=DEFAULT_PROFILE, name="home", by=ANN)
-    await setting.write(home, Target(CLOSED, chat=fresh()))
-    setting.clock.advance(timedelta(hours=1))
+    await setup.write(home, Target(CLOSED, chat=fresh()))
+    setup.clock.advance(timedelta(hours=1))
     telling = msgspec.structs.replace(AT_ONCE, notices=Notices(restart=True))
-    return lambda: come_and_go(setting.database, setting.clock, telling)
+    return lambda: come_and_go(setup.database, setup.clock, telling)
 
 
-async def publish(setting: Setting) -> Act:
+async def publish(setup: HubSetup) -> Act:
     """A node starts that serves a platform."""
     platform = RecordingAdapter(fresh())
-    return lambda: come_and_go(setting.database, setting.clock, adapters=[platform])
+    return lambda: come_and_go(setup.database, setup.clock, adapters=[platform])
 
 
 async def come_and_go(
@@ -282,20 +281,20 @@ async def come_and_go(
         pass
 
 
-async def salt(setting: Setting) -> Act:
+async def salt(setup: HubSetup) -> Act:
     """A process starts on a store that has no salt yet."""
-    await setting.write(lambda tx: tx.run("delete from cursors where name = :name", {"name": "prompt:salt"}))
+    await setup.write(lambda tx: tx.run("delete from cursors where name = :name", {"name": "prompt:salt"}))
 
     async def act() -> None:
         with tempfile.TemporaryDirectory() as home:
-            app = App(config.Settings(home=home, agent="echo"), database=Wire(setting.database))
+            app = App(config.Settings(home=home, agent="echo"), database=Wire(setup.database))
             async with app.service("cli"):
                 pass
 
     return act
 
 
-VERBS: Mapping[str, Deed] = {
+HUB_WRITES: Mapping[str, Preparation] = {
     "rename": on_session(lambda hub, s: hub.rename(OPERATORS, s.id, f"better {s.title}")),
     "pin": on_session(lambda hub, s: hub.pin(OPERATORS, s.id, True)),
     "archive": on_session(lambda hub, s: hub.archive(OPERATORS, s.id, True)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.engine.conftest import Begin
-from tests.engine.test_dispatcher import post
+from tests.engine.loops.test_dispatcher import post
 from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World
 
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, PreviewState, Target

@@ -1,6 +1,6 @@
-"""Setting: where verbs are done, with something to do them to.
+"""HubSetup: a hub with sessions, turns, lanes and people to call it on.
 
-What must stay as it is arranged, beside a node at work, is held by another worker."""
+Running turns belong to another worker, so that a node beside it leaves them alone."""
 
 from itertools import count
 
@@ -24,12 +24,12 @@ _names = count(1)
 
 
 def fresh() -> str:
-    """A name that nothing has yet."""
+    """Return a name that was not used before."""
     return f"n{next(_names)}"
 
 
-class Setting(Store):
-    """Where verbs are done: a hub, its store and its clock."""
+class HubSetup(Store):
+    """A hub, its store and its clock."""
 
     def __init__(self, database: Database, hub: Hub, clock: FakeClock) -> None:
         super().__init__(database)
@@ -37,22 +37,22 @@ class Setting(Store):
         self.clock = clock
 
     async def talked(self) -> Session:
-        """A conversation of one question and its answer."""
+        """Return a session with one message and its answer."""
         return await self.write(self._talked)
 
     async def busy(self) -> tuple[Turn, Turn]:
-        """A conversation in which a turn runs and another waits."""
+        """Return a running and a queued turn of a new session."""
         return await self.write(self._busy)
 
     async def lane(self) -> tuple[str, InboundMessage]:
-        """The key of a lane in which something was said, and what."""
+        """Return the key of a new lane, and the message that it has received."""
         said = inbound("hello", chat=fresh())
         receipt = await self.hub.receive(said)
         lanes = await self.hub.lanes.page(OPERATORS)
         return next(lane.key for lane in lanes if lane.session == receipt.session), said
 
     async def person(self, platform: str = FAKE) -> str:
-        """Somebody who has talked on a platform that is open to all, or stands at the door of one that is closed."""
+        """Return a person who has talked on an open platform, or who waits for approval on a closed one."""
         name = fresh()
         source = Source(platform=platform, chat=name, user=name, user_name=name)
         target = Target(platform, chat=name)

@@ -1,4 +1,4 @@
-"""What an exchange asks of the store, and that nothing is missed by not asking more."""
+"""The number of units of work of an exchange, and that no wake-up is missed with so few."""
 
 import asyncio
 from types import TracebackType

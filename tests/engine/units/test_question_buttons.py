@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from tests.engine.conftest import Begin
-from tests.engine.test_questions import asked
+from tests.engine.units.test_questions import asked
 from tests.engine.world import FAKE, OPERATORS, World, inbound
 
 from keryx.core.deliveries import REPEAT_MARK, DeliveryState, Target

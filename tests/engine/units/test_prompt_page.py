@@ -20,7 +20,7 @@ from keryx.testing import RecordingAdapter
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "prompt.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "prompt.md"
 SALT = b"the salt of this page"
 PROFILES = {"default": Profile(instructions="Answer in the language you are asked in.")}
 TELEGRAM = RecordingAdapter("telegram", capabilities=Capabilities(pii_safe=True, edit=True))

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from tests.engine.conftest import Begin
-from tests.engine.test_dispatcher import became, post
+from tests.engine.loops.test_dispatcher import became, post
 from tests.engine.world import FAKE, World, inbound
 
 from keryx.core.deliveries import DeliveryState, Target

@@ -1,4 +1,4 @@
-"""Labels: the names of all units of work that the product writes, read from its source."""
+"""The labels of all units of work that write, read from the source of the product."""
 
 import ast
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _PASS_THROUGH = frozenset(
 
 @cache
 def written() -> frozenset[str]:
-    """Every label. `LookupError` names a write whose label cannot be told."""
+    """Return every label. Raise `LookupError` for a write whose label cannot be determined."""
     return frozenset(
         label
         for path in _SOURCE.rglob("*.py")
@@ -52,7 +52,7 @@ def _of_module(name: str) -> Iterator[str]:
 
 
 def _given(function: Function) -> Iterator[ast.expr]:
-    """What a function gives as labels to `write` of a database, itself or as one of two."""
+    """Yield what a function passes as labels to `write` of a database."""
     for call in _calls(function):
         if call.args and any(map(_writes, (call.func, *ast.iter_child_nodes(call.func)))):
             yield call.args[0]
@@ -67,7 +67,7 @@ def _writes(part: ast.AST) -> bool:
 
 
 def _passed(tree: ast.Module, function: Function, name: str) -> Iterator[str]:
-    """The labels that the callers of a function have for it, in its own module or where it is lent to."""
+    """Yield the labels that callers pass to a function, in its own module or in the one that borrows it."""
     position = _position(function)
     assert position is not None
     yield from _defaults(function)
@@ -92,7 +92,7 @@ def _from_calls(tree: ast.Module, callee: str, position: int) -> Iterator[str]:
 
 
 def _chosen(tree: ast.Module) -> Iterator[str]:
-    """The labels that functions of a module give together with their work."""
+    """Yield the labels that functions of a module return together with their work."""
     for found in ast.walk(tree):
         match found:
             case ast.Return(value=ast.Tuple(elts=[ast.Constant(value=str(label)), *_])):
@@ -109,7 +109,7 @@ def _defaults(function: Function) -> Iterator[str]:
 
 
 def _position(function: Function) -> int | None:
-    """Where a function takes its label, counted without `self`."""
+    """Return the position of the parameter for the label, not counting `self`."""
     names = [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]
     return names.index(_PARAMETER) - ("self" in names) if _PARAMETER in names else None
 
