@@ -82,21 +82,17 @@ def wrap(text: str) -> str:
     if not sys.stdout.isatty():
         return text
     size = shutil.get_terminal_size((80, 24)).columns
-    return "\n".join(row for line in text.split("\n") for row in _wrap_line(line, size))
-
-
-def _wrap_line(line: str, size: int) -> list[str]:
-    if cell_len(line) <= size:
-        return [line]
-    words = line.split(" ")
-    rows = [words[0]]
-    for word in words[1:]:
-        longer = f"{rows[-1]} {word}"
-        if cell_len(longer) <= size:
-            rows[-1] = longer
-        else:
-            rows.append(_GAP + word)
-    return rows
+    rows: list[str] = []
+    for line in text.split("\n"):
+        first, *words = line.split(" ")
+        rows.append(first)
+        for word in words:
+            longer = f"{rows[-1]} {word}"
+            if cell_len(longer) <= size:
+                rows[-1] = longer
+            else:
+                rows.append(_GAP + word)
+    return "\n".join(rows)
 
 
 def truncate(text: str, size: int) -> str:

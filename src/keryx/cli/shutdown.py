@@ -1,11 +1,12 @@
-"""The end of a process: a deadline for parts that do not stop, and the killing of child processes."""
+"""The end of a process: signals, a deadline for parts that do not stop, and the killing of child processes."""
 
+import asyncio
 import logging
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from keryx.app import App
@@ -34,6 +35,19 @@ async def open_service(app: App, kind: str) -> AsyncGenerator[Service]:
                 limit.cancel()
 
 
+@contextmanager
+def handle_signals(numbers: Sequence[signal.Signals], action: Callable[[], object]) -> Generator[None]:
+    """Call `action` for these signals instead of the default."""
+    loop = asyncio.get_running_loop()
+    for number in numbers:
+        loop.add_signal_handler(number, action)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
 def exit_after(seconds: float, reason: str, *, code: int) -> threading.Timer:
     """Exit the process after a delay, unless the timer is cancelled."""
     timer = threading.Timer(seconds, exit_now, [reason], {"code": code})
@@ -60,16 +74,11 @@ def list_descendants(root: int) -> list[int]:
     pids = [int(p.name) for p in _PROC.iterdir() if p.name.isdigit()] if _PROC.is_dir() else []
     children: dict[int, list[int]] = {}
     for pid in pids:
-        children.setdefault(_parent_pid(pid), []).append(pid)
+        # A process that is gone meanwhile has no file.
+        with suppress(OSError):
+            stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
+            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(pid)
     found = list(children.get(root, ()))
     for pid in found:
         found += children.get(pid, ())
     return found
-
-
-def _parent_pid(pid: int) -> int:
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return 0
-    return int(stat.rpartition(")")[2].split()[1])

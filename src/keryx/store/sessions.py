@@ -3,7 +3,7 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -361,9 +361,9 @@ def next_title(tx: Transaction, session: Session, title: str) -> str:
 def resolve(tx: Transaction, viewer: Viewer, text: str) -> Session:
     """Find a session by id, unique prefix, title (the newest of its line), or alias."""
     name = ids.parse_reference(text)
-    for candidates in (_find_by_id, _find_by_title, _find_by_alias, _find_by_prefix):
-        found = [s for s in candidates(tx, viewer, name) if viewer.sees(s.profile, s.owner)]
-        if len(found) == 1 or (found and candidates is _find_by_title):
+    for candidates in _iterate_candidates(tx, viewer, name):
+        found = [s for s in candidates if viewer.sees(s.profile, s.owner)]
+        if len(found) == 1:
             return found[0]
         if found:
             raise Ambiguous(
@@ -372,11 +372,29 @@ def resolve(tx: Transaction, viewer: Viewer, text: str) -> Session:
     raise NotFound(f"there is no session {name!r}: /sessions or `keryx sessions list` shows them")
 
 
-def _find_by_id(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
-    return [
-        _from_row(r)
-        for r in tx.rows(f"{_SELECT} where s.id = :name and s.deleted_at is null", {"name": name})
-    ]
+def _iterate_candidates(tx: Transaction, viewer: Viewer, name: str) -> Iterator[list[Session]]:
+    """Yield what a name may mean: by id, by title at most one, by alias, by prefix."""
+    params = {"name": name, "profile": viewer.profile, "owner": viewer.owner}
+    rows = tx.rows(f"{_SELECT} where s.id = :name and s.deleted_at is null", params)
+    yield [_from_row(row) for row in rows]
+    yield _find_by_title(tx, viewer, name)[:1]
+    rows = tx.rows(
+        f"{_SELECT} join aliases a on a.session = s.id where a.profile = :profile and a.alias = :name and s.deleted_at is null",
+        params,
+    )
+    yield [_from_row(row) for row in rows]
+    prefix = name.lower()
+    if len(prefix) >= 4 and prefix.isascii() and prefix.isalnum():
+        rows = tx.rows(
+            f"""
+            {_SELECT}
+            where s.id >= :low and s.id < :high and s.deleted_at is null and s.profile = :profile
+              and s.owner = coalesce(cast(:owner as text), s.owner)
+            order by s.id limit 20
+            """,
+            {**params, "low": prefix, "high": prefix + "~"},
+        )
+        yield [_from_row(row) for row in rows]
 
 
 def _find_by_title(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
@@ -394,30 +412,6 @@ def _find_by_title(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
     # A numbered title asks for that one; a bare title for the newest of its line.
     exact = [s for s in line if s.title.casefold() == key]
     return exact if sessions.split_title_number(key)[1] > 1 else line
-
-
-def _find_by_alias(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
-    rows = tx.rows(
-        f"{_SELECT} join aliases a on a.session = s.id where a.profile = :profile and a.alias = :name and s.deleted_at is null",
-        {"profile": viewer.profile, "name": name},
-    )
-    return [_from_row(row) for row in rows]
-
-
-def _find_by_prefix(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
-    prefix = name.lower()
-    if len(prefix) < 4 or not prefix.isascii() or not prefix.isalnum():
-        return []
-    rows = tx.rows(
-        f"""
-        {_SELECT}
-        where s.id >= :low and s.id < :high and s.deleted_at is null and s.profile = :profile
-          and s.owner = coalesce(cast(:owner as text), s.owner)
-        order by s.id limit 20
-        """,
-        {"low": prefix, "high": prefix + "~", "profile": viewer.profile, "owner": viewer.owner},
-    )
-    return [_from_row(row) for row in rows]
 
 
 def list_page(

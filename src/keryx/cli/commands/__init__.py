@@ -55,7 +55,7 @@ for path in (
     "store:store",
     "doctor:doctor",
     "config:app",
-    "version:version",
+    "doctor:version",
 ):
     module, _, part = path.partition(":")
     name = module if part == "app" else part.removesuffix("_app")
@@ -67,16 +67,16 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    return exit_codes.run_guarded(lambda: _dispatch(list(arguments)))
 
+    def dispatch() -> int | None:
+        if not arguments:
+            output.write(OVERVIEW)
+            return 0
+        # The summaries of commands are in their modules: load those of a noun that is given alone or with --help.
+        words = list(takewhile(lambda word: word not in app.help_flags, arguments))
+        _, trees, rest = app.parse_commands(words)
+        if not rest:
+            trees[-1].resolved_commands()
+        return app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
 
-def _dispatch(arguments: list[str]) -> int | None:
-    if not arguments:
-        output.write(OVERVIEW)
-        return 0
-    # The summaries of commands are in their modules: load those of a noun that is given alone or with --help.
-    words = list(takewhile(lambda word: word not in app.help_flags, arguments))
-    _, trees, rest = app.parse_commands(words)
-    if not rest:
-        trees[-1].resolved_commands()
-    return app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    return exit_codes.run_guarded(dispatch)

@@ -1,12 +1,9 @@
 """`keryx acp`: serve an editor over stdin and stdout."""
 
-import asyncio
 import logging
 import signal
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 
 import anyio
 
@@ -62,7 +59,7 @@ async def _serve_until_closed(app: App, target: int) -> None:
         login_command=settings.acp.login,
     )
     async with app.service(KIND, editor_tools=editor_tools) as service:
-        with anyio.CancelScope() as scope, _handle_signals(scope):
+        with anyio.CancelScope() as scope, shutdown.handle_signals(_SIGNALS, scope.cancel):
             await serve(
                 service.hub,
                 app.viewer,
@@ -73,25 +70,12 @@ async def _serve_until_closed(app: App, target: int) -> None:
                 source=sys.stdin.fileno(),
                 target=target,
             )
+
+        def kill_and_exit() -> None:
+            shutdown.kill_children()
+            exit_now("some part did not end by itself; everything is recorded", code=0)
+
         # Do not wait for agents or tools that are still running: all messages are stored.
-        limit = threading.Timer(_STOP_LIMIT_SECONDS, _kill_and_exit)
+        limit = threading.Timer(_STOP_LIMIT_SECONDS, kill_and_exit)
         limit.daemon = True
         limit.start()
-
-
-def _kill_and_exit() -> None:
-    shutdown.kill_children()
-    exit_now("some part did not end by itself; everything is recorded", code=0)
-
-
-@contextmanager
-def _handle_signals(scope: anyio.CancelScope) -> Generator[None]:
-    """Make a signal stop the process normally, as the end of the stream does."""
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, scope.cancel)
-    try:
-        yield
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)

@@ -12,7 +12,6 @@ from keryx.agents.acp.probe import ProbeResult, probe
 from keryx.agents.agent_config import AgentKind
 from keryx.cli import output
 from keryx.cli.options import Json
-from keryx.config import Settings
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.source import SourceRule
 
@@ -48,11 +47,25 @@ def list_(*, json: Json = False) -> None:
 
         keryx agents list
     """
-    found = _list_agents(config.read())
+    settings = config.read()
+    agents: list[AgentReport] = []
+    for name in settings.agent_names:
+        chosen = settings.agents.get(name)
+        report = AgentReport(
+            name=name,
+            kind=AgentKind.PYTHON.value if ":" in name else name,
+            default=name == settings.active_agent,
+            profiles=tuple(p for p, profile in settings.profiles.items() if profile.agent == name),
+        )
+        if chosen:
+            report = msgspec.structs.replace(
+                report, kind=chosen.kind.value, command=chosen.command, rules=chosen.rules
+            )
+        agents.append(report)
     if json:
-        output.write_json({"agents": found})
+        output.write_json({"agents": agents})
         return
-    for agent in found:
+    for agent in agents:
         marks = ["default"] * agent.default + [f"profile {p}" for p in agent.profiles]
         marks += [str(rule) for rule in agent.rules]
         shown = " ".join(agent.command) or agent.kind
@@ -86,24 +99,6 @@ async def check(
     else:
         _print_probe(found)
     return int(bool(found.error))
-
-
-def _list_agents(settings: Settings) -> list[AgentReport]:
-    def kind(name: str) -> str:
-        chosen = settings.agents.get(name)
-        return chosen.kind.value if chosen else AgentKind.PYTHON.value if ":" in name else name
-
-    return [
-        AgentReport(
-            name=name,
-            kind=kind(name),
-            command=settings.agents[name].command if name in settings.agents else (),
-            default=name == settings.active_agent,
-            profiles=tuple(p for p, profile in settings.profiles.items() if profile.agent == name),
-            rules=settings.agents[name].rules if name in settings.agents else (),
-        )
-        for name in settings.agent_names
-    ]
 
 
 def _print_probe(found: ProbeResult) -> None:

@@ -19,7 +19,7 @@ from keryx.cli.terminal.line_editor import LineEditor, disable_echo, pick_sessio
 from keryx.cli.terminal.stream_printer import StreamPrinter
 from keryx.cli.terminal.terminal_chat import TerminalChat, open_chat
 from keryx.core.errors import Invalid, NotFound
-from keryx.core.ids import OPERATOR, SessionId
+from keryx.core.ids import OPERATOR, SessionId, TurnId
 from keryx.core.sessions import SessionFilter
 from keryx.core.turns import TurnState
 
@@ -150,7 +150,11 @@ async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
         text: str | None = first or await _read_line(line, talk)
         while text is not None and text.strip() not in LEAVE_COMMANDS and not watch.leaving:
             if text.strip():
-                await _send_and_wait(talk, watch, text)
+                turn = await _send(talk, text)
+                await watch.wait_for(
+                    talk.wait_for_end_or_question(turn) if turn else talk.wait_for_unfinished()
+                )
+                talk.stream.close_line()
             text = None if watch.leaving else await _read_line(line, talk)
     if talk.session:
         back = output.wrap(f"keryx chat --resume {talk.session} comes back here.")
@@ -168,42 +172,36 @@ async def _read_line(line: LineEditor, talk: TerminalChat) -> str | None:
         talk.stream.live = True
 
 
-async def _send_and_wait(talk: TerminalChat, watch: "_InterruptHandler", text: str) -> None:
-    answering = talk.asking_turn
+async def _send(talk: TerminalChat, text: str) -> TurnId | None:
+    """Send a message. Return the turn that it starts, or whose question it answers."""
+    asking = talk.asking_turn
     receipt = await talk.send(text)
-    if turn := receipt.turn or answering:
-        await watch.wait_for(talk.wait_for_end_or_question(turn))
-    else:
-        await watch.wait_for(talk.wait_for_unfinished())
-    talk.stream.close_line()
+    return receipt.turn or asking
 
 
 async def _run_pipe(talk: TerminalChat, first: str) -> int:
     """Send each line as a message and wait for its answer before the next. Return 1 if any turn failed."""
     failed = False
-    async for text in _read_messages(first):
-        answering = talk.asking_turn
-        receipt = await talk.send(text)
-        if turn := receipt.turn or answering:
+
+    async def send(text: str) -> None:
+        nonlocal failed
+        if turn := await _send(talk, text):
             state = await talk.wait_for_end_or_question(turn)
             talk.stream.close_line()
             failed |= state not in (TurnState.DONE, None)
+
+    if first:
+        await send(first)
+    if not first or not sys.stdin.isatty():
+        async for line in read_stdin_lines():
+            if line.strip() in LEAVE_COMMANDS:
+                break
+            if line.strip():
+                await send(line)
     while talk.asking_turn:
         failed |= await talk.wait_for_end(talk.asking_turn) is not TurnState.DONE
     await talk.wait_for_unfinished()
     return int(failed)
-
-
-async def _read_messages(first: str) -> AsyncIterator[str]:
-    if first:
-        yield first
-    if first and sys.stdin.isatty():
-        return
-    async for line in read_stdin_lines():
-        if line.strip() in LEAVE_COMMANDS:
-            return
-        if line.strip():
-            yield line
 
 
 class _InterruptHandler:

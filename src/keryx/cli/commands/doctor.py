@@ -1,4 +1,4 @@
-"""`keryx doctor`: check an installation and suggest remedies."""
+"""`keryx version` and `keryx doctor`: what is installed, what is wrong with it, and how to mend it."""
 
 import difflib
 import os
@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from importlib.metadata import version as installed
 from pathlib import Path
 
 import apsw
@@ -29,7 +30,6 @@ from keryx.engine.hub.people import PairingOverview
 from keryx.store.admin import stats
 from keryx.store.admin.stats import StuckWork
 from keryx.store.db import migrate
-from keryx.store.workers import Worker
 
 _MIN_SQLITE = (3, 51, 3)
 _LOW_DISK_BYTES = 1 << 30
@@ -46,6 +46,9 @@ class Level(StrEnum):
     PROBLEM = "problem"
 
 
+_STYLES = {Level.OK: "good", Level.WARNING: "mark", Level.PROBLEM: "bad"}
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     level: Level
     name: str
@@ -56,6 +59,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     healthy: bool
     findings: list[Finding]
+
+
+def version(*, json: Json = False) -> None:
+    """Print the version, for a bug report.
+
+    For example:
+
+        keryx version
+        keryx version --json
+    """
+    versions = {
+        "keryx": installed("keryx"),
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "system": platform.platform(),
+    }
+    if json:
+        output.write_json(versions)
+    else:
+        output.write_fields(versions.items())
 
 
 async def doctor(*, json: Json = False) -> int:
@@ -70,43 +93,45 @@ async def doctor(*, json: Json = False) -> int:
     sick = any(f.level is Level.PROBLEM for f in findings)
     if json:
         output.write_json(Diagnosis(healthy=not sick, findings=findings))
-    else:
-        _print_findings(findings)
-    return 1 if sick else 0
+        return int(sick)
+    width = max(len(f.name) for f in findings)
+    for finding in findings:
+        level = output.style_text(finding.level.value.ljust(7), _STYLES[finding.level])
+        output.write(f"{level}  {finding.name.ljust(width)}  {output.sanitize(finding.text, one_line=True)}")
+        if finding.remedy:
+            output.write(f"{' ' * (width + 11)}{output.style_text('→ ' + finding.remedy, 'dim')}")
+    return int(sick)
 
 
 async def examine() -> list[Finding]:
     """Run all checks, each after those that it depends on."""
-    found = [_ok("python", f"Python {platform.python_version()}"), _check_sqlite()]
+    sqlite = apsw.sqlite_lib_version()
+    if tuple(int(n) for n in sqlite.split(".")[:3]) < _MIN_SQLITE:
+        text = f"SQLite {sqlite} can damage a store that is written from two sides"
+        engine = _problem("sqlite", text, "upgrade apsw")
+    else:
+        engine = _ok("sqlite", f"SQLite {sqlite}")
+    found = [_ok("python", f"Python {platform.python_version()}"), engine]
     try:
         chosen = keryx_config.read()
     except Invalid as exc:
-        return [*found, _problem("settings", str(exc), _suggest_remedy(str(exc)))]
-    return [
-        *found,
-        *_check_variables(os.environ),
-        *_check_adapters(chosen),
-        *_check_home(chosen.folder),
-        *await _check_store(chosen),
-    ]
-
-
-def _check_adapters(chosen: Settings) -> Iterator[Finding]:
+        return [*found, _explain_invalid_settings(str(exc))]
+    found += _check_variables(os.environ)
     try:
         _ = BaseApp(chosen).all_adapters
     except KeryxError as exc:
-        yield _problem(
-            "platforms", str(exc), "mend keryx.toml or the variables; `keryx serve` says no as well"
-        )
+        remedy = "mend keryx.toml or the variables; `keryx serve` says no as well"
+        found.append(_problem("platforms", str(exc), remedy))
+    return [*found, *_check_home(chosen.folder), *await _check_store(chosen)]
 
 
-def _check_sqlite() -> Finding:
-    found = apsw.sqlite_lib_version()
-    if tuple(int(n) for n in found.split(".")[:3]) < _MIN_SQLITE:
-        return _problem(
-            "sqlite", f"SQLite {found} can damage a store that is written from two sides", "upgrade apsw"
-        )
-    return _ok("sqlite", f"SQLite {found}")
+def _explain_invalid_settings(text: str) -> Finding:
+    remedy = "`keryx config path` says which file it is"
+    if unknown := _UNKNOWN_FIELD.search(text):
+        names = {part for row in config.list_settings() for part in row.name.split(".")}
+        near = difflib.get_close_matches(unknown[1], names, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else "`keryx config example` shows every setting"
+    return _problem("settings", text, remedy)
 
 
 def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -174,19 +199,18 @@ async def _check_store(chosen: Settings) -> list[Finding]:
     except KeryxError as exc:
         return [_problem("store", str(exc), "`keryx verify` tells more")]
     opens = _ok("store", f"{config.mask_secrets(chosen.store)} opens, schema {migrate.list_all()[-1].number}")
-    return [opens, _check_nodes(nodes, found), *_check_access(chosen, pairings), *_check_work(found, now)]
+    if nodes:
+        node = _ok("node", ", ".join(f"{n.host} (process {n.pid})" for n in nodes))
+    elif found.waiting or found.unsent:
+        node = _problem("node", "nobody answers, and something waits", "start `keryx serve`")
+    else:
+        text = "no `keryx serve` runs: chat platforms get no answer"
+        node = _warning("node", text, "start `keryx serve`")
+    return [opens, node, *_check_access(chosen, pairings), *_check_work(found, now)]
 
 
 def _store_missing(chosen: Settings) -> bool:
     return not chosen.on_postgres and not Path(chosen.store).exists()
-
-
-def _check_nodes(nodes: list[Worker], found: StuckWork) -> Finding:
-    if nodes:
-        return _ok("node", ", ".join(f"{n.host} (process {n.pid})" for n in nodes))
-    if found.waiting or found.unsent:
-        return _problem("node", "nobody answers, and something waits", "start `keryx serve`")
-    return _warning("node", "no `keryx serve` runs: chat platforms get no answer", "start `keryx serve`")
 
 
 def _check_access(chosen: Settings, pairings: PairingOverview) -> Iterator[Finding]:
@@ -253,15 +277,6 @@ def _check_work(found: StuckWork, now: datetime) -> Iterator[Finding]:
         yield _ok("clock", f"{now:%Y-%m-%d %H:%M} UTC fits what is in the store")
 
 
-def _suggest_remedy(text: str) -> str:
-    found = _UNKNOWN_FIELD.search(text)
-    if not found:
-        return "`keryx config path` says which file it is"
-    names = {part for row in config.list_settings() for part in row.name.split(".")}
-    near = difflib.get_close_matches(found[1], names, n=1)
-    return f"did you mean {near[0]!r}?" if near else "`keryx config example` shows every setting"
-
-
 def _ok(name: str, text: str) -> Finding:
     return Finding(level=Level.OK, name=name, text=text)
 
@@ -272,15 +287,3 @@ def _warning(name: str, text: str, remedy: str) -> Finding:
 
 def _problem(name: str, text: str, remedy: str) -> Finding:
     return Finding(level=Level.PROBLEM, name=name, text=text, remedy=remedy)
-
-
-_STYLES = {Level.OK: "good", Level.WARNING: "mark", Level.PROBLEM: "bad"}
-
-
-def _print_findings(findings: list[Finding]) -> None:
-    width = max(len(f.name) for f in findings)
-    for finding in findings:
-        level = output.style_text(finding.level.value.ljust(7), _STYLES[finding.level])
-        output.write(f"{level}  {finding.name.ljust(width)}  {output.sanitize(finding.text, one_line=True)}")
-        if finding.remedy:
-            output.write(f"{' ' * (width + 11)}{output.style_text('→ ' + finding.remedy, 'dim')}")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -28,6 +28,16 @@ _FORMATS = {
 }
 
 
+_Format: TypeAlias = Annotated[
+    ExportFormat | None,
+    Parameter(help="jsonl (complete, can be imported), md or html. Without it, by the name of the file."),
+]
+_OutputFile: TypeAlias = Annotated[
+    str,
+    Parameter(name=["--output", "-o"], allow_leading_hyphen=True, help="The file to write, - for stdout."),
+]
+
+
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     format: ExportFormat
@@ -41,16 +51,8 @@ async def export(
     all_: Annotated[
         bool, FLAG, Parameter(name="--all", help="Every conversation, archived ones too.")
     ] = False,
-    format: Annotated[
-        ExportFormat | None,
-        Parameter(help="jsonl (complete, can be imported), md or html. Without it, by the name of the file."),
-    ] = None,
-    output_: Annotated[
-        str,
-        Parameter(
-            name=["--output", "-o"], allow_leading_hyphen=True, help="The file to write, - for stdout."
-        ),
-    ] = STDIO,
+    format: _Format = None,
+    output_: _OutputFile = STDIO,
     redact: Annotated[
         bool, FLAG, Parameter(help="Hide e-mail addresses, phone numbers, ids of people, and secrets.")
     ] = False,

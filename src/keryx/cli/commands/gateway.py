@@ -4,7 +4,7 @@ from cyclopts import App
 
 from keryx.cli import output
 from keryx.cli.options import Json, open_hub
-from keryx.core.ports.adapter import LinkState, PlatformStatus
+from keryx.core.ports.adapter import LinkState
 
 app = App(name="gateway", help="The chat platforms: how they are connected.")
 app.command("keryx.cli.commands.gateway_setup:app", name="setup")
@@ -34,7 +34,15 @@ async def status(*, json: Json = False) -> None:
     elif not found:
         output.write("No platform has reported yet: ask again in a moment.")
     if found:
-        output.write_table(_HEADINGS, map(_format_row, found), flexible=8, right=(4, 5, 6, 7))
+        rows = [
+            (
+                *(c.platform, c.account, c.link.value, output.format_time(c.since)),
+                *map(str, (c.received, c.sent, c.failed, c.throttled)),
+                c.detail,
+            )
+            for c in found
+        ]
+        output.write_table(_HEADINGS, rows, flexible=8, right=(4, 5, 6, 7))
     for platform in dict.fromkeys(c.platform for c in found if c.link is LinkState.REFUSED):
         name = output.sanitize(platform, one_line=True)
         output.write(
@@ -45,15 +53,3 @@ async def status(*, json: Json = False) -> None:
         why = f" ({output.sanitize(gate.reason, one_line=True)})" if gate.reason else ""
         target, until = output.sanitize(gate.key.rstrip(":"), one_line=True), gate.until.astimezone()
         output.write(f"Nothing is sent to {target} until {until:%H:%M:%S}{why}.")
-
-
-def _format_row(status: PlatformStatus) -> tuple[str, ...]:
-    counts = (status.received, status.sent, status.failed, status.throttled)
-    return (
-        status.platform,
-        status.account,
-        status.link.value,
-        output.format_time(status.since),
-        *map(str, counts),
-        status.detail,
-    )

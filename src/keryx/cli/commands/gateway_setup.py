@@ -3,7 +3,7 @@
 import getpass
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -92,8 +92,17 @@ async def telegram(
         output.write_json(
             {"id": bot.id, "username": bot.username, "name": bot.first_name, "settings": str(path)}
         )
-    else:
-        _print_bot_steps(bot, reference, path)
+        return
+    output.write(output.sanitize(f"The bot is @{bot.username} ({bot.first_name}).", one_line=True))
+    output.write(f"Its token is in {reference.removeprefix('file:')}; {path} refers to it.")
+    _print_next_steps(
+        [
+            "start Keryx, or start it again: keryx serve",
+            f"write to the bot: https://t.me/{output.sanitize(bot.username, one_line=True)}",
+            "it answers with a code; let yourself in: keryx pairing approve telegram CODE --operator",
+        ]
+    )
+    output.write(f"\n{_PRIVACY_OFF if bot.can_read_all_group_messages else _PRIVACY_ON}")
 
 
 def _read_bot_token(file: Path | None) -> str:
@@ -127,16 +136,10 @@ async def _check_bot(api: TelegramApi, *, take_over: bool) -> BotInfo:
     return bot
 
 
-def _print_bot_steps(bot: BotInfo, reference: str, path: Path) -> None:
-    output.write(output.sanitize(f"The bot is @{bot.username} ({bot.first_name}).", one_line=True))
-    output.write(f"Its token is in {reference.removeprefix('file:')}; {path} refers to it.")
+def _print_next_steps(steps: Sequence[str]) -> None:
     output.write("\nNext:")
-    output.write("  1. start Keryx, or start it again: keryx serve")
-    output.write(f"  2. write to the bot: https://t.me/{output.sanitize(bot.username, one_line=True)}")
-    output.write(
-        "  3. it answers with a code; let yourself in: keryx pairing approve telegram CODE --operator"
-    )
-    output.write(f"\n{_PRIVACY_OFF if bot.can_read_all_group_messages else _PRIVACY_ON}")
+    for number, step in enumerate(steps, 1):
+        output.write(f"  {number}. {step}")
 
 
 async def matrix(
@@ -181,8 +184,18 @@ async def matrix(
         settings_file.update(home, "access.matrix", {"allow": people})
     if json:
         output.write_json({"user": account, "homeserver": address, "settings": str(path), "allow": people})
+        return
+    output.write(f"Keryx speaks as {account}.")
+    output.write(f"The access token is in {reference.removeprefix('file:')}; {path} refers to it.")
+    steps = [
+        "start Keryx, or start it again: keryx serve",
+        f"in your Matrix client, begin a chat with {account}, without encryption, and write to it",
+    ]
+    if people:
+        output.write(f"{', '.join(people)} may talk to it, and invite it into rooms.")
     else:
-        _print_account_steps(account, reference, path, people)
+        steps.insert(0, 'say who may talk to it: in keryx.toml, [access.matrix] allow = ["@you:example.org"]')
+    _print_next_steps(steps)
 
 
 async def _find_account(
@@ -205,21 +218,6 @@ async def _find_account(
     if user and account.removeprefix("@").partition(":")[0] != user.removeprefix("@").partition(":")[0]:
         raise Forbidden(f"the access token belongs to {account}, not to {user}")
     return account, token
-
-
-def _print_account_steps(account: str, reference: str, path: Path, people: list[str]) -> None:
-    output.write(f"Keryx speaks as {account}.")
-    output.write(f"The access token is in {reference.removeprefix('file:')}; {path} refers to it.")
-    if people:
-        output.write(f"{', '.join(people)} may talk to it, and invite it into rooms.")
-    output.write("\nNext:")
-    steps: list[str] = []
-    if not people:
-        steps.append('say who may talk to it: in keryx.toml, [access.matrix] allow = ["@you:example.org"]')
-    steps.append("start Keryx, or start it again: keryx serve")
-    steps.append(f"in your Matrix client, begin a chat with {account}, without encryption, and write to it")
-    for number, step in enumerate(steps, 1):
-        output.write(f"  {number}. {step}")
 
 
 def _ask(question: str, *, hidden: bool = False, empty: bool = False) -> str:

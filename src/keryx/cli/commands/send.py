@@ -14,10 +14,10 @@ from keryx.app import App
 from keryx.cli import output, shutdown
 from keryx.cli.options import FLAG, HubAccess, Json, load_settings, warn_without_node
 from keryx.cli.terminal.terminal_chat import build_source, new_id
-from keryx.core.changes import Change, ChangeKind
+from keryx.core.changes import ChangeKind
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
-from keryx.core.messages import Message, Role, text_parts
+from keryx.core.messages import Role, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.questions import QuestionState
 from keryx.core.turns import Turn, TurnState
@@ -118,7 +118,12 @@ async def _send_and_wait(
         turn = await _wait_for_end(access, receipt.session, receipt.turn, cursor, timeout)
         window = MessageRange(after=turn.input_seq, limit=_MAX_ANSWER_MESSAGES)
         found = (await access.hub.page(access.viewer, turn.session, window)).messages
-        answer = "\n\n".join(m.text for m in found if m.turn == turn.id and _is_answer(m))
+        # The text of the agent, without that of an interrupted attempt.
+        answer = "\n\n".join(
+            m.text
+            for m in found
+            if m.turn == turn.id and m.role is Role.ASSISTANT and m.mark is None and m.text
+        )
         sent = msgspec.structs.replace(
             _build_report(receipt), state=turn.state, answer=answer, error=turn.error
         )
@@ -156,27 +161,20 @@ async def _wait_for_end(
         while not found.state.finished or found.merged_into:
             turn = found.merged_into or turn
             if not found.merged_into:
-                await _report_question(access, await anext(changes))
+                change = await anext(changes)
+                # Warn of a question that blocks the turn.
+                if change.kind is ChangeKind.QUESTION and change.note == QuestionState.OPEN.value:
+                    stored = await access.hub.questions.get(access.viewer, QuestionId(change.subject))
+                    question = stored.question
+                    options = "|".join(o.id for o in question.options) or "TEXT"
+                    output.warn(
+                        f"keryx: the agent asks: {question.title} {question.detail} `keryx questions answer {change.subject} {options}` answers it"
+                    )
             found = await access.hub.turn(access.viewer, turn)
         return found
     raise Unavailable(
         f"no answer within {timeout:g} seconds; the message is kept: `keryx sessions show {session}` shows how it goes"
     )
-
-
-async def _report_question(access: HubAccess, change: Change) -> None:
-    """Warn if the change is a question that blocks the turn."""
-    if change.kind is ChangeKind.QUESTION and change.note == QuestionState.OPEN.value:
-        asked = (await access.hub.questions.get(access.viewer, QuestionId(change.subject))).question
-        options = "|".join(o.id for o in asked.options) or "TEXT"
-        output.warn(
-            f"keryx: the agent asks: {asked.title} {asked.detail} `keryx questions answer {change.subject} {options}` answers it"
-        )
-
-
-def _is_answer(message: Message) -> bool:
-    """Return whether this is text of the agent, and not of an interrupted attempt."""
-    return message.role is Role.ASSISTANT and message.mark is None and bool(message.text)
 
 
 def _build_report(receipt: Receipt) -> SendReport:

@@ -1,12 +1,11 @@
 """`keryx serve`: run turns, send deliveries, listen to platforms and serve the web app."""
 
-import asyncio
 import ipaddress
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from typing import Annotated
@@ -26,10 +25,9 @@ from keryx.cli.commands import config, store
 from keryx.cli.commands.config import mask_secrets
 from keryx.cli.options import Json
 from keryx.cli.output import format_count
-from keryx.cli.shutdown import exit_after, exit_now
+from keryx.cli.shutdown import exit_after, exit_now, handle_signals
 from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
-from keryx.core.ports.adapter import PlatformReach
 from keryx.engine.hub.hub import NODE_KIND, Hub
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
@@ -46,6 +44,23 @@ _STOP_LIMIT_SECONDS = 15.0
 def build_web_app(app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = ()) -> WebApp:
     """Build the web surface over a hub. Creates the key of its cookies if there is none yet."""
     settings = app.settings
+    models = settings.named_models
+    default = settings.model or (models[0].name if models else "")
+    installation = Installation(
+        version=version("keryx"),
+        agent=settings.active_agent,
+        accounts=app.reachable_platforms,
+        models=tuple(
+            schema.ModelSchema(
+                name=m.name, host=m.host, context=m.context, images=m.images, default=m.name == default
+            )
+            for m in models
+        ),
+        settings=tuple(
+            schema.Setting(name=name, value=config.format_json(origin.value), source=origin.source)
+            for name, origin in config.explain_settings().items()
+        ),
+    )
     return WebApp(
         hub,
         app.clock,
@@ -55,7 +70,7 @@ def build_web_app(app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = ())
         password=read_password_hash(settings.web),
         hosts=settings.web.hosts,
         secure=settings.web.https,
-        installation=_describe_installation(settings, app.reachable_platforms),
+        installation=installation,
         extra_routes=extra_routes,
     )
 
@@ -78,26 +93,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _describe_installation(settings: Settings, accounts: Mapping[str, PlatformReach]) -> Installation:
-    models = settings.named_models
-    default = settings.model or (models[0].name if models else "")
-    return Installation(
-        version=version("keryx"),
-        agent=settings.active_agent,
-        accounts=accounts,
-        models=tuple(
-            schema.ModelSchema(
-                name=m.name, host=m.host, context=m.context, images=m.images, default=m.name == default
-            )
-            for m in models
-        ),
-        settings=tuple(
-            schema.Setting(name=name, value=config.format_json(origin.value), source=origin.source)
-            for name, origin in config.explain_settings().items()
-        ),
-    )
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +137,14 @@ async def serve(
 async def _run(app: App, listener: socket.socket, json: bool) -> None:
     stopping = anyio.Event()
     drain = app.settings.drain.total_seconds()
+
+    def stop() -> None:
+        """Stop at the first signal, within a time limit; end the process at once at the second."""
+        if stopping.is_set():
+            exit_now("ended at once; running turns are taken up again at the next start", code=1)
+        stopping.set()
+        exit_after(drain + _STOP_LIMIT_SECONDS, "some part did not end in time, so the process ends", code=1)
+
     async with app.service(NODE_KIND, everything=True, drain=drain) as service:
         pages = build_health_routes(
             service.hub,
@@ -151,7 +154,7 @@ async def _run(app: App, listener: socket.socket, json: bool) -> None:
         )
         pages += hooks.build_hook_routes(service.adapters, listening=service.is_listening)
         web = build_web_app(app, service.hub, extra_routes=pages)
-        with _handle_signals(stopping, drain):
+        with handle_signals((signal.SIGINT, signal.SIGTERM), stop):
             async with web.lifespan() as site, _serve_http(site, listener):
                 _announce(app.settings, listener, json)
                 await stopping.wait()
@@ -184,26 +187,6 @@ def _bind(host: str, port: int) -> Generator[socket.socket]:
                 f"cannot listen on {host}:{port} ({exc.strerror}): stop what uses it, or choose another with --port or KERYX_PORT"
             ) from exc
         yield listener
-
-
-@contextmanager
-def _handle_signals(stopping: anyio.Event, drain: float) -> Generator[None]:
-    """Stop at the first signal, within a time limit; end the process at once at the second."""
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        if stopping.is_set():
-            exit_now("ended at once; running turns are taken up again at the next start", code=1)
-        stopping.set()
-        exit_after(drain + _STOP_LIMIT_SECONDS, "some part did not end in time, so the process ends", code=1)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
 
 
 class _HttpServer(uvicorn.Server):

@@ -22,7 +22,6 @@ from keryx.cli.options import (
 )
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
-from keryx.core.search.snippets import Snippet
 from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, SessionListItem
 from keryx.engine.hub.views import MessageRange
 from keryx.store.search import SearchHit
@@ -204,17 +203,12 @@ def _print_hit(hit: SearchHit) -> None:
     facts = f" · {hit.message.id if hit.message else hit.session.id} · {who} · {when}"
     title = output.truncate(hit.session.title or "untitled", max(20, output.terminal_width() - len(facts)))
     output.write(output.style_text(title, "bold") + output.style_text(facts, "dim"))
-    output.write(f"  {_highlight(hit.snippet)}")
-
-
-def _highlight(snippet: Snippet) -> str:
     text, at = "", 0
-    for begin, end in snippet.spans:
-        text += output.sanitize(snippet.text[at:begin]) + output.style_text(
-            output.sanitize(snippet.text[begin:end]), "hit"
-        )
+    for begin, end in hit.snippet.spans:
+        before, match = hit.snippet.text[at:begin], hit.snippet.text[begin:end]
+        text += output.sanitize(before) + output.style_text(output.sanitize(match), "hit")
         at = end
-    return text + output.sanitize(snippet.text[at:])
+    output.write(f"  {text}{output.sanitize(hit.snippet.text[at:])}")
 
 
 async def rename(

@@ -112,9 +112,16 @@ async def verify(*, json: Json = False) -> int:
         problems = await _find_problems(app.settings, progress)
     if json:
         output.write_json(VerifyReport(store=mask_secrets(app.settings.store), problems=problems))
-    else:
-        _print_problems(problems)
-    return 1 if problems else 0
+        return int(bool(problems))
+    for problem in problems:
+        about = "" if problem.subject == "store" else f"{problem.subject}: "
+        text = output.sanitize(about + problem.text, one_line=True)
+        output.write(f"{output.style_text(problem.check, 'bad')}: {text}")
+    if any(problem.check != SEARCH_INDEX_CHECK for problem in problems):
+        output.warn(f"keryx: {len(problems)} problems found: restore a backup, or export what can be read")
+    elif not problems:
+        output.write("Everything is in order.")
+    return int(bool(problems))
 
 
 async def backup(
@@ -168,7 +175,12 @@ async def restore(
     aside: Path | None = None
     with hold_store_lock(settings), show_progress() as progress:
         if settings.on_postgres:
-            await _restore_to_postgres(file, settings, progress)
+            await asyncio.to_thread(backups.check, file, progress=progress)
+            async with open_database(_settings_for(str(file))) as reading, open_database(settings) as writing:
+                try:
+                    await store_copy.copy_store(reading, writing, progress=progress)
+                except Conflict as exc:
+                    raise Conflict(f"{exc}: a backup is restored into an empty database") from exc
         else:
             now = SystemClock().now()
             aside = await asyncio.to_thread(
@@ -285,15 +297,6 @@ async def _find_problems(settings: Settings, progress: Progress) -> list[StorePr
     return found
 
 
-async def _restore_to_postgres(file: Path, settings: Settings, progress: Progress) -> None:
-    await asyncio.to_thread(backups.check, file, progress=progress)
-    async with open_database(_settings_for(str(file))) as reading, open_database(settings) as writing:
-        try:
-            await store_copy.copy_store(reading, writing, progress=progress)
-        except Conflict as exc:
-            raise Conflict(f"{exc}: a backup is restored into an empty database") from exc
-
-
 def _settings_for(address: str) -> Settings:
     try:
         return Settings(database=address if "://" in address else str(Path(address).expanduser()))
@@ -304,18 +307,6 @@ def _settings_for(address: str) -> Settings:
 def _check_store_exists(settings: Settings) -> None:
     if not settings.on_postgres and not Path(settings.store).is_file():
         raise NotFound(f"there is no store {settings.store}: `keryx chat` makes one, KERYX_HOME says where")
-
-
-def _print_problems(problems: list[StoreProblem]) -> None:
-    for problem in problems:
-        about = "" if problem.subject == "store" else f"{problem.subject}: "
-        output.write(
-            f"{output.style_text(problem.check, 'bad')}: {output.sanitize(about + problem.text, one_line=True)}"
-        )
-    if any(problem.check != SEARCH_INDEX_CHECK for problem in problems):
-        output.warn(f"keryx: {len(problems)} problems found: restore a backup, or export what can be read")
-    elif not problems:
-        output.write("Everything is in order.")
 
 
 def _format_counts(counts: dict[str, int]) -> str:

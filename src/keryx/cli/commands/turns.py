@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from keryx.cli import output
 from keryx.cli.options import Json, open_hub
-from keryx.core.turns import Turn, TurnState
+from keryx.core.turns import TurnState
 
 
 async def turns(*, json: Json = False) -> None:
@@ -24,7 +24,17 @@ async def turns(*, json: Json = False) -> None:
         found,
         json,
         heads=("turn", "session", "state", "try", "since", "where"),
-        rows=map(_format_row, found),
+        rows=(
+            (
+                turn.id,
+                turn.session,
+                "stopping" if turn.cancelling else turn.state.value,
+                str(turn.attempts),
+                output.format_time(turn.started_at if turn.state is TurnState.RUNNING else turn.created_at),
+                turn.worker or turn.surface,
+            )
+            for turn in found
+        ),
         flexible=5,
         right=(3,),
         empty="Nothing runs and nothing waits.",
@@ -60,17 +70,3 @@ async def why(
         moment = f"{event.at.astimezone():%d %b %H:%M:%S}"
         output.write(f"{output.style_text(moment, 'dim')}  {output.sanitize(event.what, one_line=True)}")
     output.write(f"So: {output.sanitize(trace.outcome, one_line=True)}.")
-
-
-def _format_row(turn: Turn) -> tuple[str, ...]:
-    running = turn.state is TurnState.RUNNING
-    state = "stopping" if turn.cancelling else turn.state.value
-    since = turn.started_at if running else turn.created_at
-    return (
-        turn.id,
-        turn.session,
-        state,
-        str(turn.attempts),
-        output.format_time(since),
-        turn.worker or turn.surface,
-    )

@@ -35,7 +35,13 @@ class LineEditor:
     """Reads one line, or several with Alt-Enter. The history is kept between runs, readable by this user only."""
 
     def __init__(self, history: Path) -> None:
-        _create_private_file(history)
+        try:
+            history.parent.mkdir(parents=True, exist_ok=True)
+            history.touch(mode=0o600)
+        except OSError as exc:
+            raise StoreBroken(
+                f"{history} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME"
+            ) from exc
         self._hinted = False
         self._session: PromptSession[str | None] = PromptSession(
             PROMPT,
@@ -142,7 +148,10 @@ class _SessionPicker:
         first = max(0, min(self._selected - _PICKER_ROWS // 2, len(found) - _PICKER_ROWS))
         lines: StyleAndTextTuples = []
         for row, (number, session) in enumerate(found[first : first + _PICKER_ROWS], start=first):
-            line = _format_choice(number, session)
+            facts = f"{session.surface}  {output.format_time(session.active_at)}"
+            room = output.terminal_width() - len(facts) - 8
+            title = output.truncate(session.title or f"untitled {session.id}", room)
+            line = f"{number:>3}  {set_cell_size(title, room)}  {facts}"
             lines.append(("reverse" if row == self._selected else "", f"{line}\n"))
         hint = "Enter takes it, arrows move, typing filters, Escape leaves." if found else "Nothing fits."
         return [*lines, ("italic", hint)]
@@ -169,20 +178,3 @@ class _SessionPicker:
         for key in ("escape", "c-c", "c-d"):
             keys.add(key, eager=True)(leave)
         return keys
-
-
-def _format_choice(number: int, session: Session) -> str:
-    facts = f"{session.surface}  {output.format_time(session.active_at)}"
-    room = output.terminal_width() - len(facts) - 8
-    title = output.truncate(session.title or f"untitled {session.id}", room)
-    return f"{number:>3}  {set_cell_size(title, room)}  {facts}"
-
-
-def _create_private_file(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-    except OSError as exc:
-        raise StoreBroken(
-            f"{path} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME"
-        ) from exc

@@ -96,7 +96,13 @@ async def copy_store(
     Raises `Conflict` if the target has anything in it, `StoreBroken` if what arrived is not what was sent."""
     if source.engine is target.engine is Engine.POSTGRES:
         raise Invalid("a copy goes from or to SQLite: for two PostgreSQL databases use pg_dump")
-    await target.read("copy", _check_empty)
+
+    def check_empty(tx: Transaction) -> None:
+        for table in TABLES:
+            if tx.row(f"select 1 from {table.name} limit 1"):
+                raise Conflict(f"the target is not empty (it has {table.name}): give a new one")
+
+    await target.read("copy", check_empty)
     loop = asyncio.get_running_loop()
     sent = await source.read("copy", lambda tx: _send_tables(tx, _TargetWriter(target, loop), progress))
     arrived = await target.read("copy", lambda tx: _checksum_tables(tx, progress))
@@ -133,12 +139,6 @@ class _TargetWriter:
 
     def _write(self, work: Work[None]) -> None:
         asyncio.run_coroutine_threadsafe(self._database.write("copy", work), self._loop).result()
-
-
-def _check_empty(tx: Transaction) -> None:
-    for table in TABLES:
-        if tx.row(f"select 1 from {table.name} limit 1"):
-            raise Conflict(f"the target is not empty (it has {table.name}): give a new one")
 
 
 def _send_tables(tx: Transaction, target: _TargetWriter, progress: Progress) -> list[CopiedTable]:

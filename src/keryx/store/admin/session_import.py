@@ -1,7 +1,6 @@
 """Writes records of a session into the store. Existing rows are compared and never overwritten, and imported turns never run."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -55,9 +54,13 @@ def begin(tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: 
     id_ = SessionId(records.derive_id(record.id, profile, owner)) if moved else record.id
     if sessions.exists(tx, id_):
         sessions.lock(tx, id_)
-        _check_same_session(
-            session_export.read_session(tx, id_), sessions.get(tx, id_, deleted=True).deleted_at, record
-        )
+        if sessions.get(tx, id_, deleted=True).deleted_at is not None:
+            raise Conflict("it was deleted here: bring it back first, or erase it")
+        ours = session_export.read_session(tx, id_)
+        if ours.created_at != record.created_at:
+            raise Conflict("this store has another session of that id: it is left as it is")
+        if any(a != b for a, b in zip(ours.epochs, record.epochs, strict=False)):
+            raise Conflict("it was compacted in another way here: the session is left as it is")
         return ImportTarget(session=id_, created=False, moved=moved)
     _create_session(tx, record, id_, profile, owner)
     place = ImportTarget(session=id_, created=True, moved=moved)
@@ -113,15 +116,6 @@ def add_messages(
         changes.note(tx, ChangeKind.SESSION, session.id, session, note=sessions.MESSAGES_IMPORTED)
     place = msgspec.structs.replace(place, grown=place.grown or bool(fresh))
     return place, ImportCounts(messages=len(fresh) + mended, kept=kept, missing=len(missing))
-
-
-def _check_same_session(ours: SessionRecord, deleted_at: datetime | None, theirs: SessionRecord) -> None:
-    if deleted_at is not None:
-        raise Conflict("it was deleted here: bring it back first, or erase it")
-    if ours.created_at != theirs.created_at:
-        raise Conflict("this store has another session of that id: it is left as it is")
-    if any(a != b for a, b in zip(ours.epochs, theirs.epochs, strict=False)):
-        raise Conflict("it was compacted in another way here: the session is left as it is")
 
 
 def _create_session(

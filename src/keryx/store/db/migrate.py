@@ -52,9 +52,17 @@ def apply(tx: Transaction) -> int:
         int(n): (str(name), str(sum_))
         for n, name, sum_ in tx.rows("select number, name, checksum from migrations")
     }
-    wanted = list_all()
-    _check_history(done, wanted)
-    fresh = [m for m in wanted if m.number not in done]
+    known = {m.number: m for m in list_all()}
+    for number, (name, checksum) in done.items():
+        if number not in known:
+            raise StoreBroken(
+                f"this store was written by a newer Keryx (schema {number}, {name}): upgrade Keryx, or use another store"
+            )
+        if known[number].checksum != checksum:
+            raise StoreBroken(
+                f"schema {number} ({name}) of this store differs from the one Keryx knows: restore a backup, or report it"
+            )
+    fresh = [m for m in known.values() if m.number not in done]
     for migration in fresh:
         for statement in split_statements(migration.text, tx.engine):
             tx.run(statement)
@@ -80,16 +88,3 @@ def split_statements(text: str, engine: Engine) -> list[str]:
         for pattern, replacement in _TO_POSTGRES:
             chosen = pattern.sub(replacement, chosen)
     return [s.strip() for s in chosen.split(";\n") if s.strip()]
-
-
-def _check_history(done: dict[int, tuple[str, str]], wanted: list[Migration]) -> None:
-    ours = {m.number: m for m in wanted}
-    for number, (name, checksum) in done.items():
-        if number not in ours:
-            raise StoreBroken(
-                f"this store was written by a newer Keryx (schema {number}, {name}): upgrade Keryx, or use another store"
-            )
-        if ours[number].checksum != checksum:
-            raise StoreBroken(
-                f"schema {number} ({name}) of this store differs from the one Keryx knows: restore a backup, or report it"
-            )

@@ -301,13 +301,25 @@ def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list
     """The candidates with all that is shown of them."""
     if not chosen:
         return []
-    around = _find_neighbours(tx, [candidate.id for candidate in chosen])
-    shown = indexing.load_messages(tx, {id_ for row in around.values() for id_ in row if id_})
+    # The row ids of the messages, each with those of the active messages before and after it.
+    rows = tx.rows(
+        f"""
+        select m.id,
+          (select b.id from messages b where b.session = m.session and b.seq < m.seq and b.undone = 0
+           order by b.seq desc limit 1),
+          (select a.id from messages a where a.session = m.session and a.seq > m.seq and a.undone = 0
+           order by a.seq limit 1)
+        from messages m where m.id {tx.in_ids}
+        """,
+        {"ids": json.dumps([candidate.id for candidate in chosen])},
+    )
+    around = {row[0]: row for row in rows}
+    shown = indexing.load_messages(tx, {id_ for row in rows for id_ in row if id_})
     known = {s.id: s for s in sessions.get_many(tx, {candidate.session for candidate in chosen})}
     hits: list[SearchHit] = []
     for candidate in chosen:
         session = known[candidate.session]
-        here, before, after = around.get(candidate.id, (0, 0, 0))
+        here, before, after = around.get(candidate.id, (None, None, None))
         message = shown.get(here)
         hits.append(
             SearchHit(
@@ -320,19 +332,3 @@ def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list
             )
         )
     return hits
-
-
-def _find_neighbours(tx: Transaction, ids: list[int]) -> dict[int, tuple[int, int, int]]:
-    """Return the active messages before and after each message, by row id."""
-    rows = tx.rows(
-        f"""
-        select m.id,
-          (select b.id from messages b where b.session = m.session and b.seq < m.seq and b.undone = 0
-           order by b.seq desc limit 1),
-          (select a.id from messages a where a.session = m.session and a.seq > m.seq and a.undone = 0
-           order by a.seq limit 1)
-        from messages m where m.id {tx.in_ids}
-        """,
-        {"ids": json.dumps(ids)},
-    )
-    return {id_: (id_, before or 0, after or 0) for id_, before, after in rows}

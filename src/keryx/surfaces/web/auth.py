@@ -227,7 +227,14 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             return
         headers, path = Headers(scope=scope), str(scope["path"])
-        send_secure = _add_security_headers(send)
+
+        async def send_secure(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = MutableHeaders(scope=message)
+                for name, value in _SECURITY_HEADERS.items():
+                    added.setdefault(name, value)
+            await send(message)
+
         try:
             self._check_host(headers, path)
             self._check_origin(headers, str(scope["method"]), path)
@@ -265,14 +272,3 @@ def _is_ip_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _add_security_headers(send: Send) -> Send:
-    async def send_secure(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in _SECURITY_HEADERS.items():
-                headers.setdefault(name, value)
-        await send(message)
-
-    return send_secure

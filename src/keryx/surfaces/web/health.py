@@ -59,14 +59,27 @@ def build_health_routes(
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
-        reason = "Keryx is stopping" if stopping() else await _check_readiness(hub)
+        reason = "Keryx is stopping" if stopping() else ""
+        try:
+            if not reason:
+                with anyio.fail_after(_READY_TIMEOUT_SECONDS):
+                    await hub.check_ready()
+        except TimeoutError:
+            reason = f"the store did not answer within {_READY_TIMEOUT_SECONDS:g} seconds"
+        except KeryxError as exc:
+            reason = str(exc)
         return PlainTextResponse(f"{reason or 'ok'}\n", status_code=503 if reason else 200)
 
     async def metrics(_: Request) -> Response:
         uptime = round(time.monotonic() - started, 3)
+        gauges = await hub.gauges()
+        unsent = list(gauges.deliveries.items())
         lines = [
             *_format_transactions(meters()),
-            *await _format_gauges(hub),
+            *_format_metric("turns", "gauge", "Turns that run or wait.", "state", list(gauges.turns.items())),
+            *_format_metric("deliveries", "gauge", "Deliveries that are not sent.", "state", unsent),
+            *_format_metric("sessions", "gauge", "Sessions.", "", [("", gauges.sessions)]),
+            *_format_metric("lanes", "gauge", "Lanes.", "", [("", gauges.lanes)]),
             *_format_adapters(connections()),
             *_format_metric("uptime_seconds", "gauge", "Since this process serves.", "", [("", uptime)]),
             *_format_metric(
@@ -76,18 +89,6 @@ def build_health_routes(
         return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
-
-
-async def _check_readiness(hub: Hub) -> str | None:
-    """Return why the node is not ready, or None if it is."""
-    try:
-        with anyio.fail_after(_READY_TIMEOUT_SECONDS):
-            await hub.check_ready()
-    except TimeoutError:
-        return f"the store did not answer within {_READY_TIMEOUT_SECONDS:g} seconds"
-    except KeryxError as exc:
-        return str(exc)
-    return None
 
 
 def _format_transactions(meters: Mapping[str, TransactionTotals]) -> Iterator[str]:
@@ -109,18 +110,6 @@ def _format_transactions(meters: Mapping[str, TransactionTotals]) -> Iterator[st
         "label",
         [(k, round(m.seconds, 6)) for k, m in ordered],
     )
-
-
-async def _format_gauges(hub: Hub) -> list[str]:
-    gauges = await hub.gauges()
-    return [
-        *_format_metric("turns", "gauge", "Turns that run or wait.", "state", list(gauges.turns.items())),
-        *_format_metric(
-            "deliveries", "gauge", "Deliveries that are not sent.", "state", list(gauges.deliveries.items())
-        ),
-        *_format_metric("sessions", "gauge", "Sessions.", "", [("", gauges.sessions)]),
-        *_format_metric("lanes", "gauge", "Lanes.", "", [("", gauges.lanes)]),
-    ]
 
 
 def _format_adapters(statuses: Sequence[PlatformStatus]) -> Iterator[str]:

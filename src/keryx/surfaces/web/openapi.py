@@ -129,24 +129,15 @@ def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
         (_,), components = msgspec.json.schema_components([operation.query], ref_template=_REF)
         schema = components[operation.query.__name__]
         for name, kind in schema.get("properties", {}).items():
-            parameters.append(
-                {
-                    "name": name,
-                    "in": "query",
-                    "required": name in schema.get("required", ()),
-                    "schema": _inline_schema(kind, components),
-                }
-            )
+            # Without null, which a URL cannot express, and without references.
+            options = [o for o in kind.get("anyOf", ()) if o != {"type": "null"}]
+            if options:
+                kind = {**options[0], **{k: v for k, v in kind.items() if k not in ("anyOf", "default")}}
+            if reference := kind.get("$ref"):
+                kind = components[reference.rpartition("/")[2]]
+            required = name in schema.get("required", ())
+            parameters.append({"name": name, "in": "query", "required": required, "schema": kind})
     return [*parameters, _IDEMPOTENCY_HEADER] if operation.idempotent else parameters
-
-
-def _inline_schema(kind: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    """Build the schema of a query parameter: without references, and without null, which a URL cannot express."""
-    options = [o for o in kind.get("anyOf", ()) if o != {"type": "null"}]
-    if options:
-        kind = {**options[0], **{k: v for k, v in kind.items() if k not in ("anyOf", "default")}}
-    reference = kind.get("$ref")
-    return components[reference.rpartition("/")[2]] if reference else kind
 
 
 def _build_responses(operation: Operation) -> dict[str, Any]:

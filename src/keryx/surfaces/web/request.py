@@ -84,25 +84,21 @@ class ApiRequest:
 async def parse_arguments(operation: Operation, http: Request) -> dict[str, request_schema.RequestForm]:
     """Return the `query` and `body` that the handler takes. Raise `Invalid` with the name of a wrong field."""
     arguments: dict[str, request_schema.RequestForm] = {}
-    query = _parse_query(operation.query or request_schema.EmptyQuery, http)
-    if operation.query:
-        arguments["query"] = query
-    if operation.body:
-        raw = await read_body(http, MAX_BODY_BYTES)
-        arguments["body"] = codec.loads(raw if raw.strip() else b"{}", operation.body)
-    return arguments
-
-
-def _parse_query(form: type[request_schema.RequestForm], http: Request) -> request_schema.RequestForm:
     values: dict[str, str] = {}
     for name, value in http.query_params.multi_items():
         if name in values:
             raise Invalid(f"{name[:80]!r} is given twice: give it once")
         values[name] = value
     try:
-        return msgspec.convert(values, form, strict=False)
+        query = msgspec.convert(values, operation.query or request_schema.EmptyQuery, strict=False)
     except msgspec.ValidationError as exc:
         raise Invalid(f"the query is wrong: {exc}") from exc
+    if operation.query:
+        arguments["query"] = query
+    if operation.body:
+        raw = await read_body(http, MAX_BODY_BYTES)
+        arguments["body"] = codec.loads(raw if raw.strip() else b"{}", operation.body)
+    return arguments
 
 
 async def read_body(http: Request, limit: int) -> bytes:

@@ -1,12 +1,10 @@
 """The ASGI app: routes, middleware and error handling put together, with the life of its background task."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
 
 import anyio
 import anyio.to_thread
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -16,16 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keryx.core import codec
 from keryx.core.clock import Clock
-from keryx.core.errors import Forbidden, KeryxError
-from keryx.core.ids import OPERATOR
+from keryx.core.errors import KeryxError
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.hub import Hub
 from keryx.surfaces.web import openapi, responses
-from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, Caller, CookieSigner, SecurityMiddleware
-from keryx.surfaces.web.operations import Operation, RequiredRole
-from keryx.surfaces.web.request import ApiRequest, Installation, Services, parse_arguments
-from keryx.surfaces.web.responses import build_response
-from keryx.surfaces.web.routes import OPERATIONS
+from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, CookieSigner, SecurityMiddleware
+from keryx.surfaces.web.request import Installation, Services
+from keryx.surfaces.web.routes import build_routes
 from keryx.surfaces.web.static_files import StaticFiles
 from keryx.surfaces.web.stream import Broadcast
 
@@ -90,7 +85,7 @@ class WebApp:
         router = Router(
             routes=[
                 *self._extra_routes,
-                *_build_routes(self._services),
+                *build_routes(self._services),
                 Route("/openapi.json", serve_document),
                 Route("/static/{name:path}", static.serve_file),
                 Route("/", static.serve_index),
@@ -99,36 +94,6 @@ class WebApp:
         )
         handlers = {HTTPException: responses.handle_http_error, KeryxError: responses.handle_keryx_error}
         return ExceptionMiddleware(router, handlers=handlers)
-
-
-def _build_routes(services: Services) -> list[Route]:
-    """Build one route for each path, so that the response to a wrong method names all that are allowed."""
-    paths: dict[str, dict[str, Operation]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = operation
-    return [
-        Route(path, _build_endpoint(services, by_method), methods=list(by_method))
-        for path, by_method in paths.items()
-    ]
-
-
-def _build_endpoint(
-    services: Services, by_method: Mapping[str, Operation]
-) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(http: Request) -> Response:
-        operation = by_method["GET" if http.method == "HEAD" else http.method]
-        if operation.role is not RequiredRole.NONE:
-            caller: Caller = http.state.caller
-            if operation.role is RequiredRole.OPERATOR and caller.viewer.principal != OPERATOR:
-                raise Forbidden("only the operator may do this")
-        arguments = await parse_arguments(operation, http)
-        result = await operation.handler(ApiRequest(services, http), **arguments)
-        if result is None or isinstance(result, msgspec.Struct):
-            return await build_response(http, operation, result)
-        # Starlette calls the result as an ASGI app, which is all that an event stream is.
-        return cast(Response, result)
-
-    return endpoint
 
 
 class _ErrorMiddleware:

@@ -1,8 +1,20 @@
-"""The HTTP API: one module with handlers for each resource, and the list of all operations."""
+"""The HTTP API: one module with handlers for each resource, the list of all operations, and their routes."""
 
-from keryx.surfaces.web.operations import Operation
+from collections.abc import Awaitable, Callable, Mapping
+from typing import cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from keryx.core.errors import Forbidden
+from keryx.core.ids import OPERATOR
+from keryx.surfaces.web.auth import Caller
+from keryx.surfaces.web.operations import Operation, RequiredRole
+from keryx.surfaces.web.request import ApiRequest, Services, parse_arguments
+from keryx.surfaces.web.responses import build_response
 from keryx.surfaces.web.routes import (
-    deliveries,
     files,
     installation,
     jobs,
@@ -12,7 +24,6 @@ from keryx.surfaces.web.routes import (
     projects,
     sessions,
     sign_ins,
-    turns,
 )
 from keryx.surfaces.web.stream import endpoint
 
@@ -24,11 +35,39 @@ _ROUTERS = (
     people.router,
     sessions.router,
     messages.router,
-    turns.router,
     projects.router,
     lanes.router,
-    deliveries.router,
     files.router,
     jobs.router,
 )
 OPERATIONS: tuple[Operation, ...] = tuple(o for router in _ROUTERS for o in router.operations)
+
+
+def build_routes(services: Services) -> list[Route]:
+    """Build one route for each path, so that the response to a wrong method names all that are allowed."""
+    paths: dict[str, dict[str, Operation]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    return [
+        Route(path, _build_endpoint(services, by_method), methods=list(by_method))
+        for path, by_method in paths.items()
+    ]
+
+
+def _build_endpoint(
+    services: Services, by_method: Mapping[str, Operation]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(http: Request) -> Response:
+        operation = by_method["GET" if http.method == "HEAD" else http.method]
+        if operation.role is not RequiredRole.NONE:
+            caller: Caller = http.state.caller
+            if operation.role is RequiredRole.OPERATOR and caller.viewer.principal != OPERATOR:
+                raise Forbidden("only the operator may do this")
+        arguments = await parse_arguments(operation, http)
+        result = await operation.handler(ApiRequest(services, http), **arguments)
+        if result is None or isinstance(result, msgspec.Struct):
+            return await build_response(http, operation, result)
+        # Starlette calls the result as an ASGI app, which is all that an event stream is.
+        return cast(Response, result)
+
+    return endpoint

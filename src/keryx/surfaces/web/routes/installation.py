@@ -1,5 +1,6 @@
 """Routes of the installation: the first load of the page, models, settings, connections and usage."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 from keryx.core.errors import NotFound
@@ -20,6 +21,11 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
     if not home.visited:
         await request.hub.viewer_state.change_preferences(request.viewer, {})
     installation = request.services.installation
+    opened: schema.Snapshot | None = None
+    # A session that does not exist is left out: the page loads, and shows there that it does not exist.
+    with suppress(NotFound):
+        if query.session is not None:
+            opened = await read_snapshot(request, SessionId(query.session), query)
     return schema.Start(
         who=sign_ins.present_caller(request, request.caller),
         version=installation.version,
@@ -38,7 +44,7 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         preferences=people.present_preferences(home.preferences),
         composer=await present_composer(request, home.composed),
         connections=await _list_connections(request),
-        open=await _open_session(request, query),
+        open=opened,
     )
 
 
@@ -64,16 +70,6 @@ async def settings(request: ApiRequest) -> schema.AllSettings:
 @router.get("/api/connections", summary="How accounts stand with their platforms.")
 async def connections(request: ApiRequest) -> schema.Connections:
     return schema.Connections(connections=await _list_connections(request))
-
-
-async def _open_session(request: ApiRequest, query: request_schema.StartQuery) -> schema.Snapshot | None:
-    if query.session is None:
-        return None
-    try:
-        return await read_snapshot(request, SessionId(query.session), query)
-    except NotFound:
-        # The page loads without it and shows there that it does not exist.
-        return None
 
 
 async def _list_connections(request: ApiRequest) -> list[schema.Connection]:

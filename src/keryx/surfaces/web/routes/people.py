@@ -27,7 +27,11 @@ async def prefer(request: ApiRequest, body: request_schema.PreferForm) -> schema
     if body.details is not UNSET:
         changed["details"] = _TRUE if body.details else ""
     if body.model is not UNSET:
-        changed["model"] = _check_model(request, body.model)
+        names = [m.name for m in request.services.installation.models]
+        if body.model and body.model not in names:
+            known = ", ".join(names) or "none is configured"
+            raise Invalid(f"there is no model {body.model!r} here: choose from {known}, or leave it empty")
+        changed["model"] = body.model
     return present_preferences(await request.hub.viewer_state.change_preferences(request.viewer, changed))
 
 
@@ -58,14 +62,6 @@ async def deny(request: ApiRequest) -> None:
 @router.delete("/api/grants/{grant}", summary="Let somebody in no longer.", role=RequiredRole.OPERATOR)
 async def revoke_grant(request: ApiRequest) -> None:
     await request.hub.people.revoke(request.viewer, *presenters.decode_person_id(request.path_param("grant")))
-
-
-def _check_model(request: ApiRequest, model: str) -> str:
-    names = [m.name for m in request.services.installation.models]
-    if model and model not in names:
-        known = ", ".join(names) or "none is configured"
-        raise Invalid(f"there is no model {model!r} here: choose from {known}, or leave it empty")
-    return model
 
 
 def present_preferences(values: dict[str, str]) -> schema.Preferences:

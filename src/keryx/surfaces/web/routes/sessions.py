@@ -14,7 +14,6 @@ from keryx.core.sessions import (
     SessionSettings,
 )
 from keryx.core.turns import BusyMode
-from keryx.engine.hub.hub import SearchHit
 from keryx.engine.hub.views import NEW_SESSION, UnsentMessage
 from keryx.markdown import html
 from keryx.surfaces.web import presenters, request_schema, schema
@@ -61,7 +60,22 @@ async def resolve(request: ApiRequest, query: request_schema.NameQuery) -> schem
 @router.get("/api/search", summary="Messages and titles that fit, best first. Any text is a query.")
 async def search(request: ApiRequest, query: request_schema.SearchQuery) -> schema.Found:
     hits = await request.hub.search(request.viewer, query.q, limit=query.limit + 1, offset=query.offset)
-    return schema.Found(hits=[_present_hit(h) for h in hits[: query.limit]], more=len(hits) > query.limit)
+    return schema.Found(
+        hits=[
+            schema.Hit(
+                session=presenters.session(SessionListItem(session=hit.session, activity=Activity.IDLE)),
+                html=html.mark_spans(hit.snippet.text, hit.snippet.spans),
+                text=hit.snippet.text,
+                seq=hit.message.seq if hit.message else None,
+                role=hit.message.role if hit.message else None,
+                at=hit.message.at if hit.message else None,
+                before=hit.before.text[:_MAX_CONTEXT_CHARS] if hit.before else "",
+                after=hit.after.text[:_MAX_CONTEXT_CHARS] if hit.after else "",
+            )
+            for hit in hits[: query.limit]
+        ],
+        more=len(hits) > query.limit,
+    )
 
 
 @router.get(
@@ -229,17 +243,3 @@ def _check_settings(settings: SessionSettings) -> SessionSettings:
     if settings.busy is not None and settings.busy not in set(BusyMode):
         raise Invalid(f"busy is one of {', '.join(BusyMode)}")
     return settings
-
-
-def _present_hit(hit: SearchHit) -> schema.Hit:
-    message = hit.message
-    return schema.Hit(
-        session=presenters.session(SessionListItem(session=hit.session, activity=Activity.IDLE)),
-        html=html.mark_spans(hit.snippet.text, hit.snippet.spans),
-        text=hit.snippet.text,
-        seq=message.seq if message else None,
-        role=message.role if message else None,
-        at=message.at if message else None,
-        before=hit.before.text[:_MAX_CONTEXT_CHARS] if hit.before else "",
-        after=hit.after.text[:_MAX_CONTEXT_CHARS] if hit.after else "",
-    )

@@ -47,7 +47,13 @@ class EventStreamResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         batches = self._broadcast.follow(self._caller.viewer, self._cursor, beat=HEARTBEAT_SECONDS)
         async with aclosing(batches), anyio.create_task_group() as group:
-            group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
+
+            async def cancel_on_disconnect() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(cancel_on_disconnect)
             try:
                 await self._send(Headers(scope=scope), batches, send)
             finally:
@@ -94,9 +100,3 @@ async def stream(request: ApiRequest, query: request_schema.StreamQuery) -> Even
 async def _send_chunk(send: Send, body: bytes) -> None:
     with anyio.fail_after(_SEND_TIMEOUT_SECONDS):
         await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
