@@ -1,11 +1,15 @@
 """Keeps each adapter listening, with back-off after failures, and implements the AdapterContext that an adapter calls."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
+import anyio
+
 from keryx.core.clock import Backoff, Clock
-from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.errors import Conflict, Forbidden, KeryxError, Unavailable
+from keryx.core.ids import WorkerId
 from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image
 from keryx.core.ports.adapter import Adapter, InboundEvent, LinkState, MenuItem, Receipt, name_cursor
@@ -17,6 +21,8 @@ from keryx.engine.plugins import RoleLookup, guard_cancellation
 
 log = logging.getLogger(__name__)
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=1))
+_CLAIM_SECONDS = 3.0
+_WATCH_SECONDS = 10.0
 _REFUSED_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=10))
 
 
@@ -92,12 +98,14 @@ class AdapterListener:
         clock: Clock,
         adapter: Adapter,
         *,
+        worker: WorkerId,
         connections: PlatformStatusReporter,
         roles: RoleLookup,
     ) -> None:
         self._hub = hub
         self._clock = clock
         self._adapter = adapter
+        self._worker = worker
         self._connections = connections
         self._roles = roles
         self.active = False
@@ -105,13 +113,51 @@ class AdapterListener:
     async def run(self) -> None:
         """Listen; retry with back-off after a failure, more rarely while the credentials are refused."""
         failures = 0
+        self._connections.report(self._adapter, LinkState.CONNECTING)
         while True:
+            await self._wait_for_turn()
             began = self._clock.monotonic()
             refused = await self._listen()
             backoff = _REFUSED_BACKOFF if refused else _BACKOFF
             steady = self._clock.monotonic() - began > backoff.longest.total_seconds()
             failures = 1 if steady else failures + 1
             await self._clock.sleep(backoff.seconds(failures))
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._adapter.capabilities.shared_listening or self._adapter.hook is not None
+
+    async def _wait_for_turn(self) -> None:
+        """Return when no other process listens to the account."""
+        while (other := await self._claim()) is not None:
+            detail = f"{other} listens to this account; this process takes over when that one ends"
+            self._connections.report(self._adapter, LinkState.STANDBY, detail)
+            await self._clock.sleep(_CLAIM_SECONDS)
+
+    async def _watch_claim(self, listening: anyio.CancelScope) -> None:
+        """Stop listening when another process has taken over, because this one was suspended for too long."""
+        adapter, holder = self._adapter, self._worker
+        while holder == self._worker:
+            await self._clock.sleep(_WATCH_SECONDS)
+            try:
+                holder = await self._hub.find_listener(platform=adapter.platform, account=adapter.account)
+            except Unavailable as exc:
+                log.warning("cannot see now who listens to %s: %s", adapter.platform, exc)
+        listening.cancel()
+
+    async def _claim(self) -> str | None:
+        """Claim the account for this process. Return the name of the process that has it, if it is another one."""
+        adapter = self._adapter
+        if self._is_shared:
+            return None
+        try:
+            other = await self._hub.claim_listener(self._worker, adapter.platform, adapter.account)
+        except Conflict:
+            return "another process"
+        except Unavailable as exc:
+            log.warning("cannot claim %s now: %s", adapter.platform, exc)
+            return "perhaps another process"
+        return None if other is None else f"process {other.pid} on {other.host}"
 
     async def _listen(self) -> bool:
         """Listen until the adapter stops or fails. Return whether the platform refused the credentials."""
@@ -120,9 +166,15 @@ class AdapterListener:
         try:
             context = await open_context(self._hub, adapter, self._connections, self._roles)
             self.active = True
-            with guard_cancellation():
-                await adapter.listen(context)
-            report(adapter, LinkState.BROKEN, "the adapter stopped listening by itself")
+            with anyio.CancelScope() as listening:
+                watch = None if self._is_shared else asyncio.create_task(self._watch_claim(listening))
+                try:
+                    with guard_cancellation():
+                        await adapter.listen(context)
+                finally:
+                    if watch is not None:
+                        watch.cancel()
+                report(adapter, LinkState.BROKEN, "the adapter stopped listening by itself")
         except Forbidden as exc:
             report(adapter, LinkState.REFUSED, str(exc))
             return True

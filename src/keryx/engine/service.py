@@ -84,7 +84,12 @@ class Service:
         self.leases = self._build_leases({a.platform: a.capabilities.idempotency for a in adapters})
         self._listeners = {
             get_account_key(a): AdapterListener(
-                self.hub, clock, a, connections=self.platform_status, roles=self.roles
+                self.hub,
+                clock,
+                a,
+                worker=self.worker.id,
+                connections=self.platform_status,
+                roles=self.roles,
             )
             for a in self._adapters
         }

@@ -4,6 +4,8 @@ from datetime import datetime
 
 import msgspec
 
+from keryx.core import codec
+from keryx.core.clock import to_micros
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import PlatformStatus
 from keryx.store.db import Transaction
@@ -40,6 +42,38 @@ def list_all(tx: Transaction) -> list[Worker]:
 
 def remove(tx: Transaction, worker: WorkerId) -> None:
     tx.run("delete from workers where id = :id", {"id": worker})
+
+
+def find_listener(tx: Transaction, *, platform: str, account: str) -> WorkerId | None:
+    """Return the worker that listens to an account."""
+    row = tx.row(
+        "select worker from listeners where platform = :platform and account = :account",
+        {"platform": codec.dumps(platform), "account": codec.dumps(account)},
+    )
+    return None if row is None else WorkerId(row[0])
+
+
+def set_listener(
+    tx: Transaction, worker: WorkerId, *, platform: str, account: str, previous: WorkerId | None
+) -> bool:
+    """Let a worker listen to an account in the place of the previous one. Return whether nobody else was faster."""
+    changed = tx.count(
+        """
+        insert into listeners (platform, account, worker, since)
+        select :platform, :account, w.id, cast(:now as bigint) from workers w where w.id = :worker
+        on conflict (platform, account) do update
+        set worker = excluded.worker, since = excluded.since
+        where listeners.worker = :previous
+        """,
+        {
+            "platform": codec.dumps(platform),
+            "account": codec.dumps(account),
+            "worker": worker,
+            "previous": previous or worker,
+            "now": to_micros(tx.now),
+        },
+    )
+    return bool(changed)
 
 
 def save_connection(tx: Transaction, connection: PlatformStatus) -> None:

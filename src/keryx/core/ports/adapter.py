@@ -200,6 +200,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a platform can do."""
 
     idempotency: Idempotency = Idempotency.NONE
+    # Several processes may listen to the account at once. Otherwise one does, unless the adapter has a hook.
+    shared_listening: bool = False
     # Messages can be edited after they were sent.
     edit: bool = False
     # Anything but `NONE` needs `edit`.
@@ -279,6 +281,8 @@ class LinkState(StrEnum):
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
+    # Another process listens.
+    STANDBY = "standby"
     THROTTLED = "throttled"
     REFUSED = "refused"
     BROKEN = "broken"

@@ -9,7 +9,7 @@ import msgspec
 
 from keryx.core.changes import Change
 from keryx.core.errors import NotFound, Unavailable
-from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
+from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Parts, parse_id
 from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
 from keryx.core.questions import AskedQuestion
@@ -162,6 +162,7 @@ class Hub(HubPart):
     undo = bind_write("undo", on_session(revisions.undo))
     redo = bind_write("redo", on_session(revisions.redo))
     head_cursor = bind_read("head", changes.get_head)
+    find_listener = bind_read("listener", workers.find_listener)
     platform_cursor = bind_read("cursor", inbox.get_cursor)
     closed_gates = bind_read("gates", platforms.list_closed_gates)
     gauges = bind_read("gauges", stats.read_gauges)
@@ -215,6 +216,13 @@ class Hub(HubPart):
         """Store the first cursor of a platform; one that exists stays."""
         if inbox.get_cursor(tx, name) is None:
             inbox.set_cursor(tx, name, value)
+
+    @write_unit("listener.claim")
+    def claim_listener(self, tx: Transaction, me: WorkerId, platform: str, account: str) -> Worker | None:
+        """Let a worker listen to an account, unless another one that is alive does. Return that other one."""
+        return worker_units.claim_listener(
+            tx, me=me, platform=platform, account=account, lease=self._policy.limits.lease
+        )
 
     @write_unit("cursor.set")
     def set_platform_cursor(self, tx: Transaction, name: str, value: str) -> None:

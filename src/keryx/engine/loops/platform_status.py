@@ -51,7 +51,8 @@ class PlatformStatusReporter:
             return
         since = before.since if before.link is link else self._clock.now()
         self._set(adapter, msgspec.structs.replace(before, link=link, detail=detail, since=since))
-        level = logging.INFO if link in (LinkState.CONNECTING, LinkState.CONNECTED) else logging.WARNING
+        quiet = (LinkState.CONNECTING, LinkState.CONNECTED, LinkState.STANDBY)
+        level = logging.INFO if link in quiet else logging.WARNING
         log.log(level, "%s:%s is %s %s", adapter.platform, adapter.account, link.value, detail)
         self._urgent.signal()
 

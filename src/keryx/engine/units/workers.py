@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from keryx.core import ids
+from keryx.core.errors import Conflict
 from keryx.core.ids import DeliveryId, TurnId, WorkerId
 from keryx.core.ports.adapter import PlatformStatus
 from keryx.core.turns import Turn
@@ -102,6 +103,21 @@ def forget(tx: Transaction, *, dead: list[WorkerId]) -> None:
     for worker in workers.list_all(tx):
         if worker.id in dead or worker.seen_at < tx.now - _FORGET_AFTER:
             workers.remove(tx, worker.id)
+
+
+def claim_listener(
+    tx: Transaction, *, me: WorkerId, platform: str, account: str, lease: timedelta
+) -> Worker | None:
+    """Let this worker listen to an account, unless another one that is alive does. Return that other one."""
+    holder = workers.find_listener(tx, platform=platform, account=account)
+    if holder == me:
+        return None
+    others = {w.id: w for w in workers.list_all(tx) if w.seen_at >= tx.now - lease and not is_dead(w)}
+    if holder is not None and holder in others:
+        return others[holder]
+    if workers.set_listener(tx, me, platform=platform, account=account, previous=holder):
+        return None
+    raise Conflict(f"another process was faster to listen to {platform}")
 
 
 def save_statuses(tx: Transaction, statuses: Sequence[PlatformStatus]) -> None:

@@ -23,7 +23,10 @@ class LocalAdapter:
     account = ""
     hook = None
     capabilities = Capabilities(
-        idempotency=Idempotency.NATIVE, attachments=AttachmentLimits(), limit=10_000_000
+        idempotency=Idempotency.NATIVE,
+        attachments=AttachmentLimits(),
+        shared_listening=True,
+        limit=10_000_000,
     )
 
     def __init__(self, folder: Path) -> None:

@@ -566,7 +566,7 @@ class AllSettings(Schema, frozen=True, kw_only=True):
 
 
 class Connection(Schema, frozen=True, kw_only=True):
-    """How an account stands with its platform: `link` is connecting, connected, throttled, refused or broken. The counters
+    """How an account stands with its platform: `link` is connecting, connected, standby, throttled, refused or broken. The counters
     run since the process began."""
 
     platform: str
