@@ -1,15 +1,17 @@
 """What one inbound event does: once, in its lane, under its policy."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
-from tests.builders import ODD_TEXTS
+from tests.builders import ODD_TEXTS, claim
+from tests.conftest import Open
 from tests.engine.conftest import Begin
-from tests.engine.world import FAKE, OPERATORS, Pause, World, inbound, line, viewer
+from tests.engine.world import FAKE, OPERATORS, SECONDS, Pause, World, inbound, line, viewer
 
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.errors import Invalid, KeryxError, NotFound
@@ -19,11 +21,13 @@ from keryx.core.ports.agent import TextDelta
 from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.sessions import EndReason, SessionFilter, SessionSettings, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.core.turns import BusyMode, TurnLimits, TurnState
+from keryx.core.turns import BusyMode, Turn, TurnLimits, TurnState
 from keryx.engine.hub.hub import Hub
 from keryx.engine.hub.views import MessageRange
+from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy
 from keryx.store import inbox
+from keryx.store.db import Transaction
 from keryx.testing import FakeClock, ScriptedAgent
 
 HOUR = timedelta(hours=1)
@@ -272,6 +276,33 @@ async def test_an_edit_after_the_turn_began_is_noted_and_changes_nothing(world: 
         "assistant: teh question",
         "notice: the question [edited]",
     ]
+
+
+async def test_an_edit_during_a_claim_is_noted_and_changes_nothing(
+    begin: Begin, opener: Open, clock: FakeClock
+) -> None:
+    world = await begin()
+    await world.node.stop()
+    hub, other = Hub(world.database, policy=world.policy, feed=Feed(world.database, clock)), await opener()
+    claimed, go_on = threading.Event(), threading.Event()
+
+    def claim_slowly(tx: Transaction) -> Turn | None:
+        turn = claim(tx)
+        claimed.set()
+        go_on.wait(SECONDS)
+        return turn
+
+    question = inbound("teh question")
+    first = await hub.receive(question)
+    claiming = asyncio.create_task(other.write("turn.claim", claim_slowly))
+    assert await asyncio.to_thread(claimed.wait, SECONDS)
+    editing = asyncio.create_task(hub.receive(inbound("the question", edits=question.source.message)))
+    await asyncio.wait([editing], timeout=0.2)
+    go_on.set()
+    assert await claiming
+    noted = await editing
+    assert (noted.session, noted.turn) == (first.session, None)
+    hub.close()
 
 
 async def test_an_edit_of_an_unknown_message_is_taken_in_and_does_nothing(world: World) -> None:

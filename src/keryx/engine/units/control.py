@@ -92,17 +92,15 @@ def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts) -> None
     """Replace the parts of a message. Raise `Conflict` if its turn is no longer queued."""
     sessions.lock(tx, session)
     message = messages.get(tx, session, seq)
-    if not rewrite_if_queued(tx, message, parts):
+    if not is_queued(tx, message):
         raise Conflict(f"message {message.id} cannot be changed: only one that still waits for its turn can")
+    messages.rewrite(tx, message, parts)
 
 
-def rewrite_if_queued(tx: Transaction, message: Message, parts: Parts) -> bool:
-    """Replace the parts of a message, provided that its turn is still queued. Return whether it was."""
+def is_queued(tx: Transaction, message: Message) -> bool:
+    """Whether the turn of a message is queued. Lock the session first, so that it stays so."""
     turn = turns.find(tx, message.turn) if message.turn else None
-    queued = turn is not None and turn.state is TurnState.QUEUED
-    if queued:
-        messages.rewrite(tx, message, parts)
-    return queued
+    return turn is not None and turn.state is TurnState.QUEUED
 
 
 def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str | None]:

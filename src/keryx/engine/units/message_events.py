@@ -8,9 +8,8 @@ from keryx.core.messages import Mark, Message, Notice, Role, Text
 from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, Receipt
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.core.turns import TurnState
 from keryx.engine.units import access, control
-from keryx.store import deliveries, inbox, messages, sessions, turns
+from keryx.store import deliveries, inbox, messages, sessions
 from keryx.store import lanes as lane_store
 from keryx.store.db import Transaction
 
@@ -24,7 +23,8 @@ def apply_edit(tx: Transaction, inbound: InboundMessage, lane: Lane | None, view
     original = messages.find_by_platform_id(tx, session, ids.escape(inbound.edits or "")) if session else None
     if session is None or original is None:
         return Receipt(duplicate=False, session=session)
-    if _is_queued(tx, original):
+    sessions.lock(tx, session)
+    if control.is_queued(tx, original):
         messages.rewrite(tx, original, inbound.parts)
         return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
     text = "".join(p.text for p in inbound.parts if isinstance(p, Text))
@@ -40,14 +40,14 @@ def apply_edit(tx: Transaction, inbound: InboundMessage, lane: Lane | None, view
 
 
 def apply_deletion(tx: Transaction, inbound: InboundDeletion) -> Receipt:
-    """Cancel the queued turn of a deleted message, or mark the message if it was answered. Whoever deleted it, the
-    platform has allowed it."""
+    """Cancel the queued turn of a deleted message, or mark the message if it was answered. The platform has checked who
+    may delete it."""
     message = _find_received(tx, inbound.source, inbound.message_event)
     if message is None:
         return Receipt(duplicate=False)
     sessions.lock(tx, message.session)
     unanswered = message.observed
-    if message.turn is not None and _is_queued(tx, message):
+    if message.turn is not None and control.is_queued(tx, message):
         control.drop(tx, message.turn)
         unanswered = True
     messages.set_mark(tx, message, Mark.WITHDRAWN if unanswered else Mark.DELETED)
@@ -90,8 +90,3 @@ def _find_received(tx: Transaction, source: Source, event: str) -> Message | Non
         return messages.get(tx, receipt.session, receipt.seq)
     except NotFound:
         return None
-
-
-def _is_queued(tx: Transaction, message: Message) -> bool:
-    turn = turns.find(tx, message.turn) if message.turn else None
-    return turn is not None and turn.state is TurnState.QUEUED
