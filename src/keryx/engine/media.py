@@ -58,10 +58,8 @@ class MediaStorage:
         """Return the parts of files, without those that the viewer may not see."""
 
         def work(tx: Transaction) -> dict[str, Part]:
-            found = [
-                known for known in (store.find_for_viewer(tx, viewer, id_) for id_ in media_ids) if known
-            ]
-            return {known.id: media.build_part(known.id, known.mime, known.name) for known in found}
+            infos = filter(None, (store.find_for_viewer(tx, viewer, id_) for id_ in media_ids))
+            return {info.id: media.build_part(info.id, info.mime, info.name) for info in infos}
 
         return await self._database.read("media.parts", work) if media_ids else {}
 
@@ -97,11 +95,11 @@ def build_adapter_viewer(platform: str, account: str) -> Viewer:
     return Viewer(DEFAULT_PROFILE, PrincipalId(f"{store.PLATFORM_OWNER_PREFIX}{platform}:{account}"))
 
 
-def _load_attachment(tx: Transaction, known: store.MediaInfo | None, media_id: str) -> Attachment:
-    if known is None:
+def _load_attachment(tx: Transaction, info: store.MediaInfo | None, media_id: str) -> Attachment:
+    if info is None:
         raise NotFound(f"there is no file {media_id[:80]!r}, or it is not yours")
-    body = b"".join(store.read_chunks(tx, known.id))
-    return Attachment(name=known.name, mime=known.mime, body=body)
+    body = b"".join(store.read_chunks(tx, info.id))
+    return Attachment(name=info.name, mime=info.mime, body=body)
 
 
 def _format_size(count: int) -> str:

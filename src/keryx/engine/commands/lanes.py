@@ -42,10 +42,10 @@ def set_mirror(call: CommandCall) -> CommandResult:
         raise Invalid("write /mirror on or /mirror off")
     if call.text:
         lane_store.set_mirror(call.tx, lane, call.text == "on")
-    shown = call.text == "on" if call.text else lane.mirror
+    enabled = call.text == "on" if call.text else lane.mirror
     return CommandResult(
         "This chat shows what is said to its conversation elsewhere. /mirror off ends that."
-        if shown
+        if enabled
         else "This chat shows only what is said here. /mirror on shows what is said elsewhere too."
     )
 
@@ -58,18 +58,18 @@ def hand_over(call: CommandCall) -> CommandResult:
     if len(targets) != 1:
         raise Invalid("a conversation goes on in one place: name one")
     check_target(targets[0], call.policy.reach.get(targets[0].platform, PlatformReach()))
-    there = _find_lane(call, targets[0])
+    lane = _find_lane(call, targets[0])
     came_from = call.inbound.source.platform
-    control.switch(call.tx, there, session, why=f"handed over from {came_from}")
+    control.switch(call.tx, lane, session, why=f"handed over from {came_from}")
     if call.lane is not None:
-        lane_store.move(call.tx, call.lane, None, why=f"handed over to {there.source.platform}")
+        lane_store.move(call.tx, call.lane, None, why=f"handed over to {lane.source.platform}")
     deliveries.enqueue(
         call.tx,
-        there.target,
+        lane.target,
         f"{quote_title(session)} goes on here, from {came_from}: {pluralize(session.messages, 'message')}.",
         of=session,
     )
-    return CommandResult(f"{quote_title(session)} goes on at {there.target} from now on.", session.id)
+    return CommandResult(f"{quote_title(session)} goes on at {lane.target} from now on.", session.id)
 
 
 def _find_lane(call: CommandCall, target: Target) -> Lane:

@@ -73,5 +73,5 @@ def manage_consents(call: CommandCall) -> CommandResult:
         return CommandResult("\n".join(lines), call.session_id)
     if verb != "forget" or not tool:
         raise Invalid(f"write /permissions forget and a name, or {ALL_TOOLS}")
-    gone = forget_consents(call.tx, call.current_session, tool.strip())
-    return CommandResult(f"The agent asks again for {', '.join(gone)}.", call.session_id)
+    forgotten = forget_consents(call.tx, call.current_session, tool.strip())
+    return CommandResult(f"The agent asks again for {', '.join(forgotten)}.", call.session_id)

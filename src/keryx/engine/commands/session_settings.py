@@ -13,9 +13,9 @@ _MAX_PERSONALITY = 4000
 
 
 def set_agent(call: CommandCall) -> CommandResult:
-    session, known = call.session, call.policy.agents
+    session, agents = call.session, call.policy.agents
     if not call.text:
-        choices = f" There are: {', '.join(known)}." if known else ""
+        choices = f" There are: {', '.join(agents)}." if agents else ""
         name = (
             call.policy.choose_agent(session, place.find_source(session, call.lane))
             if session
@@ -25,22 +25,22 @@ def set_agent(call: CommandCall) -> CommandResult:
         return CommandResult(f"Agent: {name or 'default'}{origin}.{choices}", call.session_id)
     if not call.is_operator:
         raise Forbidden("choosing an agent is for operators: see [access] in the settings")
-    if call.text != "default" and call.text not in known:
-        raise NotFound(f"there is no agent {call.text[:80]!r}: there are {', '.join(known) or 'none'}")
+    if call.text != "default" and call.text not in agents:
+        raise NotFound(f"there is no agent {call.text[:80]!r}: there are {', '.join(agents) or 'none'}")
     agent = None if call.text == "default" else call.text
     changed = call.configure(msgspec.structs.replace(call.settings, agent=agent))
     return CommandResult(f"Agent: {agent or 'default'}. It answers from the next message on.", changed)
 
 
 def set_model(call: CommandCall) -> CommandResult:
-    known = ", ".join(call.policy.models)
+    models = ", ".join(call.policy.models)
     if not call.text:
-        choices = f" There are: {known}." if known else ""
+        choices = f" There are: {models}." if models else ""
         return CommandResult(f"Model: {call.settings.model or 'default'}.{choices}", call.session_id)
     model = None if call.text == "default" else call.text[:200]
     changed = call.configure(msgspec.structs.replace(call.settings, model=model))
     # An external agent may have models that the settings do not list.
-    unknown = f" It is none of those set up here: {known}." if known and model else ""
+    unknown = f" It is none of those set up here: {models}." if models and model else ""
     return CommandResult(
         f"Model: {model or 'default'}.{'' if model in call.policy.models else unknown}", changed
     )
@@ -71,16 +71,16 @@ def _render_personality(personality: str | None) -> str:
 
 
 def switch_tools(call: CommandCall) -> CommandResult:
-    known = call.policy.tools
-    chosen = known if call.settings.tools is None else call.settings.tools
+    tools = call.policy.tools
+    enabled = tools if call.settings.tools is None else call.settings.tools
     word, _, name = call.text.partition(" ")
     if not call.text:
-        listed = [f"{n}: {'on' if n in chosen else 'off'}" for n in known]
+        listed = [f"{n}: {'on' if n in enabled else 'off'}" for n in tools]
         return CommandResult("\n".join(listed) or "There are no tools.", call.session_id)
-    if word not in ("on", "off") or name not in known:
-        raise NotFound(f"write /tools on or /tools off and one of {', '.join(known) or 'no tools at all'}")
-    now = tuple(n for n in known if (n in chosen and n != name) or (n == name and word == "on"))
-    changed = call.configure(msgspec.structs.replace(call.settings, tools=None if now == known else now))
+    if word not in ("on", "off") or name not in tools:
+        raise NotFound(f"write /tools on or /tools off and one of {', '.join(tools) or 'no tools at all'}")
+    now = tuple(n for n in tools if (n in enabled and n != name) or (n == name and word == "on"))
+    changed = call.configure(msgspec.structs.replace(call.settings, tools=None if now == tools else now))
     return CommandResult(f"{name}: {word}.", changed)
 
 

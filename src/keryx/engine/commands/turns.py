@@ -46,12 +46,12 @@ def compact(call: CommandCall) -> CommandResult:
 def stop(call: CommandCall) -> CommandResult:
     stopped = control.stop(call.tx, call.current_session.id)
     waiting = len(turns.list_queued(call.tx, call.current_session.id))
-    left = (
+    rest = (
         f" {pluralize(waiting, 'question')} left in the queue: /queue clear drops what waits."
         if waiting
         else ""
     )
-    return CommandResult(("Stopping." if stopped else "Nothing is running.") + left, call.current_session.id)
+    return CommandResult(("Stopping." if stopped else "Nothing is running.") + rest, call.current_session.id)
 
 
 def queue(call: CommandCall) -> CommandResult:

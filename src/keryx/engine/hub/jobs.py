@@ -45,8 +45,8 @@ class HubJobs(HubPart):
     @read_unit("job")
     def get(self, tx: Transaction, viewer: Viewer, job: str, *, limit: int = 20) -> tuple[Job, list[JobRun]]:
         """Return a job by its id or name, and its last runs, newest first."""
-        found = jobs.find(tx, viewer, job)
-        return found, jobs.list_runs(tx, found, limit=limit)
+        row = jobs.find(tx, viewer, job)
+        return row, jobs.list_runs(tx, row, limit=limit)
 
     @write_unit("job.add")
     def add(
@@ -69,5 +69,5 @@ class HubJobs(HubPart):
     @write_unit("job.run")
     def run(self, tx: Transaction, viewer: Viewer, job: str) -> JobRun:
         """Begin a run now, in addition to those of the schedule."""
-        found = jobs.lock(tx, jobs.find(tx, viewer, job))
-        return job_units.run_now(tx, found, policy=self._policy)
+        row = jobs.lock(tx, jobs.find(tx, viewer, job))
+        return job_units.run_now(tx, row, policy=self._policy)

@@ -177,17 +177,19 @@ class HubPeople(HubPart):
 
 
 def _find_principal(tx: Transaction, profile: ProfileId, platform: str, handle: str) -> PrincipalId:
-    found = people.find_by_handle(tx, profile=profile, platform=platform, handle=source.parse_handle(handle))
-    if found is None:
+    principal = people.find_by_handle(
+        tx, profile=profile, platform=platform, handle=source.parse_handle(handle)
+    )
+    if principal is None:
         raise NotFound(f"{handle} on {platform} has not talked here: `keryx people list` shows who has")
-    return found
+    return principal
 
 
 def _load_person(tx: Transaction, principal: Principal) -> PersonSummary:
-    profile, known = principal.profile, {(i.platform, i.person) for i in principal.identities}
+    profile, handles = principal.profile, {(i.platform, i.person) for i in principal.identities}
     return PersonSummary(
         principal=principal,
-        grants=[g for g in access.list_grants(tx, profile) if (g.platform, g.person) in known],
+        grants=[g for g in access.list_grants(tx, profile) if (g.platform, g.person) in handles],
         lanes=len(lanes.list_for_owner(tx, profile=profile, owner=principal.id)),
         sessions=len(sessions.list_ids_for_owner(tx, profile=profile, owner=principal.id)),
     )

@@ -55,11 +55,11 @@ def _list_turn_events(tx: Transaction, turn: Turn) -> list[TraceEvent]:
         for m in messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
         if m.role is not Role.USER
     ]
-    for asked in questions.list_for_turn(tx, turn.id):
-        events.append(TraceEvent(asked.created_at, f"asked: {asked.question.title}"))
-        if asked.closed_at:
-            answer = f": {asked.answer}" if asked.answer else ""
-            events.append(TraceEvent(asked.closed_at, f"question {asked.state}{answer}"))
+    for question in questions.list_for_turn(tx, turn.id):
+        events.append(TraceEvent(question.created_at, f"asked: {question.question.title}"))
+        if question.closed_at:
+            answer = f": {question.answer}" if question.answer else ""
+            events.append(TraceEvent(question.closed_at, f"question {question.state}{answer}"))
     if turn.finished_at:
         events.append(TraceEvent(turn.finished_at, f"{turn.state}{f': {turn.error}' if turn.error else ''}"))
     return events

@@ -96,16 +96,16 @@ def load_snapshot(
     tx: Transaction, viewer: Viewer, session: SessionId, window: MessageRange = _LAST_MESSAGES
 ) -> SessionSnapshot:
     """Load a session with a range of its messages."""
-    found = sessions.get(tx, session, viewer=viewer)
-    shown = _slice_messages(tx, found, window)
+    row = sessions.get(tx, session, viewer=viewer)
+    part = _slice_messages(tx, row, window)
     running = turns_store.find_running(tx, session)
     queue = turns_store.list_queued(tx, session)
     return SessionSnapshot(
-        session=found,
+        session=row,
         activity=sessions.get_activity(tx, session),
-        messages=shown.messages,
-        earlier=shown.earlier,
-        later=shown.later,
+        messages=part.messages,
+        earlier=part.earlier,
+        later=part.later,
         running=running,
         draft=turns_store.list_draft_pieces(tx, running.id) if running else [],
         queue=queue,
@@ -113,7 +113,7 @@ def load_snapshot(
         questions=questions.list_open(tx, session),
         deliveries=deliveries.list_for_session(tx, session, unfinished=True),
         epochs=epochs.list_all(tx, session),
-        read=viewer_state.get_read_marks(tx, viewer, [found])[session],
+        read=viewer_state.get_read_marks(tx, viewer, [row])[session],
         unsent=viewer_state.get_unsent(tx, viewer, session),
         lanes=lanes.list_for_session(tx, session),
         cursor=changes.get_head(tx),
@@ -242,9 +242,9 @@ class HubViews(HubPart):
     @read_unit("view.listed")
     def get_listed(self, tx: Transaction, viewer: Viewer, session: SessionId) -> tuple[SessionListItem, int]:
         """Return one session as a list shows it, and the last message that the viewer has read."""
-        found = sessions.get(tx, session, viewer=viewer, deleted=True)
-        listed = SessionListItem(session=found, activity=sessions.get_activity(tx, session))
-        return listed, viewer_state.get_read_marks(tx, viewer, [found])[session]
+        row = sessions.get(tx, session, viewer=viewer, deleted=True)
+        listed = SessionListItem(session=row, activity=sessions.get_activity(tx, session))
+        return listed, viewer_state.get_read_marks(tx, viewer, [row])[session]
 
     @read_unit("view.message")
     def message(self, tx: Transaction, viewer: Viewer, session: SessionId, seq: int) -> Message:
@@ -274,8 +274,8 @@ class HubViews(HubPart):
     @read_unit("view.titles")
     def titles(self, tx: Transaction, viewer: Viewer, ids: Iterable[SessionId]) -> dict[str, str]:
         """Return the titles of those sessions that the viewer may see."""
-        found = [item.session for item in sessions.get_many_with_activity(tx, ids)]
-        return {s.id: s.title for s in found if viewer.sees(s.profile, s.owner)}
+        rows = [item.session for item in sessions.get_many_with_activity(tx, ids)]
+        return {s.id: s.title for s in rows if viewer.sees(s.profile, s.owner)}
 
     @read_unit("view.check")
     def check_cursor(self, tx: Transaction, cursor: Cursor) -> None:

@@ -133,12 +133,12 @@ def _offer_code(tx: Transaction, source: Source, reply: Target) -> None:
     if not person:
         return
     access_store.lock_attempts(tx, build_lock_key(source.profile, platform))
-    known = access_store.find_pairing(tx, profile=source.profile, platform=platform, person=person)
-    if known is not None and known.told_at > tx.now - CODE_INTERVAL:
+    earlier = access_store.find_pairing(tx, profile=source.profile, platform=platform, person=person)
+    if earlier is not None and earlier.told_at > tx.now - CODE_INTERVAL:
         return
     waiting = access_store.list_open_pairings(tx, profile=source.profile, platform=platform)
-    until = known.expires_at if known in waiting and known else tx.now + PAIRING_LIFETIME
-    if known not in waiting and len(waiting) >= MAX_OPEN_PAIRINGS:
+    until = earlier.expires_at if earlier in waiting and earlier else tx.now + PAIRING_LIFETIME
+    if earlier not in waiting and len(waiting) >= MAX_OPEN_PAIRINGS:
         if waiting[0].expires_at > tx.now + PAIRING_LIFETIME - MIN_PAIRING_AGE:
             return
         discard_pairing(tx, waiting[0])

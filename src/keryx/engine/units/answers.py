@@ -67,16 +67,16 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
         deliveries.enqueue(tx, target, answer.text, of=turn, media=answer.media)
     if turn.reply is None:
         return
-    shown = deliveries.find_preview(tx, turn.id) is not None
+    previewed = deliveries.find_preview(tx, turn.id) is not None
     delivery = deliveries.enqueue(
         tx,
         turn.reply,
         # Text replaces the preview, so it must not be empty.
-        answer.text or (FILES_HEADING if shown else ""),
+        answer.text or (FILES_HEADING if previewed else ""),
         media=answer.media,
         of=turn,
     )
-    if shown:
+    if previewed:
         deliveries.set_preview_delivery(tx, turn.id, delivery)
 
 

@@ -28,11 +28,13 @@ def merge(tx: Transaction, one: PrincipalId, other: PrincipalId, *, profile: Pro
         return one
     if OPERATOR in (one, other):
         people.ensure_operator(tx, profile=profile)
-    kept, gone = (one, other) if other != OPERATOR and (one == OPERATOR or one < other) else (other, one)
-    people.transfer_ownership(tx, profile=profile, old=gone, new=kept)
-    people.remove_link_code(tx, gone, profile=profile)
-    people.remove(tx, gone)
-    return kept
+    remaining, absorbed = (
+        (one, other) if other != OPERATOR and (one == OPERATOR or one < other) else (other, one)
+    )
+    people.transfer_ownership(tx, profile=profile, old=absorbed, new=remaining)
+    people.remove_link_code(tx, absorbed, profile=profile)
+    people.remove(tx, absorbed)
+    return remaining
 
 
 def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) -> PrincipalId:
@@ -40,10 +42,10 @@ def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) ->
     old = people.find_by_handle(tx, profile=profile, platform=platform, handle=handle)
     if old is None:
         raise NotFound(f"{handle} on {platform} is nobody that Keryx knows: `keryx people list` shows them")
-    known = people.list_identities(tx, old, profile=profile)
-    if len(known) < 2 and old != OPERATOR:
+    known_identities = people.list_identities(tx, old, profile=profile)
+    if len(known_identities) < 2 and old != OPERATOR:
         raise Conflict(f"{handle} on {platform} is linked with nobody: there is nothing to cut")
-    name = next((i.name for i in known if (i.platform, i.person) == (platform, handle)), "")
+    name = next((i.name for i in known_identities if (i.platform, i.person) == (platform, handle)), "")
     new = people.add(tx, profile=profile, name=name)
     people.reassign_identity(tx, profile=profile, platform=platform, handle=handle, principal=new)
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):

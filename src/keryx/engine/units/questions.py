@@ -37,10 +37,10 @@ def ask(tx: Transaction, turn: Turn, question: Question, *, shared: bool, limit:
     """Store a question of a running turn and send it to the chat that asked. A lasting consent answers it at once, and
     nothing is sent. Idempotent."""
     turns.lock(tx, turn)
-    known = questions.find_by_key(tx, turn.id, question.key)
-    if known is not None:
-        if known.state is QuestionState.OPEN:
-            questions.set_expiry(tx, known, tx.now + limit)
+    earlier_question = questions.find_by_key(tx, turn.id, question.key)
+    if earlier_question is not None:
+        if earlier_question.state is QuestionState.OPEN:
+            questions.set_expiry(tx, earlier_question, tx.now + limit)
         return
     for earlier in questions.list_open(tx, turn.session):
         # The same question of an earlier turn is replaced by this one.
