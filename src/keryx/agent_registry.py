@@ -48,7 +48,16 @@ async def open_agents(
 def _open_agent(
     name: str, settings: Settings, builtin: Toolbox, clock: Clock, editor_tools: EditorTools | None
 ) -> AbstractAsyncContextManager[Agent]:
-    configured = settings.agents.get(name) or _build_default_config(name)
+    configured = settings.agents.get(name)
+    # Without a table, the name is a kind or the path of an object.
+    if configured is None and ":" in name:
+        configured = AgentConfig(kind=AgentKind.PYTHON, path=name)
+    elif configured is None and name in (AgentKind.ECHO, AgentKind.LLM, AgentKind.LOCAL):
+        configured = AgentConfig(kind=AgentKind(name))
+    elif configured is None:
+        raise Invalid(
+            f"agent = {name!r} is not known: use auto, echo, llm, local, package.module:object or the name of an [agents] table"
+        )
     match configured.kind:
         case AgentKind.ECHO:
             return _wrap_agent(EchoAgent())
@@ -61,17 +70,6 @@ def _open_agent(
                 settings, agent=configured.kind.value, model=configured.model or settings.model
             )
             return _open_llm_agent(chosen, builtin, clock, editor_tools)
-
-
-def _build_default_config(name: str) -> AgentConfig:
-    """Build the configuration of an agent without a table: a kind, or the path of an object."""
-    if ":" in name:
-        return AgentConfig(kind=AgentKind.PYTHON, path=name)
-    if name in (AgentKind.ECHO, AgentKind.LLM, AgentKind.LOCAL):
-        return AgentConfig(kind=AgentKind(name))
-    raise Invalid(
-        f"agent = {name!r} is not known: use auto, echo, llm, local, package.module:object or the name of an [agents] table"
-    )
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 
 import msgspec
 
@@ -23,7 +23,7 @@ from keryx.engine.policy import Policy, check_access, map_reach
 from keryx.store.db import Database
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.store.db.sqlite import SqliteDatabase
-from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup, BrokenAdapter
+from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, BrokenAdapter
 from keryx.surfaces.gateway.local_files import LocalAdapter
 from keryx.timing import SystemClock
 
@@ -86,21 +86,22 @@ def load_adapters(settings: Settings) -> list[Adapter]:
     """Load the adapter of each configured platform. Raise `Invalid` if the settings of one are wrong; an adapter that
     fails to load otherwise does not affect the others."""
     factories = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    adapters = [_load_adapter(factories[setup.platform], setup) for setup in config.list_setups(settings)]
-    return [adapter for adapter in adapters if adapter is not None]
-
-
-def _load_adapter(factory: EntryPoint, setup: AdapterSetup) -> Adapter | None:
-    try:
-        return factory.load()(setup)
-    except KeryxError:
-        raise
-    except Exception as exc:
-        log.exception("the adapter of %s failed to load", setup.platform)
-        return BrokenAdapter(
-            setup.platform,
-            f"the adapter, {factory.value}, cannot be used ({type(exc).__name__}): the log has the details",
-        )
+    adapters: list[Adapter] = []
+    for setup in config.list_setups(settings):
+        factory = factories[setup.platform]
+        try:
+            adapter: Adapter | None = factory.load()(setup)
+        except KeryxError:
+            raise
+        except Exception as exc:
+            log.exception("the adapter of %s failed to load", setup.platform)
+            adapter = BrokenAdapter(
+                setup.platform,
+                f"the adapter, {factory.value}, cannot be used ({type(exc).__name__}): the log has the details",
+            )
+        if adapter is not None:
+            adapters.append(adapter)
+    return adapters
 
 
 def open_database(settings: Settings, clock: Clock | None = None) -> Database:

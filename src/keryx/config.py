@@ -176,8 +176,17 @@ class SettingOrigin(msgspec.Struct, frozen=True):
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
     """Read the settings. Raise `Invalid` with the name of a wrong one and its possible values."""
-    environ = os.environ if environ is None else environ
-    return _convert(_merge_sources(environ))
+    values = _merge_sources(os.environ if environ is None else environ)
+    try:
+        settings = msgspec.convert(_parse_spans(_convert_ids(values), Settings), Settings, strict=False)
+        for name in settings.profiles:
+            ids.parse_profile(name)
+        return settings
+    except msgspec.ValidationError as exc:
+        # "Expected ... - at `$.limits.at_once`": put the path first.
+        what, _, where = str(exc).partition(" - at `$.")
+        error = f"{where.rstrip('`')}: {what}" if where else what
+        raise Invalid(f"the configuration is wrong: {error}. `keryx config` shows every setting") from exc
 
 
 def list_setups(settings: Settings, environ: Mapping[str, str] | None = None) -> list[AdapterSetup]:
@@ -227,7 +236,12 @@ def _find_home(environ: Mapping[str, str]) -> Path:
 
 def _merge_sources(environ: Mapping[str, str]) -> dict[str, Any]:
     home = _find_home(environ)
-    values = _move_platform_tables(_move_inline_agent(_read_file(home)))
+    values = _read_file(home)
+    # An agent may be written as `agent = { kind = ... }`.
+    if isinstance(inline := values.get("agent"), dict):
+        agents: dict[str, Any] = values.get("agents", {})
+        values |= {"agent": INLINE_AGENT, "agents": {**agents, INLINE_AGENT: inline}}
+    values = _move_platform_tables(values)
     values["home"] = str(home)
     for name, (_, text) in _read_variables(environ).items():
         target = values
@@ -239,39 +253,27 @@ def _merge_sources(environ: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def _move_inline_agent(values: dict[str, Any]) -> dict[str, Any]:
-    """Move an agent that is written as `agent = { kind = ... }` to `agents`."""
-    inline = values.get("agent")
-    if not isinstance(inline, dict):
-        return values
-    agents: dict[str, Any] = values.get("agents", {})
-    return {**values, "agent": INLINE_AGENT, "agents": {**agents, INLINE_AGENT: inline}}
-
-
 def _move_platform_tables(values: dict[str, Any]) -> dict[str, Any]:
-    """Move the tables of adapters to `platforms`. Unknown tables stay and are refused later."""
+    """Move the tables of adapters to `platforms`. Unknown tables stay and are refused later.
+
+    Raise `Invalid` for a secret in the file: `keryx config` would show it, and copies of the file contain it."""
     known = get_type_hints(Settings)
     foreign = [name for name in values if name not in known or name == "platforms"]
     if not foreign:
         return values
     tables = {name: values[name] for name in foreign if name in list_platforms()}
     for platform, table in tables.items():
-        _refuse_secrets(platform, table)
+        if not isinstance(table, dict):
+            raise Invalid(f"the configuration is wrong: write [{platform}] and its settings below it")
+        for key, value in table.items():  # pyright: ignore[reportUnknownVariableType]
+            if _SECRET_NAME.search(str(key)) and not str(value).startswith(("env:", "file:")):  # pyright: ignore[reportUnknownArgumentType]
+                raise Invalid(
+                    f"the configuration is wrong: {platform}.{key}: write env:NAME or file:PATH, not the secret itself"
+                )
     rest = {name: value for name, value in values.items() if name not in tables}
     if "platforms" in rest:
         raise Invalid("the configuration is wrong: write [telegram], not [platforms.telegram]")
     return {**rest, "platforms": tables}
-
-
-def _refuse_secrets(platform: str, table: object) -> None:
-    """Raise `Invalid` for a secret in the file: `keryx config` would show it, and copies of the file contain it."""
-    if not isinstance(table, dict):
-        raise Invalid(f"the configuration is wrong: write [{platform}] and its settings below it")
-    for key, value in table.items():  # pyright: ignore[reportUnknownVariableType]
-        if _SECRET_NAME.search(str(key)) and not str(value).startswith(("env:", "file:")):  # pyright: ignore[reportUnknownArgumentType]
-            raise Invalid(
-                f"the configuration is wrong: {platform}.{key}: write env:NAME or file:PATH, not the secret itself"
-            )
 
 
 def _find_platform_variables(environ: Mapping[str, str]) -> dict[str, list[str]]:
@@ -322,19 +324,6 @@ def _list_names(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
     return found
 
 
-def _convert(values: dict[str, Any]) -> Settings:
-    try:
-        settings = msgspec.convert(_parse_spans(_convert_ids(values), Settings), Settings, strict=False)
-        for name in settings.profiles:
-            ids.parse_profile(name)
-        return settings
-    except msgspec.ValidationError as exc:
-        # "Expected ... - at `$.limits.at_once`": put the path first.
-        what, _, where = str(exc).partition(" - at `$.")
-        error = f"{where.rstrip('`')}: {what}" if where else what
-        raise Invalid(f"the configuration is wrong: {error}. `keryx config` shows every setting") from exc
-
-
 def _convert_ids(value: Any, *, here: bool = False) -> Any:
     """Convert ids of people and chats that are written as numbers, as most platforms show them."""
     if isinstance(value, list):
@@ -352,7 +341,12 @@ def _parse_spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str
     for key, value in values.items():
         hint = hints.get(key)
         if hint is timedelta:
-            out[key] = _parse_span(key, value)
+            span = durations.parse(value) if isinstance(value, str) else None
+            if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+                span = timedelta(seconds=value)
+            if span is None:
+                raise Invalid(f"{key} = {value!r} is not a duration: write 30s, 10m, 2h or 7d")
+            out[key] = span
         elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
             out[key] = _parse_spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
         elif hint == tuple[ToolServerConfig, ...] and isinstance(value, list):
@@ -362,14 +356,6 @@ def _parse_spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str
         else:
             out[key] = value
     return out
-
-
-def _parse_span(key: str, value: object) -> timedelta:
-    if isinstance(value, str) and (span := durations.parse(value)) is not None:
-        return span
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return timedelta(seconds=value)
-    raise Invalid(f"{key} = {value!r} is not a duration: write 30s, 10m, 2h or 7d")
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

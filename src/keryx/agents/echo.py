@@ -35,13 +35,15 @@ class EchoAgent:
         slow = _SLOW.match(text)
         directive = _DIRECTIVE.match(text)
         if slow:
-            events = _stream_slowly(context, float(slow[1]), slow[2] or _FILLER)
+            words = re.findall(r"\S+\s*", slow[2] or _FILLER)
+            for word in words:
+                yield TextDelta(word)
+                await context.clock.sleep(float(slow[1]) / len(words))
         elif directive and directive[1] in _DIRECTIVES:
-            events = _DIRECTIVES[directive[1]](context, directive[2])
+            async for event in _DIRECTIVES[directive[1]](context, directive[2]):
+                yield event
         else:
-            events = _say(context, text)
-        async for event in events:
-            yield event
+            yield TextDelta(text)
         yield UsageEvent(
             Usage(model="echo", input=len(text.split()), output=len(text.split()), cost=0, estimated=False)
         )
@@ -51,17 +53,6 @@ def _directive(function: Directive) -> Directive:
     """Register a function for the directive `!name`, by its name without the underscore."""
     _DIRECTIVES[function.__name__.removeprefix("_")] = function
     return function
-
-
-async def _say(context: TurnContext, text: str) -> Events:
-    yield TextDelta(text)
-
-
-async def _stream_slowly(context: TurnContext, seconds: float, text: str) -> Events:
-    words = re.findall(r"\S+\s*", text)
-    for word in words:
-        yield TextDelta(word)
-        await context.clock.sleep(seconds / len(words))
 
 
 @_directive

@@ -117,7 +117,12 @@ async def _run_call(
         if spec is None:
             tools = ", ".join(specs) or "none"
             raise ToolFailed(f"There is no tool {call.name!r}. The tools are: {tools}.")
-        arguments = _parse_arguments(call)
+        try:
+            arguments = msgspec.json.decode(call.input.strip() or "{}", type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as exc:
+            raise ToolFailed(
+                f"The arguments are not a JSON object ({exc}); nothing was done. Call the tool again with valid JSON."
+            ) from exc
         await _check_permission(spec, call, context)
         output = await toolbox.call(call.name, arguments, context)
     except ToolFailed as exc:
@@ -150,15 +155,6 @@ async def _check_permission(spec: ToolSpec, call: ToolCall, context: TurnContext
         raise ToolFailed(NOBODY_ANSWERED)
     if not questions.find_consent(question, answer).allows:
         raise ToolFailed(NOT_ALLOWED)
-
-
-def _parse_arguments(call: ToolCall) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(call.input.strip() or "{}", type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as exc:
-        raise ToolFailed(
-            f"The arguments are not a JSON object ({exc}); nothing was done. Call the tool again with valid JSON."
-        ) from exc
 
 
 # Permissions by patterns of tool names. A dict holds the patterns of the surface that is its key.

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
@@ -52,10 +51,15 @@ class AgentProcess:
 
 async def start(name: str, config: AgentConfig, *, cwd: str, started_at: float) -> AgentProcess:
     """Start the program. Raise `AgentFailed` if that is not possible."""
+
+    def read_secrets() -> dict[str, str]:
+        return {key: secrets.read(ref, f"{key} of the agent {name}") for key, ref in config.env.items()}
+
     program = config.command[0]
-    env = child_process.build_environment(
-        await anyio.to_thread.run_sync(partial(_read_secrets, name, config))
-    )
+    try:
+        env = child_process.build_environment(await anyio.to_thread.run_sync(read_secrets))
+    except Invalid as exc:
+        raise AgentFailed(str(exc)) from exc
     if shutil.which(program, path=env.get("PATH")) is None:
         raise AgentFailed(f"The agent {name} cannot be started: there is no program {program!r} here.")
     try:
@@ -66,7 +70,7 @@ async def start(name: str, config: AgentConfig, *, cwd: str, started_at: float) 
 
 
 async def initialize_process(process: AgentProcess, config: AgentConfig, *, seconds: float) -> None:
-    """Start the protocol, and log in if a method is config. `connection.run` must be running."""
+    """Start the protocol, and log in if a method is configured. `connection.run` must be running."""
     connection = process.connection
     process.capabilities = await capabilities.initialize(
         connection, files=config.files, terminal=config.terminal, seconds=seconds
@@ -88,23 +92,15 @@ def build_failure(
 
 def format_login_help(name: str, config: AgentConfig, logins: Sequence[LoginMethod]) -> str:
     """Explain how to log in, with the methods that the agent offers."""
-    methods = [_format_login_method(config, login) for login in logins]
+    methods: list[str] = []
+    for login in logins:
+        if login.command:
+            methods.append(f"{login.name}: run `{' '.join((*config.command, *login.command))}`")
+        else:
+            note = f" ({login.description})" if login.description else ""
+            methods.append(f"{login.name}{note}: set login = {login.id!r} for this agent")
     offered = f" Ways to: {'; '.join(methods)}." if methods else ""
     return f"The agent {name} needs a login.{offered} Log in on the machine that runs Keryx, then ask again with /retry."
-
-
-def _format_login_method(config: AgentConfig, login: LoginMethod) -> str:
-    if login.command:
-        return f"{login.name}: run `{' '.join((*config.command, *login.command))}`"
-    note = f" ({login.description})" if login.description else ""
-    return f"{login.name}{note}: set login = {login.id!r} for this agent"
-
-
-def _read_secrets(name: str, config: AgentConfig) -> dict[str, str]:
-    try:
-        return {key: secrets.read(ref, f"{key} of the agent {name}") for key, ref in config.env.items()}
-    except Invalid as exc:
-        raise AgentFailed(str(exc)) from exc
 
 
 def find_folder(stored: Binding | None, cwd: str) -> str:
@@ -113,7 +109,7 @@ def find_folder(stored: Binding | None, cwd: str) -> str:
 
 
 def prepare_folder(config: AgentConfig, session_cwd: str, own: Path) -> str:
-    """Return the folder of a conversation: the config one, else that of its session, else its own, created here."""
+    """Return the folder of a conversation: the configured one, else that of its session, else its own, created here."""
     if config.cwd:
         return str(Path(config.cwd).expanduser())
     if session_cwd and Path(session_cwd).is_dir():

@@ -1,7 +1,7 @@
 """Sessions of an agent: create, resume or load one, and read and set its model, mode and effort."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -65,7 +65,10 @@ class AgentSession:
     def list_choices(self, what: str) -> list[str]:
         """Return the values on offer, in the order of the agent."""
         if option := self._find_option(what):
-            return [as_text(o.get("value")) for o in _flatten_values(option)]
+            # Values may be in groups.
+            entries = as_objects(option.get("options"))
+            values = [v for e in entries for v in (as_objects(e["options"]) if "options" in e else [e])]
+            return [as_text(value.get("value")) for value in values]
         if what == MODE:
             return [as_text(m.get("id")) for m in as_objects(self._modes.get("availableModes"))]
         if what == MODEL:
@@ -105,15 +108,6 @@ class AgentSession:
 
     def _find_option(self, what: str) -> Json | None:
         return next((o for o in self._options if what in (o.get("category"), o.get("id"))), None)
-
-
-def _flatten_values(option: Json) -> Iterator[Json]:
-    """Yield the values of an option, including those in groups."""
-    for entry in as_objects(option.get("options")):
-        if "options" in entry:
-            yield from as_objects(entry["options"])
-        else:
-            yield entry
 
 
 class OpenResult(msgspec.Struct, frozen=True):

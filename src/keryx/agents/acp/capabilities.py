@@ -60,6 +60,17 @@ async def initialize(
 
 
 def _parse_capabilities(answer: Json) -> AgentCapabilities:
+    logins: list[LoginMethod] = []
+    for method in as_objects(answer.get("authMethods")):
+        arguments = method.get("args")
+        values: list[object] = arguments if isinstance(arguments, list) else []  # pyright: ignore[reportUnknownVariableType]
+        login = LoginMethod(
+            id=to_single_line(as_text(method.get("id")))[:80],
+            name=to_single_line(as_text(method.get("name")) or as_text(method.get("id")))[:80],
+            description=to_single_line(as_text(method.get("description")))[:300],
+            command=tuple(str(a) for a in values) if method.get("type") == "terminal" else (),
+        )
+        logins.append(login)
     can = as_object(answer.get("agentCapabilities"))
     session, prompt, info = (
         as_object(can.get("sessionCapabilities")),
@@ -79,21 +90,10 @@ def _parse_capabilities(answer: Json) -> AgentCapabilities:
         images=prompt.get("image") is True,
         audio=prompt.get("audio") is True,
         embedded=prompt.get("embeddedContext") is True,
-        logins=tuple(_parse_login_method(method) for method in as_objects(answer.get("authMethods"))),
+        logins=tuple(logins),
     )
 
 
 def _has_capability(flags: Json, name: str) -> bool:
     # An object means yes, even an empty one; null and a missing key mean no.
     return flags.get(name) is not None and flags.get(name) is not False
-
-
-def _parse_login_method(method: Json) -> LoginMethod:
-    arguments = method.get("args")
-    values: list[object] = arguments if isinstance(arguments, list) else []  # pyright: ignore[reportUnknownVariableType]
-    return LoginMethod(
-        id=to_single_line(as_text(method.get("id")))[:80],
-        name=to_single_line(as_text(method.get("name")) or as_text(method.get("id")))[:80],
-        description=to_single_line(as_text(method.get("description")))[:300],
-        command=tuple(str(a) for a in values) if method.get("type") == "terminal" else (),
-    )

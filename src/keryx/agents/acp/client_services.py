@@ -129,14 +129,21 @@ class Terminals:
         self._created_count = 0
 
     async def create(self, params: Json) -> Json:
+        """Run a program with its arguments, or a shell command if it has none."""
         if len(self._terminals) >= MAX_TERMINALS:
             raise RpcError(INVALID_PARAMS, f"{MAX_TERMINALS} terminals are open: release some first")
         cwd = self._folders.resolve(as_text(params.get("cwd")) or self._cwd)
         variables = {as_text(e.get("name")): as_text(e.get("value")) for e in as_objects(params.get("env"))}
         limit = min(as_count(params.get("outputByteLimit")) or _MAX_OUTPUT_BYTES, _MAX_OUTPUT_BYTES)
+        program, values = as_text(params.get("command")), params.get("args")
+        if not program:
+            raise RpcError(INVALID_PARAMS, "a terminal needs a command")
+        command = [program, *map(str, values if isinstance(values, list) else ())]  # pyright: ignore[reportUnknownArgumentType]
+        if len(command) == 1 and shutil.which(program) is None:
+            command = ["/bin/sh", "-c", program]
         try:
             process = await child_process.start(
-                _build_command(params), env={**self._env, **variables}, cwd=str(cwd), merged=True
+                command, env={**self._env, **variables}, cwd=str(cwd), merged=True
             )
         except (OSError, ValueError) as exc:
             raise RpcError(INVALID_PARAMS, f"the command cannot be run: {exc}") from exc
@@ -179,18 +186,6 @@ class Terminals:
         if terminal is None:
             raise RpcError(RESOURCE_NOT_FOUND, f"there is no terminal {name[:80]!r}")
         return terminal
-
-
-def _build_command(params: Json) -> list[str]:
-    """Return a program with its arguments, or a shell that runs the command if it has none."""
-    program = as_text(params.get("command"))
-    values = params.get("args")
-    arguments = [str(a) for a in values] if isinstance(values, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if not program:
-        raise RpcError(INVALID_PARAMS, "a terminal needs a command")
-    if not arguments and shutil.which(program) is None:
-        return ["/bin/sh", "-c", program]
-    return [program, *arguments]
 
 
 ServiceMethod = Callable[[Json], Awaitable[Json]]

@@ -45,32 +45,25 @@ async def probe(
     reader = asyncio.create_task(process.connection.run())
     try:
         with anyio.move_on_after(seconds):
-            return await _run_probe(name, config, process, folder, seconds)
+            await agent_process.initialize_process(process, config, seconds=seconds)
+            opened = await open_session(
+                process.connection, process.capabilities, None, cwd=str(folder), folders=(), seconds=seconds
+            )
+            return msgspec.structs.replace(
+                _build_result(name, process),
+                models=tuple(opened.session.list_choices(MODEL)),
+                modes=tuple(opened.session.list_choices(MODE)),
+            )
         return _build_result(name, process, error=f"The agent {name} did not answer within {seconds:g} s.")
+    except (RpcError, AgentUnavailable) as exc:
+        return _build_result(
+            name, process, error=str(agent_process.build_failure(name, config, process, exc))
+        )
     finally:
         await process.connection.process.stop()
         reader.cancel()
         with suppress(asyncio.CancelledError):
             await reader
-
-
-async def _run_probe(
-    name: str, config: AgentConfig, process: AgentProcess, folder: Path, seconds: float
-) -> ProbeResult:
-    try:
-        await agent_process.initialize_process(process, config, seconds=seconds)
-        opened = await open_session(
-            process.connection, process.capabilities, None, cwd=str(folder), folders=(), seconds=seconds
-        )
-    except (RpcError, AgentUnavailable) as exc:
-        return _build_result(
-            name, process, error=str(agent_process.build_failure(name, config, process, exc))
-        )
-    return msgspec.structs.replace(
-        _build_result(name, process),
-        models=tuple(opened.session.list_choices(MODEL)),
-        modes=tuple(opened.session.list_choices(MODE)),
-    )
 
 
 def _build_result(name: str, process: AgentProcess, *, error: str = "") -> ProbeResult:

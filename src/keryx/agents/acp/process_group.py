@@ -17,12 +17,20 @@ def main(parent_pipe: int, command: list[str]) -> int:
     child = os.fork()
     if child == 0:
         _exec_child(parent_pipe, command, library)
+
+    def watch_parent() -> None:
+        while os.read(parent_pipe, 1):
+            pass
+        _signal_group(child, signal.SIGTERM)
+        time.sleep(GRACE_SECONDS)
+        _signal_group(child, signal.SIGKILL)
+
     _set_process_group(child)
     for stream in (0, 1):
         os.dup2(os.open(os.devnull, os.O_RDWR), stream)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: _signal_group(child, signal.SIGTERM))
-    threading.Thread(target=_watch_parent, args=(parent_pipe, child), daemon=True).start()
+    threading.Thread(target=watch_parent, daemon=True).start()
     _, status = os.waitpid(child, 0)
     _signal_group(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(status)
@@ -50,14 +58,6 @@ def _set_process_group(process: int) -> None:
     except OSError:
         # Parent and child both set the group; the other one was first.
         return
-
-
-def _watch_parent(parent_pipe: int, child: int) -> None:
-    while os.read(parent_pipe, 1):
-        pass
-    _signal_group(child, signal.SIGTERM)
-    time.sleep(GRACE_SECONDS)
-    _signal_group(child, signal.SIGKILL)
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -25,7 +25,6 @@ from keryx.agents.acp.update_translator import UpdateTranslator
 from keryx.core import messages, prompt
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, NotFound
-from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image, Message, Role
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, TurnContext
 from keryx.core.sessions import Binding
@@ -101,13 +100,12 @@ def _format_missed(context: TurnContext, history: Sequence[Message], binding: Bi
     if binding:
         unseen = [m for m in unseen if m.seq > binding.seq and m.turn != binding.turn]
     lines = [context.summary] if context.summary and binding is None else []
-    lines += [f"{_format_author(m)}: {text}" for m in unseen if (text := m.text.strip())]
+    for m in unseen:
+        author = "You" if m.role is Role.ASSISTANT else to_single_line(m.author) or "Person"
+        if text := m.text.strip():
+            lines.append(f"{author}: {text}")
     missed = "\n\n".join(lines)
     return missed if len(missed) <= _MAX_MISSED_LENGTH else f"… {missed[-_MAX_MISSED_LENGTH:]}"
-
-
-def _format_author(message: Message) -> str:
-    return "You" if message.role is Role.ASSISTANT else to_single_line(message.author) or "Person"
 
 
 async def _build_attachment(
@@ -120,14 +118,6 @@ async def _build_attachment(
         attachment = await context.fetch(part.media)
     except NotFound:
         return build_text_block(f"({name}: it is no longer there)")
-    return _encode_attachment(attachment, capabilities, part) or build_text_block(
-        f"({name}, {attachment.mime}: you cannot take it)"
-    )
-
-
-def _encode_attachment(
-    attachment: Attachment, capabilities: AgentCapabilities, part: Image | File | Audio
-) -> Json | None:
     data = {"mimeType": attachment.mime, "data": base64.b64encode(attachment.body).decode()}
     match part:
         case Image() if capabilities.images:
@@ -142,7 +132,7 @@ def _encode_attachment(
                 body = {"blob": data["data"], "mimeType": attachment.mime}
             return {"type": "resource", "resource": {"uri": uri, **body}}
         case _:
-            return None
+            return build_text_block(f"({name}, {attachment.mime}: you cannot take it)")
 
 
 class PromptRun:

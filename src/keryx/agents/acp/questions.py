@@ -20,12 +20,16 @@ _URL_OPTIONS = (Option("accept", "Done"), Option("decline", "No"))
 def build_permission_question(agent: str, call: Json, options: list[Json], *, number: int) -> Question | None:
     """Build the question for a permission request, with the exact action; `None` without options. The mildest option
     comes first: it is the default."""
-    choices = sorted(
-        (o for o in map(_parse_option, options) if o.id and o.label),
-        key=lambda o: _CONSENT_ORDER.index(o.consent),
-    )
+    choices: list[Option] = []
+    for option in options:
+        id_ = as_text(option.get("optionId"))
+        label = truncate(to_single_line(as_text(option.get("name"))) or to_single_line(id_), 80)
+        consent = KIND_CONSENTS.get(as_text(option.get("kind")), Consent.OTHER)
+        if id_ and label:
+            choices.append(Option(id_, label, consent))
     if not choices:
         return None
+    choices.sort(key=lambda o: _CONSENT_ORDER.index(o.consent))
     title = format_title(call)
     action = format_action(call)
     # An agent may reuse an id after a restart, so the key contains the action: an answer counts for that one only.
@@ -47,15 +51,6 @@ async def ask_permission(ask: AskPerson, question: Question) -> Json:
     if chosen not in {o.id for o in question.options}:
         chosen = next((o.id for o in question.options if o.consent is Consent.DENY_ONCE), None)
     return CANCELLED_OUTCOME if chosen is None else {"outcome": {"outcome": "selected", "optionId": chosen}}
-
-
-def _parse_option(option: Json) -> Option:
-    id_ = as_text(option.get("optionId"))
-    return Option(
-        id_,
-        truncate(to_single_line(as_text(option.get("name"))) or to_single_line(id_), 80),
-        KIND_CONSENTS.get(as_text(option.get("kind")), Consent.OTHER),
-    )
 
 
 async def ask_form(ask: AskPerson, params: Json, *, agent: str, number: int) -> Json:

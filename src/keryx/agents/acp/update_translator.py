@@ -39,7 +39,15 @@ class ReplayFilter:
 
     def __init__(self, known: set[str], history: Sequence[Message], turn: TurnId) -> None:
         self._known_ids = frozenset(known)
-        self._answers = _map_answers([m for m in history if m.turn != turn])
+        # The text of each user message, and the text of the answers that follow it.
+        self._answers: dict[str, str] = {}
+        prompt = ""
+        for message in history:
+            if message.turn != turn and message.role is Role.USER:
+                prompt = message.text.strip()
+                self._answers[prompt] = ""
+            elif message.turn != turn and message.role is Role.ASSISTANT and prompt:
+                self._answers[prompt] += message.text
         self._user_text = ""
         self._expected_text = ""
 
@@ -56,7 +64,8 @@ class ReplayFilter:
             case "user_message_chunk":
                 self._user_text += chunk
                 # The prompt may have begun with other texts of Keryx, such as the place.
-                answers = (a for q, a in self._answers.items() if self._user_text.strip().endswith(q))
+                user_text = self._user_text.strip()
+                answers = (a for q, a in self._answers.items() if q and a and user_text.endswith(q))
                 self._expected_text = next(answers, self._expected_text)
                 return True
             case "agent_message_chunk" if chunk and self._expected_text:
@@ -68,19 +77,6 @@ class ReplayFilter:
                 return False
             case _:
                 return False
-
-
-def _map_answers(history: Sequence[Message]) -> dict[str, str]:
-    """Map the text of each user message to the text of the answers that follow it."""
-    answers: dict[str, str] = {}
-    prompt = ""
-    for message in history:
-        if message.role is Role.USER:
-            prompt = message.text.strip()
-            answers[prompt] = ""
-        elif message.role is Role.ASSISTANT and prompt:
-            answers[prompt] += message.text
-    return {prompt: answer for prompt, answer in answers.items() if prompt and answer}
 
 
 class _TrackedCall:

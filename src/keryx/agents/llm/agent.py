@@ -1,7 +1,7 @@
 """The agent for OpenAI-compatible models: asks the model, runs the tools it calls, and compacts long conversations."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from typing import Self, TypeAlias
 
@@ -11,7 +11,7 @@ from keryx.agents import tools
 from keryx.agents.llm import history, models, summaries
 from keryx.agents.llm.chat_client import ChatClient, ChatRequest, RetryPolicy, StreamedAnswer
 from keryx.agents.llm.history import PromptContext
-from keryx.agents.llm.models import Endpoint, Model, Models
+from keryx.agents.llm.models import Endpoint, Models
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.agents.tools import NoTools, Toolbox, ToolSpec
 from keryx.core.clock import to_micros
@@ -109,6 +109,11 @@ class LlmAgent:
         model = self.models.pick(context.settings.model)
         specs = await self._toolbox.specs(context) if model.tools else ()
         past = await context.history()
+        data: dict[str, bytes] = {}
+        for name in history.list_media(past, model):
+            # The prompt says which media no longer exist.
+            with suppress(NotFound):
+                data[name] = (await context.fetch(name)).body
         prompt_context = PromptContext(
             model=model,
             system=context.place,
@@ -116,19 +121,9 @@ class LlmAgent:
             shared=context.shared,
             tools=bool(specs),
             turn=context.turn,
-            data=await _load_media(context, past, model),
+            data=data,
         )
         return _TurnRun(self.chat, context, past, prompt_context, self._toolbox, specs, self._compaction)
-
-
-async def _load_media(context: TurnContext, past: Sequence[Message], model: Model) -> dict[str, bytes]:
-    data: dict[str, bytes] = {}
-    for name in history.list_media(past, model):
-        try:
-            data[name] = (await context.fetch(name)).body
-        except NotFound:
-            continue  # The prompt says that it is missing.
-    return data
 
 
 class _TurnRun:
@@ -227,20 +222,26 @@ class _TurnRun:
         self._compacted = True
 
     async def resume_calls(self) -> Events:
-        """Run the calls that an interrupted attempt has left: those that may be repeated or had not started."""
-        calls = _find_open_calls(self._messages, self._context)
-        if calls:
-            placeholder = self._messages.pop()
-            kept = tuple(
-                p
-                for p in placeholder.parts
-                if isinstance(p, ToolResult) and p.id not in {c.id for c in calls}
-            )
-            if kept:
-                self._messages.append(msgspec.structs.replace(placeholder, parts=kept))
-            async with aclosing(self._run_calls(calls)) as events:
-                async for event in events:
-                    yield event
+        """Run the calls at the end of the history that an interrupted attempt at this turn has left without a result:
+        those that are repeatable, and those that had not started because they waited for a permission."""
+        placeholder = self._messages[-1] if self._messages else None
+        if placeholder is None or placeholder.role is not Role.TOOL or placeholder.turn != self._context.turn:
+            return
+        if placeholder.mark is not Mark.INTERRUPTED:
+            return
+        results = [p for p in placeholder.parts if isinstance(p, ToolResult)]
+        step = next((m for m in reversed(self._messages) if m.role is Role.ASSISTANT), None)
+        open_calls = [c for c in step.calls if c.id in {r.id for r in results}] if step else []
+        answered = self._context.answered_keys
+        calls = [c for c in open_calls if c.repeatable or (c.asks and c.id not in answered)]
+        if not calls:
+            return
+        self._messages.pop()
+        if kept := tuple(r for r in results if r.id not in {c.id for c in calls}):
+            self._messages.append(msgspec.structs.replace(placeholder, parts=kept))
+        async with aclosing(self._run_calls(calls)) as events:
+            async for event in events:
+                yield event
 
     async def run_round(self, number: int) -> Events:
         """Stream one answer of the model and run the tools that it calls."""
@@ -308,16 +309,3 @@ class _TurnRun:
                 turn=context.turn,
             )
         )
-
-
-def _find_open_calls(messages: Sequence[Message], context: TurnContext) -> list[ToolCall]:
-    """Return the calls at the end of the history that this turn left without a result and that may be run: those that
-    are repeatable, and those that had not started because they waited for a permission."""
-    if not messages or messages[-1].role is not Role.TOOL or messages[-1].turn != context.turn:
-        return []
-    if messages[-1].mark is not Mark.INTERRUPTED:
-        return []
-    unanswered = {p.id for p in messages[-1].parts if isinstance(p, ToolResult)}
-    step = next((m for m in reversed(messages) if m.role is Role.ASSISTANT), None)
-    calls = [c for c in step.calls if c.id in unanswered] if step else []
-    return [c for c in calls if c.repeatable or (c.asks and c.id not in context.answered_keys)]

@@ -47,7 +47,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def compute_delay(
         self, tries: int, after: timedelta | None, chance: Callable[[], float] = random.random
     ) -> timedelta | None:
-        """How long to wait after this many tries; `None` to give up."""
+        """Return the delay after this many tries; `None` to give up."""
         if tries >= self.tries:
             return None
         if after is not None:
@@ -105,7 +105,7 @@ class StreamedAnswer:
     def _add_reasoning(self, extra: Json) -> Iterator[AgentEvent]:
         for details in cast(list[Any], extra.get("reasoning_details") or ()):
             if isinstance(details, dict):
-                _merge_details(self._details, cast(Json, details))
+                self._merge_details(cast(Json, details))
         text = next((extra[name] for name in _REASONING_FIELDS if extra.get(name)), "")
         if not isinstance(text, str) or not text:
             return
@@ -113,6 +113,19 @@ class StreamedAnswer:
             text, self._restarted = REASONING_RESTARTED + text, False
         self._shown.append(Reasoning(text))
         yield ReasoningDelta(text)
+
+    def _merge_details(self, new: Json) -> None:
+        """Merge a piece of a reasoning block with the last one if both have the same type and index."""
+        last = self._details[-1] if self._details else None
+        if last is None or (last.get("type"), last.get("index")) != (new.get("type"), new.get("index")):
+            self._details.append(dict(new))
+            return
+        for key, value in new.items():
+            old = last.get(key)
+            if key in _APPENDED_FIELDS and isinstance(old, str) and isinstance(value, str):
+                last[key] = old + value
+            elif value is not None:
+                last[key] = value
 
     def _add_fragment(self, fragment: ChoiceDeltaToolCall) -> None:
         call = self._by_index.get(fragment.index)
@@ -135,9 +148,24 @@ class StreamedAnswer:
         """Whether the model reached its maximum output length."""
         return self.finish == "length"
 
-    @property
-    def has_calls(self) -> bool:
-        return bool(self._calls)
+    def check(self, *, allow_empty: bool) -> None:
+        """Raise if the stream has ended without a usable answer."""
+        name = f"Model {self._model.name!r}"
+        match self.finish:
+            case "" if self.refusal:
+                raise AgentFailed(f"{name} refused to answer: {self.refusal}")
+            case "":
+                raise StreamBroken
+            case "content_filter":
+                raise AgentFailed(f"The provider's filter stopped the answer of model {self._model.name!r}.")
+            case "length" if self._calls or not self.has_text:
+                raise AgentFailed(f"{name} reached the length it may write before it had answered.")
+            case _ if self.refusal and not self.has_text:
+                raise AgentFailed(f"{name} refused to answer: {self.refusal}")
+            case _ if not (self.has_text or self._calls or allow_empty):
+                raise EmptyAnswer
+            case _:
+                return
 
     def build_calls(
         self, specs: Mapping[str, ToolSpec], *, prefix: str, used_ids: set[str]
@@ -158,20 +186,6 @@ class StreamedAnswer:
         return messages.merge_parts((*self._shown, *opaque, *calls))
 
 
-def _merge_details(details: list[Json], new: Json) -> None:
-    """Merge a piece of a reasoning block with the last one if both have the same type and index."""
-    last = details[-1] if details else None
-    if last is None or (last.get("type"), last.get("index")) != (new.get("type"), new.get("index")):
-        details.append(dict(new))
-        return
-    for key, value in new.items():
-        old = last.get(key)
-        if key in _APPENDED_FIELDS and isinstance(old, str) and isinstance(value, str):
-            last[key] = old + value
-        elif value is not None:
-            last[key] = value
-
-
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: Model
     messages: Sequence[Json]
@@ -179,6 +193,19 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     effort: str | None = None
     # An empty answer is accepted, because the turn has shown text before.
     allow_empty: bool = False
+
+    def build_body(self) -> Json:
+        body: Json = {"model": self.model.id, "messages": self.messages, "stream": True}
+        if self.model.usage:
+            body["stream_options"] = {"include_usage": True}
+        if self.tools:
+            functions = (
+                {"name": s.name, "description": s.description, "parameters": s.parameters} for s in self.tools
+            )
+            body["tools"] = [{"type": "function", "function": function} for function in functions]
+        if self.effort:
+            body["reasoning_effort"] = self.effort
+        return body | self.model.options
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -246,7 +273,7 @@ class ChatClient:
     ) -> AsyncGenerator[AgentEvent, None]:
         stream = await self._client(endpoint).post(
             "/chat/completions",
-            body=_build_body(request),
+            body=request.build_body(),
             cast_to=ChatCompletionChunk,
             stream=True,
             stream_cls=openai.AsyncStream[ChatCompletionChunk],
@@ -262,7 +289,7 @@ class ChatClient:
                     raise
             except ValueError as exc:
                 raise StreamBroken from exc
-        _check_answer(answer, request)
+        answer.check(allow_empty=request.allow_empty)
         if answer.truncated:
             yield TextDelta(TRUNCATED_MARK)
 
@@ -303,38 +330,3 @@ class ChatClient:
             # The SDK reads these from the environment, where they are meant for one provider only.
             client.organization = client.project = None
         return client
-
-
-def _check_answer(answer: StreamedAnswer, request: ChatRequest) -> None:
-    """Raise if the stream has ended without a usable answer."""
-    name = f"Model {request.model.name!r}"
-    match answer.finish:
-        case "" if answer.refusal:
-            raise AgentFailed(f"{name} refused to answer: {answer.refusal}")
-        case "":
-            raise StreamBroken
-        case "content_filter":
-            raise AgentFailed(f"The provider's filter stopped the answer of model {request.model.name!r}.")
-        case "length" if answer.has_calls or not answer.has_text:
-            raise AgentFailed(f"{name} reached the length it may write before it had answered.")
-        case _ if answer.refusal and not answer.has_text:
-            raise AgentFailed(f"{name} refused to answer: {answer.refusal}")
-        case _ if not (answer.has_text or answer.has_calls or request.allow_empty):
-            raise EmptyAnswer
-        case _:
-            return
-
-
-def _build_body(request: ChatRequest) -> Json:
-    model = request.model
-    body: Json = {"model": model.id, "messages": request.messages, "stream": True}
-    if model.usage:
-        body["stream_options"] = {"include_usage": True}
-    if request.tools:
-        functions = (
-            {"name": s.name, "description": s.description, "parameters": s.parameters} for s in request.tools
-        )
-        body["tools"] = [{"type": "function", "function": function} for function in functions]
-    if request.effort:
-        body["reasoning_effort"] = request.effort
-    return body | model.options

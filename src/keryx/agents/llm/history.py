@@ -71,7 +71,11 @@ def build(history: Sequence[Message], prompt_context: PromptContext) -> list[Jso
     used_ids: set[str] = set()
     end = len(history)
     # The text of an interrupted attempt at this turn is written again, so leave it out.
-    while end and prompt_context.turn and _is_interrupted(history[end - 1], prompt_context.turn):
+    while end and prompt_context.turn:
+        last = history[end - 1]
+        interrupted = last.mark is Mark.INTERRUPTED and last.turn == prompt_context.turn
+        if not interrupted or last.role is not Role.ASSISTANT or last.calls:
+            break
         end -= 1
     for message, results in _group_steps(history[:end]):
         if message.role is Role.USER:
@@ -89,11 +93,6 @@ def build(history: Sequence[Message], prompt_context: PromptContext) -> list[Jso
         else []
     )
     return system + out
-
-
-def _is_interrupted(message: Message, turn: TurnId) -> bool:
-    interrupted = message.mark is Mark.INTERRUPTED and message.turn == turn
-    return interrupted and message.role is Role.ASSISTANT and not message.calls
 
 
 def _group_steps(history: Sequence[Message]) -> Iterator[tuple[Message, list[ToolResult]]]:
@@ -134,7 +133,11 @@ def _build_assistant_messages(
         return [{"role": "assistant", "content": text}] if text else []
     ids = [_choose_id(call, message, used_ids) for call in calls]
     entry: Json = {"role": "assistant", "content": text or None}
-    entry["tool_calls"] = [_build_call(c, i) for c, i in zip(calls, ids, strict=True)]
+    names = [_INVALID_NAME.sub("_", call.name)[:64] or "tool" for call in calls]
+    entry["tool_calls"] = [
+        {"id": id_, "type": "function", "function": {"name": name, "arguments": format_arguments(call)}}
+        for call, id_, name in zip(calls, ids, names, strict=True)
+    ]
     entry |= _build_reasoning(message.parts, prompt_context.model)
     outputs = [output or NO_OUTPUT for output in _match_outputs(calls, results)]
     tools = [{"role": "tool", "tool_call_id": i, "content": o} for i, o in zip(ids, outputs, strict=True)]
@@ -161,11 +164,6 @@ def _match_outputs(calls: Sequence[ToolCall], results: Iterable[ToolResult]) -> 
     for result in results:
         outputs.setdefault(result.id, []).append(replace_unwritable(result.output).strip())
     return [outputs[c.id].pop(0) if outputs.get(c.id) else INTERRUPTED_OUTPUT for c in calls]
-
-
-def _build_call(call: ToolCall, id: str) -> Json:
-    name = _INVALID_NAME.sub("_", call.name)[:64] or "tool"
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": format_arguments(call)}}
 
 
 def format_arguments(call: ToolCall) -> str:
@@ -195,8 +193,12 @@ def _build_reasoning(parts: Sequence[Part], model: Model) -> Json:
     thoughts = [p for p in parts if isinstance(p, Reasoning)]
     fields: Json = {}
     for thought in thoughts:
-        if thought.opaque:
-            fields |= _decode_reasoning(thought.opaque, model)
+        try:
+            stored = msgspec.json.decode(thought.opaque, type=_OpaqueReasoning)
+        except (msgspec.MsgspecError, UnicodeEncodeError):
+            continue
+        if stored.model == model.id:
+            fields["reasoning_details"] = stored.reasoning_details
     text = "".join(t.text for t in thoughts)
     if model.replay and text:
         fields[model.replay] = replace_unwritable(text)
@@ -213,14 +215,6 @@ def encode_reasoning(details: list[Json], model: Model) -> str:
     return json.dumps({"model": model.id, "reasoning_details": details})
 
 
-def _decode_reasoning(opaque: str, model: Model) -> Json:
-    try:
-        stored = msgspec.json.decode(opaque, type=_OpaqueReasoning)
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        return {}
-    return {"reasoning_details": stored.reasoning_details} if stored.model == model.id else {}
-
-
 def _append_message(out: list[Json], entry: Json) -> None:
     """Append a message so that user and assistant alternate."""
     role = entry["role"]
@@ -232,17 +226,14 @@ def _append_message(out: list[Json], entry: Json) -> None:
     elif last is not None and last["role"] == "tool" and role == "user":
         out.append({"role": "assistant", "content": NO_ANSWER})
     elif last is not None and last["role"] == role != "tool":
-        out[-1] = entry | {"content": _join_content(last["content"], entry["content"])}
+        content, added = last["content"], entry["content"]
+        if isinstance(content, str) and isinstance(added, str):
+            content = f"{content}\n\n{added}"
+        elif added is not None:
+            content = _to_parts(content) + _to_parts(added)
+        out[-1] = entry | {"content": content}
         return
     out.append(entry)
-
-
-def _join_content(first: str | list[Json], second: str | list[Json] | None) -> str | list[Json]:
-    if second is None:
-        return first
-    if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    return _to_parts(first) + _to_parts(second)
 
 
 def _to_parts(content: str | list[Json]) -> list[Json]:
@@ -274,7 +265,9 @@ def render_media(part: Media, model: Model, data: Mapping[str, bytes]) -> Json |
             sound = {"data": base64.b64encode(content).decode(), "format": _AUDIO_FORMATS[mime]}
             return {"type": "input_audio", "input_audio": sound}
         case File(mime=mime) if _is_text(mime):
-            return _inline_file(part, content)
+            text = content.decode("utf-8", "replace")
+            cut = "\n[The rest of the file is left out.]" if len(text) > LONGEST_FILE else ""
+            return f"[file {quote(part.name or 'file')}]\n{text[:LONGEST_FILE]}{cut}\n[end of file]"
         case File(mime=mime, name=name):
             file = {
                 "filename": name or "file",
@@ -295,12 +288,6 @@ def _is_readable(part: Media, model: Model) -> bool:
 
 def _is_text(mime: str) -> bool:
     return mime.startswith(_TEXT_MIMES)
-
-
-def _inline_file(part: File, content: bytes) -> str:
-    text = content.decode("utf-8", "replace")
-    cut = "\n[The rest of the file is left out.]" if len(text) > LONGEST_FILE else ""
-    return f"[file {quote(part.name or 'file')}]\n{text[:LONGEST_FILE]}{cut}\n[end of file]"
 
 
 def _describe_media(part: Media, reason: str) -> str:

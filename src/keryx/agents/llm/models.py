@@ -29,6 +29,17 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cache_read: float | None = None
     cache_write: float | None = None
 
+    def compute_cost(self, usage: Usage) -> int:
+        """Return the cost in millionths of the currency. A price per million tokens is a price in millionths per token."""
+        classes = (
+            (usage.input, self.input),
+            (usage.output, self.output),
+            (usage.reasoning, self.output if self.reasoning is None else self.reasoning),
+            (usage.cache_read, self.input if self.cache_read is None else self.cache_read),
+            (usage.cache_write, self.input if self.cache_write is None else self.cache_write),
+        )
+        return round(sum(tokens * price for tokens, price in classes))
+
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model behind an OpenAI-compatible endpoint."""
@@ -133,10 +144,11 @@ def parse_usage(raw: Json | None, model: Model, messages: Sequence[Json] = ()) -
         cache_write=write,
     )
     reported = raw.get("cost")
+    computed = model.prices.compute_cost(counted) if model.prices else None
     actual = isinstance(reported, int | float)
     return msgspec.structs.replace(
         counted,
-        cost=round(reported * 1_000_000) if actual else _compute_cost(counted, model.prices),
+        cost=round(reported * 1_000_000) if actual else computed,
         estimated=not actual,
         context_used=prompt + completion,
         context_limit=model.context,
@@ -145,33 +157,19 @@ def parse_usage(raw: Json | None, model: Model, messages: Sequence[Json] = ()) -
 
 def estimate_tokens(messages: Sequence[Json]) -> int:
     """Estimate the number of tokens of a request."""
-    return sum(_count_characters(m) for m in messages) // CHARACTERS_PER_TOKEN
-
-
-def _compute_cost(usage: Usage, prices: Prices | None) -> int | None:
-    """Return the cost in millionths of the currency. A price per million tokens is a price in millionths per token."""
-    if prices is None:
-        return None
-    classes = (
-        (usage.input, prices.input),
-        (usage.output, prices.output),
-        (usage.reasoning, prices.output if prices.reasoning is None else prices.reasoning),
-        (usage.cache_read, prices.input if prices.cache_read is None else prices.cache_read),
-        (usage.cache_write, prices.input if prices.cache_write is None else prices.cache_write),
-    )
-    return round(sum(tokens * price for tokens, price in classes))
+    size = 0
+    for message in messages:
+        content = message.get("content")
+        size += len(str(message.get("tool_calls", "")))
+        if isinstance(content, str):
+            size += len(content)
+            continue
+        for part in cast(list[Json], content or ()):
+            text = part.get("type") == "text"
+            size += len(part["text"]) if text else _TOKENS_PER_IMAGE * CHARACTERS_PER_TOKEN
+    return size // CHARACTERS_PER_TOKEN
 
 
 def _read_count(raw: Json, name: str) -> int:
     value = raw.get(name)
     return max(0, int(value)) if isinstance(value, int | float) else 0
-
-
-def _count_characters(message: Json) -> int:
-    content = message.get("content")
-    size = len(str(message.get("tool_calls", "")))
-    if isinstance(content, str):
-        return size + len(content)
-    for part in cast(list[Json], content or ()):
-        size += len(part["text"]) if part.get("type") == "text" else _TOKENS_PER_IMAGE * CHARACTERS_PER_TOKEN
-    return size

@@ -71,9 +71,15 @@ def classify(
         case openai.APIConnectionError():
             return _classify_connection(exc, model)
         case openai.APIStatusError():
-            return _classify_status(exc, exc.status_code, model, _read_detail(exc, secret), now)
+            after = parse_retry_after(exc.response.headers, now=now or datetime.now(UTC))
+            body = isinstance(cast(Any, exc.body), dict)
+            detail = _read_detail(exc, secret)
+            return _classify_response(exc.status_code, exc.code or "", model, detail, after, body=body)
         case openai.APIError():
-            return _classify_stream(exc, model, _read_detail(exc, secret))
+            # An error inside a stream. Some providers send a status as its code.
+            code = exc.code or ""
+            status = int(code) if re.fullmatch(r"[45]\d\d", code) else 0
+            return _classify_response(status, code, model, _read_detail(exc, secret), None, body=True)
         case EmptyAnswer():
             return _build_transient(f"The answer of {name} was empty", tries=_FEW_TRIES)
         case StreamBroken():
@@ -130,29 +136,19 @@ def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
         yield from _iterate_causes(cause)
 
 
-def _classify_status(
-    exc: openai.APIStatusError, status: int, model: Model, detail: str, now: datetime | None
-) -> ProviderFailure:
-    after = parse_retry_after(exc.response.headers, now=now or datetime.now(UTC))
-    return _classify_response(
-        status, exc.code or "", model, detail, after, body=isinstance(cast(Any, exc.body), dict)
-    )
-
-
-def _classify_stream(exc: openai.APIError, model: Model, detail: str) -> ProviderFailure:
-    """Classify an error inside a stream. Some providers send a status as its code."""
-    code = exc.code or ""
-    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 0
-    return _classify_response(status, code, model, detail, None, body=True)
-
-
 def _classify_response(
     status: int, code: str, model: Model, detail: str, after: timedelta | None, *, body: bool
 ) -> ProviderFailure:
     name, reason = f"model {model.name!r}", f": {detail}" if detail else ""
     text = f"{code} {detail}"
     if status in (401, 403) and not _FILTERED.search(text):
-        return _build_permanent(_describe_denial(status, model, reason))
+        if status == 403:
+            return _build_permanent(f"The key of {name} may not be used for this{reason}.")
+        if not model.key:
+            return _build_permanent(
+                f"The endpoint {model.host} wants a key for {name}; set its `key` in keryx.toml to env:NAME or file:PATH."
+            )
+        return _build_permanent(f"The key of {name} ({model.key}) was refused by {model.host}; check it.")
     if status == 402 or _NO_CREDIT.search(text):
         return _build_permanent(
             f"The account for {name} has no credit left; its provider {model.host} can tell more."
@@ -185,15 +181,6 @@ def _classify_response(
             f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check it in keryx.toml."
         )
     return _build_permanent(f"The provider of {name} refused the request (status {status}){reason}.")
-
-
-def _describe_denial(status: int, model: Model, reason: str) -> str:
-    name = f"model {model.name!r}"
-    if status == 403:
-        return f"The key of {name} may not be used for this{reason}."
-    if not model.key:
-        return f"The endpoint {model.host} wants a key for {name}; set its `key` in keryx.toml to env:NAME or file:PATH."
-    return f"The key of {name} ({model.key}) was refused by {model.host}; check it."
 
 
 def _read_detail(exc: openai.APIError, secret: str) -> str:

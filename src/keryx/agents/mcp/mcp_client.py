@@ -5,7 +5,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TextIO, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -192,7 +192,11 @@ class McpClient:
         env = await self._read_secrets(server.env)
         program, *arguments = server.command
         started = StdioServerParameters(command=program, args=arguments, env=env, cwd=server.cwd or None)
-        with _open_log(self.log_file) as errors:
+        # Standard error goes to a log, which starts anew when it is too long.
+        self.log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.log_file.exists() and self.log_file.stat().st_size > _LONGEST_LOG:
+            self.log_file.unlink()
+        with self.log_file.open("a", encoding="utf-8") as errors:
             yield _watch_transport(stdio_client(started, errors), run)
 
     async def _read_secrets(self, references: Mapping[str, str]) -> dict[str, str]:
@@ -236,14 +240,6 @@ async def _list_tools(client: Client) -> list[types.Tool]:
         if cursor is None:
             break
     return tools
-
-
-def _open_log(path: Path) -> TextIO:
-    """Open the log of the standard error of a server; start a new one if it is too long."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.exists() and path.stat().st_size > _LONGEST_LOG:
-        path.unlink()
-    return path.open("a", encoding="utf-8")
 
 
 def _find_first_error(exc: BaseException) -> BaseException:

@@ -3,7 +3,7 @@
 import base64
 import mimetypes
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +92,14 @@ def convert_result(result: types.CallToolResult, tool: str) -> ToolOutput:
     if not any(parts) and result.structured_content is not None:
         return ToolOutput(msgspec.json.encode(result.structured_content).decode())
     media = [b for b in result.content if isinstance(b, types.ImageContent | types.AudioContent)]
-    files = (_build_file(block, tool, n) for n, block in enumerate(media, start=1))
-    return ToolOutput("\n".join(part for part in parts if part), tuple(f for f in files if f))
-
-
-def _build_file(block: types.ImageContent | types.AudioContent, tool: str, number: int) -> FileEvent | None:
-    try:
-        body = base64.b64decode(block.data, validate=True)
-    except ValueError:
-        return None
-    ending = mimetypes.guess_extension(block.mime_type) or ""
-    return FileEvent(f"{tool}-{number}{ending}", block.mime_type, body)
+    files: list[FileEvent] = []
+    for number, block in enumerate(media, start=1):
+        ending = mimetypes.guess_extension(block.mime_type) or ""
+        # A damaged file is left out.
+        with suppress(ValueError):
+            body = base64.b64decode(block.data, validate=True)
+            files.append(FileEvent(f"{tool}-{number}{ending}", block.mime_type, body))
+    return ToolOutput("\n".join(part for part in parts if part), tuple(files))
 
 
 def _format_block(block: types.ContentBlock) -> str:

@@ -49,12 +49,13 @@ class EditorWorkspace:
                     "terminal/wait_for_exit", terminal, seconds=COMMAND_TIMEOUT_SECONDS + FILE_TIMEOUT_SECONDS
                 )
             result = await self._request("terminal/output", terminal, seconds=FILE_TIMEOUT_SECONDS)
-        note = (
-            f"[It did not end within {COMMAND_TIMEOUT_SECONDS:g} s and was stopped.]"
-            if limit.cancel_called
-            else ""
-        )
-        return "\n".join(filter(None, (as_text(result.get("output")), note or _format_exit(result))))
+        status = msgspec.convert(as_object(result.get("exitStatus")), _ExitStatus)
+        note = f"[Ended with {status.exit_code}.]" if status.exit_code else ""
+        if limit.cancel_called:
+            note = f"[It did not end within {COMMAND_TIMEOUT_SECONDS:g} s and was stopped.]"
+        elif status.signal:
+            note = f"[Ended by {status.signal}.]"
+        return "\n".join(filter(None, (as_text(result.get("output")), note)))
 
     @asynccontextmanager
     async def _open_terminal(self, command: str, cwd: str) -> AsyncGenerator[Json]:
@@ -112,13 +113,6 @@ def parse_server(params: Json) -> EditorToolServer:
             name=server.name, url=server.url, headers={p.name: p.value for p in server.headers or ()}
         )
     raise Invalid(f"the tool server {server.name[:80]!r} is of a kind that is not taken: use stdio or http")
-
-
-def _format_exit(result: Json) -> str:
-    status = msgspec.convert(as_object(result.get("exitStatus")), _ExitStatus)
-    if status.signal:
-        return f"[Ended by {status.signal}.]"
-    return f"[Ended with {status.exit_code}.]" if status.exit_code else ""
 
 
 class _ExitStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -8,7 +8,7 @@ from keryx.core import ids
 from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer
-from keryx.core.sessions import SessionFilter, SessionListItem, SessionSettings
+from keryx.core.sessions import SessionFilter, SessionSettings
 from keryx.jsonrpc import METHOD_NOT_FOUND, PROTOCOL_VERSION, Json, RpcError
 from keryx.jsonrpc.peer import IncomingRequest
 from keryx.surfaces.acp import protocol, session_options, session_updates
@@ -159,8 +159,17 @@ class EditorMethods:
         cwd = None if params.cwd is None else normalize_folder(params.cwd)
         listing = SessionFilter(cwd=cwd, after=params.cursor, limit=PAGE_SIZE)
         items, next_cursor = await self._context.hub.list_sessions(self._context.viewer, listing)
-        page: Json = {"sessions": [_build_list_entry(entry) for entry in items]}
-        return {**page, "nextCursor": next_cursor} if next_cursor else page
+        entries: list[Json] = []
+        for item in items:
+            session = item.session
+            entry: Json = {
+                "sessionId": session.id,
+                "cwd": session.cwd or str(Path.home()),
+                "updatedAt": session.active_at.isoformat(),
+                "_meta": {"keryx": {"surface": session.surface, "activity": item.activity.value}},
+            }
+            entries.append({**entry, "title": session.title} if session.title else entry)
+        return {"sessions": entries, "nextCursor": next_cursor} if next_cursor else {"sessions": entries}
 
     async def _close_session(self, request: IncomingRequest) -> Json:
         id_ = parse_params(request.params, SessionParams).session_id
@@ -233,14 +242,3 @@ class EditorMethods:
 
 def _parse_servers(params: NewSessionParams) -> list[EditorToolServer]:
     return [parse_server(server) for server in params.mcp_servers or ()]
-
-
-def _build_list_entry(entry: SessionListItem) -> Json:
-    session = entry.session
-    item: Json = {
-        "sessionId": session.id,
-        "cwd": session.cwd or str(Path.home()),
-        "updatedAt": session.active_at.isoformat(),
-        "_meta": {"keryx": {"surface": session.surface, "activity": entry.activity.value}},
-    }
-    return {**item, "title": session.title} if session.title else item

@@ -151,17 +151,14 @@ _ContentBlock = _TextBlock | _LinkBlock | _ResourceBlock | _ImageBlock | _AudioB
 
 async def parse_prompt(blocks: Iterable[Json], store: StoreAttachment) -> Parts:
     """Convert the blocks of a prompt to message parts. Raise `Invalid` for an unknown block and for an empty prompt."""
-    parts = merge_parts([await _convert_block(_parse_block(block), store) for block in blocks])
+    try:
+        parsed = [msgspec.convert(block, _ContentBlock) for block in blocks]
+    except msgspec.ValidationError as exc:
+        raise Invalid(f"a block of the prompt is not understood: {exc}") from exc
+    parts = merge_parts([await _convert_block(block, store) for block in parsed])
     if not any(not isinstance(p, Text) or p.text.strip() for p in parts):
         raise Invalid("the prompt is empty: write something")
     return parts
-
-
-def _parse_block(block: dict[str, Any]) -> _ContentBlock:
-    try:
-        return msgspec.convert(block, _ContentBlock)
-    except msgspec.ValidationError as exc:
-        raise Invalid(f"a block of the prompt is not understood: {exc}") from exc
 
 
 async def _convert_block(block: _ContentBlock, store: StoreAttachment) -> Part:

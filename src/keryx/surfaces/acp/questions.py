@@ -6,7 +6,7 @@ import anyio
 
 from keryx.core.errors import Conflict, KeryxError, Unavailable
 from keryx.core.ids import QuestionId, SessionId
-from keryx.core.questions import AskedQuestion, Consent, Option, format_question
+from keryx.core.questions import AskedQuestion, Consent, format_question
 from keryx.jsonrpc import CONSENT_KINDS, Json, RpcError, as_object, build_text_block
 from keryx.surfaces.acp import session_updates, tool_calls
 from keryx.surfaces.acp.context import EditorContext
@@ -82,7 +82,9 @@ class EditorQuestions:
     async def _request_answer(self, asked: AskedQuestion) -> str | None:
         """Return the choice of the user; `None` if they closed the dialog, so that the question stays open."""
         options = asked.question.options
-        if options and not (self._context.capabilities.form and _is_choice(options)):
+        # A choice among values is a form, a permission is not.
+        is_form = self._context.capabilities.form and all(o.consent is Consent.OTHER for o in options)
+        if options and not is_form:
             return await self._request_permission(asked)
         return await self._request_form(asked)
 
@@ -138,8 +140,3 @@ class EditorQuestions:
                 if text
             ],
         }
-
-
-def _is_choice(options: tuple[Option, ...]) -> bool:
-    """Return whether a question is a choice among values, not a permission."""
-    return all(o.consent is Consent.OTHER for o in options)

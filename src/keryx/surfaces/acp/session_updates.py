@@ -104,7 +104,14 @@ class UpdateBuilder:
             command = f"/{compaction.REQUEST_KIND} {notice.text}".strip()
             return build_chunk("user_message_chunk", command, str(message.id), _build_meta(message))
         if notice.kind in _COMPACTION_STATUSES and self._capabilities.compaction:
-            return _build_compaction(notice, message)
+            status = _COMPACTION_STATUSES[notice.kind]
+            summary = {"summary": [build_text_block(notice.text)]}
+            return {
+                "sessionUpdate": "compaction_update",
+                "compactionId": str(message.id),
+                "status": status,
+                **(summary if status == "completed" else {"error": notice.text}),
+            }
         if notice.kind == compaction.DONE_KIND:
             return build_chunk(
                 "agent_thought_chunk",
@@ -185,12 +192,6 @@ class _DraftProgress:
         self.file_count = 0
         self.section = 0
         self.thought: bool | None = None
-
-
-def _build_compaction(notice: Notice, message: Message) -> Json:
-    status = _COMPACTION_STATUSES[notice.kind]
-    text = {"summary": [build_text_block(notice.text)]} if status == "completed" else {"error": notice.text}
-    return {"sessionUpdate": "compaction_update", "compactionId": str(message.id), "status": status, **text}
 
 
 def build_plan(checklist: str) -> Json:
