@@ -16,10 +16,9 @@ from bench.spread import ms, spread
 from bench.stage import OPEN, Stage, inbound
 from bench.streams import WORDS, Run
 from bench.table import Line, line
-from keryx.agents.llm import history
+from keryx.agents.llm import Model, Models, history
 from keryx.agents.llm.agent import LlmAgent
 from keryx.agents.llm.history import PromptContext
-from keryx.agents.llm.models import Model, Models
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
 from keryx.core.ids import DEFAULT_PROFILE, SessionId, TurnId

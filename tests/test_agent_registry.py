@@ -7,7 +7,7 @@ import pytest
 from tests.builders import OPERATORS
 
 from keryx import agent_registry, config
-from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.acp import AcpAgent
 from keryx.agents.agent_config import AgentKind
 from keryx.agents.echo import EchoAgent
 from keryx.agents.tools import ToolSets

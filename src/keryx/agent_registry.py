@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 import msgspec
 
 from keryx.agents import python
-from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.acp import AcpAgent
 from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.agents.echo import EchoAgent
 from keryx.agents.editor_tools import EditorTools

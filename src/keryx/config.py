@@ -14,8 +14,7 @@ import msgspec
 
 from keryx.agents import agent_config
 from keryx.agents.agent_config import AgentConfig, ToolServerConfig
-from keryx.agents.llm import local_model
-from keryx.agents.llm.models import Model
+from keryx.agents.llm import Model, local_model
 from keryx.agents.tools import Permission
 from keryx.core import durations, ids
 from keryx.core.access import AccessRule

@@ -4,10 +4,9 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 from keryx.agents.editor_tools import EditorTools
-from keryx.agents.llm import local_model
+from keryx.agents.llm import Models, local_model
 from keryx.agents.llm.agent import LlmAgent
 from keryx.agents.llm.local_model import LocalModel
-from keryx.agents.llm.models import Models
 from keryx.agents.tools import Toolbox, ToolSets
 from keryx.config import Settings
 from keryx.core.clock import Clock
@@ -67,12 +66,10 @@ async def _open_servers(settings: Settings, clock: Clock) -> AsyncGenerator[Mapp
         yield {}
         return
     try:
-        from keryx.agents.mcp import servers  # noqa: PLC0415 an optional extra, and slow to import
+        from keryx.agents.mcp import open_toolboxes  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
         raise Invalid(
             f"[[tools]] needs an extra ({exc.name} is missing): pip install 'keryx[tools]'"
         ) from exc
-    async with servers.open_toolboxes(
-        settings.tools, clock=clock, logs=settings.folder / "tools"
-    ) as toolboxes:
+    async with open_toolboxes(settings.tools, clock=clock, logs=settings.folder / "tools") as toolboxes:
         yield toolboxes

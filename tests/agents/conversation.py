@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.fakes.endpoint import MODEL, Endpoint
 
+from keryx.agents.llm import Model, Models
 from keryx.agents.llm.agent import LlmAgent
-from keryx.agents.llm.models import Model, Models
 from keryx.agents.tools import ToolFailed, ToolOutput, ToolSpec
 from keryx.core.clock import Clock, to_micros
 from keryx.core.ids import SessionId, TurnId

@@ -14,9 +14,8 @@ from tests.builders import ODD_TEXTS, until
 from tests.fakes import strict
 from tests.fakes.endpoint import Endpoint, Stall, answer, calls, says, thinks
 
-from keryx.agents.llm import history
+from keryx.agents.llm import Model, history
 from keryx.agents.llm.history import CONTINUE_REQUEST, EMPTY_MESSAGE, NO_ANSWER, NO_OUTPUT, PromptContext
-from keryx.agents.llm.models import Model
 from keryx.core import messages as core_messages
 from keryx.core.clock import to_micros
 from keryx.core.ids import TurnId

@@ -45,10 +45,10 @@ from tests.fakes.endpoint import (
     throttled,
 )
 
+from keryx.agents.llm import Models, Prices
 from keryx.agents.llm.agent import LlmAgent
 from keryx.agents.llm.chat_client import REASONING_RESTARTED, TRUNCATED_MARK, ChatRequest, RetryPolicy
 from keryx.agents.llm.history import NO_ANSWER
-from keryx.agents.llm.models import Models, Prices
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.agents.tools import ToolOutput
 from keryx.core.errors import AgentFailed, NotFound

@@ -11,10 +11,9 @@ from tests import left_out
 from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
 from tests.builders import limit
 
-from keryx.agents.llm import local_model, models
+from keryx.agents.llm import Endpoint, Models, local_model
 from keryx.agents.llm.agent import LlmAgent
 from keryx.agents.llm.local_model import LocalModel
-from keryx.agents.llm.models import Models
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.core.errors import AgentFailed
 from keryx.core.ports.agent import TextDelta, UsageEvent
@@ -76,8 +75,8 @@ async def test_a_context_that_is_full_is_told(agent: LlmAgent) -> None:
 async def test_nobody_else_can_use_the_model(running: LocalModel) -> None:
     endpoint = await running.endpoint()
 
-    async def stranger() -> models.Endpoint:
-        return models.Endpoint(endpoint.base_url, "guess")
+    async def stranger() -> Endpoint:
+        return Endpoint(endpoint.base_url, "guess")
 
     async with LlmAgent(Models([local_model.MODEL]), local=stranger) as agent:
         with pytest.raises(AgentFailed, match="key"):

@@ -10,9 +10,8 @@ import msgspec
 import openai
 import pytest
 
-from keryx.agents.llm import provider_errors
+from keryx.agents.llm import Model, Models, provider_errors, resolve_endpoint
 from keryx.agents.llm.chat_client import RetryPolicy
-from keryx.agents.llm.models import Model, Models, resolve_endpoint
 from keryx.core.errors import AgentFailed, Invalid
 
 

@@ -14,9 +14,8 @@ from tests.agents.conversation import a_context
 from tests.agents.http_tool_server import SCRIPT, Far
 
 from keryx.agents.agent_config import ToolServerConfig
-from keryx.agents.mcp import servers
+from keryx.agents.mcp import McpToolbox, open_toolboxes
 from keryx.agents.mcp.mcp_client import OUTCOME_UNKNOWN
-from keryx.agents.mcp.servers import McpToolbox
 from keryx.agents.tools import Permission, ToolFailed
 from keryx.core.ids import ProfileId
 from keryx.core.ports.agent import FileEvent
@@ -33,7 +32,7 @@ def a_server(folder: Path, **fields: Any) -> ToolServerConfig:
 
 
 def opened(folder: Path, *given: ToolServerConfig) -> AbstractAsyncContextManager[dict[str, McpToolbox]]:
-    return servers.open_toolboxes(given, clock=SystemClock(), logs=folder / "logs")
+    return open_toolboxes(given, clock=SystemClock(), logs=folder / "logs")
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +156,7 @@ async def test_a_missing_secret_is_told(tmp_path: Path) -> None:
 async def test_a_server_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> None:
     clock = FakeClock()
     server = a_server(tmp_path, command=("/bin/false",))
-    async with servers.open_toolboxes([server], clock=clock, logs=tmp_path) as found:
+    async with open_toolboxes([server], clock=clock, logs=tmp_path) as found:
         connection = found["test"].client
         waits: list[str] = []
         for _ in range(4):
@@ -187,7 +186,7 @@ def far(tmp_path: Path) -> Iterator[Far]:
 
 async def test_a_server_over_http_comes_and_goes(tmp_path: Path, far: Far) -> None:
     clock = FakeClock()
-    async with servers.open_toolboxes([far.server], clock=clock, logs=tmp_path) as found:
+    async with open_toolboxes([far.server], clock=clock, logs=tmp_path) as found:
         tools = found["far"]
         assert "far_look" in [s.name for s in await tools.specs(CONTEXT)]
         assert await called(tools, "far_look", q="it") == "found it"

@@ -127,30 +127,27 @@ class EditorTools:
 
     def _connect(self, session_tools: _SessionTools, group: TaskGroup, clock: Clock) -> None:
         try:
-            from keryx.agents.mcp import servers  # noqa: PLC0415 an optional extra, and slow to import
+            from keryx.agents.mcp import connect  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError:
             session_tools.warning = EXTRA_MISSING
             return
         used_names: set[str] = set()
         assert session_tools.tools is not None
+        cwd = session_tools.cwd
         for server in session_tools.servers:
-            config = _build_config(server, session_tools.cwd, used_names)
-            used_names.add(config.name)
-            session_tools.tools.append(servers.connect(config, group=group, clock=clock, logs=self._logs))
-
-
-def _build_config(server: EditorToolServer, cwd: str, used_names: set[str]) -> ToolServerConfig:
-    """Build the configuration of a server of the editor, with a unique name."""
-    plain = _INVALID_SERVER_NAME.sub("-", server.name.lower()).strip("-")[:_LONGEST_SERVER_NAME] or "server"
-    name = next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 1000))) if n not in used_names)
-    return ToolServerConfig(
-        name=name,
-        command=server.command,
-        url=server.url,
-        env={key: f"text:{value}" for key, value in server.env.items()},
-        headers={key: f"text:{value}" for key, value in server.headers.items()},
-        cwd=cwd if server.command and Path(cwd).is_dir() else "",
-    )
+            plain = _INVALID_SERVER_NAME.sub("-", server.name.lower()).strip("-")
+            plain = plain[:_LONGEST_SERVER_NAME] or "server"
+            name = next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 1000))) if n not in used_names)
+            used_names.add(name)
+            config = ToolServerConfig(
+                name=name,
+                command=server.command,
+                url=server.url,
+                env={key: f"text:{value}" for key, value in server.env.items()},
+                headers={key: f"text:{value}" for key, value in server.headers.items()},
+                cwd=cwd if server.command and Path(cwd).is_dir() else "",
+            )
+            session_tools.tools.append(connect(config, group=group, clock=clock, logs=self._logs))
 
 
 def _close_tools(session_tools: _SessionTools) -> None:

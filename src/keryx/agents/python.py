@@ -39,15 +39,7 @@ def load(path: str) -> Agent:
     if not colon or not module or not name:
         raise Invalid(f"agent = {path!r} is not a path to an object: write package.module:object")
     try:
-        target = reduce(getattr, name.split("."), _import_module(path, module))
-    except AttributeError as exc:
-        raise Invalid(f"agent = {path!r}: {module} has no {name!r}") from exc
-    return PythonAgent(path, _find_run(target, path))
-
-
-def _import_module(path: str, module: str) -> object:
-    try:
-        return importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as exc:
         if exc.name and (module == exc.name or module.startswith(f"{exc.name}.")):
             raise Invalid(
@@ -58,6 +50,11 @@ def _import_module(path: str, module: str) -> object:
         ) from exc
     except Exception as exc:
         raise Invalid(f"agent = {path!r}: importing {module} failed: {type(exc).__name__}: {exc}") from exc
+    try:
+        target = reduce(getattr, name.split("."), imported)
+    except AttributeError as exc:
+        raise Invalid(f"agent = {path!r}: {module} has no {name!r}") from exc
+    return PythonAgent(path, _find_run(target, path))
 
 
 def _find_run(target: object, path: str) -> RunFunction:

@@ -37,9 +37,13 @@ def loads(text: str | bytes, kind: type[T], *, strict: bool = True) -> T:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
         if not _SURROGATE.search(text if isinstance(text, str) else str(text, "latin-1")):
             raise _build_error(kind, exc) from exc
+
+    def reject_constant(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is not JSON")
+
     # The standard library accepts lone surrogates.
     try:
-        plain = json.loads(text, parse_constant=_reject_constant)
+        plain = json.loads(text, parse_constant=reject_constant)
         return msgspec.convert(plain, kind, strict=strict, str_keys=True)
     except (msgspec.ValidationError, ValueError, RecursionError) as exc:
         raise _build_error(kind, exc) from exc
@@ -53,7 +57,3 @@ def _get_decoder(kind: type[T], strict: bool) -> msgspec.json.Decoder[T]:
 def _build_error(kind: type[Any], reason: Exception) -> Invalid:
     name = getattr(kind, "__name__", str(kind))
     return Invalid(f"this is not JSON of {name}: {str(reason)[:_LONGEST_REASON]}")
-
-
-def _reject_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")

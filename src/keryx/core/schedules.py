@@ -113,7 +113,20 @@ def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]
     rest = words[found.end() :].strip()
     if named := _ZONE.match(rest):
         zone, rest = clock.find_zone(named[0]).key, rest[named.end() :].strip()
-    return Schedule(_parse_rule(found, zone, now), zone), rest
+    if found.re is _ISO:
+        return Schedule(OnceRule(_parse_time(found, zone, now)), zone), rest
+    if found.re is _CRON:
+        expression = " ".join(found[0].split()).lower()
+        if _find_next_cron(expression, clock.find_zone(zone), now) is None:
+            raise Invalid(f"{expression!r} never comes: look at its days and months")
+        return Schedule(CronRule(expression), zone), rest
+    every = found.re is _EVERY
+    span = int(found[1] or 1) * durations.UNITS[found[2].lower()]
+    if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
+        raise Invalid(
+            f"{'every' if every else 'in'} {format_duration(span)} is not possible: give at least a minute, at most ten years"
+        )
+    return Schedule(IntervalRule(span, now) if every else OnceRule(now + span), zone), rest
 
 
 def find_next(schedule: Schedule, after: datetime) -> datetime | None:
@@ -146,23 +159,6 @@ def find_due(schedule: Schedule, *, at: datetime, now: datetime, window: timedel
         else:
             end = middle
     return DueRun(run=last, following=following)
-
-
-def _parse_rule(found: re.Match[str], zone: str, now: datetime) -> ScheduleRule:
-    if found.re is _ISO:
-        return OnceRule(_parse_time(found, zone, now))
-    if found.re is _CRON:
-        expression = " ".join(found[0].split()).lower()
-        if _find_next_cron(expression, clock.find_zone(zone), now) is None:
-            raise Invalid(f"{expression!r} never comes: look at its days and months")
-        return CronRule(expression)
-    every = found.re is _EVERY
-    span = int(found[1] or 1) * durations.UNITS[found[2].lower()]
-    if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
-        raise Invalid(
-            f"{'every' if every else 'in'} {format_duration(span)} is not possible: give at least a minute, at most ten years"
-        )
-    return IntervalRule(span, now) if every else OnceRule(now + span)
 
 
 def _parse_time(found: re.Match[str], zone: str, now: datetime) -> datetime:

@@ -217,7 +217,13 @@ def derive_title(text: str) -> str:
         row = _MARKDOWN_LINK.sub(r"\1", _LINE_PREFIX.sub("", row))
         plain = core_text.to_single_line(_EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", row)))
         sentence = _FIRST_SENTENCE.match(plain)
-        title = _shorten_title(sentence.group() if sentence else plain).rstrip(" .,:;。")
+        title = sentence.group() if sentence else plain
+        if len(title) > _LONGEST_DERIVED:
+            head = core_text.truncate(title, _LONGEST_DERIVED - 1)
+            words, blank, _ = head.rpartition(" ")
+            whole = title[len(head) : len(head) + 1] == " " or not blank or len(words) < _LONGEST_DERIVED // 2
+            title = (head if whole else words).rstrip(" .,:;") + "…"
+        title = title.rstrip(" .,:;。")
         if any(category(character)[0] in "LNS" for character in title):
             return clean_title(title)
     return UNTITLED
@@ -235,12 +241,3 @@ def number_title(base: str, n: int) -> str:
     """Add a number to a title; 1 is not shown. The result has at most `LONGEST_TITLE` characters."""
     suffix = "" if n <= 1 else f" #{n}"
     return core_text.truncate(base, LONGEST_TITLE - len(suffix)) + suffix
-
-
-def _shorten_title(text: str) -> str:
-    if len(text) <= _LONGEST_DERIVED:
-        return text
-    head = core_text.truncate(text, _LONGEST_DERIVED - 1)
-    words, blank, _ = head.rpartition(" ")
-    whole = text[len(head) : len(head) + 1] == " " or not blank or len(words) < _LONGEST_DERIVED // 2
-    return (head if whole else words).rstrip(" .,:;") + "…"

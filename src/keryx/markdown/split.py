@@ -83,7 +83,14 @@ def is_inside_cluster(text: str, at: int) -> bool:
         while start > 0 and at - start < _MAX_RUN_LENGTH and _is_regional_indicator(text[start - 1]):
             start -= 1
         return (at - start) % 2 == 1
-    return _joins_syllable(before, after)
+    # An Indic consonant may be joined to the next, and Hangul letters to a syllable.
+    if unicodedata.combining(before) == _VIRAMA:
+        return unicodedata.category(after) == "Lo"
+    if "\u1100" <= before <= "\u115f":
+        return "\u1100" <= after <= "\u11a7" or "\uac00" <= after <= "\ud7a3"
+    if "\u1160" <= before <= "\u11ff" or "\uac00" <= before <= "\ud7a3":
+        return "\u1160" <= after <= "\u11ff"
+    return False
 
 
 def _extends_cluster(char: str) -> bool:
@@ -100,17 +107,6 @@ def _extends_cluster(char: str) -> bool:
 
 def _is_regional_indicator(char: str) -> bool:
     return "\U0001f1e6" <= char <= "\U0001f1ff"
-
-
-def _joins_syllable(before: str, after: str) -> bool:
-    """Whether two characters are Hangul letters of one syllable, or an Indic consonant joined to the next."""
-    if unicodedata.combining(before) == _VIRAMA:
-        return unicodedata.category(after) == "Lo"
-    if "\u1100" <= before <= "\u115f":
-        return "\u1100" <= after <= "\u11a7" or "\uac00" <= after <= "\ud7a3"
-    if "\u1160" <= before <= "\u11ff" or "\uac00" <= before <= "\ud7a3":
-        return "\u1160" <= after <= "\u11ff"
-    return False
 
 
 _LeafNode = tree.TextNode | tree.CodeNode | tree.CodeBlockNode | tree.BreakNode | tree.RuleNode

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.acp import AcpAgent
 from keryx.agents.acp.agent_process import DEFAULT_TIMEOUTS, AgentTimeouts
 from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core import ids

@@ -10,7 +10,7 @@ import msgspec
 from tests.agents.acp.conversation import player
 from tests.engine.world import AT_ONCE, FAKE, World
 
-from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.acp import AcpAgent
 from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.ids import OPERATOR
 from keryx.core.source import SourceRule

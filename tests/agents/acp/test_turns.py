@@ -8,7 +8,7 @@ import pytest
 from tests.agents.acp.conversation import Talk, alive, noted, player, said
 from tests.builders import until
 
-from keryx.agents.acp.agent import AcpAgent
+from keryx.agents.acp import AcpAgent
 from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.errors import AgentFailed
 from keryx.core.messages import Role

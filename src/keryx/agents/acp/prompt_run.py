@@ -61,7 +61,17 @@ async def build_prompt(
     preamble: list[str] = []
     if digest_place(context.place) != place_digest and context.place.strip():
         preamble.append(context.place)
-    if missed := _format_missed(context, history, binding):
+    unseen = [m for m in history if m.turn != context.turn and m.role in (Role.USER, Role.ASSISTANT)]
+    if binding:
+        unseen = [m for m in unseen if m.seq > binding.seq and m.turn != binding.turn]
+    lines = [context.summary] if context.summary and binding is None else []
+    for m in unseen:
+        author = "You" if m.role is Role.ASSISTANT else to_single_line(m.author) or "Person"
+        if text := m.text.strip():
+            lines.append(f"{author}: {text}")
+    if missed := "\n\n".join(lines):
+        if len(missed) > _MAX_MISSED_LENGTH:
+            missed = f"… {missed[-_MAX_MISSED_LENGTH:]}"
         preamble.append(f"{MISSED_HEADING}\n\n{missed}")
     if binding and binding.turn == context.turn:
         preamble.append(INTERRUPTED_NOTE)
@@ -93,19 +103,6 @@ async def build_blocks(
 
 def digest_place(place: str) -> str:
     return hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _format_missed(context: TurnContext, history: Sequence[Message], binding: Binding | None) -> str:
-    unseen = [m for m in history if m.turn != context.turn and m.role in (Role.USER, Role.ASSISTANT)]
-    if binding:
-        unseen = [m for m in unseen if m.seq > binding.seq and m.turn != binding.turn]
-    lines = [context.summary] if context.summary and binding is None else []
-    for m in unseen:
-        author = "You" if m.role is Role.ASSISTANT else to_single_line(m.author) or "Person"
-        if text := m.text.strip():
-            lines.append(f"{author}: {text}")
-    missed = "\n\n".join(lines)
-    return missed if len(missed) <= _MAX_MISSED_LENGTH else f"… {missed[-_MAX_MISSED_LENGTH:]}"
 
 
 async def _build_attachment(

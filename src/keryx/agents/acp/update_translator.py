@@ -186,33 +186,30 @@ def format_action(fields: Json) -> str:
 
 
 def _format_output(fields: Json, read_terminal: Callable[[str], str]) -> str:
-    parts = [
-        part for entry in as_objects(fields.get("content")) if (part := _format_content(entry, read_terminal))
-    ]
+    parts: list[str] = []
+    for entry in as_objects(fields.get("content")):
+        match entry.get("type"):
+            case "content":
+                block = as_object(entry.get("content"))
+                resource = as_object(block.get("resource"))
+                part = (
+                    as_text(block.get("text")) or as_text(resource.get("text")) or as_text(block.get("uri"))
+                )
+            case "diff":
+                path = as_text(entry.get("path"))
+                old, new = as_text(entry.get("oldText")), as_text(entry.get("newText"))
+                lines = difflib.unified_diff(old.splitlines(), new.splitlines(), path, path, lineterm="", n=2)
+                part = "\n".join(lines)
+            case "terminal":
+                part = read_terminal(as_text(entry.get("terminalId")))
+            case _:
+                part = ""
+        if part:
+            parts.append(part)
     if not parts and fields.get("rawOutput") is not None:
         raw = fields["rawOutput"]
         return raw if isinstance(raw, str) else codec.dumps(raw)
     return "\n".join(parts)
-
-
-def _format_content(entry: Json, read_terminal: Callable[[str], str]) -> str:
-    match entry.get("type"):
-        case "content":
-            block = as_object(entry.get("content"))
-            return (
-                as_text(block.get("text"))
-                or as_text(as_object(block.get("resource")).get("text"))
-                or as_text(block.get("uri"))
-            )
-        case "diff":
-            path = as_text(entry.get("path"))
-            old, new = as_text(entry.get("oldText")), as_text(entry.get("newText"))
-            lines = difflib.unified_diff(old.splitlines(), new.splitlines(), path, path, lineterm="", n=2)
-            return "\n".join(lines)
-        case "terminal":
-            return read_terminal(as_text(entry.get("terminalId")))
-        case _:
-            return ""
 
 
 class UpdateTranslator:

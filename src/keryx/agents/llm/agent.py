@@ -8,10 +8,9 @@ from typing import Self, TypeAlias
 import msgspec
 
 from keryx.agents import tools
-from keryx.agents.llm import history, models, summaries
+from keryx.agents.llm import Endpoint, Models, estimate_tokens, history, parse_usage, summaries
 from keryx.agents.llm.chat_client import ChatClient, ChatRequest, RetryPolicy, StreamedAnswer
 from keryx.agents.llm.history import PromptContext
-from keryx.agents.llm.models import Endpoint, Models
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.agents.tools import NoTools, Toolbox, ToolSpec
 from keryx.core.clock import to_micros
@@ -163,7 +162,7 @@ class _TurnRun:
         """Compact the conversation if it is too long. A failure is reported, and the turn continues."""
         if not self._context.may_compact:
             return
-        tokens = models.estimate_tokens(history.build(self._messages, self._prompt_context))
+        tokens = estimate_tokens(history.build(self._messages, self._prompt_context))
         if not self._policy.is_due(tokens, self._prompt_context.model.context):
             return
         async with aclosing(self._try_compact()) as events:
@@ -278,7 +277,7 @@ class _TurnRun:
                 yield event
         if answer.opaque:
             yield ReasoningDelta("", answer.opaque)
-        yield UsageEvent(models.parse_usage(answer.usage, model, messages))
+        yield UsageEvent(parse_usage(answer.usage, model, messages))
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> Events:
         """Run the calls of a step. Their files follow after all results, because nothing may come between a call and

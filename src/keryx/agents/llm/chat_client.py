@@ -12,8 +12,15 @@ import msgspec
 import openai
 from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, ChoiceDelta, ChoiceDeltaToolCall
 
-from keryx.agents.llm import history, models, provider_errors
-from keryx.agents.llm.models import LOCAL_BASE_URL, Endpoint, Model, resolve_endpoint
+from keryx.agents.llm import (
+    LOCAL_BASE_URL,
+    Endpoint,
+    Model,
+    history,
+    parse_usage,
+    provider_errors,
+    resolve_endpoint,
+)
 from keryx.agents.llm.provider_errors import EmptyAnswer, ProviderFailure, StreamBroken
 from keryx.agents.tools import Permission, ToolSpec
 from keryx.core import messages
@@ -244,7 +251,7 @@ class ChatClient:
             async for event in events:
                 if isinstance(event, TextDelta):
                     texts.append(event.text)
-        return Completion("".join(texts), models.parse_usage(answer.usage, request.model, request.messages))
+        return Completion("".join(texts), parse_usage(answer.usage, request.model, request.messages))
 
     async def stream(
         self, request: ChatRequest, answer: StreamedAnswer, clock: Clock

