@@ -28,7 +28,8 @@ format: .venv/.dev
 	.venv/bin/ruff format .
 
 faults: .venv/.dev
-	.venv/bin/pytest -m "faults or not faults" tests/faults tests/engine/test_commits.py
+	.venv/bin/pytest -m "faults or not faults" tests/faults tests/engine/test_commits.py tests/test_bench.py
+	.venv/bin/pytest --hypothesis-profile=long --timeout=1800 tests/properties/test_conversations.py
 	.venv/bin/python -m tests.faults.storm --kills 500
 	.venv/bin/python -m tests.faults.telegram_storm --kills 300
 	.venv/bin/python -m tests.faults.brain_storm --kills 150

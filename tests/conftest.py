@@ -25,6 +25,8 @@ from keryx.testing import FakeClock
 
 # A landing must not hang on luck: with CI set, the same examples are tried every time.
 settings.register_profile("keryx", deadline=None, derandomize=bool(os.environ.get("CI")))
+# Chosen by `make faults`.
+settings.register_profile("long", deadline=None, max_examples=2000)
 settings.load_profile("keryx")
 
 # A suite that runs in the background is deaf to Ctrl-C, and so would be every process that it starts.

@@ -11,7 +11,7 @@ from tests.browser.driver import chromium
 
 _ROOT = Path(__file__).parent.parent
 _SECONDS = 250
-_TRIED_BELOW = {"receive", "exchange", "queues"}
+_RUN_ABOVE = {"receive", "exchange", "queues", "list", "search", "load"}
 
 
 def run(*arguments: str) -> str:
@@ -37,7 +37,13 @@ def test_a_quick_run_prints_and_saves_every_figure_beside_its_floor(tmp_path: Pa
     assert {"exchange p50", "claim a turn p50", "claim a delivery p50"} <= {found.name for found in lines}
 
 
-@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in _TRIED_BELOW])
+@pytest.mark.parametrize("name", ["list", "search", "load"])
+def test_the_benchmarks_of_the_main_promises_come_to_an_end_with_figures(name: str) -> None:
+    assert any(character.isdigit() for character in run(name).partition("----\n")[2])
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in _RUN_ABOVE])
 def test_every_benchmark_comes_to_an_end_with_figures(name: str) -> None:
     if name == "page" and chromium() is None:
         left_out.skip("the benchmark of the page", why="there is no Chromium", command=left_out.CHROMIUM)

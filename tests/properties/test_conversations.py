@@ -579,7 +579,7 @@ def test_no_order_of_events_loses_doubles_or_reorders_anything(tmp_path: Path) -
             yield SqliteTransaction(connection, START_TIME)
 
     try:
-        run(transact, examples=250, steps=60)
+        run(transact, examples=settings().max_examples, steps=60)
     finally:
         connection.close()
 
@@ -596,4 +596,4 @@ def test_no_order_of_events_loses_doubles_or_reorders_anything_on_postgres(
                 yield tx
                 tx.row("select 1")  # what was put off goes with it
 
-        run(transact, examples=25, steps=40)
+        run(transact, examples=settings().max_examples // 5, steps=40)
