@@ -29,7 +29,7 @@ from keryx.store.admin.copy import copy_store
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Engine
 from keryx.store.db.sqlite import SqliteDatabase
-from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
+from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming
 
 COPY = "copy"
 DEREGISTER = "workers.remove"
@@ -132,7 +132,7 @@ async def test_a_chore_that_is_struck_is_done_in_the_end(
     begin: Begin, database: Database, label: str, sticky: bool
 ) -> None:
     recorder, case = FaultRecorder(database), NODE_WRITES[label]
-    platform = RecordingAdapter(FAKE, capabilities=case.able, limit=case.limit)
+    platform = case.adapter(FAKE, capabilities=case.able, limit=case.limit)
     world = await begin(
         database=recorder, adapters=[platform], agent=case.agent, policy=case.policy, hooks=[Unreliable()]
     )

@@ -30,10 +30,11 @@ from keryx.engine.importer import import_sessions
 from keryx.engine.policy import Notices, Policy
 from keryx.engine.service import Service
 from keryx.engine.units.jobs import JobRequest
-from keryx.store import deliveries, inbox, platforms, questions
+from keryx.store import deliveries, inbox, platforms, questions, workers
 from keryx.store.db import Database, Transaction
 from keryx.store.search import tsvector
 from keryx.store.viewer_state import UnsentMessage
+from keryx.store.workers import Worker
 from keryx.testing import FakeClock, RecordingAdapter
 
 Act: TypeAlias = Callable[[], Awaitable[object]]
@@ -94,6 +95,20 @@ def anywhere(work: Callable[[Hub, str], Awaitable[object]]) -> Preparation:
         return lambda: work(setup.hub, name)
 
     return prepare
+
+
+async def claim_listener(setup: HubSetup) -> Act:
+    platform, now = fresh(), setup.clock.now()
+    worker = Worker(
+        id=WorkerId(f"elsewhere/1/1/{platform}"),
+        kind="serve",
+        host="elsewhere",
+        pid=1,
+        started_at=now,
+        seen_at=now,
+    )
+    await setup.write(workers.heartbeat, worker)
+    return lambda: setup.hub.claim_listener(worker.id, platform, "")
 
 
 async def undelete(setup: HubSetup) -> Act:
@@ -359,6 +374,8 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "people.alias": alias,
     "people.erase": erase,
     "cursor.begin": anywhere(lambda hub, name: hub.init_cursor(name, "1")),
+    "cursor.set": anywhere(lambda hub, name: hub.set_platform_cursor(name, "1")),
+    "listener.claim": claim_listener,
     "import": import_,
     "notices.restart": restart,
     "rules.publish": publish,

@@ -23,11 +23,12 @@ from tests.engine.world import AT_ONCE, ECHO, FAKE, World
 
 from keryx.agents.echo import EchoAgent
 from keryx.core.clock import to_micros
-from keryx.core.deliveries import DeliveryState, Target
+from keryx.core.deliveries import DeliveryState, Idempotency, Target
 from keryx.core.ids import DeliveryId, QuestionId, SessionId, WorkerId
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import (
     Capabilities,
+    OutgoingPart,
     Receipt,
     Streaming,
 )
@@ -42,7 +43,7 @@ from keryx.engine.units.jobs import JobRequest
 from keryx.store import deliveries, jobs, platforms, questions, sessions, turns, workers
 from keryx.store.db import Transaction
 from keryx.store.workers import Worker
-from keryx.testing import FakeClock
+from keryx.testing import FakeClock, RecordingAdapter
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -73,9 +74,17 @@ class NodeWrite:
     step: float = 0.5
     policy: Policy = AT_ONCE
     agent: Agent = ECHO
+    adapter: type[RecordingAdapter] = RecordingAdapter
     able: Capabilities = PLAIN
     limit: int = 0
     retried: bool = True
+
+
+class OwnKeys(RecordingAdapter):
+    """Chooses the idempotency keys of its parts."""
+
+    def create_send_key(self, part: OutgoingPart) -> str:
+        return f"own {part.key}"
 
 
 class Unreliable:
@@ -120,6 +129,7 @@ def answered(receipt: Receipt) -> Done:
     return done
 
 
+KEYED = Capabilities(threads=True, idempotency=Idempotency.NATIVE)
 EDITS = Capabilities(threads=True, edit=True, streaming=Streaming.EDIT)
 
 
@@ -256,6 +266,7 @@ async def named(world: World) -> Work:
 
 TURN_WRITES: Mapping[str, NodeWrite] = {
     "delivery.part": NodeWrite(parts, step=LEASES, limit=6, retried=False),
+    "delivery.key": NodeWrite(said("hello"), step=LEASES, adapter=OwnKeys, able=KEYED, retried=False),
     "turn.fail": NodeWrite(said("!fail", TurnState.FAILED)),
     "turn.cancel": NodeWrite(cancelled),
     "turn.hand_back": NodeWrite(handed_back),
