@@ -83,6 +83,7 @@ class DeliveryState(StrEnum):
     DISCARDED = "discarded"
 
 
+UNSENT_STATES = tuple(s for s in DeliveryState if s not in (DeliveryState.SENT, DeliveryState.DISCARDED))
 MOVES: dict[DeliveryState, frozenset[DeliveryState]] = {
     DeliveryState.READY: frozenset(
         {DeliveryState.SENDING, DeliveryState.HELD, DeliveryState.DEAD, DeliveryState.DISCARDED}

@@ -6,12 +6,11 @@ from cyclopts import App, Parameter
 
 from keryx.cli import output
 from keryx.cli.options import Json, open_hub, report
-from keryx.core.deliveries import DeliveryState
+from keryx.core.deliveries import UNSENT_STATES, DeliveryState
 from keryx.core.ids import DeliveryId
 
 app = App(name="deliveries", help="Answers on their way, and those that did not arrive.")
 
-_UNSENT_STATES = [s for s in DeliveryState if s not in (DeliveryState.SENT, DeliveryState.DISCARDED)]
 _DeliveryRef = Annotated[str, Parameter(help="The id of a delivery, as `keryx deliveries list` shows it.")]
 
 
@@ -36,7 +35,7 @@ async def list_(
     """
     async with open_hub() as access:
         found = await access.hub.deliveries.page(
-            access.viewer, states=state or _UNSENT_STATES, limit=max(1, limit)
+            access.viewer, states=state or UNSENT_STATES, limit=max(1, limit)
         )
     output.write_list(
         "deliveries",

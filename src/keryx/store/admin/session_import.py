@@ -22,33 +22,37 @@ UNFINISHED_ERROR = "This turn had not ended when its session was exported."
 
 
 class ImportTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session of a file goes: its id in this store, whether that is another one, and what it found."""
+    """The session that a session of a file is imported into, and the progress of the import."""
 
     session: SessionId
     created: bool
+    # Its id is not the one in the file, which another owner has here.
     moved: bool
+    # Messages were added to a session that existed.
     grown: bool = False
+    # The number of usage records that were read from the file.
     usage: int = 0
     notes: tuple[str, ...] = ()
 
     def get_turn_id(self, id_: TurnId) -> TurnId:
-        """A turn's id in this store. A session that moved leaves the ids of its turns to the one it made way for."""
+        """Return the id of a turn in this store. In a moved session it differs: the original session has those ids."""
         return TurnId(records.derive_id(id_, self.session)) if self.moved else id_
 
 
 class ImportCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch brought, how many messages differ here in nothing but their marks, and how many files they name
-    that are not here."""
+    """What a batch added."""
 
     messages: int = 0
     turns: int = 0
     usage: int = 0
+    # Messages that differ here only in marks, and stay as they are.
     kept: int = 0
+    # Files that the messages name and that are not here.
     missing: int = 0
 
 
 def begin(tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: PrincipalId) -> ImportTarget:
-    """Find the session of a record, or make it. Raises `Conflict` if this store has another one of that id."""
+    """Find the session of a record, or create it. Raise `Conflict` if this store has another one with that id."""
     row = tx.row("select profile, owner from sessions where id = :id", {"id": record.id})
     moved = row is not None and (row[0], row[1]) != (profile, owner)
     id_ = SessionId(records.derive_id(record.id, profile, owner)) if moved else record.id
@@ -80,7 +84,7 @@ def add_messages(
     record: SessionRecord,
     batch: Sequence[MessageRecord],
 ) -> tuple[ImportTarget, ImportCounts]:
-    """Compare what is there, append what is not. Raises `Conflict` at the first message that differs."""
+    """Compare the messages that exist and append the others. Raise `Conflict` at the first that differs."""
     if not batch:
         return place, ImportCounts()
     sessions.lock(tx, place.session)
@@ -153,7 +157,7 @@ def _create_session(
 
 
 def _update_session(tx: Transaction, id_: SessionId, record: SessionRecord) -> None:
-    """Take over the counters and epochs of a longer version. Message counts follow the messages."""
+    """Set the counters and epochs from the record. Message counts follow the messages."""
     tx.run(
         """
         update sessions
@@ -239,7 +243,7 @@ def _set_project(
 
 
 def _strip_mutable(message: MessageRecord) -> MessageRecord:
-    """What never changes about a message: undo, marks and the merging of turns are left out."""
+    """Return a message without what may change: its turn, mark and undo group."""
     return msgspec.structs.replace(message, turn=None, mark=None, undone=0)
 
 
@@ -268,7 +272,7 @@ def _to_message(record: MessageRecord) -> Message:
 def add_turns(
     tx: Transaction, place: ImportTarget, batch: Sequence[TurnRecord]
 ) -> tuple[ImportCounts, list[str]]:
-    """Add turns that are not there. One that had not ended is added as ended: nothing that comes in ever runs."""
+    """Add the turns that are missing. One that had not ended is added as ended: imported turns never run."""
     added, notes = 0, list[str]()
     session = sessions.get(tx, place.session)
     for record in batch:
@@ -297,7 +301,7 @@ def add_turns(
 def add_usage(
     tx: Transaction, place: ImportTarget, batch: Sequence[UsageRecord]
 ) -> tuple[ImportTarget, ImportCounts]:
-    """Add the usage after what is stored already; the records in common are the same."""
+    """Add the usage records after those that are stored already."""
     if not batch:
         return place, ImportCounts()
     session = sessions.get(tx, place.session)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from keryx.core.clock import to_micros
+from keryx.core.deliveries import UNSENT_STATES
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Viewer
 from keryx.core.usage import Tokens
@@ -131,7 +132,7 @@ class StoreGauges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_gauges(tx: Transaction) -> StoreGauges:
-    unsent: dict[str, int] = dict.fromkeys(("ready", "sending", "unknown", "held", "failed", "dead"), 0)
+    unsent: dict[str, int] = {state.value: 0 for state in UNSENT_STATES}
     for states in ("'ready', 'sending'", "'unknown', 'failed', 'dead'", "'held'"):
         unsent |= _count_by(
             tx, f"select state, count(*) from deliveries where state in ({states}) group by state", {}
@@ -154,19 +155,24 @@ def _read_count(tx: Transaction, sql: str) -> int:
 
 
 class StuckWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts over the whole store. `ahead`: the latest time in the store, if it lies in the future."""
+    """Counts over the whole store."""
 
+    # Queued turns, and since when the oldest waits.
     waiting: int
     oldest: datetime | None
+    # Running turns whose lease expired.
     overdue: int
+    # Turns that were given up after several crashes.
     parked: int
+    # Deliveries that wait, and those whose end is unknown or that failed.
     unsent: int
     doubtful: int
+    # The latest time in the store, if it lies in the future.
     ahead: datetime | None
 
 
 def read_stuck_work(tx: Transaction, *, patience: timedelta, slack: timedelta) -> StuckWork:
-    """What waits longer than `patience`, what was given up, and whether clocks agree within `slack`."""
+    """Count what waits longer than `patience` and what was given up, and compare the clocks within `slack`."""
     since = {"since": to_micros(tx.now - patience)}
     waiting = tx.row(
         "select count(*), min(created_at) from turns where state = 'queued' and created_at < :since", since

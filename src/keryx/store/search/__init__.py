@@ -69,9 +69,9 @@ class SearchIndex:
         self._update_lock = asyncio.Lock()
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
-        """What fits the query and the viewer may see, as of this moment. Any text is a query; one without
-        words and filters finds nothing. The newest `WINDOW` hits are ranked by relevance and age and come first,
-        then the next ones."""
+        """Return what matches the query and the viewer may see, as of now. Any text is a query; one without words and
+        filters matches nothing. The newest `RANK_WINDOW` hits come first, ranked by relevance and age; then the next
+        ones."""
         query = parse(text)
         if query == Query():
             return []
@@ -137,7 +137,7 @@ class SearchIndex:
         raise StoreBroken("the search index is damaged again and again: check the disk")
 
     async def _apply_pending(self, progress: IndexProgress | None) -> int:
-        """Step on until nothing is left. One of many callers does it, the others find it done."""
+        """Apply batches until none is left. Concurrent callers wait for the first, and then find nothing to do."""
         count = held = 0
         async with self._update_lock:
             while True:
@@ -196,7 +196,7 @@ class _QueryRun:
         self._message_query = IndexQuery(tags + times, query.expr)
 
     def rank(self, count: int) -> list[_Candidate]:
-        """At least `count` candidates if there are so many: windows of the newest ones, each best first."""
+        """Return at least `count` candidates, if there are as many: windows of the newest, each sorted by score."""
         ranked: list[_Candidate] = []
         window = self._find_titles()
         below: int | None = _UNBOUNDED
@@ -236,7 +236,7 @@ class _QueryRun:
         ]
 
     def _find_titles(self) -> list[_Candidate]:
-        """Titles that fit. What is asked only of messages is never true of a title."""
+        """Return matching titles; none if the query has a filter that only messages can match."""
         filters = self._query.filters
         of_messages = (
             filters.sender or filters.tool or filters.has or set(filters.is_) - set(_SESSION_CONDITIONS)
@@ -257,7 +257,7 @@ class _QueryRun:
         ]
 
     def _build_session_tags(self) -> list[list[str]]:
-        """With a filter on sessions, the tags of the few that pass it, so that the index looks at no others."""
+        """With a filter on sessions, return the tags of those that pass it, if they are few: the index skips all others."""
         if not self._query.filters.project and not set(self._query.filters.is_) & set(_SESSION_CONDITIONS):
             return []
         rows = self._tx.rows(
@@ -278,7 +278,7 @@ class _QueryRun:
 
 
 def _build_conditions(tx: Transaction, viewer: Viewer, filters: Filters) -> tuple[list[str], dict[str, Any]]:
-    """What the store must say of a session, each a fixed text; and the values."""
+    """Return the SQL conditions on a session, each a fixed text, and their values."""
     where = ["s.profile = :profile", "s.deleted_at is null"]
     params: dict[str, Any] = {"profile": viewer.profile}
     if viewer.owner is not None:
@@ -298,7 +298,7 @@ def _subtract_age(now: datetime, age: timedelta | None) -> datetime | None:
 
 
 def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list[SearchHit]:
-    """The candidates with all that is shown of them."""
+    """Load what is shown of the candidates."""
     if not chosen:
         return []
     # The row ids of the messages, each with those of the active messages before and after it.

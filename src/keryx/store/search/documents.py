@@ -31,7 +31,7 @@ from keryx.core.search.tokens import tokenize as cut
 from keryx.core.sessions import Session, Viewer
 
 _SLICE_LENGTH = 50_000
-# Nothing that is cut, folded or composed reaches over such a blank.
+# No token reaches over such a blank.
 _SLICE_BORDER = re.compile(r"[ \t\r\n](?=[A-Za-z0-9])")
 _LONGEST_TAG = 100
 _LINK = re.compile(r"https?://", re.IGNORECASE)
@@ -49,11 +49,10 @@ _ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class IndexDocument:
-    """`id` is the number of the message's row, and `None` for a title. `tags` never change in its life,
-    each is one token of printable ASCII without blanks and quotes."""
-
+    # The id of the message's row, None for a title.
     id: int | None
     session: SessionId
+    # Never change. Each is one token of printable ASCII without blanks and quotes.
     tags: list[str]
     words: list[str]
     marks: list[str]
@@ -80,7 +79,7 @@ def build_for_title(session: Session) -> IndexDocument:
 
 
 def extract_text(message: Message) -> str:
-    """All that is searched of a message: what was said, names of files, transcripts, tool input and output."""
+    """Return the searched text of a message: its text, names of files, transcripts, tool input and output."""
     return "\n".join(filter(None, map(_extract_part_text, message.parts)))
 
 
@@ -101,7 +100,7 @@ def tokenize(text: str) -> TokenizedText:
 
 
 def build_filter_tags(viewer: Viewer, filters: Filters) -> list[list[str]]:
-    """The tags that an entry must have: of each list at least one."""
+    """Return lists of tags. A match has at least one of each list."""
     groups = [[_make_tag("profile", viewer.profile)]]
     if viewer.owner is not None:
         groups.append([_make_tag("owner", viewer.owner)])
@@ -114,7 +113,7 @@ def build_filter_tags(viewer: Viewer, filters: Filters) -> list[list[str]]:
 
 
 def build_time_tags(after: datetime | None, before: datetime | None) -> list[str]:
-    """The tags of a stretch of time, which may reach a little further. Its ends are compared exactly elsewhere."""
+    """Return the tags of a time range, rounded outwards to days. The caller compares its ends exactly."""
     first = _clamp_day(after).isoformat() if after else ""
     last = _clamp_day(before).isoformat() if before else "9"
     ends = [end for end in (first, last) if len(end) > 1]
@@ -190,7 +189,7 @@ def _extract_part_text(part: Part) -> str:
 
 
 def _flatten_json(text: str) -> str:
-    """The names and values in JSON without its escapes; any other text as it is."""
+    """Return the names and values of JSON without its escapes, and any other text unchanged."""
     if not text.lstrip().startswith(("{", "[", '"')):
         return text
     try:

@@ -155,7 +155,7 @@ class Fts5Backend:
 
     @contextmanager
     def _connection(self) -> Generator[apsw.Connection]:
-        """A connection for one piece of work; closed if that fails, and with it what it had begun."""
+        """Lend a connection. If the work fails, the connection is closed, and with it its transaction."""
         try:
             opened = self._take_connection()
         except apsw.Error as exc:
@@ -170,7 +170,7 @@ class Fts5Backend:
         self._idle.append(opened)
 
     def _take_connection(self) -> tuple[apsw.Connection, tuple[int, int]]:
-        """An open connection, but not to a file that was deleted or replaced meanwhile."""
+        """Return an open connection to the current file, which may have been deleted or replaced meanwhile."""
         while self._idle:
             connection, file = self._idle.pop()
             if file == _get_file_id(self._path):
@@ -187,7 +187,7 @@ class Fts5Backend:
 
 
 def compile_query(ask: IndexQuery) -> str:
-    """The query in the language of FTS5, the tags first."""
+    """Return the query in FTS5 syntax, the tags first."""
     tags = " AND ".join(_join_or(_quote_tag(tag) for tag in group) for group in ask.tags)
     match ask.expr:
         case None:
@@ -231,7 +231,7 @@ def _quote_tag(tag: str) -> str:
 
 
 def _get_part_weight(ask: IndexQuery) -> float:
-    """What one part of the query counts for."""
+    """Return the weight of one part of the query."""
     return 1 / max(1, sum(1 for _ in list_terms(ask.expr)))
 
 

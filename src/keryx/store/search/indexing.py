@@ -22,8 +22,8 @@ from keryx.store.search.documents import IndexDocument
 INDEX_FORMAT = 1
 BATCH_SIZE = 500
 BATCH_BYTES = 4_000_000
-# After these, a session is taken in anew: every entry names its owner, and the feed does not name what an import brings.
-# Nor does it name what a fork was made with.
+# After these, a session is indexed again: every entry names its owner, and the feed does not list imported messages.
+# Nor does it list the messages that a fork begins with.
 _REINDEX_NOTES = frozenset({sessions.OWNER_CHANGED, sessions.MESSAGES_IMPORTED})
 _CHECK_PAGE_SIZE = 5_000
 _SAMPLE_SIZE = 200
@@ -33,43 +33,48 @@ _MISSING = "messages that it lacks"
 
 
 class IndexDamaged(Exception):
-    """The index cannot be used as it is. It never leaves the store: the index is mended and filled again."""
+    """The index is damaged. Handled within the store, which rebuilds the index."""
 
 
 class IndexState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far an index has come. While it is filled, `filled` and `titled` say what it has, up to `until`;
-    after that it takes what the feed has after `cursor`. `witness` is what the feed had at the cursor. `anew` are
-    sessions whose messages are taken in part by part, each from its first; `upto` is how far the first of them has come."""
+    """The progress of an index. It is filled with all messages, then all titles, then follows the change feed."""
 
     format: int
+    # Where to go on in the feed, and the entry that the feed had there.
     cursor: Cursor
     witness: str = ""
+    # The last message row that was indexed while it is filled, and the row to stop at.
     filled: int | None = None
     until: int = 0
+    # The last session whose title was indexed while it is filled.
     titled: SessionId | None = None
+    # Sessions to index again from their first message, and how far the first of them has come.
     anew: tuple[SessionId, ...] = ()
     upto: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexBatch:
-    """One step of an index from the state `seen` to `state`, to be made in one transaction or not at all.
+    """One step of an index, applied in one transaction or not at all."""
 
-    Entries replace those of the same message or the same session's title. `complete`: the index is filled."""
-
+    # Applied only if the index is in this state.
     previous_state: str | None
     state: str
+    # Empty the index first.
     reset: bool = False
+    # Each replaces the entry of the same message, or of the same session's title.
     documents: list[IndexDocument] = field(default_factory=list[IndexDocument])
     titles: list[IndexDocument] = field(default_factory=list[IndexDocument])
     removed_sessions: list[SessionId] = field(default_factory=list[SessionId])
+    # Messages indexed so far and in total, while the index is filled.
     progress: tuple[int, int] | None = None
+    # The index is filled.
     complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class IndexQuery:
-    """What entries must have: of each list of tags at least one, and words that fit the expression."""
+    """Matches entries that have at least one tag of each list, and words that match the expression."""
 
     tags: list[list[str]]
     expr: Expr | None
@@ -92,38 +97,37 @@ def list_terms(expr: Expr | None, *, negated: bool = False) -> Iterator[Expr]:
 
 @dataclass(frozen=True, slots=True)
 class IndexPage:
-    """Messages that fit, by the number of their rows, each with its relevance from 0 to 1. Those that are
-    left lie below `below`; with `None` there are no more."""
-
+    # The relevance of each matching message, from 0 to 1, by the id of its row.
     found: dict[int, float]
+    # The remaining matches have smaller row ids than this; None if there are none.
     below: int | None
 
 
 class SearchBackend(Protocol):
-    """An index: it keeps entries and a state, and knows nothing of who may see what. The store is the truth."""
+    """An index of entries with a state. It does not know who may see what: the caller checks that with the store."""
 
     def read_state(self, tx: Transaction) -> str | None:
-        """The state of the last batch, `None` if there is none."""
+        """Return the state of the last batch, or `None` before the first."""
         ...
 
     async def apply(self, batch: IndexBatch) -> bool:
-        """Make a step. `False` if the state is another one by now, and nothing was changed."""
+        """Apply a batch. Return False, without a change, if the index has another state by now."""
         ...
 
     def find_messages(self, tx: Transaction, ask: IndexQuery, *, below: int, limit: int) -> IndexPage:
-        """About `limit` of the messages that fit, newest first."""
+        """Return about `limit` matching messages, newest first."""
         ...
 
     def find_titles(self, tx: Transaction, ask: IndexQuery, *, limit: int) -> dict[SessionId, float]:
-        """The newest titles that fit."""
+        """Return the newest matching titles."""
         ...
 
     def list_message_ids(self, tx: Transaction, *, above: int, upto: int) -> list[int]:
-        """The numbers of the messages that have entries, within bounds."""
+        """Return the row ids of the messages that have entries, within bounds."""
         ...
 
     def check(self) -> None:
-        """Raise `Damaged` if the index does not hang together."""
+        """Raise `IndexDamaged` if the index is inconsistent."""
         ...
 
     def reset(self) -> None:
@@ -134,7 +138,7 @@ class SearchBackend(Protocol):
 
 
 def next_batch(tx: Transaction, seen: str | None) -> IndexBatch | None:
-    """What comes next for an index in the state `seen`, or `None` if it has everything."""
+    """Return the next batch for an index in the state `seen`, or `None` if it is up to date."""
     state = _load_state(tx, seen)
     if state is None:
         return begin_rebuild(tx, seen)
@@ -152,7 +156,7 @@ def next_batch(tx: Transaction, seen: str | None) -> IndexBatch | None:
 
 
 def is_current(tx: Transaction, seen: str | None) -> bool:
-    """Whether an index in the state `seen` has everything, and nothing waits for a transaction to end."""
+    """Return whether an index in the state `seen` is up to date, and no entry of the feed is held back."""
     state = _load_state(tx, seen)
     if state is None or state.filled is not None or state.titled is not None or state.anew:
         return False
@@ -163,7 +167,7 @@ def is_current(tx: Transaction, seen: str | None) -> bool:
 
 
 def begin_rebuild(tx: Transaction, seen: str | None) -> IndexBatch:
-    """Empty the index and fill it from the messages that there are. What comes meanwhile is in the feed."""
+    """Return the batch that empties the index, to fill it from the stored messages. Later ones are in the feed."""
     cursor = changes.get_head(tx)
     row = tx.row("select max(id) from messages")
     until = row[0] if row and row[0] else 0
@@ -175,7 +179,7 @@ def begin_rebuild(tx: Transaction, seen: str | None) -> IndexBatch:
 
 
 def _load_state(tx: Transaction, seen: str | None) -> IndexState | None:
-    """The state of an index that this store has made; `None` if it has to begin anew."""
+    """Return the state of an index that was built from this store, or `None` if it must be rebuilt."""
     try:
         state = None if seen is None else codec.loads(seen, IndexState)
     except Invalid:
@@ -186,8 +190,8 @@ def _load_state(tx: Transaction, seen: str | None) -> IndexState | None:
 
 
 def _read_witness(tx: Transaction, cursor: Cursor, expected: str) -> str:
-    """What the feed has at a cursor. An index file may outlive its store, or a store may be brought back from
-    a backup: then the feed has something else there, or nothing. A trimmed entry is as good as expected."""
+    """Return the entry of the feed at a cursor, as text. An index file may outlive its store, or a store may be
+    restored from a backup: then the entry differs or is missing. For a trimmed entry return `expected`."""
     if tx.engine is Engine.POSTGRES or not cursor.isdigit():
         return ""
     row = tx.row(
@@ -199,7 +203,7 @@ def _read_witness(tx: Transaction, cursor: Cursor, expected: str) -> str:
 
 
 class _MessageSlice(NamedTuple):
-    """The next messages: what an index must know of them, the number of the last, their size, and whether none follow."""
+    """The next messages as documents, with the number of the last, their size, and whether none follow."""
 
     documents: list[IndexDocument]
     last: int | None
@@ -220,7 +224,7 @@ def _fill_messages(tx: Transaction, seen: str | None, state: IndexState, filled:
 
 
 def _reindex_sessions(tx: Transaction, seen: str | None, state: IndexState) -> IndexBatch:
-    """The next messages of the sessions that are taken in anew: of several, if those are short."""
+    """Return the next messages of the sessions to index again: of several, if those are short."""
     anew, upto = state.anew, state.upto
     found: list[IndexDocument] = []
     size = 0
@@ -235,7 +239,7 @@ def _reindex_sessions(tx: Transaction, seen: str | None, state: IndexState) -> I
 
 
 def _read_slice(tx: Transaction, number: str, where: str, params: Params) -> _MessageSlice:
-    """Messages in the order of a column: as many as a batch may have, or one if that is too large already."""
+    """Read messages in the order of a column: as many as a batch may have, but at least one."""
     sizes = tx.rows(
         f"select m.{number}, octet_length(m.parts) from messages m where {where} order by m.{number} limit :limit",
         {**params, "limit": BATCH_SIZE},
@@ -274,7 +278,7 @@ def _fill_titles(tx: Transaction, seen: str | None, state: IndexState, titled: S
 
 
 def _apply_changes(tx: Transaction, seen: str | None, changed: list[Change]) -> IndexBatch:
-    """What the feed tells, looked up as it is now: an entry may be behind the row that it names."""
+    """Return the batch for entries of the feed. Rows are read as they are now, which may be newer than the entry."""
     cursor = changed[-1].cursor
     known = _SessionCache(tx)
     found = {(c.message.session, c.message.seq): c.message for c in changed if c.message}
@@ -304,7 +308,7 @@ def _apply_changes(tx: Transaction, seen: str | None, changed: list[Change]) -> 
 
 
 def _find_row_ids(tx: Transaction, found: Iterable[Message]) -> list[tuple[int, Message]]:
-    """The messages with the numbers of their rows."""
+    """Return the messages with the ids of their rows, in the order of these."""
     by_session: dict[SessionId, dict[int, Message]] = {}
     for message in found:
         by_session.setdefault(message.session, {})[message.seq] = message
@@ -339,8 +343,8 @@ class _SessionCache:
 
 
 def find_differences(tx: Transaction, backend: SearchBackend) -> set[tuple[int, str]]:
-    """Messages by the numbers of their rows, each with what is wrong: all are looked for, and some of them by their
-    words. The index must be up to date."""
+    """Return the row ids of messages that the index has wrong, each with a reason. Every message is looked up by its
+    id, and a sample by their words. The index must be up to date."""
     found: set[tuple[int, str]] = set()
     last, count = 0, 0
     while rows := tx.rows(

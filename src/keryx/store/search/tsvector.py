@@ -17,7 +17,7 @@ _MAX_POSITIONS = 8_000
 _MAX_OCCURRENCES = 250
 _MAX_BYTES = 400_000
 _MAX_MARKS = 1_000
-# Side by side is found over a border as long as this.
+# Phrases of up to this many words are found across a split.
 _OVERLAP = 60
 _USUAL_RANK = 0.1
 _SPLIT_LEXEME = "':split'"
@@ -87,8 +87,8 @@ class TsvectorBackend:
 
 
 def compile_query(ask: IndexQuery) -> str:
-    """The query in the language of PostgreSQL. A row of a split message needs any part of it only: what is
-    not in this row may be in another one."""
+    """Return the query as a tsquery. A row of a split message need match only one part of it: the rest may be in its
+    other rows."""
     tags = " & ".join(_join_or([_quote(f":{tag}") for tag in group]) for group in ask.tags)
     if ask.expr is None:
         return tags
@@ -137,7 +137,7 @@ def _build_query_params(ask: IndexQuery) -> dict[str, Any]:
 
 
 def _find_mismatches(tx: Transaction, ask: IndexQuery, split: set[int]) -> list[int]:
-    """Those of the split messages that do not fit as a whole, each part of the query being looked for in all rows."""
+    """Return the split messages that do not match as a whole. Each part of the query is looked up in all their rows."""
     if not split or ask.expr is None or not isinstance(ask.expr, And | Or | Not):
         return []
     atoms = list(dict.fromkeys(list_terms(ask.expr, negated=True)))
@@ -230,7 +230,7 @@ def _build_rows(entry: IndexDocument) -> Iterator[dict[str, Any]]:
 
 
 def _split_words(words: list[str]) -> Iterator[tuple[int, int]]:
-    """Where to split so that each row keeps all positions of its words, with some overlap."""
+    """Yield the ranges to split into, so that each row keeps all positions of its words, with some overlap."""
     start, size = 0, 0
     often: Counter[str] = Counter()
     for place, word in enumerate(words):

@@ -2,22 +2,13 @@
 
 from datetime import timedelta
 
-from keryx.core.deliveries import DeliveryState
+from keryx.core.deliveries import UNSENT_STATES, DeliveryState
 from keryx.core.ids import DeliveryId
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
 
 router = ApiRouter()
-
-_UNSENT_STATES = (
-    DeliveryState.READY,
-    DeliveryState.SENDING,
-    DeliveryState.UNKNOWN,
-    DeliveryState.HELD,
-    DeliveryState.FAILED,
-    DeliveryState.DEAD,
-)
 
 
 @router.get("/api/lanes", summary="Places to talk, by activity.")
@@ -59,7 +50,7 @@ async def reset_lane(request: ApiRequest) -> schema.LaneSchema:
 
 @router.get("/api/deliveries", summary="Answers on their way to platforms, newest first.")
 async def deliveries(request: ApiRequest, query: request_schema.DeliveryQuery) -> schema.Deliveries:
-    states = (query.state,) if query.state else _UNSENT_STATES
+    states = (query.state,) if query.state else UNSENT_STATES
     page = await request.hub.deliveries.page(request.viewer, states=states, limit=query.limit)
     return schema.Deliveries(deliveries=[presenters.delivery(d) for d in page])
 
