@@ -82,7 +82,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     jitter: float = 0
 
     def seconds(self, failures: int, *, chance: Callable[[], float] = random.random) -> float:
-        """The delay after this many failures in a row, in seconds; `first` after one or none."""
+        """Return the delay after this many failures in a row, in seconds; `first` after one or none."""
         exponent = min(max(failures - 1, 0), _MAX_EXPONENT)
         delay = min(self.first.total_seconds() * self.factor**exponent, self.longest.total_seconds())
         return delay * (1 + self.jitter * (2 * chance() - 1)) if self.jitter else delay

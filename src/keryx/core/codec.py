@@ -11,7 +11,9 @@ from keryx.core.errors import Invalid
 
 T = TypeVar("T")
 
+# Characters of the reason in an error.
 _LONGEST_REASON = 200
+# Half of a pair, as it is or escaped. msgspec refuses both.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 _encoder = msgspec.json.Encoder()
@@ -22,7 +24,7 @@ def dumps(value: object) -> str:
     try:
         return _encoder.encode(value).decode()
     except UnicodeEncodeError:
-        # The standard library accepts lone surrogates, but has to be told to write NaN and infinity as null.
+        # The standard library accepts lone surrogates. It would not write NaN and infinity as null by itself.
         plain = json.dumps(msgspec.to_builtins(value, str_keys=True))
         return json.dumps(json.loads(plain, parse_constant=lambda _: None), separators=(",", ":"))
 

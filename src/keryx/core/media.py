@@ -73,13 +73,13 @@ def build_part(id_: str, kind: str, name: str) -> Media:
 
 
 def clean_name(text: str) -> str:
-    """A file's name on one line, without folders."""
+    """Return the name of a file on one line, without folders."""
     last = _SLASHES.split(core_text.to_single_line(text).rstrip("/\\"))[-1].strip()
     return "" if last in {".", ".."} else core_text.truncate(last, _LONGEST_NAME)
 
 
 def filter_media(parts: Iterable[Part]) -> list[Media]:
-    """The pictures, sounds and files among the parts of a message, in order."""
+    """Return the pictures, sounds and files among the parts of a message, in order."""
     return [p for p in parts if isinstance(p, Media)]
 
 

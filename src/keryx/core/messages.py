@@ -66,13 +66,13 @@ class Audio(msgspec.Struct, frozen=True, tag="audio", tag_field="type", omit_def
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True):
-    """`input` is the JSON text as the model wrote it, valid or not. `repeatable`: running it twice is safe. `asks`: it is
-    not begun before a person was asked, under its id."""
-
     id: str
     name: str
+    # The JSON text as the model wrote it, valid or not.
     input: str
+    # Running it twice is safe.
     repeatable: bool = False
+    # It does not start before the user has been asked. The key of the question is the id of the call.
     asks: bool = False
 
 
@@ -84,9 +84,8 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type
 
 
 class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", tag_field="type", omit_defaults=True):
-    """`opaque` keeps a provider's own form (signed or encrypted blocks) as JSON text, untouched."""
-
     text: str = ""
+    # The provider's own format (signed or encrypted blocks) as JSON text, unchanged.
     opaque: str = ""
 
 

@@ -43,13 +43,14 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DailyUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one day, model and surface used. `cost` is `None` when no price is known for any of it."""
+    """The usage of one day, model and surface."""
 
     day: date
     model: str
     surface: str
     turns: int
     tokens: Tokens
+    # `None` if no price is known.
     cost: int | None
     estimated: bool
 

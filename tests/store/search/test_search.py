@@ -22,7 +22,7 @@ from tests.builders import (
     at_time,
 )
 from tests.conftest import Open
-from tests.core import model
+from tests.core.search import model
 
 from keryx.core import search as queries
 from keryx.core.ids import OPERATOR, ProfileId, TurnId

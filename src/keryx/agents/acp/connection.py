@@ -150,7 +150,7 @@ class AgentConnection:
 
     @contextmanager
     def ignore_unavailable(self) -> Generator[None]:
-        """For responses: an agent that has ended does not need them."""
+        """Ignore that the agent has ended: it does not need the response."""
         try:
             yield
         except AgentUnavailable as exc:

@@ -135,7 +135,15 @@ def _build_assistant_messages(
     calls = message.calls
     if not calls:
         return [{"role": "assistant", "content": text}] if text else []
-    ids = [_choose_id(call, message, used_ids) for call in calls]
+    ids: list[str] = []
+    for call in calls:
+        # The id is derived from the position of the call if the provider would refuse it.
+        id_, tries = call.id, 0
+        while not id_ or len(id_) > LONGEST_ID or id_ in used_ids or has_unwritable(id_):
+            seed = f"{message.seq}/{tries}/{call.id}".encode("utf-8", "surrogatepass")
+            id_, tries = f"call{hashlib.sha256(seed).hexdigest()[:12]}", tries + 1
+        used_ids.add(id_)
+        ids.append(id_)
     entry: Json = {"role": "assistant", "content": text or None}
     names = [_INVALID_NAME.sub("_", call.name)[:64] or "tool" for call in calls]
     entry["tool_calls"] = [
@@ -171,16 +179,6 @@ def format_arguments(call: ToolCall) -> str:
     except (msgspec.MsgspecError, RecursionError):
         return json.dumps({"input": text}, ensure_ascii=False)
     return text
-
-
-def _choose_id(call: ToolCall, message: Message, used_ids: set[str]) -> str:
-    """Return the id of the call, or one derived from its position if the provider would refuse it."""
-    id_, tries = call.id, 0
-    while not id_ or len(id_) > LONGEST_ID or id_ in used_ids or has_unwritable(id_):
-        seed = f"{message.seq}/{tries}/{call.id}".encode("utf-8", "surrogatepass")
-        id_, tries = f"call{hashlib.sha256(seed).hexdigest()[:12]}", tries + 1
-    used_ids.add(id_)
-    return id_
 
 
 def _build_reasoning(parts: Sequence[Part], model: Model) -> Json:

@@ -51,7 +51,14 @@ class UpdateBuilder:
     def replay(self, messages: Sequence[Message], running: TurnId | None) -> Iterator[Json]:
         """Yield the updates of a whole conversation, with the final state of tool calls. Undone messages are skipped."""
         active = [m for m in messages if not m.undone]
-        results = _find_results(active)
+        # The result of each call, by the number of its message and its id.
+        results: dict[tuple[int, str], ToolResult] = {}
+        last: dict[str, int] = {}
+        for message, part in ((m, p) for m in active for p in m.parts):
+            if isinstance(part, ToolCall):
+                last[part.id] = message.seq
+            elif isinstance(part, ToolResult) and part.id in last:
+                results.setdefault((last[part.id], part.id), part)
         plan = next((m for m in reversed(active) if _has_plan(m)), None)
         for message in active:
             if message.role is Role.TOOL or (_has_plan(message) and message is not plan):
@@ -204,19 +211,6 @@ def build_plan(checklist: str) -> Json:
 
 def _has_plan(message: Message) -> bool:
     return any(isinstance(p, Notice) and p.kind == messages.PLAN_KIND for p in message.parts)
-
-
-def _find_results(messages: Sequence[Message]) -> dict[tuple[int, str], ToolResult]:
-    """Map the result of each call by the number of its message and its id."""
-    results: dict[tuple[int, str], ToolResult] = {}
-    last: dict[str, int] = {}
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                last[part.id] = message.seq
-            elif isinstance(part, ToolResult) and part.id in last:
-                results.setdefault((last[part.id], part.id), part)
-    return results
 
 
 def build_chunk(kind: str, text: str, id_: str, meta: Json) -> Json:

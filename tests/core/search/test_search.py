@@ -5,7 +5,7 @@ from typing import assert_never
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.model import matches
+from tests.core.search.model import matches
 
 from keryx.core.search import (
     MAX_DEPTH,
