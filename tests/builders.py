@@ -19,6 +19,7 @@ from keryx.core.sessions import Session, TitleBy, Viewer
 from keryx.core.turns import BusyMode, Turn
 from keryx.store import changes, deliveries, jobs, messages, sessions, turns
 from keryx.store.db import Database, Transaction
+from keryx.testing import ODD_TEXTS as ODD_TEXTS
 from keryx.testing import START_TIME
 
 P = ParamSpec("P")
@@ -33,16 +34,6 @@ WORKER = WorkerId("worker-1")
 OTHER_WORKER = WorkerId("worker-2")
 LEASE = timedelta(seconds=15)
 TELEGRAM = Target("telegram", "bot", "42")
-
-# Text that platforms really send: NUL, lone surrogates, right-to-left, emoji sequences, JSON and SQL.
-ODD_TEXTS = (
-    "nul \x00 and \x01 and \x7f",
-    "lone \ud83d surrogates \udc00",
-    "\u202eשלום عليكم\u202c",
-    "👩‍👩‍👧‍👦🏳️‍🌈 e\u0301 ﷽",
-    '"quoted" \\u0000 \\ud800 {"a": [1]} :name %s %(x)s \'; drop table sessions; --',
-    " \r\n\t\u2028\u2029\ufeff ",
-)
 
 
 def after(seconds: float) -> datetime:

@@ -1,25 +1,29 @@
-"""The adapters that the contract is run over.
-
-A new adapter adds one `Case` to `CASES`: a context manager that starts a fake of the platform, makes the adapter and
-yields a `Setting`. Only `adapter` and `seen` are needed; each further field that is given switches on the tests that
-need it, and a field left out skips them. The fake must be able to play the `Faults`, and should add a field that
-nobody knows to everything it says. A platform that posts to us instead of being polled gives `post`.
-"""
+"""The adapters that the contract is run over: those of the product, and those of the fake platform for the rest of the port."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tests.fakes.matrix import PERSON, FakeMatrix
-from tests.fakes.platform import Platform, PlatformAdapter
+from tests.fakes.platform import (
+    CHALLENGE_TOKEN,
+    AppendingAdapter,
+    HookAdapter,
+    Platform,
+    PlatformAdapter,
+    ReconcilingAdapter,
+    SpoolingAdapter,
+    WindowAdapter,
+)
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.webhook import KEY, FakeWebhooks
 
 from keryx.core.deliveries import LOCAL, Idempotency
 from keryx.core.media import Attachment
-from keryx.core.ports.adapter import Adapter, Capabilities
+from keryx.core.ports.adapter import Capabilities, WebhookRequest
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.local_files import LocalAdapter
 from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
@@ -27,252 +31,280 @@ from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
 from keryx.surfaces.gateway.webhook import WebhookAdapter, WebhookSettings
 from keryx.testing import RecordingAdapter
-from keryx.testing.fault_injection import PlatformFaults
+from keryx.testing.contracts import AdapterHarness, Trait
+from keryx.testing.wire import UNREACHABLE_URL
+
+_ROOM = "!one:fake.test"
+# What every platform with a network does.
+_ONLINE = {Trait.RECEIVES, Trait.ORDERS, Trait.NETWORK, Trait.THROTTLES}
+_POLLED = {*_ONLINE, Trait.REDELIVERS, Trait.RESUMES}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """An adapter with its platform.
-
-    Out: `seen` gives the texts that a person sees in a chat, in order;
-    `files` the bytes of the files there; `typed` how often typing was shown. `unreachable` is an adapter of the same
-    kind whose platform does not listen.
-    In: `say` lets a person write, `edit` change their last message, `attach` send a file with a text, `alias` write
-    while the platform tells another id of theirs; `rank` gives somebody a role, or none, and gives where; `pressable` gives the labels of the buttons in a chat, `press` presses one; `junk` lets the platform send something broken; `post` hands over what waits, for platforms that post to us.
-    `spoil` sets the faults of the wire. `secret` must be in no error and no log. `start` is the position of an account
-    that has listened before, for platforms on which one that has not hears nothing of what was said earlier.
-    """
-
-    adapter: Adapter
-    seen: Callable[[str], list[str]]
-    chats: tuple[str, str] = ("c1", "c2")
-    files: Callable[[str], list[bytes]] | None = None
-    typed: Callable[[], int] | None = None
-    say: Callable[[str, str], None] | None = None
-    edit: Callable[[str, str], None] | None = None
-    attach: Callable[[str, str, Attachment], None] | None = None
-    alias: Callable[[str, str, str], None] | None = None
-    rank: Callable[[str], Source] | None = None
-    pressable: Callable[[str], list[str]] | None = None
-    press: Callable[[str, str], None] | None = None
-    junk: Callable[[], None] | None = None
-    post: Callable[[], Awaitable[None]] | None = None
-    spoil: Callable[[PlatformFaults], None] | None = None
-    unreachable: Adapter | None = None
-    secret: str = ""
-    start: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class AdapterCase:
     name: str
-    make: Callable[[Path], AbstractAsyncContextManager[Setting]]
+    open: Callable[[Path], AbstractAsyncContextManager[AdapterHarness]]
 
     def __str__(self) -> str:
         return self.name
 
 
 @asynccontextmanager
-async def _local(folder: Path) -> AsyncGenerator[Setting]:
-    def seen(chat: str) -> list[str]:
+async def _open_local(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    def texts(chat: str) -> list[str]:
         files = sorted((folder / chat).glob("*.md"))
         return [f.read_bytes().decode("utf-8", "surrogatepass") for f in files]
 
     def files(chat: str) -> list[bytes]:
         return [f.read_bytes() for f in sorted((folder / chat).iterdir()) if f.suffix != ".md"]
 
-    yield Setting(adapter=LocalAdapter(folder), seen=seen, files=files)
+    yield AdapterHarness(adapter=LocalAdapter(folder), texts=texts, files=files)
 
 
 @asynccontextmanager
-async def _recording(folder: Path) -> AsyncGenerator[Setting]:
-    adapter = RecordingAdapter(capabilities=Capabilities(idempotency=Idempotency.NATIVE), limit=50)
-    yield Setting(
+async def _open_recording(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    capabilities = Capabilities(idempotency=Idempotency.NATIVE, typing=True, limit=50)
+    adapter = RecordingAdapter(capabilities=capabilities, limit=50)
+    yield AdapterHarness(
         adapter=adapter,
-        seen=lambda chat: [p.text for p in adapter.sent_parts if p.target.chat == chat],
-        typed=lambda: len(adapter.typing_targets),
+        texts=lambda chat: [p.text for p in adapter.sent_parts if p.target.chat == chat],
+        count_typing=lambda: len(adapter.typing_targets),
     )
 
 
 @asynccontextmanager
-async def _platform(folder: Path, *, native: bool) -> AsyncGenerator[Setting]:
-    with Platform(idempotent=native) as platform:
-        adapter = PlatformAdapter(platform.url, native=native)
-        nowhere = PlatformAdapter(NOWHERE)
-
-        def spoil(faults: PlatformFaults) -> None:
-            platform.faults = faults
-
-        try:
-            yield Setting(
-                adapter=adapter, seen=platform.texts, say=platform.say, spoil=spoil, unreachable=nowhere
-            )
-        finally:
-            await adapter.close()
-            await nowhere.close()
-
-
-NOWHERE = "http://127.0.0.1:9"
-"""The discard port, on which nobody listens."""
+async def _open_platform(
+    folder: Path, *, build: Callable[[str], PlatformAdapter], platform: Callable[[], Platform] = Platform
+) -> AsyncGenerator[tuple[Platform, AdapterHarness]]:
+    async with AsyncExitStack() as stack:
+        fake = stack.enter_context(platform())
+        adapter, unreachable = build(fake.url), build(UNREACHABLE_URL)
+        stack.push_async_callback(adapter.close)
+        stack.push_async_callback(unreachable.close)
+        yield (
+            fake,
+            AdapterHarness(
+                adapter=adapter,
+                traits=frozenset({*_POLLED, Trait.EDITS, Trait.DELETES, Trait.REACTS}),
+                texts=fake.texts,
+                write=fake.say,
+                edit=fake.edit,
+                delete=fake.delete,
+                react=fake.react,
+                set_faults=fake.set_faults,
+                unreachable=unreachable,
+            ),
+        )
 
 
 @asynccontextmanager
-async def _telegram(folder: Path) -> AsyncGenerator[Setting]:
-    with FakeTelegram() as telegram:
-        adapter = TelegramAdapter(TOKEN, TelegramSettings(base_url=telegram.url), sleep=_soon)
-        nowhere = TelegramAdapter(TOKEN, TelegramSettings(base_url=NOWHERE), sleep=_soon)
-        said = _Said(telegram)
+async def _open_polled(folder: Path, *, native: bool) -> AsyncGenerator[AdapterHarness]:
+    build, platform = partial(PlatformAdapter, native=native), partial(Platform, idempotent=native)
+    async with _open_platform(folder, build=build, platform=platform) as (_, harness):
+        yield harness
 
-        def spoil(faults: PlatformFaults) -> None:
-            telegram.faults = faults
 
-        def rank(role: str) -> Source:
+@asynccontextmanager
+async def _open_appending(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    async with _open_platform(folder, build=AppendingAdapter) as (platform, harness):
+        yield replace(harness, count_open=platform.count_open)
+
+
+@asynccontextmanager
+async def _open_reconciling(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    async with _open_platform(folder, build=ReconcilingAdapter) as (_, harness):
+        yield harness
+
+
+@asynccontextmanager
+async def _open_window(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    async with _open_platform(folder, build=WindowAdapter) as (platform, harness):
+        yield replace(harness, traits=harness.traits | {Trait.HOLDS}, close_reply_window=platform.closed.add)
+
+
+@asynccontextmanager
+async def _open_spooling(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    async with AsyncExitStack() as stack:
+        platform, harness = await stack.enter_async_context(
+            _open_platform(folder, build=SpoolingAdapter, platform=partial(Platform, forgets=True))
+        )
+
+        def restart() -> SpoolingAdapter:
+            adapter = SpoolingAdapter(platform.url)
+            stack.push_async_callback(adapter.close)
+            return adapter
+
+        traits = harness.traits - {Trait.REDELIVERS, Trait.RESUMES} | {Trait.KEEPS_STATE}
+        yield replace(harness, traits=traits, restart=restart)
+
+
+@asynccontextmanager
+async def _open_hook(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    async with _open_platform(folder, build=HookAdapter) as (platform, harness):
+        hook = harness.adapter.hook
+        assert hook is not None
+        query = {"token": CHALLENGE_TOKEN, "challenge": "1158201444"}
+        yield replace(
+            harness,
+            traits=harness.traits - {Trait.RESUMES},
+            post=lambda: platform.post_updates(hook.handle),
+            count_reactions=lambda: len(platform.reactions),
+            challenge=(WebhookRequest(method="GET", query=query, headers={}, body=b""), b"1158201444"),
+        )
+
+
+@asynccontextmanager
+async def _open_telegram(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    async with AsyncExitStack() as stack:
+        telegram = stack.enter_context(FakeTelegram())
+        adapter = TelegramAdapter(TOKEN, TelegramSettings(base_url=telegram.url), sleep=_sleep_briefly)
+        unreachable = TelegramAdapter(TOKEN, TelegramSettings(base_url=UNREACHABLE_URL), sleep=_sleep_briefly)
+        stack.push_async_callback(adapter.close)
+        stack.push_async_callback(unreachable.close)
+        person = _TelegramPerson(telegram)
+
+        def set_role(role: str) -> Source:
             telegram.members[-5, 7] = role or "restricted"
             return Source(platform="telegram", chat="-5", chat_type=ChatType.GROUP, user="7")
 
-        def files(chat: str) -> list[bytes]:
-            return [telegram.uploads[b.id] for b in telegram.bubbles if b.media and b.chat == int(chat)]
-
-        try:
-            yield Setting(
-                adapter=adapter,
-                chats=("7", "8"),
-                seen=lambda chat: [b.text for b in telegram.bubbles if b.chat == int(chat) and not b.media],
-                files=files,
-                typed=lambda: len(telegram.actions),
-                say=said.say,
-                edit=said.edit,
-                attach=said.attach,
-                rank=rank,
-                pressable=lambda chat: [
-                    x for b in telegram.bubbles if b.chat == int(chat) for x in b.buttons
-                ],
-                press=lambda chat, label: telegram.press(label, chat=int(chat)),
-                junk=said.junk,
-                spoil=spoil,
-                unreachable=nowhere,
-                secret=TOKEN.partition(":")[2],
-            )
-        finally:
-            await adapter.close()
-            await nowhere.close()
+        yield AdapterHarness(
+            adapter=adapter,
+            traits=frozenset({*_POLLED, Trait.EDITS, Trait.REACTS, Trait.ATTACHES, Trait.MALFORMED}),
+            chats=("7", "8"),
+            texts=lambda chat: [b.text for b in telegram.bubbles if b.chat == int(chat) and not b.media],
+            files=lambda chat: [
+                telegram.uploads[b.id] for b in telegram.bubbles if b.media and b.chat == int(chat)
+            ],
+            count_typing=lambda: len(telegram.actions),
+            write=person.write,
+            edit=person.edit,
+            react=person.react,
+            attach=person.attach,
+            set_role=set_role,
+            buttons=lambda chat: [x for b in telegram.bubbles if b.chat == int(chat) for x in b.buttons],
+            press=lambda chat, label: telegram.press(label, chat=int(chat)),
+            send_malformed=person.send_malformed,
+            set_faults=telegram.set_faults,
+            unreachable=unreachable,
+            secret=TOKEN.partition(":")[2],
+        )
 
 
-@asynccontextmanager
-async def _webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[Setting]:
-    with FakeWebhooks(idempotent=idempotent) as hooks:
-        adapter = WebhookAdapter(WebhookSettings(url=hooks.url, idempotent=idempotent), secrets=[KEY])
-        nowhere = WebhookAdapter(WebhookSettings(url=NOWHERE), secrets=[KEY])
-        last = ""
-
-        def say(chat: str, text: str) -> None:
-            nonlocal last
-            last = hooks.say(chat, text)
-
-        def junk() -> None:
-            hooks.push(f"junk_{last}_1", b"{")
-            hooks.push(f"junk_{last}_2", b'{"chat": 3}')
-
-        def edit(chat: str, text: str) -> None:
-            hooks.say(chat, text, edits=last)
-
-        def alias(chat: str, text: str, other: str) -> None:
-            hooks.say(chat, text, alias=other)
-
-        def spoil(faults: PlatformFaults) -> None:
-            hooks.faults = faults
-
-        try:
-            yield Setting(
-                adapter=adapter,
-                seen=hooks.texts,
-                say=say,
-                edit=edit,
-                alias=alias,
-                junk=junk,
-                post=lambda: hooks.post(adapter.hook.handle),
-                spoil=spoil,
-                unreachable=nowhere,
-                secret=KEY.decode(),
-            )
-        finally:
-            await adapter.close()
-            await nowhere.close()
-
-
-class _Said:
-    """What a person does on Telegram; every message has a field of the future."""
+class _TelegramPerson:
+    """What a person does on Telegram. Every message has a field that no version knows."""
 
     def __init__(self, telegram: FakeTelegram) -> None:
         self._telegram = telegram
         self._last = 0
 
-    def say(self, chat: str, text: str) -> None:
+    def write(self, chat: str, text: str) -> None:
         self._last = self._telegram.say(text, chat=int(chat), hologram={"depth": 3})
 
     def edit(self, chat: str, text: str) -> None:
         self._telegram.rewrite(text, message=self._last, chat=int(chat))
+
+    def react(self, chat: str, emoji: str) -> None:
+        self._telegram.react(emoji, message=self._last, chat=int(chat))
 
     def attach(self, chat: str, text: str, attachment: Attachment) -> None:
         self._telegram.files[attachment.name] = attachment.body
         document = {"file_id": attachment.name, "file_name": attachment.name, "mime_type": attachment.mime}
         self._telegram.say(None, chat=int(chat), caption=text, document=document)
 
-    def junk(self) -> None:
+    def send_malformed(self) -> None:
         self._telegram.push("message", {"message_id": "three", "chat": 5})
         self._telegram.push("message", {})
+        self._telegram.push("message_reaction", {"chat": 5})
         self._telegram.push("poll", {"id": "1", "question": "?"})
         self._telegram.push("hologram", {"depth": 3})
 
 
 @asynccontextmanager
-async def _matrix(folder: Path) -> AsyncGenerator[Setting]:
-    with FakeMatrix(anywhere=True) as matrix:
-        adapter = MatrixAdapter(Homeserver(matrix.url, matrix.token), matrix.user, sleep=_soon)
-        nowhere = MatrixAdapter(Homeserver(NOWHERE, matrix.token), matrix.user, sleep=_soon)
-        said = _Written(matrix)
+async def _open_webhook(folder: Path, *, idempotent: bool) -> AsyncGenerator[AdapterHarness]:
+    async with AsyncExitStack() as stack:
+        hooks = stack.enter_context(FakeWebhooks(idempotent=idempotent))
+        adapter = WebhookAdapter(WebhookSettings(url=hooks.url, idempotent=idempotent), secrets=[KEY])
+        unreachable = WebhookAdapter(WebhookSettings(url=UNREACHABLE_URL), secrets=[KEY])
+        stack.push_async_callback(adapter.close)
+        stack.push_async_callback(unreachable.close)
+        last = ""
 
-        def spoil(faults: PlatformFaults) -> None:
-            matrix.faults = faults
+        def write(chat: str, text: str) -> None:
+            nonlocal last
+            last = hooks.say(chat, text)
 
-        def rank(role: str) -> Source:
-            matrix.open("!one:fake.test", PERSON)
-            matrix.powers["!one:fake.test"] = {PERSON: {"admin": 100, "moderator": 50}.get(role, 49)}
-            return Source(platform="matrix", chat="!one:fake.test", chat_type=ChatType.GROUP, user=PERSON)
+        def send_malformed() -> None:
+            hooks.push(f"junk_{last}_1", b"{")
+            hooks.push(f"junk_{last}_2", b'{"chat": 3}')
+            hooks.push(f"junk_{last}_3", b'{"chat": "c1", "user": "ann"}')
 
-        def files(chat: str) -> list[bytes]:
-            return [matrix.files[str(c["url"]).rpartition("/")[2]] for c in matrix.shown(chat) if "url" in c]
-
-        try:
-            yield Setting(
-                adapter=adapter,
-                chats=("!one:fake.test", "!two:fake.test"),
-                seen=lambda chat: [str(c["body"]) for c in matrix.shown(chat) if "url" not in c],
-                files=files,
-                typed=lambda: len(matrix.typing),
-                say=said.say,
-                edit=said.edit,
-                attach=said.attach,
-                rank=rank,
-                junk=said.junk,
-                spoil=spoil,
-                unreachable=nowhere,
-                secret=matrix.token,
-                start="s0",
-            )
-        finally:
-            await adapter.close()
-            await nowhere.close()
+        people = {Trait.EDITS, Trait.DELETES, Trait.REACTS, Trait.ALIASES, Trait.MALFORMED}
+        yield AdapterHarness(
+            adapter=adapter,
+            traits=frozenset({*_ONLINE, Trait.REDELIVERS, *people}),
+            texts=hooks.texts,
+            write=write,
+            edit=lambda chat, text: hooks.say(chat, text, edits=last),
+            delete=lambda chat: hooks.say(chat, "", deletes=last),
+            react=lambda chat, emoji: hooks.say(chat, "", reaction=emoji, reacts_to=last),
+            write_as_alias=lambda chat, text, other: hooks.say(chat, text, alias=other),
+            send_malformed=send_malformed,
+            post=lambda: hooks.post(adapter.hook.handle),
+            set_faults=hooks.set_faults,
+            unreachable=unreachable,
+            secret=KEY.decode(),
+        )
 
 
-class _Written:
-    """What a person does on Matrix; every event has a field of the future."""
+@asynccontextmanager
+async def _open_matrix(folder: Path) -> AsyncGenerator[AdapterHarness]:
+    async with AsyncExitStack() as stack:
+        matrix = stack.enter_context(FakeMatrix(anywhere=True))
+        adapter = MatrixAdapter(Homeserver(matrix.url, matrix.token), matrix.user, sleep=_sleep_briefly)
+        unreachable = MatrixAdapter(
+            Homeserver(UNREACHABLE_URL, matrix.token), matrix.user, sleep=_sleep_briefly
+        )
+        stack.push_async_callback(adapter.close)
+        stack.push_async_callback(unreachable.close)
+        person = _MatrixPerson(matrix)
+
+        def set_role(role: str) -> Source:
+            matrix.open(_ROOM, PERSON)
+            matrix.powers[_ROOM] = {PERSON: {"admin": 100, "moderator": 50}.get(role, 49)}
+            return Source(platform="matrix", chat=_ROOM, chat_type=ChatType.GROUP, user=PERSON)
+
+        people = {Trait.EDITS, Trait.DELETES, Trait.REACTS, Trait.ATTACHES, Trait.MALFORMED}
+        yield AdapterHarness(
+            adapter=adapter,
+            traits=frozenset({*_POLLED, *people}),
+            chats=(_ROOM, "!two:fake.test"),
+            texts=lambda chat: [str(c["body"]) for c in matrix.shown(chat) if "url" not in c],
+            files=lambda chat: [
+                matrix.files[str(c["url"]).rpartition("/")[2]] for c in matrix.shown(chat) if "url" in c
+            ],
+            count_typing=lambda: len(matrix.typing),
+            write=person.write,
+            edit=person.edit,
+            delete=person.delete,
+            react=person.react,
+            attach=person.attach,
+            set_role=set_role,
+            send_malformed=person.send_malformed,
+            set_faults=matrix.set_faults,
+            unreachable=unreachable,
+            secret=matrix.token,
+            cursor="s0",
+        )
+
+
+class _MatrixPerson:
+    """What a person does on Matrix. Every event has a field that no version knows."""
 
     def __init__(self, matrix: FakeMatrix) -> None:
         self._matrix = matrix
         self._last = ""
 
-    def say(self, chat: str, text: str) -> None:
+    def write(self, chat: str, text: str) -> None:
         self._last = self._matrix.say(chat, text, hologram={"depth": 3})
 
     def edit(self, chat: str, text: str) -> None:
@@ -281,32 +313,45 @@ class _Written:
         edit = {"msgtype": "m.text", "body": f"* {text}", "m.new_content": new, "m.relates_to": relation}
         self._matrix.push(chat, edit)
 
+    def delete(self, chat: str) -> None:
+        self._matrix.push(chat, {"redacts": self._last}, kind="m.room.redaction", redacts=self._last)
+
+    def react(self, chat: str, emoji: str) -> None:
+        relation = {"rel_type": "m.annotation", "event_id": self._last, "key": emoji}
+        self._matrix.push(chat, {"m.relates_to": relation}, kind="m.reaction")
+
     def attach(self, chat: str, text: str, attachment: Attachment) -> None:
         self._matrix.files[attachment.name] = attachment.body
         content = {"msgtype": "m.file", "body": text, "filename": attachment.name}
         info = {"mimetype": attachment.mime, "size": len(attachment.body)}
         self._matrix.push(chat, {**content, "url": f"mxc://fake.test/{attachment.name}", "info": info})
 
-    def junk(self) -> None:
+    def send_malformed(self) -> None:
         broken: tuple[object, ...] = ({"msgtype": "m.text", "body": 3}, {}, list[str](), "words", None)
         for content in broken:
-            self._matrix.push("!one:fake.test", content)
-        self._matrix.push("!one:fake.test", {"msgtype": "m.text", "body": "x"}, event_id=["$odd"])
-        self._matrix.push("!one:fake.test", {"depth": 3}, kind="org.example.hologram")
+            self._matrix.push(_ROOM, content)
+        self._matrix.push(_ROOM, {"msgtype": "m.text", "body": "x"}, event_id=["$odd"])
+        self._matrix.push(_ROOM, {"depth": 3}, kind="org.example.hologram")
+        self._matrix.push(_ROOM, {"m.relates_to": {"event_id": 3}}, kind="m.reaction")
+        self._matrix.push(_ROOM, {}, kind="m.room.redaction")
 
 
-async def _soon(seconds: float) -> None:
-    """Pauses of the adapter, without their length."""
+async def _sleep_briefly(seconds: float) -> None:
     await asyncio.sleep(0)
 
 
 CASES = (
-    Case(name=LOCAL, make=_local),
-    Case(name="recording", make=_recording),
-    Case(name="platform", make=lambda folder: _platform(folder, native=False)),
-    Case(name="native", make=lambda folder: _platform(folder, native=True)),
-    Case(name="matrix", make=_matrix),
-    Case(name="telegram", make=_telegram),
-    Case(name="webhook", make=lambda folder: _webhook(folder, idempotent=False)),
-    Case(name="idempotent webhook", make=lambda folder: _webhook(folder, idempotent=True)),
+    AdapterCase(name=LOCAL, open=_open_local),
+    AdapterCase(name="recording", open=_open_recording),
+    AdapterCase(name="platform", open=partial(_open_polled, native=False)),
+    AdapterCase(name="native", open=partial(_open_polled, native=True)),
+    AdapterCase(name="appending", open=_open_appending),
+    AdapterCase(name="reconciling", open=_open_reconciling),
+    AdapterCase(name="reply window", open=_open_window),
+    AdapterCase(name="spooling", open=_open_spooling),
+    AdapterCase(name="hook", open=_open_hook),
+    AdapterCase(name="matrix", open=_open_matrix),
+    AdapterCase(name="telegram", open=_open_telegram),
+    AdapterCase(name="webhook", open=partial(_open_webhook, idempotent=False)),
+    AdapterCase(name="idempotent webhook", open=partial(_open_webhook, idempotent=True)),
 )

@@ -1,5 +1,4 @@
-"""The agents that the contract is run over. A new agent adds one `Case`: how it is made, and what to ask it so that
-it answers, uses a tool, asks a person, fails, stays silent and says nothing. A scene that an agent cannot play is left out."""
+"""The agents that the contract is run over: those of the product, and one as a user writes it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -7,7 +6,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 from unittest import mock
 
 from tests.agents.acp.conversation import player
@@ -33,34 +31,31 @@ from keryx.core.ports.agent import (
 from keryx.core.questions import Question
 from keryx.core.usage import Usage
 from keryx.testing import ScriptedAgent
-
-Scene = Literal[
-    "answer", "think", "tool", "tools", "ask", "fail", "crash", "silence", "empty", "stream", "usage"
-]
+from keryx.testing.contracts import Behaviour
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class AgentCase:
     name: str
-    make: Callable[[], AbstractAsyncContextManager[Agent]]
-    scenes: Mapping[Scene, str]
+    open: Callable[[], AbstractAsyncContextManager[Agent]]
+    messages: Mapping[Behaviour, str]
 
     def __str__(self) -> str:
         return self.name
 
 
 @asynccontextmanager
-async def _echo() -> AsyncGenerator[Agent]:
+async def _open_echo() -> AsyncGenerator[Agent]:
     yield EchoAgent()
 
 
 @asynccontextmanager
-async def _scripted() -> AsyncGenerator[Agent]:
+async def _open_scripted() -> AsyncGenerator[Agent]:
     yield ScriptedAgent([TextDelta("hello")])
 
 
 async def own(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
-    """An agent as somebody writes it, who does what the last word says."""
+    """An agent as a user writes it, which does what the message says."""
     text = next(m.text for m in reversed(context.turn_messages) if m.role is Role.USER)
     match text.split():
         case ["fail"]:
@@ -85,7 +80,7 @@ async def own(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
 
 
 @asynccontextmanager
-async def _own() -> AsyncGenerator[Agent]:
+async def _open_own() -> AsyncGenerator[Agent]:
     yield python.load("tests.contracts.agents:own")
 
 
@@ -117,8 +112,8 @@ _SCRIPTS: dict[str, list[Script]] = {
 }
 
 
-class _Rehearsed:
-    """The agent on a model, whose strict endpoint plays the script that the question names."""
+class _ScriptedEndpointAgent:
+    """An agent on a model whose strict endpoint plays the script that the message names."""
 
     def __init__(self, agent: Agent, endpoint: Endpoint) -> None:
         self._agent = agent
@@ -133,91 +128,91 @@ class _Rehearsed:
 
 
 @asynccontextmanager
-async def _acp() -> AsyncGenerator[Agent]:
+async def _open_acp() -> AsyncGenerator[Agent]:
     with TemporaryDirectory() as folder:
         async with player(Path(folder)) as agent:
             yield agent
 
 
 @asynccontextmanager
-async def _acp_shared() -> AsyncGenerator[Agent]:
+async def _open_acp_shared() -> AsyncGenerator[Agent]:
     with TemporaryDirectory() as folder:
         async with player(Path(folder), shared=True) as agent:
             yield agent
 
 
 @asynccontextmanager
-async def _llm() -> AsyncGenerator[Agent]:
+async def _open_llm() -> AsyncGenerator[Agent]:
     toolbox = ToolSets({"test": _AskingTools()}, rules={})
     with mock.patch.dict("os.environ", {VARIABLE: KEY}), Endpoint(answer("Hello.")) as endpoint:
         async with an_agent(endpoint, toolbox=toolbox, retry=RetryPolicy(tries=1)) as agent:
-            yield _Rehearsed(agent, endpoint)
+            yield _ScriptedEndpointAgent(agent, endpoint)
             endpoint.release()
     assert endpoint.refused == []
 
 
-_PLAYED: dict[Scene, str] = {
-    "answer": "hello",
-    "think": "think",
-    "tool": "tool",
-    "tools": "tools",
-    "ask": "ask",
-    "fail": "fail",
-    "silence": "silence",
-    "empty": "empty",
-    "stream": "stream",
-    "usage": "hello",
+_PLAYER_MESSAGES: dict[Behaviour, str] = {
+    Behaviour.ANSWER: "hello",
+    Behaviour.THINK: "think",
+    Behaviour.TOOL: "tool",
+    Behaviour.TOOLS: "tools",
+    Behaviour.ASK: "ask",
+    Behaviour.FAIL: "fail",
+    Behaviour.HANG: "silence",
+    Behaviour.EMPTY: "empty",
+    Behaviour.STREAM: "stream",
+    Behaviour.USAGE: "hello",
 }
 CASES = (
-    Case(
+    AgentCase(
         name="echo",
-        make=_echo,
-        scenes={
-            "answer": "hello",
-            "think": "!think hello",
-            "tool": "!tool grep x",
-            "tools": "!tools 3",
-            "ask": "!ask rm x",
-            "fail": "!fail No credit left.",
-            "crash": "!crash",
-            "silence": "!silence",
-            "empty": "!empty",
-            "stream": "slow 0.02 one two three",
-            "usage": "hello",
+        open=_open_echo,
+        messages={
+            Behaviour.ANSWER: "hello",
+            Behaviour.THINK: "!think hello",
+            Behaviour.TOOL: "!tool grep x",
+            Behaviour.TOOLS: "!tools 3",
+            Behaviour.ASK: "!ask rm x",
+            Behaviour.FAIL: "!fail No credit left.",
+            Behaviour.CRASH: "!crash",
+            Behaviour.HANG: "!silence",
+            Behaviour.EMPTY: "!empty",
+            Behaviour.STREAM: "slow 0.02 one two three",
+            Behaviour.USAGE: "hello",
         },
     ),
-    Case(name="scripted", make=_scripted, scenes={"answer": "hello"}),
-    Case(
+    AgentCase(name="scripted", open=_open_scripted, messages={Behaviour.ANSWER: "hello"}),
+    AgentCase(
         name="own",
-        make=_own,
-        scenes={
-            "answer": "hello",
-            "think": "hello",
-            "tool": "tool",
-            "ask": "ask",
-            "fail": "fail",
-            "crash": "crash",
-            "silence": "silence",
-            "empty": "empty",
-            "stream": "hello",
-            "usage": "hello",
+        open=_open_own,
+        messages={
+            Behaviour.ANSWER: "hello",
+            Behaviour.THINK: "hello",
+            Behaviour.TOOL: "tool",
+            Behaviour.ASK: "ask",
+            Behaviour.FAIL: "fail",
+            Behaviour.CRASH: "crash",
+            Behaviour.HANG: "silence",
+            Behaviour.EMPTY: "empty",
+            Behaviour.STREAM: "hello",
+            Behaviour.USAGE: "hello",
         },
     ),
-    Case(
+    AgentCase(
         name="llm",
-        make=_llm,
-        scenes={
-            "answer": "hello",
-            "think": "think",
-            "tool": "look",
-            "tools": "both",
-            "ask": "send",
-            "fail": "fail",
-            "silence": "silence",
-            "stream": "stream",
-            "usage": "hello",
+        open=_open_llm,
+        messages={
+            Behaviour.ANSWER: "hello",
+            Behaviour.THINK: "think",
+            Behaviour.TOOL: "look",
+            Behaviour.TOOLS: "both",
+            Behaviour.ASK: "send",
+            Behaviour.FAIL: "fail",
+            Behaviour.HANG: "silence",
+            Behaviour.STREAM: "stream",
+            Behaviour.USAGE: "hello",
         },
     ),
-    Case(name="acp", make=_acp, scenes=_PLAYED),
-    Case(name="acp-shared", make=_acp_shared, scenes=_PLAYED),
+    AgentCase(name="acp", open=_open_acp, messages=_PLAYER_MESSAGES),
+    AgentCase(name="acp-shared", open=_open_acp_shared, messages=_PLAYER_MESSAGES),
 )

@@ -2,25 +2,21 @@
 
 import itertools
 import json
-import random
 import re
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
-from tests.fakes.loopback import Loopback, Request, Response, as_json
-
-from keryx.testing.fault_injection import PlatformFaults
+from keryx.testing.wire import WireFake, WireRequest, WireResponse, json_response
 
 TOKEN = "syt_test_token"
 USER = "@keryx:fake.test"
 PERSON = "@ann:fake.test"
 LARGEST_EVENT = 65_536
 _CLIENT = "/_matrix/client/v3"
-Answer = Response | None
+Answer = WireResponse | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +29,17 @@ class Entry:
 
 
 @dataclass
-class FakeMatrix:
+class FakeMatrix(WireFake):
     """`anywhere`: the account is in every room that is named; else only where `open` put it. `powers` holds how much
     each person may do in a room."""
 
-    faults: PlatformFaults = field(default_factory=PlatformFaults)
-    seed: int = 0
     token: str = TOKEN
     user: str = USER
     password: str = "a-long-password"
     anywhere: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.entries: list[Entry] = []
         self.invitations: dict[str, dict[str, Any]] = {}
         self.files: dict[str, bytes] = {}
@@ -56,24 +51,10 @@ class FakeMatrix:
         self._data: dict[str, Any] = {}
         self._transactions: dict[str, str] = {}
         self._ids = itertools.count(1)
-        self._random = random.Random(self.seed)
-        self._lock = threading.Condition()
-        self._server = Loopback(self._handle)
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.__exit__()
 
     def open(self, room: str, *people: str) -> None:
         """A room with the account and these people in it."""
-        with self._lock:
+        with self.lock:
             members = self._members.setdefault(room, {self.user: "Keryx"})
             members.update({p: p[1:].partition(":")[0].title() for p in people})
 
@@ -87,18 +68,18 @@ class FakeMatrix:
         """An event of any kind; `more` are further fields of the event."""
         self.open(room, user)
         event = {"type": kind, "sender": user, "content": content, **more}
-        with self._lock:
+        with self.lock:
             return self._append(room, event)
 
     def invite(self, room: str, *, by: str = PERSON) -> None:
         event = {"type": "m.room.member", "sender": by, "state_key": self.user}
-        with self._lock:
+        with self.lock:
             self.invitations[room] = {**event, "content": {"membership": "invite", "is_direct": True}}
-            self._lock.notify_all()
+            self.lock.notify_all()
 
     def shown(self, room: str) -> list[dict[str, Any]]:
         """What the account said in a room, as a person sees it now: with the last edit in its place."""
-        with self._lock:
+        with self.lock:
             found: dict[str, dict[str, Any]] = {}
             for entry in self.entries:
                 content = entry.event["content"]
@@ -115,29 +96,25 @@ class FakeMatrix:
         return [str(content["body"]) for content in self.shown(room)]
 
     def delete(self, room: str, event: str) -> None:
-        with self._lock:
+        with self.lock:
             found = self._find(room, event)
             if found is not None:
                 found.update(content={}, unsigned={"redacted_because": {"type": "m.room.redaction"}})
-
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> bool:
-        with self._lock:
-            return bool(self._lock.wait_for(condition, seconds))
 
     def _append(self, room: str, event: dict[str, Any]) -> str:
         number = next(self._ids)
         name = f"$event{number}"
         whole = {"event_id": name, "origin_server_ts": int(time.time() * 1000), **event}
         self.entries.append(Entry(number, room, whole))
-        self._lock.notify_all()
+        self.lock.notify_all()
         return name
 
     def _find(self, room: str, event: str) -> dict[str, Any] | None:
         return next((e.event for e in self.entries if e.room == room and e.event["event_id"] == event), None)
 
-    def _handle(self, request: Request) -> Answer:
+    def handle(self, request: WireRequest) -> Answer:
         if request.path == "/.well-known/matrix/client":
-            return as_json({"m.homeserver": {"base_url": f"{self.url}/"}})
+            return json_response({"m.homeserver": {"base_url": f"{self.url}/"}})
         if request.path == f"{_CLIENT}/login" and request.method == "POST":
             return self._login(request)
         given = request.headers.get("authorization", "")
@@ -175,32 +152,32 @@ class FakeMatrix:
         ]
         return [(method, re.compile(pattern), handle) for method, pattern, handle in table]
 
-    def _login(self, request: Request) -> Response:
+    def _login(self, request: WireRequest) -> WireResponse:
         body = json.loads(request.body)
         if body.get("type") != "m.login.password" or body.get("password") != self.password:
             return _error(403, "M_FORBIDDEN", "Invalid username or password")
-        return as_json({"user_id": self.user, "access_token": self.token, "device_id": "D"})
+        return json_response({"user_id": self.user, "access_token": self.token, "device_id": "D"})
 
-    def _whoami(self, request: Request) -> Response:
-        return as_json({"user_id": self.user, "device_id": "D", "is_guest": False})
+    def _whoami(self, request: WireRequest) -> WireResponse:
+        return json_response({"user_id": self.user, "device_id": "D", "is_guest": False})
 
-    def _name(self, request: Request) -> Response:
-        return as_json({"displayname": "Keryx"})
+    def _name(self, request: WireRequest) -> WireResponse:
+        return json_response({"displayname": "Keryx"})
 
-    def _sync(self, request: Request) -> Response:
+    def _sync(self, request: WireRequest) -> WireResponse:
         since = request.query.get("since")
         start = _position(since) if since else None
         if since and start is None:
             return _error(400, "M_INVALID_PARAM", "Invalid stream token")
         timeline = json.loads(request.query["filter"])["room"]["timeline"]
-        with self._lock:
+        with self.lock:
             if start is not None:
-                self._lock.wait_for(
+                self.lock.wait_for(
                     lambda: self.invitations or any(e.position > start for e in self.entries),
                     min(int(request.query.get("timeout") or 0) / 1000, 1.0),
                 )
-            whole = as_json(self._batch(start or 0, timeline))
-            return replace(whole, torn=start is not None and self._random.random() < self.faults.torn)
+            whole = json_response(self._batch(start or 0, timeline))
+            return whole if start is None else self.tear(whole)
 
     def _batch(self, start: int, timeline: dict[str, Any]) -> dict[str, Any]:
         fresh = [e for e in self.entries if e.position > start and e.event["type"] in timeline["types"]]
@@ -208,7 +185,7 @@ class FakeMatrix:
         for room in dict.fromkeys(e.room for e in fresh):
             mine = [e for e in fresh if e.room == room]
             shown = mine[-timeline["limit"] :]
-            again = [e for e in shown if self._random.random() < self.faults.duplicate]
+            again = [e for e in shown if self.roll(self.faults.duplicate)]
             rooms[room] = {
                 "timeline": {
                     "events": [e.event for e in (*shown, *again)],
@@ -220,12 +197,12 @@ class FakeMatrix:
         last = max((e.position for e in self.entries), default=0)
         return {"next_batch": f"s{last}", "rooms": {"join": rooms, "invite": invited}}
 
-    def _messages(self, request: Request, room: str) -> Response:
+    def _messages(self, request: WireRequest, room: str) -> WireResponse:
         start, stop = _position(request.query["from"]), _position(request.query["to"])
         if start is None or stop is None or request.query["dir"] != "f":
             return _error(400, "M_INVALID_PARAM", "Invalid token")
         types = json.loads(request.query["filter"])["types"]
-        with self._lock:
+        with self.lock:
             found = [
                 e
                 for e in self.entries
@@ -233,79 +210,80 @@ class FakeMatrix:
             ]
             page = found[: int(request.query["limit"])]
             more = {"end": f"s{page[-1].position}"} if page else {}
-            return as_json({"chunk": [e.event for e in page], "start": request.query["from"], **more})
+            return json_response({"chunk": [e.event for e in page], "start": request.query["from"], **more})
 
-    def _event(self, request: Request, room: str, event: str) -> Response:
-        with self._lock:
+    def _event(self, request: WireRequest, room: str, event: str) -> WireResponse:
+        with self.lock:
             found = self._find(room, event)
-            return as_json(found) if found else _error(404, "M_NOT_FOUND", "Event not found.")
+            return json_response(found) if found else _error(404, "M_NOT_FOUND", "Event not found.")
 
-    def _state(self, request: Request, room: str, kind: str) -> Response:
-        with self._lock:
+    def _state(self, request: WireRequest, room: str, kind: str) -> WireResponse:
+        with self.lock:
             found = [e.event for e in self.entries if e.room == room and e.event["type"] == kind]
-        return as_json(found[-1]["content"]) if found else _error(404, "M_NOT_FOUND", "Event not found.")
+        return (
+            json_response(found[-1]["content"]) if found else _error(404, "M_NOT_FOUND", "Event not found.")
+        )
 
-    def _member(self, request: Request, room: str, user: str) -> Response:
-        with self._lock:
+    def _member(self, request: WireRequest, room: str, user: str) -> WireResponse:
+        with self.lock:
             there = user in self._members.get(room, {})
-        return as_json({"membership": "join"}) if there else _error(404, "M_NOT_FOUND", "Event not found.")
+        return (
+            json_response({"membership": "join"}) if there else _error(404, "M_NOT_FOUND", "Event not found.")
+        )
 
-    def _powers(self, request: Request, room: str) -> Response:
-        return as_json({"users": self.powers.get(room, {}), "users_default": 0, "hologram": 3})
+    def _powers(self, request: WireRequest, room: str) -> WireResponse:
+        return json_response({"users": self.powers.get(room, {}), "users_default": 0, "hologram": 3})
 
-    def _joined_members(self, request: Request, room: str) -> Response:
-        with self._lock:
+    def _joined_members(self, request: WireRequest, room: str) -> WireResponse:
+        with self.lock:
             members = self._members.get(room, {})
-            return as_json({"joined": {u: {"display_name": name} for u, name in members.items()}})
+            return json_response({"joined": {u: {"display_name": name} for u, name in members.items()}})
 
-    def _join(self, request: Request, room: str) -> Response:
+    def _join(self, request: WireRequest, room: str) -> WireResponse:
         if room in self.unjoinable:
             return _error(502, "M_UNKNOWN", "Can't join remote room")
-        with self._lock:
+        with self.lock:
             invited = self.invitations.pop(room, None)
         if invited is None:
             return _error(403, "M_FORBIDDEN", "You are not invited to this room.")
         self.open(room, invited["sender"])
-        return as_json({"room_id": room})
+        return json_response({"room_id": room})
 
-    def _read_markers(self, request: Request, room: str) -> Response:
-        with self._lock:
+    def _read_markers(self, request: WireRequest, room: str) -> WireResponse:
+        with self.lock:
             self.read[room] = json.loads(request.body)["m.read"]
-            self._lock.notify_all()
-        return as_json({})
+            self.lock.notify_all()
+        return json_response({})
 
-    def _type(self, request: Request, room: str, user: str) -> Response:
+    def _type(self, request: WireRequest, room: str, user: str) -> WireResponse:
         if user != self.user:
             return _error(403, "M_FORBIDDEN", "You can only say that you are typing yourself")
-        with self._lock:
+        with self.lock:
             self.typing.append({"room": room, **json.loads(request.body)})
-            self._lock.notify_all()
-        return as_json({})
+            self.lock.notify_all()
+        return json_response({})
 
-    def _send(self, request: Request, room: str, transaction: str) -> Answer:
-        with self._lock:
-            roll = self._random.random()
-            if roll < self.faults.throttle:
-                return _error(
-                    429,
-                    "M_LIMIT_EXCEEDED",
-                    "Too Many Requests",
-                    retry_after_ms=self.faults.retry_after * 1000,
-                )
-            if roll < self.faults.throttle + self.faults.broken:
-                return Response(502, b"<html>Bad Gateway</html>")
-            content = json.loads(request.body)
+    def _send(self, request: WireRequest, room: str, transaction: str) -> Answer:
+        content = json.loads(request.body)
+        after = self.faults.retry_after * 1000
+
+        def accept() -> WireResponse:
             refusal = self._refuse(room, content, len(request.body))
             if refusal:
                 return refusal
             if transaction not in self._transactions:
                 event = {"type": "m.room.message", "sender": self.user, "content": content}
                 self._transactions[transaction] = self._append(room, event)
-            if self._random.random() < self.faults.lost_reply:
-                return None
-            return as_json({"event_id": self._transactions[transaction]})
+            return json_response({"event_id": self._transactions[transaction]})
 
-    def _refuse(self, room: str, content: dict[str, Any], size: int) -> Response | None:
+        with self.lock:
+            return self.accept_send(
+                accept,
+                throttled=_error(429, "M_LIMIT_EXCEEDED", "Too Many Requests", retry_after_ms=after),
+                broken=WireResponse(502, b"<html>Bad Gateway</html>"),
+            )
+
+    def _refuse(self, room: str, content: dict[str, Any], size: int) -> WireResponse | None:
         """What keeps the server from taking a message: its place, its size, or what it refers to."""
         if not self.anywhere and room not in self._members:
             return _error(403, "M_FORBIDDEN", f"User {self.user} not in room {room}")
@@ -318,29 +296,29 @@ class FakeMatrix:
             return _error(400, "M_UNKNOWN", "Can't send relation to unknown event")
         return None
 
-    def _get_data(self, request: Request, path: str) -> Response:
+    def _get_data(self, request: WireRequest, path: str) -> WireResponse:
         found = self._data.get(path)
-        return as_json(found) if found else _error(404, "M_NOT_FOUND", "Account data not found")
+        return json_response(found) if found else _error(404, "M_NOT_FOUND", "Account data not found")
 
-    def _put_data(self, request: Request, path: str) -> Response:
+    def _put_data(self, request: WireRequest, path: str) -> WireResponse:
         self._data[path] = json.loads(request.body)
-        return as_json({})
+        return json_response({})
 
-    def _upload(self, request: Request) -> Response:
-        with self._lock:
+    def _upload(self, request: WireRequest) -> WireResponse:
+        with self.lock:
             name = f"file{next(self._ids)}"
             self.files[name] = request.body
-        return as_json({"content_uri": f"mxc://fake.test/{name}"})
+        return json_response({"content_uri": f"mxc://fake.test/{name}"})
 
-    def _download(self, request: Request, server: str, name: str) -> Response:
+    def _download(self, request: WireRequest, server: str, name: str) -> WireResponse:
         if name not in self.files:
             return _error(404, "M_NOT_FOUND", "Not found")
-        return Response(200, self.files[name], {"content-type": "application/octet-stream"})
+        return WireResponse(200, self.files[name], {"content-type": "application/octet-stream"})
 
 
 def _position(token: str) -> int | None:
     return int(token[1:]) if re.fullmatch(r"s\d+", token) else None
 
 
-def _error(status: int, code: str, words: str, **more: object) -> Response:
-    return as_json({"errcode": code, "error": words, **more}, status)
+def _error(status: int, code: str, words: str, **more: object) -> WireResponse:
+    return json_response({"errcode": code, "error": words, **more}, status)

@@ -3,18 +3,14 @@
 import itertools
 import json
 import math
-import random
 import re
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from email import message_from_bytes, policy
-from typing import Any, Self
+from typing import Any
 
-from tests.fakes.loopback import Loopback, Request, Response, as_json
-
-from keryx.testing.fault_injection import PlatformFaults
+from keryx.testing.wire import WireFake, WireRequest, WireResponse, json_response
 
 TOKEN = "424242:test-token"
 BOT = {
@@ -49,16 +45,15 @@ class Bubble:
 
 
 @dataclass
-class FakeTelegram:
+class FakeTelegram(WireFake):
     """`blocked` chats refuse the bot, `moved` ones have become the supergroup of that id, and `plain_only` refuses
     every formatted text, `no_buttons` every keyboard. `toasts` are what whoever pressed a button was told. `uploads` holds what the bot sent as files, by the id of the message; `members` who is what
     in a chat, by chat and person."""
 
-    faults: PlatformFaults = field(default_factory=PlatformFaults)
-    seed: int = 0
     token: str = TOKEN
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.bubbles: list[Bubble] = []
         self.actions: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
@@ -76,21 +71,7 @@ class FakeTelegram:
         self._ids = itertools.count(1)
         self._edits = itertools.count(1)
         self._update_ids = itertools.count(1000)
-        self._random = random.Random(self.seed)
-        self._lock = threading.Condition()
         self._polls = 0
-        self._server = Loopback(self._handle)
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.__exit__()
 
     def say(
         self, text: str | None, *, chat: int = 7, user: int | None = None, name: str = "Ann", **more: Any
@@ -122,9 +103,16 @@ class FakeTelegram:
         }
         self.push("edited_message", edited)
 
+    def react(self, emoji: str, *, message: int, chat: int = 7) -> None:
+        """A person reacts to a message."""
+        person = {"id": abs(chat), "is_bot": False, "first_name": "Ann"}
+        reaction = [{"type": "emoji", "emoji": emoji}]
+        body = {"chat": place(chat), "message_id": message, "user": person, "date": int(time.time())}
+        self.push("message_reaction", {**body, "old_reaction": [], "new_reaction": reaction})
+
     def press(self, label: str, *, user: int | None = None, chat: int = 7, times: int = 1) -> None:
         """A person presses a button of the last message that has one of this label."""
-        with self._lock:
+        with self.lock:
             shown = next(b for b in reversed(self.bubbles) if b.chat == chat and label in b.buttons)
         self.claim(shown.buttons[label], message=shown.id, chat=chat, user=user, times=times)
 
@@ -132,7 +120,7 @@ class FakeTelegram:
         self, data: str, *, message: int, chat: int = 7, user: int | None = None, times: int = 1
     ) -> None:
         """A client says that a button was pressed: it may say anything."""
-        with self._lock:
+        with self.lock:
             id_ = f"p{next(self._ids)}"
             self._presses[id_] = False
         said = {"message_id": message, "date": 0, "chat": place(chat)}
@@ -142,19 +130,15 @@ class FakeTelegram:
 
     def push(self, kind: str, body: object) -> None:
         """An update of any kind, as it comes over the wire."""
-        with self._lock:
+        with self.lock:
             self.updates.append({"update_id": next(self._update_ids), kind: body})
-            self._lock.notify_all()
+            self.lock.notify_all()
 
     def texts(self, chat: int = 7) -> list[str]:
-        with self._lock:
+        with self.lock:
             return [b.text for b in self.bubbles if b.chat == chat]
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> bool:
-        with self._lock:
-            return bool(self._lock.wait_for(condition, seconds))
-
-    def _handle(self, request: Request) -> Response | None:
+    def handle(self, request: WireRequest) -> WireResponse | None:
         found = _METHOD.match(request.path)
         if found is None:
             return self._file(request)
@@ -170,7 +154,7 @@ class FakeTelegram:
         return known(params) if known else _error(404, f"Not Found: method {method} not found")
 
     @property
-    def _methods(self) -> dict[str, Callable[[dict[str, Any]], Response | None]]:
+    def _methods(self) -> dict[str, Callable[[dict[str, Any]], WireResponse | None]]:
         return {
             "sendmessage": self._send,
             "editmessagetext": self._edit,
@@ -188,54 +172,52 @@ class FakeTelegram:
             "getwebhookinfo": lambda params: _ok({"url": self.webhook.get("url", "")}),
         }
 
-    def _get_updates(self, params: dict[str, Any]) -> Response | None:
+    def _get_updates(self, params: dict[str, Any]) -> WireResponse | None:
         """Wait for updates as the real one does: a newer poll ends an older one, and a webhook all of them."""
         offset = int(params.get("offset") or 0)
-        with self._lock:
+        with self.lock:
             if self.webhook:
                 return _error(409, "Conflict: can't use getUpdates method while webhook is active")
             self._polls += 1
             mine = self._polls
-            self._lock.notify_all()
+            self.lock.notify_all()
             self.updates = [u for u in self.updates if u["update_id"] >= offset]
             wait = min(float(params.get("timeout") or 0), LONGEST_POLL)
-            self._lock.wait_for(lambda: self.updates or self._polls != mine, wait)
+            self.lock.wait_for(lambda: self.updates or self._polls != mine, wait)
             if self._polls != mine:
                 return _error(409, "Conflict: terminated by other getUpdates request")
             batch = self.updates[: int(params.get("limit") or 100)]
-            return self._spoilt([*batch, *(u for u in batch if self._roll(self.faults.duplicate))])
+            response = _ok(self.inject_event_faults(batch))
+            return self.tear(response) if batch else response
 
-    def _spoilt(self, batch: list[dict[str, Any]]) -> Response:
-        if self._roll(self.faults.reorder):
-            self._random.shuffle(batch)
-        answer = _ok(batch)
-        return replace(answer, torn=True) if batch and self._roll(self.faults.torn) else answer
-
-    def _roll(self, share: float) -> bool:
-        return self._random.random() < share
-
-    def _set_webhook(self, params: dict[str, Any]) -> Response:
+    def _set_webhook(self, params: dict[str, Any]) -> WireResponse:
         if not str(params.get("url") or "").startswith("https://"):
-            return _error(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook")
-        with self._lock:
+            return _error(400, "Bad WireRequest: bad webhook: An HTTPS URL must be provided for webhook")
+        with self.lock:
             self.webhook = params
             if params.get("drop_pending_updates"):
                 self.updates = []
-            self._lock.notify_all()
+            self.lock.notify_all()
         return _ok(True)
 
-    def _delete_webhook(self, params: dict[str, Any]) -> Response:
-        with self._lock:
+    def _delete_webhook(self, params: dict[str, Any]) -> WireResponse:
+        with self.lock:
             self.webhook = {}
             if params.get("drop_pending_updates"):
                 self.updates = []
         return _ok(True)
 
-    def _send(self, params: dict[str, Any]) -> Response | None:
-        with self._lock:
-            refusal = self._refuse(params)
-            if refusal:
-                return refusal
+    def _send(self, params: dict[str, Any]) -> WireResponse | None:
+        return self._accept(lambda: self._refuse(params) or self._store(params))
+
+    def _accept(self, accept: Callable[[], WireResponse]) -> WireResponse | None:
+        after = math.ceil(self.faults.retry_after)
+        throttled = _error(429, f"Too Many Requests: retry after {after}", parameters={"retry_after": after})
+        with self.lock:
+            return self.accept_send(accept, throttled=throttled, broken=_error(502, "Bad Gateway"))
+
+    def _store(self, params: dict[str, Any]) -> WireResponse:
+        with self.lock:
             reply: dict[str, Any] = params.get("reply_parameters") or {}
             entities: list[dict[str, Any]] = params.get("entities") or params.get("caption_entities") or []
             bubble = Bubble(
@@ -251,116 +233,109 @@ class FakeTelegram:
             self.bubbles.append(bubble)
             if bubble.media:
                 self.uploads[bubble.id] = params[bubble.media]
-            self._lock.notify_all()
-            if self._roll(self.faults.lost_reply):
-                return None
+            self.lock.notify_all()
             return _ok(_message(bubble))
 
-    def _edit(self, params: dict[str, Any]) -> Response | None:
-        with self._lock:
-            refusal = self._refuse(params)
-            if refusal:
-                return refusal
+    def _edit(self, params: dict[str, Any]) -> WireResponse | None:
+        return self._accept(lambda: self._refuse(params) or self._change(params))
+
+    def _change(self, params: dict[str, Any]) -> WireResponse:
+        with self.lock:
             found = [
                 b
                 for b in self.bubbles
                 if b.id == int(params["message_id"]) and b.chat == int(params["chat_id"])
             ]
             if not found:
-                return _error(400, "Bad Request: message to edit not found")
+                return _error(400, "Bad WireRequest: message to edit not found")
             bubble = found[0]
             entities: list[dict[str, Any]] = params.get("entities") or []
             if (bubble.text, bubble.entities, bubble.buttons) == (params["text"], entities, _buttons(params)):
-                return _error(400, "Bad Request: message is not modified")
+                return _error(400, "Bad WireRequest: message is not modified")
             bubble.text, bubble.entities, bubble.edits = params["text"], entities, bubble.edits + 1
             bubble.buttons = _buttons(params)
-            self._lock.notify_all()
+            self.lock.notify_all()
             return _ok(_message(bubble))
 
-    def _refuse(self, params: dict[str, Any]) -> Response | None:
-        """What keeps the server from taking a message: load, breakage, or the message itself."""
-        roll = self._random.random()
-        if roll < self.faults.throttle:
-            after = math.ceil(self.faults.retry_after)
-            return _error(429, f"Too Many Requests: retry after {after}", parameters={"retry_after": after})
-        if roll < self.faults.throttle + self.faults.broken:
-            return _error(502, "Bad Gateway")
+    def _refuse(self, params: dict[str, Any]) -> WireResponse | None:
+        """Return why the server does not accept a message, if so."""
         if refusal := self._refuse_chat(int(params["chat_id"])):
             return refusal
         text = str(params.get("text") or params.get("caption") or "")
         size = len(text.encode("utf-16-le", "surrogatepass")) // 2
         if size > LONGEST_TEXT:
-            return _error(400, "Bad Request: message is too long")
+            return _error(400, "Bad WireRequest: message is too long")
         if not text.strip() and "text" in params:
-            return _error(400, "Bad Request: message text is empty")
+            return _error(400, "Bad WireRequest: message text is empty")
         if refusal := self._refuse_buttons(_buttons(params)):
             return refusal
         entities: list[dict[str, Any]] = params.get("entities") or []
         if entities and self.plain_only:
-            return _error(400, "Bad Request: can't parse entities: Unsupported entity")
+            return _error(400, "Bad WireRequest: can't parse entities: Unsupported entity")
         for entity in entities:
             if entity["offset"] < 0 or entity["length"] < 1 or entity["offset"] + entity["length"] > size:
-                return _error(400, "Bad Request: entity beyond the end of the text")
+                return _error(400, "Bad WireRequest: entity beyond the end of the text")
         return None
 
-    def _refuse_buttons(self, buttons: dict[str, str]) -> Response | None:
+    def _refuse_buttons(self, buttons: dict[str, str]) -> WireResponse | None:
         if buttons and self.no_buttons:
-            return _error(400, "Bad Request: inline keyboard expected")
+            return _error(400, "Bad WireRequest: inline keyboard expected")
         if any(not 1 <= len(data.encode()) <= _LONGEST_PRESS for data in buttons.values()):
-            return _error(400, "Bad Request: BUTTON_DATA_INVALID")
+            return _error(400, "Bad WireRequest: BUTTON_DATA_INVALID")
         return None
 
-    def _acknowledge(self, params: dict[str, Any]) -> Response | None:
-        with self._lock:
-            if self._roll(self.faults.broken):
+    def _acknowledge(self, params: dict[str, Any]) -> WireResponse | None:
+        with self.lock:
+            if self.roll(self.faults.broken):
                 return _error(502, "Bad Gateway")
             if self._presses.get(str(params["callback_query_id"])) is not False:
                 return _error(
-                    400, "Bad Request: query is too old and response timeout expired or query ID is invalid"
+                    400,
+                    "Bad WireRequest: query is too old and response timeout expired or query ID is invalid",
                 )
             self._presses[str(params["callback_query_id"])] = True
             self.toasts.append(str(params.get("text") or ""))
-            self._lock.notify_all()
+            self.lock.notify_all()
         return _ok(True)
 
-    def _refuse_chat(self, chat: int) -> Response | None:
+    def _refuse_chat(self, chat: int) -> WireResponse | None:
         if chat in self.moved:
             return _error(
                 400,
-                "Bad Request: group chat was upgraded to a supergroup chat",
+                "Bad WireRequest: group chat was upgraded to a supergroup chat",
                 parameters={"migrate_to_chat_id": self.moved[chat]},
             )
         return _error(403, "Forbidden: bot was blocked by the user") if chat in self.blocked else None
 
-    def _action(self, params: dict[str, Any]) -> Response:
-        with self._lock:
+    def _action(self, params: dict[str, Any]) -> WireResponse:
+        with self.lock:
             self.actions.append(params)
-            self._lock.notify_all()
+            self.lock.notify_all()
         return _ok(True)
 
-    def _get_member(self, params: dict[str, Any]) -> Response:
+    def _get_member(self, params: dict[str, Any]) -> WireResponse:
         chat, user = int(params["chat_id"]), int(params["user_id"])
         if user < 0:
-            return _error(400, "Bad Request: PARTICIPANT_ID_INVALID")
+            return _error(400, "Bad WireRequest: PARTICIPANT_ID_INVALID")
         status = self.members.get((chat, user), "member")
         return _ok({"status": status, "user": {"id": user, "is_bot": False, "first_name": "Ann"}})
 
-    def _set_commands(self, params: dict[str, Any]) -> Response:
+    def _set_commands(self, params: dict[str, Any]) -> WireResponse:
         self.commands = params["commands"]
         return _ok(True)
 
-    def _get_file(self, params: dict[str, Any]) -> Response:
+    def _get_file(self, params: dict[str, Any]) -> WireResponse:
         name = str(params["file_id"])
         if name not in self.files:
-            return _error(400, "Bad Request: invalid file_id")
+            return _error(400, "Bad WireRequest: invalid file_id")
         if len(self.files[name]) > LARGEST_FILE:
-            return _error(400, "Bad Request: file is too big")
+            return _error(400, "Bad WireRequest: file is too big")
         return _ok({"file_id": name, "file_path": f"files/{name}", "file_size": len(self.files[name])})
 
-    def _file(self, request: Request) -> Response:
+    def _file(self, request: WireRequest) -> WireResponse:
         found = _FILE.match(request.path)
         name = found[2].removeprefix("files/") if found else ""
-        return Response(200, self.files[name]) if name in self.files else _error(404, "Not Found")
+        return WireResponse(200, self.files[name]) if name in self.files else _error(404, "Not Found")
 
 
 def place(chat: int, name: str = "Ann") -> dict[str, Any]:
@@ -370,7 +345,7 @@ def place(chat: int, name: str = "Ann") -> dict[str, Any]:
     return {"id": chat, "type": "supergroup", "title": f"Group {-chat}"}
 
 
-def _params(request: Request) -> dict[str, Any]:
+def _params(request: WireRequest) -> dict[str, Any]:
     kind = request.headers.get("content-type", "")
     if kind.startswith("application/json"):
         return json.loads(request.body)
@@ -405,9 +380,9 @@ def _message(bubble: Bubble) -> dict[str, Any]:
     }
 
 
-def _ok(result: object) -> Response:
-    return as_json({"ok": True, "result": result})
+def _ok(result: object) -> WireResponse:
+    return json_response({"ok": True, "result": result})
 
 
-def _error(code: int, description: str, **more: object) -> Response:
-    return as_json({"ok": False, "error_code": code, "description": description, **more}, code)
+def _error(code: int, description: str, **more: object) -> WireResponse:
+    return json_response({"ok": False, "error_code": code, "description": description, **more}, code)

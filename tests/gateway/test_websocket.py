@@ -8,12 +8,12 @@ from http import HTTPStatus
 
 import pytest
 from tests.builders import until
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.http11 import Request, Response
+from websockets.asyncio.server import ServerConnection
 
 from keryx.core.errors import Forbidden, Unavailable
 from keryx.core.ports.adapter import LinkState
 from keryx.surfaces.gateway.websocket import Websocket, listen
+from keryx.testing.wire import serve_websocket
 
 Serve = Callable[[ServerConnection], Awaitable[None]]
 
@@ -60,12 +60,8 @@ class Listener:
 
 @asynccontextmanager
 async def platform(handle: Serve, *, refuse: HTTPStatus | None = None) -> AsyncGenerator[str]:
-    def check(connection: ServerConnection, request: Request) -> Response | None:
-        return connection.respond(refuse, "no\n") if refuse else None
-
-    async with serve(handle, "127.0.0.1", 0, process_request=check) as server:
-        [socket] = server.sockets
-        yield f"ws://127.0.0.1:{socket.getsockname()[1]}/?token=secret"
+    async with serve_websocket(handle, refuse=refuse) as url:
+        yield f"{url}/?token=secret"
 
 
 class Reports:

@@ -29,6 +29,16 @@ from keryx.core.source import Source
 
 START_TIME = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
+# Text that platforms really send: NUL, lone surrogates, right-to-left, emoji sequences, JSON and SQL.
+ODD_TEXTS = (
+    "nul \x00 and \x01 and \x7f",
+    "lone \ud83d surrogates \udc00",
+    "\u202eשלום عليكم\u202c",
+    "👩‍👩‍👧‍👦🏳️‍🌈 e\u0301 ﷽",
+    '"quoted" \\u0000 \\ud800 {"a": [1]} :name %s %(x)s \'; drop table sessions; --',
+    " \r\n\t\u2028\u2029\ufeff ",
+)
+
 
 class RecordingAdapter:
     """An adapter that records what it sends."""
@@ -145,6 +155,10 @@ class RecordingAdapterContext:
             self.state.update(inbound.state)
             self._changed.notify_all()
         return receipt
+
+    def set_receive(self, receive: Callable[[InboundEvent], Awaitable[Receipt]]) -> None:
+        """Pass events to this function from now on. Those that it refuses are not recorded."""
+        self._receive = receive
 
     async def init_cursor(self, position: str) -> None:
         self.cursor = position

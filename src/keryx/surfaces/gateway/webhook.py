@@ -1,4 +1,4 @@
-"""The adapter for anything that posts and receives JSON signed as Standard Webhooks, and the template for your own: settings, `parse`, `build_body`, `listen` or a hook, `send`. Copy it, add an entry point in pyproject.toml, and pass the suite in tests/contracts/adapters.py."""
+"""The adapter for anything that posts and receives JSON signed as Standard Webhooks, and the template for your own: settings, `parse`, `build_body`, `listen` or a hook, `send`. Copy it, add an entry point in pyproject.toml, and pass `AdapterContract` of keryx.testing.contracts."""
 
 import asyncio
 import base64
