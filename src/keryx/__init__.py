@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from keryx.app import App
     from keryx.config import Settings
-    from keryx.core.deliveries import Target
+    from keryx.core.deliveries import Idempotency, ReplyContext, Target
     from keryx.core.errors import (
         AgentFailed,
         Ambiguous,
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         CursorExpired,
         DiskFull,
         Forbidden,
+        Held,
         Invalid,
         KeryxError,
         LeaseLost,
@@ -31,15 +32,31 @@ if TYPE_CHECKING:
         Unavailable,
         Uncertain,
     )
+    from keryx.core.media import Attachment
     from keryx.core.messages import Message, Role, ToolCall, ToolResult
     from keryx.core.ports.adapter import (
         Adapter,
         AdapterContext,
+        AttachmentKind,
+        AttachmentLimits,
         Capabilities,
+        IdFormat,
+        InboundDeletion,
+        InboundEvent,
         InboundMessage,
+        InboundReaction,
+        LengthUnit,
+        LinkState,
+        MenuItem,
         OutgoingPart,
+        PlatformIds,
         Receipt,
         RenderedPart,
+        Streaming,
+        SupportsReactions,
+        SupportsReconciliation,
+        SupportsRoles,
+        SupportsSendKeys,
         Webhook,
         WebhookRequest,
         WebhookResponse,
@@ -61,8 +78,8 @@ if TYPE_CHECKING:
         TurnContext,
         UsageEvent,
     )
-    from keryx.core.questions import Question
-    from keryx.core.source import Source
+    from keryx.core.questions import Button, Question
+    from keryx.core.source import ChatType, Source
     from keryx.core.usage import Usage
     from keryx.secrets import Secret
     from keryx.surfaces.gateway.adapter_settings import AdapterSetup
@@ -78,8 +95,13 @@ __all__ = [
     "AgentFailed",
     "Ambiguous",
     "App",
+    "Attachment",
+    "AttachmentKind",
+    "AttachmentLimits",
     "BindingEvent",
+    "Button",
     "Capabilities",
+    "ChatType",
     "CompactionEvent",
     "CompactionFailedEvent",
     "Compactor",
@@ -88,21 +110,32 @@ __all__ = [
     "DiskFull",
     "FileEvent",
     "Forbidden",
+    "Held",
+    "IdFormat",
+    "Idempotency",
+    "InboundDeletion",
+    "InboundEvent",
     "InboundMessage",
+    "InboundReaction",
     "Invalid",
     "KeryxError",
     "LeaseLost",
+    "LengthUnit",
+    "LinkState",
+    "MenuItem",
     "Message",
     "MessageGone",
     "NotFound",
     "NotSent",
     "NoticeEvent",
     "OutgoingPart",
+    "PlatformIds",
     "Question",
     "ReasoningDelta",
     "Receipt",
     "Refused",
     "RenderedPart",
+    "ReplyContext",
     "Retryable",
     "Role",
     "Secret",
@@ -110,6 +143,11 @@ __all__ = [
     "Settings",
     "Source",
     "StoreBroken",
+    "Streaming",
+    "SupportsReactions",
+    "SupportsReconciliation",
+    "SupportsRoles",
+    "SupportsSendKeys",
     "Target",
     "TextDelta",
     "Throttled",
@@ -134,6 +172,7 @@ _MODULES = (
     "keryx.core.source",
     "keryx.core.usage",
     "keryx.core.messages",
+    "keryx.core.media",
     "keryx.core.deliveries",
     "keryx.core.questions",
     "keryx.core.ports.agent",
