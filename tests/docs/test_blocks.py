@@ -16,11 +16,18 @@ from keryx import config
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
+_PROGRAM = re.compile(r'^```python(?: title="([\w.]+)")?\n(.*?)^```', re.M | re.S)
 KNOWN = {"console", "python", "toml", "text", "json", "sql", "ini", "nginx"}
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return [body for name, body in _BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def programs(page: Path) -> list[tuple[str, str]]:
+    """The blocks of Python of a page, each with the name of its file: the title, or a number."""
+    found = _PROGRAM.findall(page.read_text(encoding="utf-8"))
+    return [(name or f"block{number}.py", body) for number, (name, body) in enumerate(found)]
 
 
 def pages_with(language: str) -> list[Path]:
@@ -61,8 +68,8 @@ def test_the_transcript_is_real(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=title)
 def test_the_program_runs(page: Path, tmp_path: Path) -> None:
-    for number, body in enumerate(blocks(page, "python")):
-        program = tmp_path / f"block{number}.py"
+    for name, body in programs(page):
+        program = tmp_path / name
         program.write_text(body, encoding="utf-8")
         done = subprocess.run(
             [sys.executable, str(program)],
