@@ -12,17 +12,25 @@ from keryx.core.messages import Message
 
 class ChangeKind(StrEnum):
     SESSION = "session"
+    # The session was deleted.
     SESSION_GONE = "session_gone"
+    # Added or edited.
     MESSAGE = "message"
+    # A running turn has shown more of its answer.
     DRAFT = "draft"
+    # A turn has another state.
     TURN = "turn"
+    # A turn is to be cancelled.
     CANCEL = "cancel"
     DELIVERY = "delivery"
     QUESTION = "question"
+    # A lane has another session, or was suspended or freed.
     LANE = "lane"
     PROJECT = "project"
     JOB = "job"
+    # A person has read a session up to a message.
     READ = "read"
+    # Who may talk on a platform.
     ACCESS = "access"
 
 

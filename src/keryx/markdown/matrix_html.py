@@ -45,6 +45,8 @@ def measure_size(part: MatrixText) -> int:
 
 
 class _MatrixWriter(HtmlWriter):
+    """Writes the elements that the specification of Matrix names, and lists as its clients show them best."""
+
     strike_tag = "del"
 
     def list_item(self, item: tree.ListItemNode) -> str:
