@@ -219,7 +219,7 @@ class Hub(HubPart):
 
     @write_unit("listener.claim")
     def claim_listener(self, tx: Transaction, me: WorkerId, platform: str, account: str) -> Worker | None:
-        """Let a worker listen to an account, unless another one that is alive does. Return that other one."""
+        """Make a worker the listener of an account, unless another live worker is. Return that other one."""
         return worker_units.claim_listener(
             tx, me=me, platform=platform, account=account, lease=self._policy.limits.lease
         )

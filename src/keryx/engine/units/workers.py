@@ -108,7 +108,7 @@ def forget(tx: Transaction, *, dead: list[WorkerId]) -> None:
 def claim_listener(
     tx: Transaction, *, me: WorkerId, platform: str, account: str, lease: timedelta
 ) -> Worker | None:
-    """Let this worker listen to an account, unless another one that is alive does. Return that other one."""
+    """Make this worker the listener of an account, unless another live worker is. Return that other one."""
     holder = workers.find_listener(tx, platform=platform, account=account)
     if holder == me:
         return None
