@@ -320,3 +320,11 @@ async def test_instructions_of_a_lane_and_a_project_are_told_after_a_reset_too(w
     await world.command("/instructions none")
     (lane,) = await world.read(lanes.list_recent, OPERATORS)
     assert lane.instructions == ""
+
+
+def test_the_agent_is_told_what_markup_is_shown() -> None:
+    plain = RecordingAdapter(FAKE, capabilities=Capabilities(markup="plain text", notes=("No threads.",)))
+    facts = place.PlaceFacts(source=Source(platform=FAKE, chat="1", user="ann"))
+    told = place.describe(facts, [plain], {}, salt=b"salt")
+    assert "- Answers are shown as plain text; other markup is lost.\n- No threads." in told
+    assert "markup" not in place.describe(facts, [RecordingAdapter(FAKE)], {}, salt=b"salt")

@@ -62,6 +62,9 @@ def describe(facts: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles,
     redact = profile.hide_ids
     if redact is None:
         redact = capabilities.pii_safe or source.platform in prompt.PII_SAFE_PLATFORMS
+    notes = capabilities.notes
+    if capabilities.markup != Capabilities().markup:
+        notes = (f"Answers are shown as {capabilities.markup}; other markup is lost.", *notes)
     place = prompt.Place(
         platform=source.platform,
         chat_type=source.chat_type.value,
@@ -74,7 +77,7 @@ def describe(facts: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles,
         connected=tuple(a.platform for a in adapters),
         homes=tuple((h.platform, h.name or str(h.target)) for h in facts.homes),
         targets=facts.targets,
-        notes=capabilities.notes,
+        notes=notes,
         instructions=(profile.instructions, *facts.instructions),
     )
     return prompt.build_context(place, salt=salt, redact=redact)
