@@ -56,7 +56,7 @@ def find_listener(tx: Transaction, *, platform: str, account: str) -> WorkerId |
 def set_listener(
     tx: Transaction, worker: WorkerId, *, platform: str, account: str, previous: WorkerId | None
 ) -> bool:
-    """Let a worker listen to an account in the place of the previous one. Return whether nobody else was faster."""
+    """Make a worker the listener of an account, unless another one replaced `previous` first. Return whether it is."""
     changed = tx.count(
         """
         insert into listeners (platform, account, worker, since)

@@ -76,6 +76,7 @@ TABLES = (
     TableSpec("rules", ("platform",)),
     TableSpec("workers", ("id",)),
     TableSpec("connections", ("platform", "account", "worker")),
+    TableSpec("listeners", ("platform", "account")),
     TableSpec("changes", ("position",), "position"),
 )
 

@@ -162,7 +162,7 @@ class Broadcast:
         return last, body + encode_cursor(last) if body else b""
 
     async def _publish_while_followed(self) -> None:
-        """Wake the streams that wait for a position, then publish changes until there are no followers."""
+        """Wake the streams that wait for a position, then publish changes while any stream follows."""
         cursor = await self._hub.head_cursor()
         self._positions[cursor] = RingPosition(self._next)
         self._signal.signal()
