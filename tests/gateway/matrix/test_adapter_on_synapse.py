@@ -190,10 +190,10 @@ async def test_what_came_while_away_is_heard_in_order_however_much_it_is(
         ann.say(room, "first")
         await heard(context, 1)
     position = context.events[0].cursor
-    assert position and position[0] == f"matrix:{bot.user}"
+    assert position
     for number in range(130):
         ann.say(room, f"m{number}")
-    async with listening(adapter, RecordingAdapterContext(position[1])) as later:
+    async with listening(adapter, RecordingAdapterContext(position)) as later:
         events = await heard(later, 130)
         assert [text(e) for e in events] == [f"m{n}" for n in range(130)]
         moved = [e.cursor.partition(" ")[0] != position for e in events if e.cursor]
