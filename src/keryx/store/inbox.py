@@ -51,5 +51,9 @@ def set_cursor(tx: Transaction, name: str, value: str) -> None:
     )
 
 
-def remove_cursor(tx: Transaction, name: str) -> None:
-    tx.run("delete from cursors where name = :name", {"name": name})
+def set_state(tx: Transaction, name: str, value: str) -> None:
+    """Store the state of a scope. An empty value removes it."""
+    if value:
+        set_cursor(tx, name, value)
+    else:
+        tx.run("delete from cursors where name = :name", {"name": name})

@@ -56,7 +56,7 @@ class Trait(StrEnum):
     RECEIVES = "receives"
     # The platform hands over an event again until it is acknowledged. Without this trait, the adapter must keep a spool.
     REDELIVERS = "redelivers"
-    # Events of a chat are received in the order in which they happened.
+    # Events of a chat are received in order.
     ORDERS = "orders"
     # Events have a cursor, and an adapter that starts again continues behind it.
     RESUMES = "resumes"
@@ -161,7 +161,7 @@ class AdapterHarness:
         return problems
 
     def _list_needs(self) -> list[tuple[str, bool, dict[str, object]]]:
-        """Return what is declared by which name, and the hooks that belong to it."""
+        """Return for each declaration its name, whether it is made, and the hooks that it needs."""
         able, adapter = self.capabilities, self.adapter
         traits: dict[Trait, dict[str, object]] = {
             Trait.RECEIVES: {"write": self.write},
@@ -573,7 +573,7 @@ class AdapterContract:
         assert get_texts([event]) == ["next"]
 
     async def _refuse_one(self, harness: AdapterHarness, context: RecordingAdapterContext) -> InboundEvent:
-        """Let a person write while nothing can be stored, and end the adapter. Return the event."""
+        """Write a message while the store is not available, end the adapter, and return the event."""
         self.write(harness, "hello")
         refused: asyncio.Future[InboundEvent] = asyncio.get_running_loop().create_future()
 
@@ -717,7 +717,7 @@ class AdapterContract:
         assert harness.secret not in caplog.text
 
     def write(self, harness: AdapterHarness, *texts: str) -> None:
-        """Let a person write these texts. Skip the test if people cannot."""
+        """Write these texts as a person. Skip the test if people cannot write."""
         skip_without(harness, Trait.RECEIVES)
         write = need(harness.write, "write")
         for text in texts:

@@ -152,7 +152,8 @@ class RecordingAdapterContext:
                     self.events.append(inbound)
                 case _:
                     raise Invalid(f"an event of the type {type(inbound).__name__} cannot be received")
-            self.state.update(inbound.state)
+            for scope, value in inbound.state.items():
+                await self.save_state(scope, value)
             self._changed.notify_all()
         return receipt
 

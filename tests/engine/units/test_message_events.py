@@ -126,6 +126,8 @@ async def test_state_of_scopes_is_stored_with_events(world: World) -> None:
     await world.hub.receive(message)
     await world.hub.receive(msgspec.structs.replace(message, state={"chat 1": "token-3"}))
     assert await world.hub.platform_cursor(CHAT_STATE) == "token-3"
+    await world.hub.receive(msgspec.structs.replace(message, state={"chat 1": ""}))
+    assert await world.hub.platform_cursor(CHAT_STATE) is None
     await world.hub.set_platform_cursor(CHAT_STATE, "")
     assert await world.hub.platform_cursor(CHAT_STATE) is None
     assert await world.hub.platform_cursor(f"{FAKE}:") is None

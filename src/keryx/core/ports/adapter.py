@@ -78,7 +78,8 @@ class InboundEvent(msgspec.Struct, frozen=True, kw_only=True):
     # The position of the account after this event. It is stored with the event and is `AdapterContext.cursor` after a
     # restart.
     cursor: str | None = None
-    # State of the adapter that is stored with the event, by scope, such as a chat. `AdapterContext.load_state` reads it.
+    # State of the adapter that is stored with the event, by scope, such as a chat. `AdapterContext.load_state` reads it. An
+    # empty value removes it.
     state: Mapping[str, str] = {}
 
 

@@ -227,10 +227,7 @@ class Hub(HubPart):
     @write_unit("cursor.set")
     def set_platform_cursor(self, tx: Transaction, name: str, value: str) -> None:
         """Store a cursor without an event. An empty one is removed."""
-        if value:
-            inbox.set_cursor(tx, name, value)
-        else:
-            inbox.remove_cursor(tx, name)
+        inbox.set_state(tx, name, value)
 
     @read_unit("session")
     def session(self, tx: Transaction, viewer: Viewer, session: SessionId) -> Session:

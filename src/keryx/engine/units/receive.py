@@ -57,7 +57,7 @@ def receive(
     if inbound.cursor is not None:
         inbox.set_cursor(tx, name_cursor(source.platform, source.account), inbound.cursor)
     for scope, value in inbound.state.items():
-        inbox.set_cursor(tx, name_cursor(source.platform, source.account, scope), value)
+        inbox.set_state(tx, name_cursor(source.platform, source.account, scope), value)
     return receipt if earlier is None else msgspec.structs.replace(receipt, duplicate=True)
 
 
