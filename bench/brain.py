@@ -26,7 +26,7 @@ from keryx.core.messages import Message, Role, text_parts
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.sessions import SessionSettings, Viewer
 from keryx.core.turns import TurnLimits, TurnState
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.testing.fakes import fixed_history
 from keryx.timing import SystemClock

@@ -9,7 +9,7 @@ from bench.node import NullAdapter, node
 from bench.spread import beside, ms
 from bench.stage import Stage, hub_of, inbound
 from bench.table import Line, line
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.store.db.metrics import MeteredDatabase
 
 CALLERS = 64

@@ -14,7 +14,7 @@ from bench.table import Line, line, none_of
 from keryx.core.changes import ChangeKind
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, Cursor
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.timing import SystemClock

@@ -23,7 +23,7 @@ from bench.node import node
 from bench.spread import ms, spread
 from bench.stage import Place, Stage, hub_of, scattered
 from bench.table import Line, line
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.surfaces.gateway.telegram.bot_api import TelegramApi
 from keryx.surfaces.gateway.telegram.update_parser import BotIdentity
 from keryx.surfaces.gateway.telegram.updates import UpdateReceiver

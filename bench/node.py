@@ -12,7 +12,7 @@ from keryx.core.deliveries import Idempotency, Target
 from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart, RenderedPart
 from keryx.core.ports.agent import Agent
 from keryx.core.turns import Turn
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.engine.units.turn_writes import TurnInput

@@ -19,7 +19,7 @@ from bench.stage import Stage, inbound
 from bench.table import Line, line
 from bench.web import HOST, answered, scope, served, site
 from keryx.core.ids import SessionId
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.store.db import Database
 
 _SCROLL = """async ([name, step, frames]) => {

@@ -11,7 +11,7 @@ from bench.stage import Stage, hub_of
 from bench.table import Line, line
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.sessions import SessionFilter, Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange
 
 _VIEWER = Viewer(DEFAULT_PROFILE, OPERATOR)

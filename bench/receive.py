@@ -14,7 +14,7 @@ from bench.floor import Floor
 from bench.spread import Spread, ms, spread
 from bench.stage import Stage, hub_of, inbound, scattered
 from bench.table import Line, line
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 
 CALLERS = 64
 _LANES = (10, 10_000, 100_000)

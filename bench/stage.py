@@ -15,7 +15,7 @@ from bench.floor import Floor, PostgresFloor, SqliteFloor
 from keryx.core.access import AccessRule
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import InboundMessage
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy
 from keryx.store.db import Database

@@ -23,7 +23,7 @@ from bench.spread import Spread, ms, spread
 from bench.stage import Place, Stage, inbound
 from bench.table import Line, line, none_of
 from keryx.core.access import EVERYBODY, AccessRule
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy
 from keryx.surfaces.web.server import WebApp

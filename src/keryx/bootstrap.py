@@ -17,7 +17,7 @@ from keryx.core.errors import Invalid, KeryxError
 from keryx.core.ids import OPERATOR
 from keryx.core.ports.adapter import Adapter, PlatformReach
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy, check_access, map_reach
 from keryx.store.db import Database

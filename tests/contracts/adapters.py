@@ -26,7 +26,7 @@ from keryx.core.media import Attachment
 from keryx.core.ports.adapter import Capabilities, WebhookRequest
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.local_files import LocalAdapter
-from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
+from keryx.surfaces.gateway.matrix import MatrixAdapter
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
 from keryx.surfaces.gateway.webhook import WebhookAdapter, WebhookSettings

@@ -22,7 +22,7 @@ from tests.engine.world import AT_ONCE, FAKE, SECONDS, World
 
 from keryx.core.errors import Conflict, Invalid, NotFound, Retryable
 from keryx.core.turns import TurnState
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.store import workers
 from keryx.store.admin.copy import copy_store

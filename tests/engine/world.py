@@ -23,7 +23,7 @@ from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import Turn, TurnLimits
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange, SessionSnapshot
 from keryx.engine.loops.sweeps import SessionFinalizer
 from keryx.engine.policy import Policy

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message
 from keryx.core.clock import Clock
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.surfaces.web.request import Installation
 from keryx.surfaces.web.schema import ModelSchema, Setting
 from keryx.surfaces.web.server import WebApp

@@ -17,7 +17,7 @@ from keryx.core import durations
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 
 Json: TypeAlias = Annotated[
     bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON instead of text.")

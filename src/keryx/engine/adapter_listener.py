@@ -15,7 +15,7 @@ from keryx.core.messages import Audio, File, Image
 from keryx.core.ports.adapter import Adapter, InboundEvent, LinkState, MenuItem, Receipt, name_cursor
 from keryx.core.source import Source
 from keryx.engine import commands, media
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.plugins import RoleLookup, guard_cancellation
 

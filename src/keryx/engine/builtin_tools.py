@@ -12,7 +12,7 @@ from keryx.core.ids import OPERATOR, SessionId
 from keryx.core.messages import Role
 from keryx.core.ports.agent import TurnContext
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange
 from keryx.engine.units import jobs
 from keryx.store.search import SearchHit

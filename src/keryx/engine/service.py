@@ -11,7 +11,7 @@ from keryx.core.clock import Clock
 from keryx.core.deliveries import Idempotency
 from keryx.core.ports.adapter import Adapter
 from keryx.engine.adapter_listener import AdapterListener
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.loops.dispatcher import Dispatcher
 from keryx.engine.loops.driver import AgentChooser, Driver, FolderResolver, PlaceRenderer, get_session_folder
 from keryx.engine.loops.feed import Feed

@@ -18,7 +18,7 @@ from mcp_types import (
 from keryx.core.errors import KeryxError, NotFound
 from keryx.core.sessions import Viewer
 from keryx.engine import builtin_tools
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 
 _TOOLS = {
     "search_conversations": builtin_tools.search_conversations,

@@ -16,7 +16,7 @@ from keryx.core.ports.agent import TextDelta
 from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.sessions import EndReason, Session, SessionFilter
 from keryx.core.turns import TurnLimits
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep
 from keryx.engine.policy import Policy

@@ -13,7 +13,7 @@ from keryx.core.ports.agent import TextDelta
 from keryx.core.sessions import Session
 from keryx.core.source import Source
 from keryx.core.turns import Turn
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.units import turn_writes
 from keryx.store import sessions
 from keryx.store.db import Database, Transaction

@@ -25,7 +25,7 @@ from keryx.core.questions import Consent, Question
 from keryx.core.sessions import EndReason, Session, SessionChange, SessionSettings
 from keryx.core.turns import Turn
 from keryx.engine.export import ExportFormat, export
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.importer import import_sessions
 from keryx.engine.policy import Notices, Policy
 from keryx.engine.service import Service

@@ -22,7 +22,7 @@ from keryx.core.ports.adapter import InboundMessage
 from keryx.core.ports.agent import TextDelta
 from keryx.core.sessions import SessionFilter, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.hub.people import PersonSummary
 from keryx.engine.loops.feed import Feed
 from keryx.store import lanes, messages, sessions

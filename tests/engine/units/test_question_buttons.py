@@ -13,7 +13,7 @@ from keryx.core.deliveries import REPEAT_MARK, DeliveryState, Target
 from keryx.core.errors import Conflict, MessageGone, NotSent, Retryable, SendError, Throttled, Uncertain
 from keryx.core.ports.adapter import Capabilities, OutgoingPart, Receipt
 from keryx.core.source import ChatType, Source
-from keryx.engine.hub.hub import HubQuestions
+from keryx.engine.hub import HubQuestions
 from keryx.store import deliveries
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database

@@ -16,7 +16,7 @@ from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import ASKER_GONE_NOTE, AskedQuestion, Question, QuestionState
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import TurnState
-from keryx.engine.hub.hub import HubQuestions
+from keryx.engine.hub import HubQuestions
 from keryx.engine.units import control
 from keryx.store import questions
 from keryx.store.admin.verify import verify

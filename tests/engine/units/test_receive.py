@@ -22,7 +22,7 @@ from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.sessions import EndReason, SessionFilter, SessionSettings, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, Turn, TurnLimits, TurnState
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy

@@ -11,7 +11,7 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import SendError
 from keryx.core.ids import DeliveryId
 from keryx.core.ports.adapter import LinkState, OutgoingPart
-from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
+from keryx.surfaces.gateway.matrix import MatrixAdapter
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults

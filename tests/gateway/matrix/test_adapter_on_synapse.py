@@ -17,7 +17,7 @@ from keryx.core.media import Attachment
 from keryx.core.messages import File, Image, Text
 from keryx.core.ports.adapter import InboundMessage, LinkState, MenuItem, OutgoingPart
 from keryx.core.source import ChatType, Source
-from keryx.surfaces.gateway.matrix.adapter import MatrixAdapter
+from keryx.surfaces.gateway.matrix import MatrixAdapter
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.surfaces.gateway.matrix.sync import ENCRYPTED_NOTICE
 from keryx.testing import RecordingAdapterContext

@@ -28,8 +28,7 @@ from keryx.core.ports.adapter import (
 from keryx.core.questions import Button
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
-from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings, make
-from keryx.surfaces.gateway.telegram.adapter import UpdateMode
+from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings, UpdateMode, make
 from keryx.surfaces.gateway.telegram.bot_api import BAD_TOKEN, BOT_IN_USE, WEBHOOK_IN_USE, FloodDetector
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults

@@ -17,7 +17,7 @@ from keryx.cli.options import FLAG, Json
 from keryx.core.errors import Conflict, Forbidden, Invalid, Unavailable
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, discover_url
-from keryx.surfaces.gateway.telegram.adapter import TelegramSettings, check_token, check_url
+from keryx.surfaces.gateway.telegram import TelegramSettings, check_token, check_url
 from keryx.surfaces.gateway.telegram.bot_api import (
     BAD_TOKEN,
     DEFAULT_URL,

@@ -28,7 +28,7 @@ from keryx.cli.output import format_count
 from keryx.cli.shutdown import exit_after, exit_now, handle_signals
 from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
-from keryx.engine.hub.hub import NODE_KIND, Hub
+from keryx.engine.hub import NODE_KIND, Hub
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
 from keryx.surfaces.web.health import build_health_routes

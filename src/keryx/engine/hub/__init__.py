@@ -1,1 +1,373 @@
-"""The facade for surfaces. Each verb names its viewer and runs one unit of work."""
+"""Hub: receive, open and follow for every surface, and the commands on sessions and turns, with their projects, questions and usage."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+
+from keryx.core.changes import Change
+from keryx.core.errors import NotFound, Unavailable
+from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId, WorkerId
+from keryx.core.messages import Parts, parse_id
+from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
+from keryx.core.questions import AskedQuestion
+from keryx.core.sessions import Project, Session, SessionChange, TitleBy, Viewer
+from keryx.core.turns import Turn
+from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
+from keryx.engine import commands
+from keryx.engine.hub import trace, views
+from keryx.engine.hub.chats import HubDeliveries, HubLanes
+from keryx.engine.hub.jobs import HubJobs
+from keryx.engine.hub.people import HubPeople, HubSignIns
+from keryx.engine.hub.trace import MessageTrace
+from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
+from keryx.engine.hub.views import HubViewerState, HubViews
+from keryx.engine.loops.feed import Feed
+from keryx.engine.media import MediaStorage
+from keryx.engine.policy import Policy
+from keryx.engine.units import control, receive, revisions
+from keryx.engine.units import questions as question_units
+from keryx.engine.units import usage as usage_units
+from keryx.engine.units import workers as worker_units
+from keryx.engine.units.usage import BudgetStatus
+from keryx.store import changes, inbox, platforms, projects, questions, sessions, turns, usage, workers
+from keryx.store.admin import stats
+from keryx.store.db import Database, Transaction
+from keryx.store.search import SearchHit, SearchIndex
+from keryx.store.workers import Worker
+
+SessionExporter: TypeAlias = Callable[[Transaction, Viewer, list[SessionId]], object]
+
+NODE_KIND = "serve"
+_LARGE_INDEX_BATCH = 500
+
+
+class HubProjects(HubPart):
+    list_all = bind_read("projects", projects.list_for_viewer)
+    find = bind_read("project", projects.find)
+
+    @write_unit("project.add")
+    def add(self, tx: Transaction, viewer: Viewer, name: str, *, colour: str = "") -> Project:
+        return projects.add(tx, viewer, name=name, colour=colour)
+
+    @write_unit("project.change")
+    def change(
+        self, tx: Transaction, viewer: Viewer, name: str, *, new_name: str | None, colour: str | None
+    ) -> Project:
+        project = projects.find(tx, viewer, name)
+        colour = project.colour if colour is None else colour
+        return projects.update(tx, viewer, project, name=new_name or project.name, colour=colour)
+
+    @write_unit("project.instruct")
+    def set_instructions(self, tx: Transaction, viewer: Viewer, name: str, text: str) -> Project:
+        """Set the instructions that every session of a project starts with; an empty text removes them."""
+        projects.set_instructions(tx, viewer, projects.find(tx, viewer, name), text)
+        return projects.find(tx, viewer, name)
+
+    @write_unit("project.remove")
+    def remove(self, tx: Transaction, viewer: Viewer, name: str) -> None:
+        projects.remove(tx, viewer, projects.find(tx, viewer, name))
+
+    @write_unit("project.assign")
+    def assign(self, tx: Transaction, viewer: Viewer, session: SessionId, name: str | None) -> None:
+        """Put a session into a project, or into none."""
+        project = projects.find(tx, viewer, name).id if name else None
+        sessions.set_project(tx, sessions.get(tx, session, viewer=viewer), project)
+
+
+class HubQuestions(HubPart):
+    list_open = bind_read("questions", questions.list_open_for_viewer)
+    list_consents = bind_read("consents", questions.list_consents)
+    forget_consents = bind_write("consents.forget", on_session(question_units.forget_consents))
+
+    @read_unit("questions.session")
+    def list_for_session(self, tx: Transaction, viewer: Viewer, session: SessionId) -> list[AskedQuestion]:
+        """Return the last questions of a session in any state, newest first."""
+        return questions.list_for_session(tx, sessions.get(tx, session, viewer=viewer).id)
+
+    @read_unit("question")
+    def get(self, tx: Transaction, viewer: Viewer, question: QuestionId) -> AskedQuestion:
+        return questions.get(tx, question, viewer=viewer)
+
+    @write_unit("question.answer")
+    def answer(self, tx: Transaction, viewer: Viewer, question: QuestionId, answer: str) -> AskedQuestion:
+        """Answer with an option (its id, number, label or meaning) or, where there are none, in words.
+
+        Raise `Forbidden` for a viewer who may only look on, `Conflict` for a closed question, `Invalid` for a text that
+        is not an answer."""
+        return question_units.record_answer(tx, questions.get(tx, question, viewer=viewer), viewer, answer)
+
+
+class HubUsage(HubPart):
+    def __init__(self, database: Database, *, budgets: Budgets) -> None:
+        super().__init__(database)
+        self._budgets = budgets
+
+    report_spending = bind_read("view.spending", usage_units.report_spending)
+
+    @read_unit("usage")
+    def report(
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        *,
+        by: UsageGrouping,
+        since: datetime,
+        until: datetime | None = None,
+    ) -> list[UsageTotal]:
+        return usage.list_totals(tx, viewer, by=by, since=since, until=until or tx.now)
+
+    @read_unit("usage.accounts")
+    def list_budgets(self, tx: Transaction, viewer: Viewer) -> list[BudgetStatus]:
+        return usage_units.list_budgets(tx, viewer, budgets=self._budgets)
+
+
+class Hub(HubPart):
+    """The interface of every surface. A `Viewer` says who asks, and sees nothing of others.
+
+    Each verb is one unit of work. Those that only call a function of `units` or `store` are bound to it: its docstring
+    says what they do."""
+
+    def __init__(
+        self, database: Database, *, policy: Policy, feed: Feed, index: SearchIndex | None = None
+    ) -> None:
+        super().__init__(database)
+        self._policy = policy
+        self._feed = feed
+        self._index = index or SearchIndex(database)
+        self.views = HubViews(database, sharing=policy.sharing)
+        self.viewer_state = HubViewerState(database)
+        self.sign_ins = HubSignIns(database)
+        self.questions = HubQuestions(database)
+        self.usage = HubUsage(database, budgets=policy.budgets)
+        self.media = MediaStorage(database, limit=policy.media.limit)
+        self.people = HubPeople(database, policy=policy)
+        self.projects = HubProjects(database)
+        self.lanes = HubLanes(database, policy=policy)
+        self.deliveries = HubDeliveries(database, policy=policy)
+        self.jobs = HubJobs(database, policy=policy)
+
+    open = bind_read("open", views.load_snapshot)
+    page = bind_read("messages", views.load_messages)
+    # Finds a session by id, unique prefix, title or alias.
+    resolve = bind_read("resolve", sessions.resolve)
+    rename = bind_write("rename", on_session(partial(sessions.rename, by=TitleBy.PERSON)))
+    pin = bind_write("pin", on_session(sessions.set_pinned))
+    archive = bind_write("archive", on_session(sessions.set_archived))
+    # With `None` as the reason, reopens the session.
+    end = bind_write("end", on_session(sessions.end))
+    configure = bind_write("configure", on_session(sessions.set_settings))
+    undo = bind_write("undo", on_session(revisions.undo))
+    redo = bind_write("redo", on_session(revisions.redo))
+    head_cursor = bind_read("head", changes.get_head)
+    find_listener = bind_read("listener", workers.find_listener)
+    platform_cursor = bind_read("cursor", inbox.get_cursor)
+    closed_gates = bind_read("gates", platforms.list_closed_gates)
+    gauges = bind_read("gauges", stats.read_gauges)
+    list_sessions = bind_read("sessions", sessions.list_page)
+
+    async def receive(self, inbound: InboundEvent) -> Receipt:
+        """Return when the event is durable; a repeated event returns the first receipt."""
+        message = inbound if isinstance(inbound, InboundMessage) else None
+        if message is None or message.principal is None:
+            inbound = msgspec.structs.replace(inbound, source=self._policy.assign_profile(inbound.source))
+        command = commands.parse_inbound(inbound) if isinstance(inbound, InboundMessage) else None
+        reply = None
+        if command and isinstance(inbound, InboundMessage) and commands.needs_search(command, inbound):
+            reply = await self._search_for_command(inbound, command.text)
+        # Events with the same key are likely to touch the same rows.
+        source = inbound.source
+        parts = (source.platform, source.account, source.chat or source.user, source.thread)
+        return await self._database.write(
+            "receive",
+            partial(
+                receive.receive, inbound=inbound, policy=self._policy, command=command, search_reply=reply
+            ),
+            key=(message and message.session) or " ".join(part or "" for part in parts),
+        )
+
+    async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
+        """Return the messages and titles that match and that the viewer may see, best first. Any text is a query."""
+        return await self._index.search(viewer, text, limit=limit, offset=offset)
+
+    async def catch_up_index(self) -> None:
+        """Update the search index ahead of the next search, and free its memory after a large update."""
+        if await self._index.catch_up() > _LARGE_INDEX_BATCH:
+            self._index.close()
+
+    def close(self) -> None:
+        """Close the search index. The database stays open."""
+        self._index.close()
+
+    def follow(
+        self, viewer: Viewer, cursor: Cursor, *, session: SessionId | None = None
+    ) -> AsyncIterator[Change]:
+        """Yield every change after a cursor that the viewer may see, then live ones, without end."""
+        return self._feed.follow(viewer, cursor, session=session)
+
+    def follow_all(self, cursor: Cursor) -> AsyncIterator[list[Change]]:
+        """Yield the changes of all viewers after a cursor in batches, for a surface that shares them among its viewers."""
+        return self._feed.batches(cursor)
+
+    @write_unit("cursor.begin")
+    def init_cursor(self, tx: Transaction, name: str, value: str) -> None:
+        """Store the first cursor of a platform; one that exists stays."""
+        if inbox.get_cursor(tx, name) is None:
+            inbox.set_cursor(tx, name, value)
+
+    @write_unit("listener.claim")
+    def claim_listener(self, tx: Transaction, me: WorkerId, platform: str, account: str) -> Worker | None:
+        """Make a worker the listener of an account, unless another live worker is. Return that other one."""
+        return worker_units.claim_listener(
+            tx, me=me, platform=platform, account=account, lease=self._policy.limits.lease
+        )
+
+    @write_unit("cursor.set")
+    def set_platform_cursor(self, tx: Transaction, name: str, value: str) -> None:
+        """Store a cursor without an event. An empty one is removed."""
+        inbox.set_state(tx, name, value)
+
+    @read_unit("session")
+    def session(self, tx: Transaction, viewer: Viewer, session: SessionId) -> Session:
+        return sessions.get(tx, session, viewer=viewer)
+
+    @write_unit("change")
+    def change(self, tx: Transaction, viewer: Viewer, session: SessionId, change: SessionChange) -> None:
+        """Set several values of a session, all or nothing."""
+        control.change(tx, sessions.get(tx, session, viewer=viewer), viewer, change)
+
+    @write_unit("delete")
+    def delete(self, tx: Transaction, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:
+        """Hide a session now and erase it after the grace period; with `erase`, erase it at once."""
+        row = sessions.get(tx, session, viewer=viewer)
+        control.delete(tx, row, grace=self._policy.keep.erase, erase=erase)
+
+    @write_unit("undelete")
+    def undelete(self, tx: Transaction, viewer: Viewer, session: SessionId) -> None:
+        sessions.undelete(tx, sessions.get(tx, session, viewer=viewer, deleted=True))
+
+    @write_unit("fork")
+    def fork(
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        session: SessionId,
+        *,
+        surface: str,
+        through: int | None = None,
+        title: str | None = None,
+        cwd: str | None = None,
+    ) -> Session:
+        """Make an independent copy up to a message, by default up to the last complete turn, in the same folder or another."""
+        parent = sessions.get(tx, session, viewer=viewer)
+        return revisions.fork(tx, parent, surface=surface, through=through, title=title, cwd=cwd)
+
+    @write_unit("branch")
+    def branch(
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        session: SessionId,
+        inbound: InboundMessage,
+        *,
+        surface: str,
+        through: int | None = None,
+        title: str | None = None,
+    ) -> Receipt:
+        """Fork a session and send a message to the copy; a repeated event returns the first receipt."""
+        return receive.receive_in_fork(
+            tx,
+            sessions.get(tx, session, viewer=viewer),
+            inbound,
+            viewer=viewer,
+            surface=surface,
+            through=through,
+            title=title,
+            policy=self._policy,
+        )
+
+    @read_unit("export")
+    def export(self, tx: Transaction, viewer: Viewer, session: SessionId, exporter: SessionExporter) -> None:
+        """Run an exporter over one session. It is a parameter because only few processes need to import one."""
+        exporter(tx, viewer, [sessions.get(tx, session, viewer=viewer).id])
+
+    @write_unit("retry")
+    def retry(self, tx: Transaction, viewer: Viewer, session: SessionId, *, surface: str) -> Receipt:
+        row = sessions.get(tx, session, viewer=viewer)
+        return revisions.retry(tx, row, asker=viewer.principal, surface=surface)
+
+    @write_unit("stop")
+    def stop(
+        self, tx: Transaction, viewer: Viewer, session: SessionId, *, queue: bool = False
+    ) -> Turn | None:
+        """Ask the running turn to stop and return it, `None` if there is none. With `queue`, cancel queued turns too."""
+        return control.stop(tx, sessions.get(tx, session, viewer=viewer).id, queue=queue)
+
+    @write_unit("cancel")
+    def cancel(self, tx: Transaction, viewer: Viewer, turn: TurnId) -> Turn:
+        """Stop a queued or running turn, and return it as it was. A finished one stays as it is."""
+        sessions.get(tx, turns.get(tx, turn).session, viewer=viewer, deleted=True)
+        return control.cancel(tx, turn)
+
+    @write_unit("drop")
+    def drop(self, tx: Transaction, viewer: Viewer, turn: TurnId) -> None:
+        """Cancel a queued turn."""
+        sessions.get(tx, turns.get(tx, turn).session, viewer=viewer)
+        control.drop(tx, turn)
+
+    @write_unit("rewrite")
+    def rewrite(self, tx: Transaction, viewer: Viewer, message: str, parts: Parts) -> None:
+        """Change a message whose turn is still queued. Raise `Conflict` once an agent has begun to answer it."""
+        session, seq = parse_id(message)
+        control.rewrite(tx, sessions.get(tx, session, viewer=viewer).id, seq, parts)
+
+    @read_unit("turn")
+    def turn(self, tx: Transaction, viewer: Viewer, turn: TurnId) -> Turn:
+        row = turns.get(tx, turn)
+        if not viewer.sees(row.profile, row.owner):
+            raise NotFound(f"there is no turn {turn!r}")
+        return row
+
+    @read_unit("active")
+    def list_active_turns(self, tx: Transaction, viewer: Viewer) -> list[Turn]:
+        """Return every running or queued turn that the viewer may see."""
+        return turns.list_active(tx, profile=viewer.profile, owner=viewer.owner)
+
+    @read_unit("why")
+    def trace(self, tx: Transaction, viewer: Viewer, message: str) -> MessageTrace:
+        session, seq = parse_id(message)
+        return trace.build(tx, sessions.get(tx, session, viewer=viewer), seq)
+
+    @read_unit("nodes")
+    def list_nodes(self, tx: Transaction) -> list[Worker]:
+        """Return the live processes that run turns of every session."""
+        return [w for w in self._list_live_workers(tx) if w.kind == NODE_KIND]
+
+    @read_unit("connections")
+    def platform_statuses(self, tx: Transaction) -> list[PlatformStatus]:
+        """Return the status of each platform in each live process."""
+        live = {w.id for w in self._list_live_workers(tx)}
+        return [status for status in workers.list_connections(tx) if status.worker in live]
+
+    async def check_ready(self) -> None:
+        """Return if the store answers and the feed reads; otherwise raise with the reason."""
+        await self._database.read("ready", changes.get_head)
+        if not self._feed.reading:
+            raise Unavailable("the change feed does not read now")
+
+    async def _search_for_command(self, inbound: InboundMessage, query: str) -> str | None:
+        """Return the reply to a search command. A search that fails must not keep the event out."""
+        try:
+            person = await self._database.read("asker", lambda tx: receive.find_sender(tx, inbound))
+            if person is None:
+                return None
+            viewer = Viewer(inbound.source.profile, person)
+            return commands.render_hits(await self.search(viewer, query, limit=commands.SEARCH_LIMIT))
+        except Unavailable as exc:
+            return f"Search does not work now: {exc}."
+
+    def _list_live_workers(self, tx: Transaction) -> list[Worker]:
+        earliest = tx.now - self._policy.limits.lease
+        return [w for w in workers.list_all(tx) if w.seen_at >= earliest and not worker_units.is_dead(w)]

@@ -8,7 +8,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import WorkerId
 from keryx.core.ports.agent import WorkspaceRegistry
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.jsonrpc import frames
 from keryx.jsonrpc import peer as jsonrpc
 from keryx.jsonrpc.peer import Peer

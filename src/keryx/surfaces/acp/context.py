@@ -13,7 +13,7 @@ from keryx.core.ports.adapter import InboundMessage
 from keryx.core.ports.agent import WorkspaceRegistry
 from keryx.core.sessions import SessionSettings, Viewer
 from keryx.core.source import Source
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.jsonrpc import Json
 from keryx.jsonrpc.peer import Peer, encode_message
 from keryx.surfaces.acp.protocol import EditorCapabilities

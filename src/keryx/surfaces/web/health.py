@@ -17,7 +17,7 @@ from starlette.routing import Route
 from keryx.core import ids
 from keryx.core.errors import KeryxError
 from keryx.core.ports.adapter import LinkState, PlatformStatus
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 
 _READY_TIMEOUT_SECONDS = 5.0
 _COUNTERS = (

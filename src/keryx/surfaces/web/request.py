@@ -12,7 +12,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId
 from keryx.core.ports.adapter import PlatformReach
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.surfaces.web import request_schema, schema
 from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, Caller, CookieSigner
 from keryx.surfaces.web.operations import Operation

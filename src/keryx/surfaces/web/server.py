@@ -16,7 +16,7 @@ from keryx.core import codec
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.surfaces.web import openapi, responses
 from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, CookieSigner, SecurityMiddleware
 from keryx.surfaces.web.request import Installation, Services

@@ -1,1 +1,184 @@
-"""The Matrix adapter: one account on one homeserver, over the client-server API."""
+"""The adapter for one Matrix account: listens by sync, and sends under transaction ids, which a homeserver accepts once."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import msgspec
+
+from keryx.core.deliveries import Idempotency, Target
+from keryx.core.errors import Invalid, KeryxError, MessageGone, NotSent, Refused
+from keryx.core.ports.adapter import (
+    Adapter,
+    AdapterContext,
+    AttachmentLimits,
+    Capabilities,
+    LengthUnit,
+    OutgoingPart,
+    RenderedPart,
+    Streaming,
+)
+from keryx.core.source import Source
+from keryx.markdown import matrix_html
+from keryx.markdown.matrix_html import MatrixText
+from keryx.secrets import Secret
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.matrix import messages
+from keryx.surfaces.gateway.matrix.event_types import (
+    MEMBER,
+    POWER_LEVELS,
+    PowerLevels,
+    RoomState,
+    parse_unsigned,
+)
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver
+from keryx.surfaces.gateway.matrix.messages import IDS, PLATFORM, ROLES, find_roles
+from keryx.surfaces.gateway.matrix.sync import Sleep, SyncLoop
+
+log = logging.getLogger(__name__)
+
+_TYPING_SECONDS = 8.0
+_CLOSE_SECONDS = 2.0
+
+
+class MatrixSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[matrix]` in keryx.toml."""
+
+    homeserver: str = ""
+    # The full name of the account, such as @keryx:example.org.
+    user: str = ""
+    token: Secret = Secret()
+    # The largest file that is fetched, in bytes.
+    download: int = 20_000_000
+
+
+def make(setup: AdapterSetup) -> Adapter | None:
+    """The entry point. Return `None` if the platform is not configured; raise `Invalid` if a setting is missing."""
+    settings = setup.read(MatrixSettings)
+    if settings is None:
+        return None
+    if not settings.homeserver:
+        raise Invalid(
+            f"matrix.homeserver is missing: write its address, or set {setup.variable_name('homeserver')}"
+        )
+    if not settings.user.startswith("@") or ":" not in settings.user:
+        raise Invalid(
+            f"matrix.user must be the full name of the account, such as @keryx:example.org: write it, or set {setup.variable_name('user')}"
+        )
+    if not settings.token:
+        raise Invalid(
+            f"matrix.token is missing: write env:NAME or file:PATH, or set {setup.variable_name('token')}"
+        )
+    server = Homeserver(settings.homeserver, settings.token.reveal(setup.environ))
+    return MatrixAdapter(server, settings.user, download=settings.download)
+
+
+class MatrixAdapter:
+    platform = PLATFORM
+    hook = None
+    capabilities = Capabilities(
+        idempotency=Idempotency.NATIVE,
+        edit=True,
+        threads=True,
+        typing=True,
+        streaming=Streaming.EDIT,
+        attachments=AttachmentLimits(),
+        limit=matrix_html.MAX_BODY_BYTES,
+        unit=LengthUnit.BYTES,
+        ids=IDS,
+        roles=ROLES,
+        notes=("Each room is apart: nothing said in another room is known here.",),
+    )
+
+    def __init__(
+        self,
+        server: Homeserver,
+        user: str,
+        *,
+        download: int = MatrixSettings().download,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.account = user
+        self._server = server
+        self._max_download_bytes = download
+        self._typing_rooms: set[str] = set()
+        self._sleep = sleep
+
+    async def close(self) -> None:
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            await self._server.close()
+
+    async def listen(self, context: AdapterContext) -> None:
+        listener = SyncLoop(
+            self._server, self.account, context, limit=self._max_download_bytes, sleep=self._sleep
+        )
+        try:
+            await listener.run()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        return [RenderedPart(part.body, part) for part in matrix_html.render_parts(text)]
+
+    async def typing(self, target: Target) -> None:
+        await self._server.set_typing(target.chat, self.account, seconds=_TYPING_SECONDS)
+        self._typing_rooms.add(target.chat)
+
+    async def send(self, part: OutgoingPart) -> str:
+        """Send once per key; an edit once per key and text. Return the id of the event; for an edit, of the event it edits."""
+        message = await self._build_message(part)
+        room = part.target.chat
+        if part.edits:
+            await self._check_exists(room, part.edits)
+            # The same edit must have the same transaction id, and another text of the same part another.
+            digest = hashlib.sha256(msgspec.json.encode(message)).hexdigest()[:16]
+            edit = messages.build_edit(message, part.edits)
+            await self._server.send(room, f"{part.key}.edit.{digest}", edit)
+            return part.edits
+        placed = messages.add_relation(message, part.target, first=part.number == 0)
+        try:
+            sent = await self._server.send(room, part.key, placed)
+        except MessageGone as exc:
+            raise Refused("the thread to answer in is not there") from exc
+        await self._stop_typing(room)
+        return sent
+
+    async def roles(self, source: Source) -> Sequence[str]:
+        """Return the roles by the power levels of the room; none for a user who is not in it."""
+        room, user = source.chat or "", source.user or ""
+        member = await self._server.find_state(room, MEMBER, RoomState, key=user)
+        if member is None or member.membership != "join":
+            return ()
+        powers = await self._server.find_state(room, POWER_LEVELS, PowerLevels)
+        return find_roles(user, powers, await self._server.find_creation(room))
+
+    async def _build_message(self, part: OutgoingPart) -> dict[str, Any]:
+        if part.attachment is None:
+            markup = part.markup if isinstance(part.markup, MatrixText) else None
+            return messages.build_text(markup or matrix_html.render_plain(part.text), again=part.again)
+        file = part.attachment
+        mxc = await self._server.upload(file.name, file.mime, file.body)
+        return messages.build_file(file, mxc, again=part.again)
+
+    async def _check_exists(self, room: str, event: str) -> None:
+        """Raise `MessageGone` for a deleted message: a homeserver accepts edits of it, but clients do not show them."""
+        try:
+            found = await self._server.find_event(room, event)
+        except KeryxError as exc:
+            raise NotSent(f"the message to edit cannot be looked up: {exc}") from exc
+        if found is None or parse_unsigned(found).redacted:
+            raise MessageGone("the message to edit is not there")
+
+    async def _stop_typing(self, room: str) -> None:
+        """Stop the typing notification, which would outlast the message."""
+        if room not in self._typing_rooms:
+            return
+        self._typing_rooms.discard(room)
+        try:
+            await self._server.set_typing(room, self.account, seconds=0)
+        except KeryxError as exc:
+            log.info("cannot stop typing in %s: %s", room, exc)

@@ -1,5 +1,279 @@
-"""The Telegram adapter: one bot. Found by the entry point `telegram` of the group `keryx.adapters`."""
+"""The adapter for one Telegram bot, by long polling or by a webhook, and its settings."""
 
-from keryx.surfaces.gateway.telegram.adapter import TelegramAdapter, TelegramSettings, make
+import asyncio
+import hmac
+import json
+import logging
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import StrEnum
+from urllib.parse import urlsplit
 
-__all__ = ["TelegramAdapter", "TelegramSettings", "make"]
+import anyio
+import msgspec
+
+from keryx.core.deliveries import Target
+from keryx.core.errors import Forbidden, Invalid, Throttled, Unavailable
+from keryx.core.ports.adapter import (
+    AdapterContext,
+    AttachmentLimits,
+    Capabilities,
+    LengthUnit,
+    OutgoingPart,
+    RenderedPart,
+    Streaming,
+    Webhook,
+    WebhookRequest,
+    WebhookResponse,
+)
+from keryx.core.source import Source
+from keryx.secrets import Secret
+from keryx.surfaces.gateway import http_clients
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.telegram import sender
+from keryx.surfaces.gateway.telegram.bot_api import (
+    BAD_TOKEN,
+    DEFAULT_URL,
+    WEBHOOK_IN_USE,
+    FloodDetector,
+    RetryingApi,
+    Sleep,
+    TelegramApi,
+    TelegramApiError,
+    TelegramNoResponse,
+    TelegramUnreachable,
+)
+from keryx.surfaces.gateway.telegram.types import UPDATE_KINDS, TelegramUser
+from keryx.surfaces.gateway.telegram.update_parser import IDS, PLATFORM, ROLES, BotIdentity, parse_roles
+from keryx.surfaces.gateway.telegram.updates import UpdateReceiver
+
+TOKEN_PATTERN = re.compile(r"(\d{1,20}):[\w-]{3,200}\Z", re.ASCII)
+_SECRET_PATTERN = re.compile(r"[\w-]{1,256}\Z", re.ASCII)
+log = logging.getLogger(__name__)
+_POLL_SECONDS = 50
+_MAX_HELP_LENGTH = 256
+_MAX_COMMANDS = 100
+_CLOSE_SECONDS = 2.0
+# What a bot may upload.
+_MAX_UPLOAD_BYTES = 50_000_000
+
+
+class UpdateMode(StrEnum):
+    POLLING = "polling"
+    WEBHOOK = "webhook"
+
+
+class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    token: Secret = Secret()
+    base_url: str = DEFAULT_URL
+    mode: UpdateMode = UpdateMode.POLLING
+    # For a webhook: the public address of Keryx.
+    url: str = ""
+    # For a webhook: the secret that Telegram sends with each post.
+    secret: Secret = Secret()
+    # Messages per second, to one chat and in all. 0 means no limit but Telegram's own.
+    per_chat: float = 0
+    per_second: float = 0
+
+
+def check_token(text: str) -> str:
+    """Return the bot's id, with which a token begins. Raise `Invalid` for anything else."""
+    found = TOKEN_PATTERN.match(text)
+    if found is None:
+        raise Invalid("this does not look like a Telegram token: @BotFather gives one like 123456789:AAE1x…")
+    return found[1]
+
+
+def check_url(name: str, url: str) -> str:
+    """Return the address in a setting without its trailing slash."""
+    return http_clients.check_url(
+        url, f"telegram.{name}: write a web address such as https://example.org", username=True
+    )
+
+
+def check_secret(text: str) -> str:
+    if not _SECRET_PATTERN.match(text):
+        raise Invalid("telegram.secret: use 1 to 256 letters, digits, _ and -, as Telegram wants it")
+    return text
+
+
+def make(setup: AdapterSetup) -> "TelegramAdapter | None":
+    """Build the adapter, or return None without settings. `Invalid` says what is missing."""
+    settings = setup.read(TelegramSettings)
+    if settings is None:
+        return None
+    if not settings.token:
+        raise Invalid(
+            "telegram.token is missing: run `keryx gateway setup telegram`, or set KERYX_TELEGRAM_TOKEN"
+        )
+    secret = ""
+    if settings.mode is UpdateMode.WEBHOOK:
+        if not settings.secret or not settings.url:
+            raise Invalid("telegram.mode = webhook needs `url`, the public address of Keryx, and a `secret`")
+        secret = check_secret(settings.secret.reveal(setup.environ))
+    return TelegramAdapter(settings.token.reveal(setup.environ), settings, secret=secret)
+
+
+class TelegramAdapter:
+    platform = PLATFORM
+
+    def __init__(
+        self,
+        token: str,
+        settings: TelegramSettings = TelegramSettings(),
+        *,
+        secret: str = "",
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.account = check_token(token)
+        self._settings = settings
+        self._secret = secret
+        self._sleep = sleep
+        self._api = TelegramApi(token, check_url("base_url", settings.base_url))
+        self._flood_detector = FloodDetector()
+        self._receiver: UpdateReceiver | None = None
+        self.capabilities = Capabilities(
+            edit=True,
+            threads=True,
+            typing=True,
+            streaming=Streaming.EDIT,
+            attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
+            buttons=True,
+            limit=sender.LIMIT.size,
+            unit=LengthUnit.UTF16,
+            chat_interval=_to_interval(settings.per_chat),
+            account_interval=_to_interval(settings.per_second),
+            pii_safe=True,
+            ids=IDS,
+            roles=ROLES,
+        )
+
+    @property
+    def hook(self) -> Webhook | None:
+        if self._settings.mode is not UpdateMode.WEBHOOK:
+            return None
+        return Webhook(path=PLATFORM, handle=self._handle_post)
+
+    async def listen(self, context: AdapterContext) -> None:
+        api = RetryingApi(self._api, context, self._sleep)
+        try:
+            bot = await self._start(api, context)
+            self._receiver = UpdateReceiver(self._api, context, bot)
+            if self._settings.mode is UpdateMode.WEBHOOK:
+                await self._run_webhook(api)
+            else:
+                await self._poll(api, context, self._receiver)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        finally:
+            self._receiver = None
+
+    async def close(self) -> None:
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            await self._api.close()
+
+    async def typing(self, target: Target) -> None:
+        await sender.send_typing(self._api, target)
+
+    def parts(self, text: str) -> Sequence[RenderedPart]:
+        return sender.render_parts(text)
+
+    async def send(self, part: OutgoingPart) -> str:
+        try:
+            return await sender.send(self._api, part)
+        except Throttled as exc:
+            raise self._flood_detector.classify(exc, part.target.chat) from None
+
+    async def roles(self, source: Source) -> Sequence[str]:
+        """Return the roles in a group or channel. Who writes as the chat itself is an administrator."""
+        if source.user == source.chat:
+            return ROLES[1:]
+        try:
+            found = await self._api.call("getChatMember", chat_id=source.chat, user_id=source.user)
+        except TelegramApiError as exc:
+            if exc.code in (400, 403):
+                return ()
+            raise Unavailable(str(exc)) from None
+        except (TelegramUnreachable, TelegramNoResponse) as exc:
+            raise Unavailable(str(exc)) from None
+        return parse_roles(found)
+
+    async def _start(self, api: RetryingApi, context: AdapterContext) -> BotIdentity:
+        """Look up the bot's identity, and set the menu of commands."""
+        try:
+            bot = msgspec.convert(await api.call("getMe"), TelegramUser)
+        except (TelegramApiError, msgspec.ValidationError):
+            raise Forbidden(BAD_TOKEN) from None
+        menu = [
+            {"command": item.name.replace("-", "_"), "description": item.help[:_MAX_HELP_LENGTH]}
+            for item in context.menu[:_MAX_COMMANDS]
+        ]
+        try:
+            await api.call("setMyCommands", commands=menu)
+        except TelegramApiError as exc:
+            log.warning("the menu of commands is not shown: %s", exc)
+        names = frozenset(item.name for item in context.menu) | {"start"}
+        return BotIdentity(id=bot.id, username=bot.username, commands=names)
+
+    async def _poll(self, api: RetryingApi, context: AdapterContext, receiver: UpdateReceiver) -> None:
+        await self._drop_own_webhook(api)
+        offset = int(context.cursor) if context.cursor else None
+        while True:
+            batch = await api.call(
+                "getUpdates",
+                seconds=_POLL_SECONDS + 10,
+                offset=offset,
+                timeout=_POLL_SECONDS,
+                allowed_updates=UPDATE_KINDS,
+            )
+            next_offset = await receiver.receive_batch(batch)
+            if batch and next_offset is None:
+                await self._sleep(_POLL_SECONDS)
+            offset = next_offset if next_offset is not None else offset
+
+    async def _drop_own_webhook(self, api: RetryingApi) -> None:
+        """Remove a webhook of Keryx, because Telegram refuses polling while one is set. Raise `Forbidden` for another program's."""
+        found = await api.call("getWebhookInfo")
+        url = str(found.get("url") or "") if isinstance(found, dict) else ""  # pyright: ignore
+        if not url:
+            return
+        if urlsplit(url).path != f"/hooks/{PLATFORM}":
+            raise Forbidden(WEBHOOK_IN_USE)
+        await api.call("deleteWebhook", drop_pending_updates=False)
+
+    async def _run_webhook(self, api: RetryingApi) -> None:
+        # One connection at a time, so that messages arrive in order.
+        await api.call(
+            "setWebhook",
+            url=f"{check_url('url', self._settings.url)}/hooks/{PLATFORM}",
+            secret_token=self._secret,
+            max_connections=1,
+            allowed_updates=UPDATE_KINDS,
+            drop_pending_updates=False,
+        )
+        await asyncio.Event().wait()
+
+    async def _handle_post(self, request: WebhookRequest) -> WebhookResponse:
+        """Receive one update. Answer 200 only after it is stored, so that Telegram repeats it otherwise."""
+        secret = request.headers.get("x-telegram-bot-api-secret-token", "")
+        if not hmac.compare_digest(secret.encode(), self._secret.encode()):
+            return WebhookResponse(status=401)
+        if self._receiver is None:
+            return WebhookResponse(status=503)
+        try:
+            update = json.loads(request.body)
+        except (ValueError, RecursionError):
+            return WebhookResponse(status=400)
+        if not isinstance(update, dict):
+            return WebhookResponse(status=400)
+        try:
+            await self._receiver.receive_one(update)  # pyright: ignore[reportUnknownArgumentType]
+        except Unavailable:
+            return WebhookResponse(status=503)
+        return WebhookResponse()
+
+
+def _to_interval(per_second: float) -> timedelta:
+    return timedelta(seconds=1 / per_second) if per_second > 0 else timedelta(0)

@@ -12,7 +12,7 @@ from keryx.core.changes import Change
 from keryx.core.errors import KeryxError
 from keryx.core.ids import Cursor
 from keryx.core.sessions import Viewer
-from keryx.engine.hub.hub import Hub
+from keryx.engine.hub import Hub
 from keryx.surfaces.web.stream.encoder import ChangeEncoder, EncodedEvent, count_chars
 from keryx.timing import WakeSignal
 
