@@ -1,20 +1,14 @@
-"""The Clock interface, the stored form of times (microseconds since 1970, UTC), local wall time, and the delay before a retry: by back-off, or as a server asks for."""
+"""The Clock interface, the stored form of times (microseconds since 1970, UTC), and local wall time."""
 
-import random
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
-
-import msgspec
 
 from keryx.core.errors import Invalid
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
-_MAX_EXPONENT = 64
 
 
 def to_micros(moment: datetime) -> int:
@@ -69,39 +63,3 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None: ...
-
-
-class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """The delay before a retry, which grows with each failure in a row."""
-
-    first: timedelta
-    longest: timedelta
-    # Each delay is this many times the one before it.
-    factor: float = 2
-    # The largest random change of a delay, as a share of it, to spread retries.
-    jitter: float = 0
-
-    def seconds(self, failures: int, *, chance: Callable[[], float] = random.random) -> float:
-        """Return the delay after this many failures in a row, in seconds; `first` after one or none."""
-        exponent = min(max(failures - 1, 0), _MAX_EXPONENT)
-        delay = min(self.first.total_seconds() * self.factor**exponent, self.longest.total_seconds())
-        return delay * (1 + self.jitter * (2 * chance() - 1)) if self.jitter else delay
-
-    def delay(self, failures: int, *, chance: Callable[[], float] = random.random) -> timedelta:
-        return timedelta(seconds=self.seconds(failures, chance=chance))
-
-
-def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> timedelta | None:
-    """Return the delay that a server asks for by `retry-after-ms` or `retry-after`, which is in seconds or a date."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            return timedelta(seconds=max(0.0, float(headers.get(name, "")) * unit))
-        except (ValueError, OverflowError):
-            continue
-    try:
-        moment = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(timedelta(0), moment - now)

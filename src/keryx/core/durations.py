@@ -1,9 +1,13 @@
-"""Durations as people write them: one grammar for settings, command options, schedules and search filters."""
+"""Durations as people and servers write them: one grammar for settings, command options, schedules and search filters; and the delays before retries."""
 
+import random
 import re
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from types import MappingProxyType
+
+import msgspec
 
 _NAMES = {
     timedelta(days=365): ("y", "year", "years"),
@@ -16,6 +20,7 @@ _NAMES = {
 UNITS: Mapping[str, timedelta] = MappingProxyType(
     {name: size for size, names in _NAMES.items() for name in names}
 )
+_MAX_EXPONENT = 64
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\Z", re.IGNORECASE)
 # A year is read but never written: `365d` cannot be mistaken for a calendar year.
 _FORMAT_UNITS = ("w", "d", "h", "m", "s")
@@ -46,3 +51,39 @@ def describe(value: timedelta) -> str:
     """Return a rounded value for a sentence: `90 seconds`, `10 minutes`."""
     seconds = value.total_seconds()
     return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """The delay before a retry, which grows with each failure in a row."""
+
+    first: timedelta
+    longest: timedelta
+    # Each delay is this many times the one before it.
+    factor: float = 2
+    # The largest random change of a delay, as a share of it, to spread retries.
+    jitter: float = 0
+
+    def seconds(self, failures: int, *, chance: Callable[[], float] = random.random) -> float:
+        """Return the delay after this many failures in a row, in seconds; `first` after one or none."""
+        exponent = min(max(failures - 1, 0), _MAX_EXPONENT)
+        delay = min(self.first.total_seconds() * self.factor**exponent, self.longest.total_seconds())
+        return delay * (1 + self.jitter * (2 * chance() - 1)) if self.jitter else delay
+
+    def delay(self, failures: int, *, chance: Callable[[], float] = random.random) -> timedelta:
+        return timedelta(seconds=self.seconds(failures, chance=chance))
+
+
+def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> timedelta | None:
+    """Return the delay that a server asks for by `retry-after-ms` or `retry-after`, which is in seconds or a date."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return timedelta(seconds=max(0.0, float(headers.get(name, "")) * unit))
+        except (ValueError, OverflowError):
+            continue
+    try:
+        moment = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(timedelta(0), moment - now)

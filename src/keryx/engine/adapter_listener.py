@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import anyio
 
-from keryx.core.clock import Backoff, Clock
+from keryx.core.clock import Clock
+from keryx.core.durations import Backoff
 from keryx.core.errors import Conflict, Forbidden, KeryxError, Unavailable
 from keryx.core.ids import WorkerId
 from keryx.core.media import Attachment

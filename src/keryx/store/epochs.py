@@ -4,8 +4,9 @@ from datetime import timedelta
 
 from keryx.core import codec
 from keryx.core import messages as core
-from keryx.core.clock import Backoff, from_micros, to_micros
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.compaction import Epoch
+from keryx.core.durations import Backoff
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.store import messages, turns

@@ -24,7 +24,8 @@ from keryx.agents.llm import (
 from keryx.agents.llm.provider_errors import EmptyAnswer, ProviderFailure, StreamBroken
 from keryx.agents.tools import Permission, ToolSpec
 from keryx.core import messages
-from keryx.core.clock import Backoff, Clock
+from keryx.core.clock import Clock
+from keryx.core.durations import Backoff
 from keryx.core.errors import AgentFailed, KeryxError
 from keryx.core.messages import Parts, Reasoning, Text, ToolCall
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, ReasoningDelta, TextDelta

@@ -12,7 +12,7 @@ import openai
 
 from keryx.agents.llm import Model
 from keryx.core import durations
-from keryx.core.clock import parse_retry_after
+from keryx.core.durations import parse_retry_after
 from keryx.core.errors import AgentFailed
 from keryx.core.text import to_single_line, truncate
 from keryx.jsonrpc import Json

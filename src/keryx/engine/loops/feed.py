@@ -10,7 +10,8 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from keryx.core.changes import Change
-from keryx.core.clock import Backoff, Clock
+from keryx.core.clock import Clock
+from keryx.core.durations import Backoff
 from keryx.core.errors import CursorExpired, Retryable
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.sessions import Viewer

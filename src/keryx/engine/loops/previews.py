@@ -10,8 +10,9 @@ from anyio.abc import TaskGroup
 
 from keryx.core import deliveries as core_deliveries
 from keryx.core.changes import Change, ChangeKind
-from keryx.core.clock import Backoff, Clock
+from keryx.core.clock import Clock
 from keryx.core.deliveries import Idempotency, Preview, Target
+from keryx.core.durations import Backoff
 from keryx.core.errors import Held, KeryxError, MessageGone, Refused, Retryable, SendError, Throttled
 from keryx.core.ids import DeliveryId, TurnId, WorkerId
 from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart, Streaming, SupportsReactions

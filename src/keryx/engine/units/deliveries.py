@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from keryx.core.clock import Backoff
 from keryx.core.deliveries import (
     Delivery,
     DeliveryState,
@@ -14,6 +13,7 @@ from keryx.core.deliveries import (
     PreviewState,
     Target,
 )
+from keryx.core.durations import Backoff
 from keryx.core.errors import Held, MessageGone, NotSent, Refused, SendError, Throttled
 from keryx.core.ids import LeaseToken, WorkerId
 from keryx.core.ports.adapter import Capabilities

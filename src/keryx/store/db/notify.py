@@ -10,7 +10,7 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 
-from keryx.core.clock import Backoff
+from keryx.core.durations import Backoff
 from keryx.store.db import pipeline
 from keryx.timing import WakeSignal
 

@@ -16,7 +16,8 @@ import psycopg_pool
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
-from keryx.core.clock import Backoff, Clock
+from keryx.core.clock import Clock
+from keryx.core.durations import Backoff
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store.db import (
     NO_PARAMS,

@@ -15,8 +15,8 @@ import anyio
 import httpx
 import msgspec
 
-from keryx.core.clock import parse_retry_after
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
+from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import (

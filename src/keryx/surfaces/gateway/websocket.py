@@ -10,7 +10,7 @@ import anyio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from keryx.core.clock import Backoff
+from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Unavailable
 from keryx.core.ports.adapter import LinkState
 

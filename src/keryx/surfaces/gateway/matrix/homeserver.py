@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from keryx.core.clock import parse_retry_after
+from keryx.core.durations import parse_retry_after
 from keryx.core.errors import (
     Forbidden,
     Invalid,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from keryx.core.clock import Backoff
+from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailable
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Text

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import httpx
 import msgspec
 
-from keryx.core.clock import Backoff
+from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, KeryxError, Throttled
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import AdapterContext, LinkState

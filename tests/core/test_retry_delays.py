@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keryx.core.clock import Backoff, parse_retry_after
+from keryx.core.durations import Backoff, parse_retry_after
 from keryx.testing import START_TIME
 
 SECOND = timedelta(seconds=1)
