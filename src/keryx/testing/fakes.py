@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from keryx.core.deliveries import REPEAT_MARK, Target
+from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import Invalid, MessageGone, SendError
 from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image, Message
@@ -86,7 +86,7 @@ class RecordingAdapter:
         if part.edits:
             return await self._edit(part)
         known = [n for n, p in enumerate(self.sent_parts) if p.key == part.key]
-        if not known or self.capabilities.idempotency == "none":
+        if not known or self.capabilities.idempotency is not Idempotency.NATIVE:
             self.sent_parts.append(part)
             async with self._sent:
                 self._sent.notify_all()

@@ -227,8 +227,12 @@ class SyncLoop:
         inbound = messages.build_event(
             event, content, room=await self._rooms.get(room), me=self._account, cursor=position
         )
-        if inbound is not None:
+        if inbound is None:
+            return
+        try:
             await self._context.receive(inbound)
+        except Invalid as exc:
+            log.warning("ignored the event %s of Matrix: %s", event.id, exc)
 
     async def _fetch_related(
         self, room: str, event: MatrixEvent, content: MatrixContent
