@@ -26,21 +26,6 @@ SECONDS = 40
 
 
 @pytest.fixture
-def ann(synapse: Synapse) -> Person:
-    return synapse.person("ann", display="Ann")
-
-
-@pytest.fixture
-def bob(synapse: Synapse) -> Person:
-    return synapse.person("bob", display="Bob")
-
-
-@pytest.fixture
-def bot(synapse: Synapse) -> Person:
-    return synapse.person("keryx", display="Keryx")
-
-
-@pytest.fixture
 async def adapter(synapse: Synapse, bot: Person) -> AsyncIterator[MatrixAdapter]:
     made = MatrixAdapter(Homeserver(synapse.url, bot.token), bot.user, download=100_000)
     yield made

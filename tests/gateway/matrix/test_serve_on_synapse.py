@@ -12,21 +12,6 @@ from tests.gateway.matrix.synapse import Synapse
 
 
 @pytest.fixture
-def ann(synapse: Synapse) -> Person:
-    return synapse.person("ann", display="Ann")
-
-
-@pytest.fixture
-def bob(synapse: Synapse) -> Person:
-    return synapse.person("bob", display="Bob")
-
-
-@pytest.fixture
-def bot(synapse: Synapse) -> Person:
-    return synapse.person("keryx", display="Keryx")
-
-
-@pytest.fixture
 def keryx(synapse: Synapse, bot: Person, tmp_path: Path) -> Cli:
     return Cli(
         tmp_path,
