@@ -116,7 +116,7 @@ class AdapterListener:
         failures = 0
         self._connections.report(self._adapter, LinkState.CONNECTING)
         while True:
-            await self._wait_for_turn()
+            await self._wait_for_claim()
             began = self._clock.monotonic()
             refused = await self._listen()
             backoff = _REFUSED_BACKOFF if refused else _BACKOFF
@@ -128,7 +128,7 @@ class AdapterListener:
     def _is_shared(self) -> bool:
         return self._adapter.capabilities.shared_listening or self._adapter.hook is not None
 
-    async def _wait_for_turn(self) -> None:
+    async def _wait_for_claim(self) -> None:
         """Return when no other process listens to the account."""
         while (other := await self._claim()) is not None:
             detail = f"{other} listens to this account; this process takes over when that one ends"

@@ -18,9 +18,9 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import NotSent, SendError, Unavailable, Uncertain
 from keryx.core.ports.adapter import (
     Adapter,
+    InboundDeletion,
     InboundEvent,
     InboundMessage,
-    InboundReaction,
     OutgoingPart,
     SupportsReconciliation,
     SupportsRoles,
@@ -110,12 +110,11 @@ class RoleLookup:
         return bool(self._adapters)
 
     async def add_roles(self, inbound: InboundEvent) -> InboundEvent:
-        """Return the event with the roles of its author, unless it is ignored anyway."""
-        rule, addressed = (
-            self._rules.get(inbound.source.platform, CLOSED),
-            isinstance(inbound, InboundReaction)
-            or (isinstance(inbound, InboundMessage) and inbound.addressed),
-        )
+        """Return the event with the roles of its author, unless it is ignored anyway or needs no access."""
+        if isinstance(inbound, InboundDeletion):
+            return inbound
+        rule = self._rules.get(inbound.source.platform, CLOSED)
+        addressed = inbound.addressed if isinstance(inbound, InboundMessage) else True
         if access.lacks_mention(rule, inbound.source, addressed=addressed) and not rule.observe:
             return inbound
         return msgspec.structs.replace(inbound, source=await self.refresh_roles(inbound.source))

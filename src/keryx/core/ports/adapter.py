@@ -89,14 +89,14 @@ def name_cursor(platform: str, account: str, scope: str = "") -> str:
 
 
 class InboundDeletion(InboundEvent, frozen=True, kw_only=True):
-    """Somebody deleted a message of a person: a queued one is not answered, an answered one is marked."""
+    """The deletion of a person's message. A queued message is not answered, an answered one is marked."""
 
     # The `event` that brought the message.
     message_event: str
 
 
 class InboundReaction(InboundEvent, frozen=True, kw_only=True):
-    """Somebody reacted to a message, or took a reaction back. It is noted in the session; no turn runs."""
+    """A reaction to a message, added or removed. It is noted in the session; no turn runs."""
 
     # The platform's id of the message.
     message: str
@@ -210,7 +210,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     # How often one message may be edited; the last time is kept for the answer. 0 for no limit.
     max_edits: int = 0
     # How long after the last message of a person messages to them are accepted. Later ones are held until the person
-    # writes. `None` for ever.
+    # writes. `None` for no limit.
     reply_window: timedelta | None = None
     threads: bool = False
     # A typing indicator can be shown.
@@ -270,7 +270,7 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     # What the message shows, if it is a preview that this process has sent before. With `Streaming.APPEND`, `text` begins
     # with it unless the part is `final`.
     shown: str = ""
-    # The message is complete: a stream or card is closed. A final part shows exactly `text`, whatever was shown.
+    # The message is complete: a stream or card is closed. A final part shows exactly `text`, independent of `shown`.
     final: bool = True
     # A press arrives as an event with the text of the button, from the person who pressed it, and without `reply`:
     # its reply is in the receipt.

@@ -170,13 +170,13 @@ class Hub(HubPart):
 
     async def receive(self, inbound: InboundEvent) -> Receipt:
         """Return when the event is durable; a repeated event returns the first receipt."""
-        message = inbound if isinstance(inbound, InboundMessage) else None
-        if message is None or message.principal is None:
+        if not isinstance(inbound, InboundMessage) or inbound.principal is None:
             inbound = msgspec.structs.replace(inbound, source=self._policy.assign_profile(inbound.source))
-        command = commands.parse_inbound(inbound) if isinstance(inbound, InboundMessage) else None
-        reply = None
-        if command and isinstance(inbound, InboundMessage) and commands.needs_search(command, inbound):
-            reply = await self._search_for_command(inbound, command.text)
+        session = command = reply = None
+        if isinstance(inbound, InboundMessage):
+            session, command = inbound.session, commands.parse_inbound(inbound)
+            if command and commands.needs_search(command, inbound):
+                reply = await self._search_for_command(inbound, command.text)
         # Events with the same key are likely to touch the same rows.
         source = inbound.source
         parts = (source.platform, source.account, source.chat or source.user, source.thread)
@@ -185,7 +185,7 @@ class Hub(HubPart):
             partial(
                 receive.receive, inbound=inbound, policy=self._policy, command=command, search_reply=reply
             ),
-            key=(message and message.session) or " ".join(part or "" for part in parts),
+            key=session or " ".join(part or "" for part in parts),
         )
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:

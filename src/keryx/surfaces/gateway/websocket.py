@@ -82,8 +82,8 @@ class WebsocketListener(Protocol):
     """What an adapter does with its websocket. It keeps what it needs to resume."""
 
     async def find_url(self) -> str:
-        """Return the address to connect to, as the platform gives it for a sign-in or a resume. Raise `Unavailable` to
-        be called again, `Forbidden` to give up. The address is not logged."""
+        """Return the URL to connect to, for a sign-in or a resume. Raise `Unavailable` to be called again, `Forbidden` to
+        stop. The URL is not logged."""
         ...
 
     async def opened(self, socket: Websocket) -> None:
