@@ -249,3 +249,32 @@ async def test_the_last_edit_is_kept_for_the_answer(begin: Begin) -> None:
     await world.flow(world.delivered(1), step=0.5)
     assert adapter.texts == ["".join(lines)]
     assert len(adapter.steps) <= 3 and adapter.steps[-1][2]
+
+
+class SearchableWithKeys(Searchable):
+    """A platform that is searched by the adapter's own keys, and on which previews get lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities = Capabilities(
+            idempotency=Idempotency.RECONCILE, edit=True, streaming=Streaming.EDIT
+        )
+
+    def create_send_key(self, part: OutgoingPart) -> str:
+        return f"own-{part.number}"
+
+
+async def test_an_answer_after_a_lost_preview_has_the_key_of_the_adapter(begin: Begin) -> None:
+    adapter = SearchableWithKeys()
+    adapter.errors_before = [LOST]
+    agent, pauses = spoken("Once ", "upon a time.")
+    world = await begin(agent=agent, adapters=[adapter])
+    receipt = await world.say("long")
+    await pauses[0].reached()
+    await world.flow(world.eventually(lambda: not adapter.errors_before), step=0.3)
+    pauses[0].go_on()
+    await world.flow(world.settle(receipt), step=0.3)
+    await world.flow(world.delivered(1), step=0.5)
+    assert adapter.texts == ["Once upon a time."]
+    assert [p.key for p in adapter.sent_parts] == ["own-0"]
+    assert [key for key in adapter.searches if key.startswith("own")] == ["own-0"]

@@ -241,10 +241,14 @@ class Dispatcher:
                 part = _set_text(part, delivery_parts.render_unsent_file(self._adapter, content, reason))
             else:
                 part = msgspec.structs.replace(part, attachment=file)
-        elif preview is not None and not number:
-            return await self._replace(part, preview)
+        replaced = None if number or not isinstance(content, RenderedPart) else preview
+        if replaced is not None and replaced.state is PreviewState.SHOWN:
+            # An edit may be repeated, so it needs neither a mark nor a key.
+            return await self._send(msgspec.structs.replace(part, edits=replaced.receipt, again=False))
         if isinstance(self._adapter, SupportsSendKeys):
             part = await self._add_send_key(claimed, part, self._adapter)
+        if replaced is not None:
+            return await self._replace_lost(part, replaced)
         if not part.again or not isinstance(self._adapter, SupportsReconciliation):
             return await self._send(part)
         return await self._find_sent(part, self._adapter) or await self._send(
@@ -266,15 +270,11 @@ class Dispatcher:
             )
         return msgspec.structs.replace(part, key=key)
 
-    async def _replace(self, part: OutgoingPart, preview: Preview) -> str:
-        """Send the first part as an edit of the preview. An edit may be repeated, so it needs no mark.
-
-        If it is unknown whether the preview arrived, its key identifies it on an idempotent platform; elsewhere the
-        part is sent as a new message, with the mark."""
+    async def _replace_lost(self, part: OutgoingPart, preview: Preview) -> str:
+        """Send the first part in place of a preview that may have arrived. On an idempotent platform its key identifies
+        the preview, or a search finds it; elsewhere the part is sent as a new message, with the mark."""
         unmarked = msgspec.structs.replace(part, again=False)
-        if preview.state is PreviewState.SHOWN:
-            receipt = preview.receipt
-        elif self._adapter.capabilities.idempotency is Idempotency.NATIVE:
+        if self._adapter.capabilities.idempotency is Idempotency.NATIVE:
             receipt = await self._send(msgspec.structs.replace(unmarked, key=preview.key))
         elif isinstance(self._adapter, SupportsReconciliation):
             by_key = msgspec.structs.replace(unmarked, key=preview.key)
