@@ -189,6 +189,7 @@ def lent(sdk: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
             file.write(f'[[models]]\nname = "second"\nid = "{MODEL}"\nbase_url = "{endpoint.base_url}"\n')
             file.write(
                 'key = "env:TEST_KEY"\ntitles = false\ncontext = 16000\noptions = { temperature = 0.5 }\n'
+                "prices = { input = 1, output = 2 }\n"
             )
             file.write('[agents.asker]\nkind = "python"\npath = "asker:agent"\n')
             file.write(f"[acp]\nlogin = {json.dumps([sys.executable, '-c', ''])}\n")
@@ -272,5 +273,7 @@ def test_the_use_of_the_context_is_told_and_every_update_fits_the_schema(lent: T
     used = of_kind(lent, "live", "usage_update")
     assert {u["size"] for u in used} == {16_000, 32_000}
     assert all(0 < u["used"] < u["size"] for u in used)
+    assert 0 < used[0]["cost"]["amount"] <= used[-1]["cost"]["amount"]
+    assert used[-1]["cost"]["currency"] == "USD"
     for update in (*lent["live"], *lent["replayed"]):
         check("SessionNotification", update)

@@ -12,7 +12,7 @@ from keryx.core import text as core_text
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.source import Source
-from keryx.core.usage import Tokens, UsageTotals
+from keryx.core.usage import CostMeter, Tokens
 
 JOB_SURFACE = "job"
 EFFORTS = ("minimal", "low", "medium", "high")
@@ -175,8 +175,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: str = ""
     model: str = ""
     mode: str = ""
-    # The agent's own usage counters, to compute differences from.
-    meter: UsageTotals = UsageTotals()
+    # The agent's own cost counter, to compute differences from.
+    meter: CostMeter = CostMeter()
 
 
 class PermissionMode(StrEnum):

@@ -55,8 +55,8 @@ class DailyUsage(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool
 
 
-class UsageTotals(Tokens, frozen=True, kw_only=True, omit_defaults=True):
-    """The counters of an outside agent over all turns of its session."""
+class CostMeter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The cost counter of an outside agent over all turns of its session."""
 
     # In millionths of the currency, `None` if unknown.
     cost: int | None = None

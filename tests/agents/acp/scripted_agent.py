@@ -197,6 +197,16 @@ class Player:
                 self.update(
                     session, "usage_update", used=10, size=100, cost={"amount": 0.01, "currency": "USD"}
                 )
+            case "spend":
+                # As claude-agent-acp does: tokens of the turn in the response, cost of the session so far in updates.
+                turn = 0.01 * len(self.sessions[session]) if rest != "anew" else 0.004
+                for used in (10, 20):
+                    self.update(
+                        session, "usage_update", used=used, size=100, cost={"amount": turn, "currency": "USD"}
+                    )
+                self.update(session, "usage_update", used=30, size=100)
+                self.say(session, "Spent.")
+                end["usage"] = {"totalTokens": 12, "inputTokens": 2, "outputTokens": 3, "cachedReadTokens": 7}
             case "tools":
                 for n in ("a", "b", "c"):
                     self.tool(session, n, f"Step {n}")

@@ -185,14 +185,24 @@ async def test_messages_of_one_answer_stand_apart(tmp_path: Path) -> None:
         assert await Talk().say(agent, "messages") == "First.\n\nSecond."
 
 
-async def test_usage_counts_what_a_turn_added_to_the_totals(tmp_path: Path) -> None:
+async def test_each_prompt_is_one_call_with_the_tokens_of_its_turn_and_what_it_added_to_the_cost(
+    tmp_path: Path,
+) -> None:
     talk = Talk()
+
+    async def used(question: str) -> list[tuple[int, int, int, int | None, int | None, int | None]]:
+        usages = [e.usage for e in await talk.events(agent, question) if isinstance(e, UsageEvent)]
+        return [(u.input, u.output, u.cache_read, u.cost, u.context_used, u.context_limit) for u in usages]
+
     async with player(tmp_path) as agent:
-        for added in (2, 0):
-            used = [e.usage for e in await talk.events(agent, "hello") if isinstance(e, UsageEvent)]
-            assert [u.input for u in used] == [added]
-        spent = [e.usage for e in await talk.events(agent, "tool") if isinstance(e, UsageEvent)]
-    assert (spent[0].cost, spent[0].context_used, spent[0].context_limit) == (10_000, 10, 100)
+        for _ in range(2):
+            assert await used("spend") == [(2, 3, 7, 10_000, 30, 100)]
+        assert await used("stream") == []
+    async with player(tmp_path) as agent:
+        # Three turns since the start of the session, of which the third was not counted yet.
+        assert await used("spend") == [(2, 3, 7, 20_000, 30, 100)]
+        assert await used("spend anew") == [(2, 3, 7, 4_000, 30, 100)], "the agent counts from zero again"
+        assert await used("hello") == [(2, 3, 0, None, None, None)]
 
 
 async def test_files_are_read_and_written_within_the_folder_only(tmp_path: Path) -> None:

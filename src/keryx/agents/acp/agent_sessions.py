@@ -15,7 +15,7 @@ from keryx.agents.acp.connection import (
 )
 from keryx.core.ids import TurnId
 from keryx.core.sessions import Binding
-from keryx.core.usage import UsageTotals
+from keryx.core.usage import CostMeter
 from keryx.jsonrpc import AUTH_REQUIRED, Json, RpcError, as_object, as_objects, as_text
 
 MODEL, MODE, EFFORT = "model", "mode", "thought_level"
@@ -33,7 +33,7 @@ class AgentSession:
         self.turn: TurnId | None = None
         # Ids of messages and tool calls from before the running turn.
         self.known_ids: set[str] = set()
-        self.meter = UsageTotals()
+        self.meter = CostMeter()
         self.place_digest = ""
         self.title = ""
         self.reported_unknown: set[tuple[str, str]] = set()

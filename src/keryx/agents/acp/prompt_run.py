@@ -243,7 +243,7 @@ class PromptRun:
     def _finish(self, result: Json) -> list[AgentEvent]:
         events = [
             *self._translator.tool_calls.finish_all(),
-            *self._translator.translate_usage(as_object(result.get("usage"))),
+            *self._translator.finish_usage(as_object(result.get("usage"))),
         ]
         reason = as_text(result.get("stopReason"))
         if reason == "refusal":

@@ -5,8 +5,6 @@ import difflib
 import mimetypes
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from keryx.agents.acp.agent_sessions import MODEL, AgentSession
 from keryx.core import codec, messages
 from keryx.core.ids import TurnId
@@ -22,7 +20,7 @@ from keryx.core.ports.agent import (
     UsageEvent,
 )
 from keryx.core.text import to_single_line, truncate
-from keryx.core.usage import Usage, UsageTotals
+from keryx.core.usage import MILLION, CostMeter, Usage
 from keryx.jsonrpc import Json, as_count, as_object, as_objects, as_text
 
 NO_RESULT = "The agent did not tell how this ended."
@@ -226,6 +224,8 @@ class UpdateTranslator:
         self._has_text = False
         self._plan = ""
         self._file_count = 0
+        # The last `usage_update` of the prompt.
+        self._usage_update: Json = {}
 
     def translate(self, update: Json) -> list[AgentEvent]:
         """Return the events of an update, in order."""
@@ -243,7 +243,8 @@ class UpdateTranslator:
             case "plan":
                 return self._translate_plan(update)
             case "usage_update":
-                return self._translate_cost(update)
+                self._usage_update.update({k: v for k, v in update.items() if v is not None})
+                return []
             case "notice":
                 notice = as_text(update.get("message")) or as_text(
                     as_object(update.get("content")).get("text")
@@ -255,32 +256,33 @@ class UpdateTranslator:
             case _:
                 return []
 
-    def translate_usage(self, totals: Json) -> list[AgentEvent]:
-        """Return the usage of this turn, from the totals of the session that the response to a prompt reports."""
-        if not totals:
+    def finish_usage(self, reported: Json) -> list[AgentEvent]:
+        """Return the usage of one prompt, from the `usage` of its response and the last `usage_update`: one event, so that
+        it counts as one call."""
+        if not reported and not self._usage_update:
             return []
-        before = self._session.meter
-        after = UsageTotals(
-            input=as_count(totals.get("inputTokens")),
-            output=as_count(totals.get("outputTokens")),
-            reasoning=as_count(totals.get("thoughtTokens")),
-            cache_read=as_count(totals.get("cachedReadTokens")),
-            cache_write=as_count(totals.get("cachedWriteTokens")),
-            cost=before.cost,
+        context = self._usage_update
+        usage = Usage(
+            model=self._model,
+            input=as_count(reported.get("inputTokens")),
+            output=as_count(reported.get("outputTokens")),
+            reasoning=as_count(reported.get("thoughtTokens")),
+            cache_read=as_count(reported.get("cachedReadTokens")),
+            cache_write=as_count(reported.get("cachedWriteTokens")),
+            cost=self._measure_cost(as_object(context.get("cost")).get("amount")),
+            context_used=as_count(context.get("used")) or None,
+            context_limit=as_count(context.get("size")) or None,
         )
-        self._session.meter = after
-        return [
-            UsageEvent(
-                Usage(
-                    model=self._model,
-                    input=max(0, after.input - before.input),
-                    output=max(0, after.output - before.output),
-                    reasoning=max(0, after.reasoning - before.reasoning),
-                    cache_read=max(0, after.cache_read - before.cache_read),
-                    cache_write=max(0, after.cache_write - before.cache_write),
-                )
-            )
-        ]
+        return [UsageEvent(usage)]
+
+    def _measure_cost(self, amount: object) -> int | None:
+        """Return what was spent since the last measurement. The amount counts from the start of the session; some agents
+        count from zero again after a restart."""
+        if not isinstance(amount, int | float) or not 0 <= amount < 1e9:
+            return None
+        total, before = round(amount * MILLION), self._session.meter.cost or 0
+        self._session.meter = CostMeter(cost=total)
+        return total - before if total >= before else total
 
     @property
     def _model(self) -> str:
@@ -342,18 +344,3 @@ class UpdateTranslator:
             return []
         self._plan = plan
         return [NoticeEvent(plan, messages.PLAN_KIND)]
-
-    def _translate_cost(self, update: Json) -> list[AgentEvent]:
-        cost = as_object(update.get("cost")).get("amount")
-        before = self._session.meter.cost
-        spent: int | None = None
-        if isinstance(cost, int | float) and 0 <= cost < 1e9:
-            total = round(cost * 1_000_000)
-            spent = max(0, total - (before or 0))
-            self._session.meter = msgspec.structs.replace(self._session.meter, cost=total)
-        used, size = as_count(update.get("used")), as_count(update.get("size"))
-        return [
-            UsageEvent(
-                Usage(model=self._model, cost=spent, context_used=used or None, context_limit=size or None)
-            )
-        ]

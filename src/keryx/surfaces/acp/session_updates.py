@@ -23,6 +23,7 @@ from keryx.core.messages import (
     ToolResult,
 )
 from keryx.core.sessions import Session, SessionSettings
+from keryx.core.usage import MILLION
 from keryx.engine import commands
 from keryx.jsonrpc import Json, build_text_block
 from keryx.surfaces.acp import session_options, tool_calls
@@ -33,6 +34,8 @@ COMPACTED_HEADING = (
     "What was said before was compacted here. You still see all of it; the model goes on from this summary:"
 )
 _COMPACTION_STATUSES = {compaction.DONE_KIND: "completed", compaction.FAILED_KIND: "failed"}
+# Prices are in dollars by convention: the settings name no currency.
+_CURRENCY = "USD"
 _CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
 # Commands that switch a lane to another session: an editor opens sessions itself.
 _LANE_COMMANDS = frozenset({"new", "resume", "undo-reset", "fork"})
@@ -242,10 +245,13 @@ class EditorSessionInfo(msgspec.Struct, frozen=True):
     settings: SessionSettings = SessionSettings()
     context_used: int | None = None
     context_limit: int | None = None
+    cost: int | None = None
 
 
 def read_info(session: Session) -> EditorSessionInfo:
-    return EditorSessionInfo(session.title, session.settings, session.context_used, session.context_limit)
+    return EditorSessionInfo(
+        session.title, session.settings, session.context_used, session.context_limit, session.cost
+    )
 
 
 def build_info_updates(
@@ -265,15 +271,14 @@ def build_info_updates(
         if _get_mode(after) != _get_mode(before):
             updates.append(build_mode_update(after.settings))
         updates.append(build_options_update(after.settings, choices))
-    if (
-        (after.context_used, after.context_limit) != (before.context_used, before.context_limit)
-        and after.context_used is not None
-        and after.context_limit
-    ):
-        updates.append(
-            {"sessionUpdate": "usage_update", "used": after.context_used, "size": after.context_limit}
-        )
+    if _build_usage(after) != _build_usage(before) and after.context_used is not None and after.context_limit:
+        updates.append(_build_usage(after))
     return updates
+
+
+def _build_usage(info: EditorSessionInfo) -> Json:
+    cost = {} if info.cost is None else {"cost": {"amount": info.cost / MILLION, "currency": _CURRENCY}}
+    return {"sessionUpdate": "usage_update", "used": info.context_used, "size": info.context_limit, **cost}
 
 
 def build_person_notice(text: str, key: str, *, notices: bool) -> Json:
