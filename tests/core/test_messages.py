@@ -78,6 +78,17 @@ def test_what_still_waits_is_not_seen() -> None:
     assert seqs(build_model_view(talk, aside=frozenset({B}))) == [1]
 
 
+def test_a_withdrawn_question_is_left_out_with_the_part_of_its_answer_that_a_crash_left() -> None:
+    talk = conversation(
+        (Role.USER, A, said("one"), Mark.WITHDRAWN),
+        (Role.ASSISTANT, A, said("1/2"), Mark.INTERRUPTED),
+        (Role.USER, B, said("two"), Mark.WITHDRAWN),
+        (Role.USER, B, said("two, more")),
+        (Role.ASSISTANT, B, said("2")),
+    )
+    assert seqs(build_model_view(talk)) == [4, 5]
+
+
 def test_notices_are_for_people() -> None:
     talk = conversation((Role.USER, A, said("one")), (Role.NOTICE, A, (Notice("failed"),)))
     assert seqs(build_model_view(talk)) == [1]

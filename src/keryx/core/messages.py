@@ -35,7 +35,7 @@ class Mark(StrEnum):
     FAILED = "failed"
     LATE = "late"
     EDITED = "edited"
-    # Deleted by a person before it was answered. The model does not see it.
+    # Taken from the queue or deleted by a person before it was answered. The model does not see it.
     WITHDRAWN = "withdrawn"
     # Deleted by a person after it was answered.
     DELETED = "deleted"
@@ -140,6 +140,11 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return [p for p in self.parts if isinstance(p, ToolCall)]
 
 
+def is_active(message: Message) -> bool:
+    """Whether a message belongs to the conversation with the model: not undone, overheard or withdrawn."""
+    return not (message.undone or message.observed or message.mark is Mark.WITHDRAWN)
+
+
 def parse_id(text: str) -> tuple[SessionId, int]:
     """Parse a message id, `<session>.<number>`."""
     session, dot, seq = text.rpartition(".")
@@ -179,13 +184,8 @@ def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = 
     - The partial text of an attempt is left out if a later attempt of the turn produced more.
     - Each tool call is followed by its result; a call without one gets a result that says it was interrupted.
     """
-    seen = [
-        m
-        for m in messages
-        if not (m.undone or m.observed or m.mark is Mark.WITHDRAWN)
-        and m.role is not Role.NOTICE
-        and m.turn not in aside
-    ]
+    aside |= _list_withdrawn(messages)
+    seen = [m for m in messages if is_active(m) and m.role is not Role.NOTICE and m.turn not in aside]
     first: dict[TurnId, int] = {}
     for m in seen:
         if m.turn is not None:
@@ -198,6 +198,15 @@ def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = 
         if not (m.mark is Mark.INTERRUPTED and not m.calls and m.turn and answered.get(m.turn, 0) > m.seq)
         and m.mark is not Mark.LATE
     )
+
+
+def _list_withdrawn(messages: Sequence[Message]) -> frozenset[TurnId]:
+    """Return the turns whose questions were all withdrawn. A crash may have left a part of their answer."""
+    withdrawn = {m.turn for m in messages if m.mark is Mark.WITHDRAWN and m.turn}
+    if not withdrawn:
+        return frozenset()
+    asked = {m.turn for m in messages if m.role is Role.USER and m.mark is not Mark.WITHDRAWN}
+    return frozenset(withdrawn - asked)
 
 
 def drop_summarized(messages: Sequence[Message]) -> list[Message]:

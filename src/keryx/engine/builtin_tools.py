@@ -9,7 +9,7 @@ import msgspec
 from keryx.agents.tools import Permission, ToolFailed, ToolOutput, ToolSpec
 from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.ids import OPERATOR, SessionId
-from keryx.core.messages import Role
+from keryx.core.messages import Mark, Message, Role
 from keryx.core.ports.agent import TurnContext
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
@@ -233,11 +233,12 @@ async def search_conversations(
     limit = max(1, min(parsed.limit, _MAX_LIMIT))
     hits: list[SearchHit] = []
     if within is None:
-        hits = await hub.search(viewer, parsed.query, limit=limit)
+        found = await hub.search(viewer, parsed.query, limit=limit)
+        hits = [h for h in found if _is_visible(h.message)]
     else:
         for page in range(_MAX_PAGES):
             found = await hub.search(viewer, parsed.query, limit=_MAX_LIMIT, offset=page * _MAX_LIMIT)
-            hits += [h for h in found if h.session.id == within]
+            hits += [h for h in found if h.session.id == within and _is_visible(h.message)]
             if len(hits) >= limit or len(found) < _MAX_LIMIT:
                 break
     return "\n\n".join(map(_render_hit, hits[:limit])) or "Nothing was found."
@@ -256,7 +257,7 @@ async def read_conversation(
     messages = (await hub.page(viewer, session.id, window)).messages
     lines = [f"{session.title or 'untitled'}: conversation {session.id}, {session.last_seq} messages"]
     for message in messages:
-        if not message.undone and message.role is not Role.TOOL and message.text.strip():
+        if _is_visible(message) and message.role is not Role.TOOL and message.text.strip():
             author = message.author or message.role.value
             lines.append(f"#{message.seq} {author}, {message.at:%Y-%m-%d %H:%M}: {message.text}")
     if not messages or messages[-1].seq >= session.last_seq:
@@ -264,6 +265,11 @@ async def read_conversation(
     else:
         lines.append(f"There is more: read on with after={messages[-1].seq}.")
     return "\n\n".join(lines)
+
+
+def _is_visible(message: Message | None) -> bool:
+    """Whether the model may read a message that was found; `None` is a title."""
+    return message is None or not (message.undone or message.mark is Mark.WITHDRAWN)
 
 
 def _parse_arguments(arguments: Mapping[str, Any], kind: type[T]) -> T:

@@ -244,7 +244,7 @@ async def test_stop_stops_the_answer_and_keeps_the_queue(begin: Begin) -> None:
     await world.drafted(said, "half ")
     assert (
         await world.command("/stop")
-        == "Stopping. 1 question left in the queue: /queue clear drops what waits."
+        == "Stopping. 1 question left in the queue: /queue clear removes what waits."
     )
     assert (await world.settle(said)).state is TurnState.CANCELLED
     assert (await world.settle(waiting)).state is TurnState.DONE
@@ -258,7 +258,7 @@ async def test_the_queue_is_shown_added_to_and_cleared(world: World) -> None:
     added = await world.say("/queue also this")
     assert added.turn and (await world.turn(added)).mode is BusyMode.QUEUE
     assert await world.command("/queue") == "1. also this"
-    assert await world.command("/queue clear") == "Dropped 1 waiting."
+    assert await world.command("/queue clear") == "Removed 1 queued message."
     assert await world.command("/queue clear") == "Nothing waits."
     assert (await world.turn(added)).state is TurnState.CANCELLED
 

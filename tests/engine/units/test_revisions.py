@@ -38,6 +38,23 @@ async def test_tool_steps_are_undone_with_their_turn(begin: Begin) -> None:
     assert await world.hub.redo(OPERATORS, turn.session) == 4
 
 
+async def test_what_was_taken_from_the_queue_is_neither_retried_nor_undone(begin: Begin) -> None:
+    pause = Pause()
+    agent = Scenes({"a": [pause, TextDelta("one")]})
+    world = await begin(agent=agent)
+    said = await world.say("a")
+    await pause.reached()
+    waiting = await world.say("b")
+    assert waiting.turn
+    await world.hub.drop(OPERATORS, waiting.turn)
+    pause.go_on()
+    turn = await world.settle(said)
+    retried = await world.hub.retry(OPERATORS, turn.session, surface="cli")
+    await world.settle(retried)
+    assert agent.asked == ["a", "a"]
+    assert await world.hub.undo(OPERATORS, turn.session) == "a"
+
+
 async def test_several_undos_are_brought_back_one_by_one(world: World) -> None:
     turn = await world.ask("a")
     await world.ask("b")

@@ -27,7 +27,7 @@ _MARK_TEXTS = {
     Mark.FAILED: "failed before the end",
     Mark.LATE: "came too late, not sent",
     Mark.EDITED: "edited afterwards",
-    Mark.WITHDRAWN: "deleted before it was answered",
+    Mark.WITHDRAWN: "withdrawn before it was answered",
     Mark.DELETED: "deleted afterwards",
 }
 _MAX_TOOL_COLUMNS = 100

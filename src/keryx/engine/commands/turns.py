@@ -47,7 +47,7 @@ def stop(call: CommandCall) -> CommandResult:
     stopped = control.stop(call.tx, call.current_session.id)
     waiting = len(turns.list_queued(call.tx, call.current_session.id))
     rest = (
-        f" {pluralize(waiting, 'question')} left in the queue: /queue clear drops what waits."
+        f" {pluralize(waiting, 'question')} left in the queue: /queue clear removes what waits."
         if waiting
         else ""
     )
@@ -56,10 +56,9 @@ def stop(call: CommandCall) -> CommandResult:
 
 def queue(call: CommandCall) -> CommandResult:
     if call.text == "clear":
-        dropped = control.clear_queue(call.tx, call.current_session.id)
-        return CommandResult(
-            f"Dropped {dropped} waiting." if dropped else "Nothing waits.", call.current_session.id
-        )
+        removed = control.clear_queue(call.tx, call.current_session.id)
+        text = f"Removed {pluralize(removed, 'queued message')}." if removed else "Nothing waits."
+        return CommandResult(text, call.current_session.id)
     if call.text:
         return _submit_text(call, BusyMode.QUEUE)
     waiting = turns.list_queued(call.tx, call.current_session.id)

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.lanes import Lane
-from keryx.core.messages import Message, Parts
+from keryx.core.messages import Mark, Message, Parts, Role
 from keryx.core.questions import QuestionState
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import EndReason, Session, SessionChange, TitleBy, Viewer
@@ -53,7 +53,8 @@ def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | 
 
 
 def clear_queue(tx: Transaction, session: SessionId) -> int:
-    """Cancel every queued turn of a session, and return their number."""
+    """Cancel every queued turn of a session, and return their number. Their messages are withdrawn: the model does not
+    see them."""
     sessions.lock(tx, session)
     queued = turns.list_queued(tx, session)
     for turn in queued:
@@ -62,7 +63,7 @@ def clear_queue(tx: Transaction, session: SessionId) -> int:
 
 
 def drop(tx: Transaction, turn: TurnId) -> None:
-    """Cancel one queued turn. Raise `Conflict` in any other state."""
+    """Cancel one queued turn and withdraw its messages. Raise `Conflict` in any other state."""
     queued = turns.get(tx, turn)
     if queued.state is not TurnState.QUEUED:
         raise Conflict(
@@ -85,6 +86,9 @@ def cancel(tx: Transaction, turn: TurnId) -> Turn:
 
 def _cancel_queued(tx: Transaction, turn: Turn) -> None:
     turns.close(tx, turn, TurnState.CANCELLED)
+    for message in messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq):
+        if message.role is Role.USER:
+            messages.set_mark(tx, message, Mark.WITHDRAWN)
     answers.mark_stopped(tx, turn)
 
 

@@ -2,7 +2,7 @@
 
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
-from keryx.core.messages import Message, Role
+from keryx.core.messages import Message, Role, is_active
 from keryx.core.ports.adapter import Receipt
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.source import Source
@@ -131,7 +131,7 @@ def _last_inputs(tx: Transaction, session: SessionId, count: int) -> list[Messag
     while len(inputs) <= count:
         page = messages.list_latest(tx, session, limit=_PAGE, before=before)
         for message in reversed(page):
-            if message.role is Role.USER and message.turn and not message.undone and not message.observed:
+            if message.role is Role.USER and message.turn and is_active(message):
                 inputs[message.turn] = message
         if not page:
             break

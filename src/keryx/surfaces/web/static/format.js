@@ -91,7 +91,7 @@ const SIGNS = {
   failed: ["warn", "Failed"],
   late: ["clock", "Came too late, was not sent"],
   edited: ["edit", "Edited"],
-  withdrawn: ["stop", "Deleted before it was answered"],
+  withdrawn: ["stop", "Withdrawn before it was answered"],
   deleted: ["edit", "Deleted afterwards"],
 };
 
