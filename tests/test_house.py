@@ -59,6 +59,7 @@ PUBLIC_NAMES = {
         "TextDelta",
         "ReasoningDelta",
         "ToolCallEvent",
+        "ToolCallUpdateEvent",
         "ToolResultEvent",
         "UsageEvent",
         "NoticeEvent",

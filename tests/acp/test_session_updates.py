@@ -174,3 +174,16 @@ def test_a_title_shows_the_command_without_what_could_hide_it() -> None:
     )
     assert tool_calls.find_kind("files_read_text") == "read"
     assert tool_calls.find_kind("mystery") == "other"
+
+
+def test_a_call_that_is_known_better_later_is_updated_under_the_id_it_was_sent_with() -> None:
+    updates = UpdateBuilder()
+    first = a_message(2, Role.ASSISTANT, ToolCall("c", "bash", "{}"))
+    again = a_message(4, Role.ASSISTANT, ToolCall("c", "bash", "{}"))
+    list(updates.build_message(first))
+    (sent,) = updates.build_message(again)
+    later = a_message(4, Role.ASSISTANT, ToolCall("c", "List", '{"command": "ls"}'))
+    (update,) = updates.build_call_updates(later)
+    assert update["sessionUpdate"] == "tool_call_update" and update["toolCallId"] == sent["toolCallId"]
+    assert update["title"] == "List: ls" and update["rawInput"] == {"command": "ls"}
+    assert "status" not in update

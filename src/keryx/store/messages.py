@@ -231,6 +231,11 @@ def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
     )
 
 
+def replace_parts(tx: Transaction, message: Message, parts: Parts) -> None:
+    """Store other parts of a message of a running turn."""
+    _update(tx, message, "parts = :parts", {"parts": codec.dumps(parts)}, linked=parts)
+
+
 def set_mark(tx: Transaction, message: Message, mark: Mark) -> None:
     _update(tx, message, "mark = :mark, plain = 0", {"mark": mark.value})
 

@@ -207,6 +207,20 @@ class Player:
                 self.update(session, "usage_update", used=30, size=100)
                 self.say(session, "Spent.")
                 end["usage"] = {"totalTokens": 12, "inputTokens": 2, "outputTokens": 3, "cachedReadTokens": 7}
+            case "opencode":
+                # The call is pending without input, runs with it, is asked about without it, and ends with another title.
+                call = {"toolCallId": "t1", "title": "bash", "kind": "execute"}
+                self.update(session, "tool_call", **call, status="pending", locations=[], rawInput={})
+                ran = {"command": rest, "description": "List"}
+                if "slow" not in BAD:
+                    self.update(session, "tool_call_update", **call, status="in_progress", rawInput=ran)
+                asked: dict[str, Any] = {**call, "status": "pending", "rawInput": {}, "locations": []}
+                own = {"sessionId": session, "toolCall": asked, "options": OPTIONS_}
+                await self.ask("session/request_permission", own)
+                content = [{"type": "content", "content": {"type": "text", "text": "a b"}}]
+                end_ = {**call, "title": "List", "status": "completed", "content": content, "rawInput": ran}
+                self.update(session, "tool_call_update", **end_)
+                self.say(session, "Listed.")
             case "tools":
                 for n in ("a", "b", "c"):
                     self.tool(session, n, f"Step {n}")

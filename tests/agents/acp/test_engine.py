@@ -1,5 +1,6 @@
 """A conversation in a chat with an agent of the protocol behind it, on the whole engine and on both stores."""
 
+import json
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,9 +14,10 @@ from tests.engine.world import AT_ONCE, FAKE, World
 from keryx.agents.acp import AcpAgent
 from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.ids import OPERATOR
+from keryx.core.messages import ToolCall
 from keryx.core.source import SourceRule
 from keryx.core.turns import TurnLimits, TurnState
-from keryx.store import sessions
+from keryx.store import messages, sessions
 from keryx.store.db import Database
 from keryx.timing import SystemClock
 
@@ -58,6 +60,20 @@ async def test_a_permission_is_a_question_in_the_chat(database: Database, tmp_pa
             "tool: <not run>",
             "assistant: It was deny.",
         ]
+
+
+async def test_the_transcript_shows_the_command_that_an_agent_told_last(
+    database: Database, tmp_path: Path
+) -> None:
+    async with world_of(database, player(tmp_path, "bad=slow")) as world:
+        asked = await world.say("opencode ls -la")
+        await world.sent(1)
+        await world.command("/allow")
+        turn = await world.settle(asked)
+        shown = "\n".join(await world.transcript(turn.session))
+        entries = await world.read(messages.list_latest, turn.session, limit=20)
+    calls = [p for m in entries for p in m.parts if isinstance(p, ToolCall)]
+    assert [(c.name, json.loads(c.input)["command"]) for c in calls] == [("List", "ls -la")], shown
 
 
 async def test_a_cancel_reaches_the_agent_and_the_next_message_is_answered(

@@ -17,6 +17,7 @@ from keryx.core.ports.agent import (
     NoticeEvent,
     TextDelta,
     ToolCallEvent,
+    ToolCallUpdateEvent,
     ToolResultEvent,
     UsageEvent,
 )
@@ -150,6 +151,29 @@ async def test_a_permission_is_asked_with_the_exact_command_and_the_mildest_firs
     steps = [e for e in events if isinstance(e, ToolCallEvent | ToolResultEvent | TextDelta)]
     assert [type(e) for e in steps] == [ToolCallEvent, ToolResultEvent, TextDelta]
     assert said(events) == "It was allow."
+
+
+@pytest.mark.parametrize("bad", ["", "slow"])
+async def test_what_an_agent_tells_of_a_call_later_counts_and_empty_fields_do_not(
+    tmp_path: Path, bad: str
+) -> None:
+    talk, put = Talk(), list[Question]()
+
+    async def ask(question: Question) -> str | None:
+        put.append(question)
+        return "allow"
+
+    talk.ask = ask
+    async with player(tmp_path, f"bad={bad}") as agent:
+        events = await talk.events(agent, "opencode ls -la")
+    steps = [e for e in events if isinstance(e, ToolCallEvent | ToolCallUpdateEvent | ToolResultEvent)]
+    begun, known, done = steps
+    assert isinstance(begun, ToolCallEvent) and isinstance(known, ToolCallUpdateEvent)
+    assert isinstance(done, ToolResultEvent) and (done.result.name, done.result.output) == ("List", "a b")
+    assert known.call.name == "List" and json.loads(known.call.input)["command"] == "ls -la"
+    if not bad:
+        assert json.loads(begun.calls[0].input)["command"] == "ls -la"
+        assert put[0].detail == "ls -la", "the empty input of the question does not hide the command"
 
 
 @pytest.mark.parametrize("answer", [None, "sure"])

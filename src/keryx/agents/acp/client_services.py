@@ -12,6 +12,7 @@ from keryx.agents.acp.connection import (
     AgentConnection,
     build_unknown_method_error,
 )
+from keryx.agents.acp.update_translator import merge_fields
 from keryx.core import sessions
 from keryx.core.ports.agent import TurnContext
 from keryx.core.sessions import PermissionMode
@@ -274,10 +275,7 @@ class ClientServices:
 
     async def _request_permission(self, params: Json) -> Json:
         update, options = as_object(params.get("toolCall")), as_objects(params.get("options"))
-        call = {
-            **self._find_tool_call(as_text(update.get("toolCallId"))),
-            **{k: v for k, v in update.items() if v is not None},
-        }
+        call = merge_fields(self._find_tool_call(as_text(update.get("toolCallId"))), update)
         async with self._question_lock:
             self._question_count += 1
             question = questions.build_permission_question(

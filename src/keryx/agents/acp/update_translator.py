@@ -16,6 +16,7 @@ from keryx.core.ports.agent import (
     ReasoningDelta,
     TextDelta,
     ToolCallEvent,
+    ToolCallUpdateEvent,
     ToolResultEvent,
     UsageEvent,
 )
@@ -82,10 +83,11 @@ class _TrackedCall:
         self.id = id_
         self.fields: Json = {}
         self.ready = False
-        self.name = ""
+        # As it was announced.
+        self.call: ToolCall | None = None
 
     def merge(self, fields: Json) -> None:
-        self.fields.update({k: v for k, v in fields.items() if v is not None})
+        self.fields = merge_fields(self.fields, fields)
         self.ready = self.ready or self._status != "pending" or bool(self.fields.get("rawInput"))
 
     @property
@@ -96,15 +98,24 @@ class _TrackedCall:
     def finished(self) -> bool:
         return self._status in _FINISHED
 
-    def build_call(self) -> ToolCall:
-        self.name = format_title(self.fields)
-        return ToolCall(self.id, self.name, format_input(self.fields))
+    def announce(self) -> ToolCall:
+        self.call = self._build_call()
+        return self.call
 
-    def build_result(self, read_terminal: Callable[[str], str]) -> ToolResult:
+    def finish(self, read_terminal: Callable[[str], str]) -> list[AgentEvent]:
+        """Return the result, after an update if more is known of the call than was announced."""
+        announced, call = self.call, self._build_call()
+        result = ToolResultEvent(self._build_result(call.name, read_terminal))
+        return [result] if announced == call else [ToolCallUpdateEvent(call), result]
+
+    def _build_call(self) -> ToolCall:
+        return ToolCall(self.id, format_title(self.fields), format_input(self.fields))
+
+    def _build_result(self, name: str, read_terminal: Callable[[str], str]) -> ToolResult:
         output = truncate(_format_output(self.fields, read_terminal), _MAX_OUTPUT_LENGTH)
         if not self.finished:
-            return ToolResult(self.id, self.name, output or NO_RESULT, failed=True)
-        return ToolResult(self.id, self.name, output, failed=self._status == "failed")
+            return ToolResult(self.id, name, output or NO_RESULT, failed=True)
+        return ToolResult(self.id, name, output, failed=self._status == "failed")
 
 
 class ToolCallTracker:
@@ -146,13 +157,20 @@ class ToolCallTracker:
         while not self._open and (ready := [t for t in self._waiting if t.ready]):
             self._waiting = [t for t in self._waiting if not t.ready]
             self._open = ready
-            events += [ToolCallEvent(tuple(t.build_call() for t in ready)), *self._collect_results(ended)]
+            events += [ToolCallEvent(tuple(t.announce() for t in ready)), *self._collect_results(ended)]
         return events
 
     def _collect_results(self, ended: bool) -> list[AgentEvent]:
         done = [t for t in self._open if t.finished or ended]
         self._open = [t for t in self._open if t not in done]
-        return [ToolResultEvent(t.build_result(self._read_terminal)) for t in done]
+        return [event for t in done for event in t.finish(self._read_terminal)]
+
+
+def merge_fields(known: Json, update: Json) -> Json:
+    """Return the fields of a tool call after an update. Agents repeat fields that they do not know at the time, such as the
+    input, as empty ones: these count as missing."""
+    empty: tuple[object, ...] = (None, "", [], {})
+    return {**known, **{k: v for k, v in update.items() if v not in empty}}
 
 
 def format_title(fields: Json) -> str:

@@ -83,6 +83,12 @@ class ToolCallEvent(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...]
 
 
+class ToolCallUpdateEvent(msgspec.Struct, frozen=True):
+    """A stored call is known better now: its name and input replace those of the call with the same id."""
+
+    call: ToolCall
+
+
 class ToolResultEvent(msgspec.Struct, frozen=True):
     """A tool has answered. Stored before the agent is resumed."""
 
@@ -141,6 +147,7 @@ AgentEvent: TypeAlias = (
     TextDelta
     | ReasoningDelta
     | ToolCallEvent
+    | ToolCallUpdateEvent
     | ToolResultEvent
     | UsageEvent
     | NoticeEvent

@@ -13,7 +13,7 @@ from keryx.core.access import NO_RULES, AccessRules
 from keryx.core.errors import Forbidden
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.media import Media
-from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text
+from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text, ToolCall
 from keryx.core.ports.agent import (
     WARNING_KIND,
     BindingEvent,
@@ -23,6 +23,7 @@ from keryx.core.ports.agent import (
     ReasoningDelta,
     TextDelta,
     ToolCallEvent,
+    ToolCallUpdateEvent,
     ToolResultEvent,
     UsageEvent,
 )
@@ -53,6 +54,7 @@ RecordableEvent: TypeAlias = (
     TextDelta
     | ReasoningDelta
     | ToolCallEvent
+    | ToolCallUpdateEvent
     | ToolResultEvent
     | UsageEvent
     | NoticeEvent
@@ -87,6 +89,7 @@ class TurnProgress(msgspec.Struct, frozen=True):
                     count, draft = count + bool(draft), 0
                 case (
                     UsageEvent()
+                    | ToolCallUpdateEvent()
                     | NoticeEvent()
                     | CompactionEvent()
                     | CompactionFailedEvent()
@@ -396,6 +399,8 @@ def _append_steps(
                 parts = (*_take_draft(tx, turn, fresh), *calls)
                 messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id)
                 fresh.clear()
+            case ToolCallUpdateEvent(call):
+                _update_call(tx, turn, call)
             case ToolResultEvent(result):
                 messages.append(tx, turn.session, Role.TOOL, (result,), turn=turn.id)
             case UsageEvent(used, task):
@@ -415,6 +420,15 @@ def _append_steps(
             case CompactionFailedEvent():
                 compaction.fail(tx, turn, event)
     return [p for p in core_messages.merge_parts(fresh) if isinstance(p, Text | Reasoning | Media)]
+
+
+def _update_call(tx: Transaction, turn: Turn, call: ToolCall) -> None:
+    """Replace the name and input of the newest stored call of a turn with the same id."""
+    for message in reversed(messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)):
+        parts = tuple(call if isinstance(p, ToolCall) and p.id == call.id else p for p in message.parts)
+        if parts != message.parts:
+            messages.replace_parts(tx, message, parts)
+            return
 
 
 def _take_draft(tx: Transaction, turn: Turn, fresh: Sequence[Text | Reasoning | Media]) -> Parts:

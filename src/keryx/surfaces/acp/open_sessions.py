@@ -275,6 +275,8 @@ class OpenSession:
         match change.kind:
             case ChangeKind.MESSAGE if change.message and change.note == "added":
                 await self._send_message(change.message)
+            case ChangeKind.MESSAGE if change.message and not self._prompts.is_answered(change.turn):
+                await self._send_updates(self._updates.build_call_updates(change.message))
             case ChangeKind.DRAFT if (
                 change.turn and change.piece and not self._prompts.is_answered(change.turn)
             ):

@@ -98,6 +98,12 @@ class UpdateBuilder:
             case Role.USER | Role.NOTICE:
                 yield from self._build_message_chunks(message, live=True)
 
+    def build_call_updates(self, message: Message) -> Iterator[Json]:
+        """Yield the updates of an edited message: the titles and inputs of its calls."""
+        for part in message.parts:
+            if isinstance(part, ToolCall) and part.id in self._call_ids:
+                yield tool_calls.build_call_update(part, self.find_call_id(part.id))
+
     def find_call_id(self, id_: str) -> str:
         """Return the id under which the newest call with this id was sent."""
         return self._call_ids.get(id_, id_)

@@ -46,6 +46,13 @@ def build_call(call: ToolCall, id_: str, *, status: str = "in_progress") -> Json
     }
 
 
+def build_call_update(call: ToolCall, id_: str) -> Json:
+    """Build the update for a call whose name or input has changed. Its status stays."""
+    fields = ("toolCallId", "title", "kind", "rawInput", "locations")
+    update = {k: v for k, v in build_call(call, id_).items() if k in fields}
+    return {"sessionUpdate": "tool_call_update", **update}
+
+
 def build_result(result: ToolResult, id_: str) -> Json:
     """Build the update for the result of a call."""
     return {
